@@ -1,0 +1,151 @@
+"""The schema history of a feed: DDL of all tables in one order, and which table each name stood for at any time.
+
+A table is an *incarnation* from its CREATE to its DROP. A rename gives it another name, a TRUNCATE keeps it, a CREATE
+after a DROP makes a new one under the old name. An event belongs to the incarnation that had its table's name at the
+event's commit-ts, and its values to the columns of the version that was in force then. At equal commit-ts row changes
+come before the DDL.
+
+Facts of TiCDC's schema files that this rests on: a RENAME's file lies under the new name and only its statement says
+the old one; a multi-table RENAME is one file a pair, all with one version and in no order; DROP DATABASE has one file
+and none for its tables; CREATE VIEW and a restart give every table a new version with the same columns (Type 0); the
+first file of a table that is older than the feed may come long after later versions of other tables.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from cdc_lakehouse.changelog import actions
+from cdc_lakehouse.changelog.schema import SchemaChange, TableName, TableVersion
+from cdc_lakehouse.changelog.versions import Live, versions_of
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Events of `name` with commit-ts in (`above`, `upto`] belong to `version`; `upto` is None while it lasts."""
+
+    version: TableVersion
+    name: TableName
+    above: int
+    upto: int | None
+
+
+@dataclass(frozen=True)
+class Incarnation:
+    """One table's life: its versions in order. A dropped one ends with its DROP."""
+
+    id: str
+    versions: tuple[TableVersion, ...]
+
+    @property
+    def last(self) -> TableVersion:
+        return self.versions[-1]
+
+    @property
+    def dropped_ts(self) -> int | None:
+        return self.last.commit_ts if self.last.effect == "drop" else None
+
+    @property
+    def names(self) -> tuple[TableName, ...]:
+        """All names it ever had, the latest first."""
+        return tuple(dict.fromkeys(version.name for version in reversed(self.versions)))
+
+    def spans(self) -> Iterator[Span]:
+        for version, following in itertools.pairwise((*self.versions, None)):
+            assert version is not None
+            if version.effect != "drop":
+                yield Span(version, version.name, version.since, None if following is None else following.commit_ts)
+
+    def between(self, above: int, upto: int) -> tuple[TableVersion, ...]:
+        """Versions that began in (above, upto]."""
+        return tuple(version for version in self.versions if above < version.commit_ts <= upto)
+
+    def upto(self, commit_ts: int) -> Incarnation | None:
+        """The life as far as `commit_ts`; None when it began later."""
+        versions = tuple(v for v in self.versions if v.commit_ts <= commit_ts)
+        return Incarnation(self.id, versions) if versions else None
+
+
+class History:
+    """The versions of all tables of a feed, in order, and what is live at the end of them."""
+
+    def __init__(self, versions: Iterable[TableVersion] = ()) -> None:
+        self._versions: list[TableVersion] = []
+        self._live = Live()
+        self._latest: dict[TableName, int] = {}
+        self._latest_in_database: dict[str, int] = {}
+        for version in versions:
+            self._record(version)
+
+    @property
+    def versions(self) -> Sequence[TableVersion]:
+        return self._versions
+
+    def incarnations(self) -> dict[str, Incarnation]:
+        lives: dict[str, list[TableVersion]] = {}
+        for version in self._versions:
+            if version.incarnation:
+                lives.setdefault(version.incarnation, []).append(version)
+        return {
+            id: Incarnation(id, tuple(sorted(life, key=lambda version: version.commit_ts)))
+            for id, life in lives.items()
+        }
+
+    def is_late(self, change: SchemaChange) -> bool:
+        """Whether a change comes before one that is recorded already and that it could have a part in."""
+        whole = self._latest.get(TableName(change.database, ""), 0)
+        own = self._latest.get(TableName(change.database, change.table), 0)
+        of_database = self._latest_in_database.get(change.database, 0) if not change.table else 0
+        return change.commit_ts < max(whole, own, of_database)
+
+    def apply(self, changes: Iterable[SchemaChange]) -> list[TableVersion]:
+        """Record changes, which need not be in order; gives the versions that they made."""
+        made: list[TableVersion] = []
+        ordered = sorted(changes, key=lambda change: (change.commit_ts, change.database, change.table))
+        for _, group in itertools.groupby(ordered, key=lambda change: change.commit_ts):
+            for change in _in_order(list(group), self._live):
+                for version in versions_of(change, self._live):
+                    self._record(version)
+                    made.append(version)
+        return made
+
+    def _record(self, version: TableVersion) -> None:
+        self._versions.append(version)
+        self._live.record(version)
+        for name in (version.name, version.previous_name):
+            if name is not None:
+                self._latest[name] = max(version.commit_ts, self._latest.get(name, 0))
+                latest = self._latest_in_database.get(name.database, 0)
+                self._latest_in_database[name.database] = max(version.commit_ts, latest)
+
+
+def _in_order(changes: list[SchemaChange], live: Live) -> list[SchemaChange]:
+    """Changes of one commit-ts in the order they were carried out.
+
+    Only a multi-table RENAME has several that touch each other: a pair can go when its source is there and its target is
+    not. A source that is not known is a table older than the feed.
+    """
+    renames = [change for change in changes if change.action == actions.RENAME_TABLE]
+    if len(renames) < 2:
+        return changes
+    waiting = [(live.rename_source(change), change) for change in renames]
+    names = live.names()
+    sources = {source for source, _ in waiting if source is not None}
+    targets = {TableName(change.database, change.table) for change in renames}
+    # Older than the feed: a source that nobody renames to, and that is not known.
+    names |= {source for source in sources if source not in targets}
+    ordered: list[SchemaChange] = []
+    while waiting:
+        ready = next(
+            (pair for pair in waiting if pair[0] in names and TableName(pair[1].database, pair[1].table) not in names),
+            waiting[0],  # No pair can go: as they come; the history will say what does not fit.
+        )
+        waiting.remove(ready)
+        source, change = ready
+        if source is not None:
+            names.discard(source)
+        names.add(TableName(change.database, change.table))
+        ordered.append(change)
+    return [change for change in changes if change.action != actions.RENAME_TABLE] + ordered

@@ -1,0 +1,131 @@
+"""MySQL and TiDB column types, and the Iceberg type each one becomes.
+
+>>> ColumnType.of("INT UNSIGNED", length=10)
+ColumnType(name='int', unsigned=True, length=10, scale=None, elements=(), zerofill=False, charset=None)
+>>> iceberg_type(ColumnType.of("INT UNSIGNED"))
+'long'
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+# Synonyms of the MySQL reference manual ("Numeric Type Syntax", "Using Data Types from Other Database Engines").
+_SYNONYMS: Final = {
+    "integer": "int", "int1": "tinyint", "int2": "smallint", "int3": "mediumint", "middleint": "mediumint",
+    "int4": "int", "int8": "bigint", "bool": "tinyint", "boolean": "tinyint", "dec": "decimal",
+    "numeric": "decimal", "fixed": "decimal", "real": "double", "double precision": "double",
+    "float4": "float", "float8": "double", "character": "char", "nchar": "char", "national char": "char",
+    "character varying": "varchar", "nvarchar": "varchar", "national varchar": "varchar",
+    "varcharacter": "varchar", "long varchar": "mediumtext", "long": "mediumtext",
+    "long varbinary": "mediumblob", "char byte": "binary",
+}  # fmt: skip
+
+INTEGERS: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
+TEXTS: Final = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
+BLOBS: Final = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
+LABELS: Final = frozenset({"enum", "set"})
+TEMPORALS: Final = frozenset({"date", "datetime", "timestamp", "time"})
+GEOMETRIES: Final = frozenset({
+    "geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon",
+    "geometrycollection", "geomcollection",
+})  # fmt: skip
+
+# Iceberg's decimal holds 38 digits, MySQL's 65: the rest is kept as exact text.
+MAX_DECIMAL_PRECISION: Final = 38
+DEFAULT_DECIMAL_PRECISION: Final = 10
+
+_ICEBERG: Final = {
+    "tinyint": "int", "smallint": "int", "mediumint": "int", "int": "int", "bigint": "long", "year": "int",
+    "float": "float", "double": "double", "date": "date", "datetime": "timestamp", "timestamp": "timestamptz",
+    "time": "string", "json": "string", "enum": "string", "set": "string", "vector": "list<float>",
+    **dict.fromkeys(TEXTS, "string"), **dict.fromkeys(BLOBS, "binary"), **dict.fromkeys(GEOMETRIES, "string"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ColumnType:
+    """A column's type in the source.
+
+    `length` is MySQL's M: digits of a number, characters or bytes of a text, bits of a BIT, dimensions of a VECTOR.
+    `scale` is D of a number, or the fractional digits (0 to 6) of a time. `elements` are an ENUM's or SET's labels,
+    empty when the source does not say them.
+    """
+
+    name: str
+    unsigned: bool = False
+    length: int | None = None
+    scale: int | None = None
+    elements: tuple[str, ...] = ()
+    zerofill: bool = False
+    charset: str | None = None
+
+    @staticmethod
+    def of(
+        declared: str,
+        *,
+        length: int | None = None,
+        scale: int | None = None,
+        elements: tuple[str, ...] = (),
+        charset: str | None = None,
+    ) -> ColumnType:
+        """A type from its words (`INT UNSIGNED`, `varchar`), in any case, with synonyms resolved."""
+        words = declared.lower().split()
+        flags = {word for word in words if word in ("unsigned", "signed", "zerofill")}
+        name = " ".join(word for word in words if word not in flags)
+        if name in ("bool", "boolean"):
+            length = 1
+        name = _SYNONYMS.get(name, name)
+        # BIT and YEAR carry an UNSIGNED in schema files that means nothing: neither has a sign.
+        unsigned = bool(flags & {"unsigned", "zerofill"}) and name not in ("bit", "year")
+        return ColumnType(name, unsigned, length, scale, elements, "zerofill" in flags, charset)
+
+    @property
+    def precision(self) -> int:
+        """Total digits of a DECIMAL, bits of a BIT."""
+        if self.length is not None:
+            return self.length
+        return DEFAULT_DECIMAL_PRECISION if self.name == "decimal" else 1
+
+    @property
+    def fraction(self) -> int:
+        """Digits after the point of a DECIMAL or a time."""
+        return self.scale or 0
+
+    def with_elements(self, elements: tuple[str, ...]) -> ColumnType:
+        return replace(self, elements=elements)
+
+
+def iceberg_type(column: ColumnType) -> str:
+    """The Iceberg type of a column, by its name in the Iceberg specification.
+
+    A type that is not known (a newer server's) is kept as its text: nothing is lost, a better type can be had later.
+    """
+    if column.name == "decimal":
+        fits = column.precision <= MAX_DECIMAL_PRECISION
+        return f"decimal({column.precision},{column.fraction})" if fits else "string"
+    if column.name == "bit":
+        return "decimal(20,0)" if column.precision > 63 else "long"
+    if column.unsigned and column.name == "int":
+        return "long"
+    if column.unsigned and column.name == "bigint":
+        return "decimal(20,0)"
+    return _ICEBERG.get(column.name, "string")
+
+
+def type_text(column: ColumnType) -> str:
+    """The type as MySQL's information_schema.column_type prints it, as far as the source says it."""
+    text = column.name
+    if column.elements:
+        labels = ",".join("'" + label.replace("\\", "\\\\").replace("'", "''") + "'" for label in column.elements)
+        text += f"({labels})"
+    elif column.name == "decimal":
+        text += f"({column.precision},{column.fraction})"
+    elif column.name in ("datetime", "timestamp", "time") and column.scale:
+        text += f"({column.scale})"
+    elif column.name in ("char", "varchar", "binary", "varbinary", "bit", "vector") and column.length is not None:
+        text += f"({column.length})"
+    elif column.name == "tinyint" and column.length == 1:
+        text += "(1)"
+    return text + " unsigned" * column.unsigned + " zerofill" * column.zerofill

@@ -1,0 +1,180 @@
+"""Partitioning of source tables, as far as it decides which rows a DROP or TRUNCATE PARTITION takes away.
+
+A partitioning column is part of every unique key, so a row's partition follows from its key alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final, cast
+
+from cdc_lakehouse.changelog.ddl import (
+    AddPartitions,
+    Clause,
+    CoalescePartitions,
+    DropPartitions,
+    PartitionBy,
+    RemovePartitioning,
+    ReorganizePartitions,
+)
+from cdc_lakehouse.changelog.ddl_definitions import (
+    BoundValue,
+    BytesLiteral,
+    DefaultValue,
+    Expression,
+    InValues,
+    LessThan,
+    MaxValue,
+    NullLiteral,
+    NumberLiteral,
+    Partition,
+    Partitioning,
+    TextLiteral,
+)
+from cdc_lakehouse.errors import DdlError
+
+
+@dataclass(frozen=True, slots=True)
+class RangeRows:
+    """Rows whose partitioning values, compared as a tuple, are at least `lower` (None: no bound, and NULL) and below
+    `upper` (None: no bound)."""
+
+    lower: tuple[BoundValue, ...] | None
+    upper: tuple[BoundValue, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ListRows:
+    """Rows whose partitioning values are one of these; with `others`, those that are in no list of the table."""
+
+    rows: tuple[tuple[BoundValue, ...], ...]
+    others: tuple[tuple[BoundValue, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HashRows:
+    """Rows whose expression is `remainder` modulo `count`."""
+
+    remainder: int
+    count: int
+
+
+PartitionRows = RangeRows | ListRows | HashRows
+
+
+def after(partitioning: Partitioning | None, clauses: Sequence[Clause]) -> Partitioning | None:
+    """The partitioning once the clauses are done."""
+    for clause in clauses:
+        match clause:
+            case PartitionBy(_, new):
+                partitioning = new
+            case RemovePartitioning():
+                partitioning = None
+            case AddPartitions() | DropPartitions() | ReorganizePartitions() | CoalescePartitions():
+                partitioning = None if partitioning is None else _changed(partitioning, clause)
+            case _:
+                pass
+    return partitioning
+
+
+def _changed(
+    scheme: Partitioning, clause: AddPartitions | DropPartitions | ReorganizePartitions | CoalescePartitions
+) -> Partitioning:
+    match clause:
+        case AddPartitions(_, partitions, count):
+            if count is not None:
+                return replace(scheme, count=_count(scheme) + count)
+            return replace(scheme, partitions=(*scheme.partitions, *partitions))
+        case DropPartitions(_, names):
+            gone = _folded(names)
+            return replace(scheme, partitions=tuple(p for p in scheme.partitions if p.name.lower() not in gone))
+        case ReorganizePartitions(_, names, partitions):
+            return replace(scheme, partitions=_reorganized(scheme.partitions, _folded(names), partitions))
+        case CoalescePartitions(_, count):
+            return replace(scheme, count=_count(scheme) - count, partitions=())
+
+
+def _reorganized(old: tuple[Partition, ...], gone: frozenset[str], new: tuple[Partition, ...]) -> tuple[Partition, ...]:
+    """The new partitions stand where the first of the old ones stood."""
+    place = next((i for i, partition in enumerate(old) if partition.name.lower() in gone), len(old))
+    kept = [partition for partition in old if partition.name.lower() not in gone]
+    return (*kept[:place], *new, *kept[place:])
+
+
+def rows_of(scheme: Partitioning, name: str) -> PartitionRows:
+    """Which rows a partition holds. Raises `DdlError` where the definition does not tell."""
+    if scheme.interval is not None:
+        raise DdlError(f"the bounds of partition {name} are not in the log: the table is partitioned by INTERVAL")
+    names = [partition.name.lower() for partition in scheme.partitions]
+    if scheme.method in ("hash", "linear hash", "key", "linear key"):
+        return _hash_rows(scheme, name, names)
+    if name.lower() not in names:
+        raise DdlError(f"partition {name} is not known: the log does not define it")
+    position = names.index(name.lower())
+    bound = scheme.partitions[position].bound
+    match bound:
+        case LessThan(upper):
+            lower = scheme.partitions[position - 1].bound if position else None
+            return RangeRows(lower.values if isinstance(lower, LessThan) else None, upper)
+        case InValues(rows):
+            others = tuple(
+                row
+                for other in scheme.partitions
+                if other.name.lower() != name.lower() and isinstance(other.bound, InValues)
+                for row in other.bound.rows
+            )
+            return ListRows(rows, others)
+        case None:
+            raise DdlError(f"partition {name} has no bound in its definition")
+
+
+def _hash_rows(scheme: Partitioning, name: str, names: Sequence[str]) -> HashRows:
+    if scheme.method != "hash":
+        raise DdlError(f"rows of a partition BY {scheme.method.upper()} cannot be told from their values")
+    # Partitions without names are called p0, p1, …
+    if name.lower() in names:
+        return HashRows(names.index(name.lower()), _count(scheme))
+    if name[:1].lower() == "p" and name[1:].isdigit() and int(name[1:]) < _count(scheme):
+        return HashRows(int(name[1:]), _count(scheme))
+    raise DdlError(f"partition {name} is not known: the log does not define it")
+
+
+def _count(scheme: Partitioning) -> int:
+    return scheme.count if scheme.count is not None else max(1, len(scheme.partitions))
+
+
+def _folded(names: Sequence[str]) -> frozenset[str]:
+    return frozenset(name.lower() for name in names)
+
+
+_STORED: Final[dict[str, Any]] = {
+    kind.__name__: kind
+    for kind in (
+        BytesLiteral, DefaultValue, Expression, InValues, LessThan, MaxValue, NullLiteral, NumberLiteral, Partition,
+        Partitioning, TextLiteral,
+    )
+}  # fmt: skip
+
+
+def to_json(value: Any) -> Any:
+    """A partitioning as JSON; kinds of bounds look alike without their names, so each value carries its own."""
+    if isinstance(value, tuple):
+        return [to_json(item) for item in cast("tuple[Any, ...]", value)]
+    if isinstance(value, bytes):
+        return {"bytes": value.hex()}
+    if type(value).__name__ in _STORED:
+        return {"is": type(value).__name__, **{f.name: to_json(getattr(value, f.name)) for f in fields(value)}}
+    return value
+
+
+def from_json(value: Any) -> Any:
+    """The partitioning of `to_json`."""
+    if isinstance(value, list):
+        return tuple(from_json(item) for item in cast("list[Any]", value))
+    if not isinstance(value, dict):
+        return value
+    stored = cast("dict[str, Any]", value)
+    if "bytes" in stored:
+        return bytes.fromhex(stored["bytes"])
+    return _STORED[stored["is"]](**{key: from_json(item) for key, item in stored.items() if key != "is"})

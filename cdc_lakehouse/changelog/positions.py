@@ -1,0 +1,39 @@
+"""The order of a feed, and the arithmetic of TiDB's timestamps (TSO).
+
+A TSO is 46 bits of milliseconds since 1970 (UTC) and 18 bits of a counter within the millisecond; it fits a signed
+64-bit integer with room to spare, which is what lets a commit-ts and an operation be packed into one number.
+
+The position of an event is `(commit_ts, delete first then upsert, segment, line)`: TiCDC splits an update of a key into
+DELETE and INSERT with one commit-ts, and a row that moves between partitions has the halves in different files, so
+neither the timestamp nor the place in a file alone is an order.
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import Final
+
+LOGICAL_BITS: Final = 18
+BEGINNING: Final = 0
+"""Below every commit-ts: nothing has been applied."""
+
+
+def physical_ms(commit_ts: int) -> int:
+    """Milliseconds since 1970 of a TSO."""
+    return commit_ts >> LOGICAL_BITS
+
+
+def commit_time(commit_ts: int) -> datetime.datetime:
+    """The wall-clock time of a TSO, in UTC, to the millisecond."""
+    epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+    return epoch + datetime.timedelta(milliseconds=physical_ms(commit_ts))
+
+
+def tso(moment: datetime.datetime, logical: int = 0) -> int:
+    """The TSO of a moment (with a zone) and a counter within its millisecond."""
+    return (round(moment.timestamp() * 1000) << LOGICAL_BITS) | logical
+
+
+def lag_seconds(commit_ts: int, now: datetime.datetime) -> float:
+    """How far a TSO is behind `now`, never below zero (clocks differ)."""
+    return max(0.0, (now - commit_time(commit_ts)).total_seconds())

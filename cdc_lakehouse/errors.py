@@ -1,0 +1,94 @@
+"""Every error the project raises on purpose.
+
+One base, two branches: a `PermanentError` comes again however often it is tried, so it is reported or quarantined; a
+`TransientError` may pass, so it is retried. Each error says what happened, where, and what to do about it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+_PLACES: Final = ("feed", "table", "segment", "line")
+
+
+class CdcError(Exception):
+    """Base of all errors of the project.
+
+    `message` says what happened, the places say where (feed, table as `database.table`, segment, line counted from 1),
+    `advice` says what to do.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        feed: str | None = None,
+        table: str | None = None,
+        segment: str | None = None,
+        line: int | None = None,
+        advice: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.feed = feed
+        self.table = table
+        self.segment = segment
+        self.line = line
+        self.advice = advice
+
+    def __str__(self) -> str:
+        where = [f"{place} {value}" for place in _PLACES if (value := getattr(self, place)) is not None]
+        text = self.message if not where else f"{self.message} [{', '.join(where)}]"
+        return text if self.advice is None else f"{text}: {self.advice}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Errors cross process boundaries (Spark's Python workers, Dagster's steps): keyword arguments must survive.
+        return _rebuild, (type(self), self.message, {place: getattr(self, place) for place in (*_PLACES, "advice")})
+
+
+def _rebuild(kind: type[CdcError], message: str, places: dict[str, Any]) -> CdcError:
+    return kind(message, **places)
+
+
+class PermanentError(CdcError):
+    """Trying again gives the same error."""
+
+
+class TransientError(CdcError):
+    """Trying again may work."""
+
+
+class ConfigurationError(PermanentError):
+    """`lakehouse.yaml` is missing, not YAML, or says something that is not allowed."""
+
+
+class SourceUnreachableError(TransientError):
+    """The source of a feed (bucket, directory, broker) cannot be reached or read."""
+
+
+class SourceError(PermanentError):
+    """The source answers, but what it holds cannot be used: the feed waits until that is mended."""
+
+
+class CheckpointError(SourceError):
+    """The source's checkpoint-ts is missing, unreadable, or went backwards."""
+
+
+class SchemaFileError(PermanentError):
+    """A schema file is not JSON, does not match its checksum, or lacks what it must have."""
+
+
+class DdlError(PermanentError):
+    """A DDL statement cannot be understood or cannot be applied. `line` is not used; see `DdlSyntaxError`."""
+
+
+class TableHeldError(PermanentError):
+    """A table cannot go on and stays at its last good cut."""
+
+
+class ConcurrentRunError(TransientError):
+    """Another run of the same feed is active."""
+
+
+class ObjectMissingError(SourceError):
+    """An object that should be in the source is not there."""

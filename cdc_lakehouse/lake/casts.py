@@ -1,0 +1,117 @@
+"""Text of the source as values of Iceberg types, as Spark expressions. What cannot be read is told, never nulled.
+
+Notation of the text (TiCDC Canal-JSON and csv): numbers plain; BIT as an unsigned number; ENUM as its 1-based index, 0
+for the empty error value; SET as a bit mask; times as MySQL prints them; binary values as one character a byte
+(ISO-8859-1); VECTOR as a JSON list.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import zoneinfo
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from cdc_lakehouse.changelog.mysql_types import BLOBS, ColumnType, iceberg_type
+
+_SPARK_TYPES: Final = {
+    "long": "bigint", "timestamp": "timestamp_ntz", "timestamptz": "timestamp", "list<float>": "array<float>",
+}  # fmt: skip
+_ZONED: Final = frozenset({"date", "datetime", "timestamp"})
+_LOOKS_LIKE_A_DATE: Final = r"^\d{4}-\d{2}-\d{2}"
+_FIRST_DATE: Final = "0001-01-01"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How the text of a feed's table is read: the zone of TIMESTAMP text, and what zero and partial dates become."""
+
+    zone: str = "UTC"
+    zero_dates: Literal["null", "string", "error"] = "null"
+
+    @property
+    def zone_info(self) -> datetime.tzinfo:
+        return zoneinfo.ZoneInfo(self.zone)
+
+    def type_of(self, column: ColumnType) -> str:
+        """The column's Iceberg type."""
+        return "string" if self.zero_dates == "string" and column.name in _ZONED else iceberg_type(column)
+
+
+def spark_type(iceberg: str) -> str:
+    return _SPARK_TYPES.get(iceberg, iceberg)
+
+
+def value(text: Column, column: ColumnType, reading: Reading) -> Column:
+    """The text's value, NULL for NULL and for what cannot be read (see `unreadable`)."""
+    target = reading.type_of(column)
+    if column.name == "enum" and column.elements:
+        return _enum(text, column)
+    if column.name == "set" and column.elements:
+        return _set(text, column)
+    if column.name in BLOBS:
+        return F.when(_is_bytes(text), F.encode(text, "ISO-8859-1"))
+    if target == "string":
+        return text
+    match column.name:
+        case "date":
+            day = F.when(F.length(text) == 10, text.try_cast("date"))
+            return F.when(day >= F.lit(_FIRST_DATE).cast("date"), day)
+        case "datetime":
+            moment = F.when(F.length(text) >= 19, text.try_cast("timestamp_ntz"))
+            return F.when(moment >= F.lit(_FIRST_DATE).cast("timestamp_ntz"), moment)
+        case "timestamp":
+            zoned = text if reading.zone == "UTC" else F.concat(text, F.lit(f" {reading.zone}"))
+            return F.when(F.length(text) >= 19, zoned.try_cast("timestamp"))
+        case "vector":
+            return F.from_json(text, "array<float>")
+        case _:
+            return text.try_cast(spark_type(target))
+
+
+def unreadable(text: Column, typed: Column, column: ColumnType, reading: Reading) -> Column:
+    """Whether `typed`, which `value` made of `text`, has lost something."""
+    lost = text.isNotNull() & typed.isNull()
+    if reading.zero_dates == "null" and column.name in _ZONED:
+        return lost & ~text.rlike(_LOOKS_LIKE_A_DATE)
+    return lost
+
+
+def zero_date(text: Column, typed: Column, column: ColumnType, reading: Reading) -> Column | None:
+    """Whether a value became NULL by the policy on zero dates; None for columns that it does not concern."""
+    if reading.zero_dates != "null" or column.name not in _ZONED:
+        return None
+    return text.isNotNull() & typed.isNull() & text.rlike(_LOOKS_LIKE_A_DATE)
+
+
+def blurs(column: ColumnType, reading: Reading) -> bool:
+    """Whether values of the type that differ in the source can be the same NULL in the lake."""
+    return reading.zero_dates == "null" and column.name in _ZONED
+
+
+def _is_bytes(text: Column) -> Column:
+    return ~text.rlike(r"[^\x{00}-\x{FF}]")
+
+
+def _labels(column: ColumnType) -> Column:
+    return F.array(*(F.lit(label) for label in column.elements))
+
+
+def _enum(text: Column, column: ColumnType) -> Column:
+    index = text.try_cast("int")
+    return F.when(index == 0, F.lit("")).when(index > 0, F.get(_labels(column), index - 1))
+
+
+def _set(text: Column, column: ColumnType) -> Column:
+    """Labels of the set bits, in the order of the declaration, joined by commas."""
+    unsigned = text.try_cast("decimal(20,0)")
+    wrap = F.lit(decimal.Decimal(1 << 63)).cast("decimal(20,0)")
+    # Bit 63 is the sign of a long.
+    mask = F.when(unsigned < wrap, unsigned.cast("bigint")).otherwise((unsigned - wrap - wrap).cast("bigint"))
+    members = F.filter(_labels(column), lambda label, position: F.getbit(mask, position) == 1)
+    known = (unsigned >= 0) & (unsigned < F.lit(decimal.Decimal(1 << len(column.elements))))
+    return F.when(known, F.array_join(members, ","))

@@ -1,0 +1,60 @@
+"""The catalog, without a JVM: opening it, finding tables, and the small tables that PyIceberg itself writes."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from pathlib import Path
+from typing import Final
+
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.table import Table
+
+from cdc_lakehouse.config import LakeConfig
+from cdc_lakehouse.lake.names import CATALOG, Identifier
+
+SQLITE_TIMEOUT_SECONDS: Final = 60
+
+
+class Lake:
+    """The lake of one configuration, as PyIceberg sees it. Opening it needs neither a JVM nor a source."""
+
+    def __init__(self, config: LakeConfig) -> None:
+        self.config = config
+        self._namespaces: set[str] = set()
+        self._lock = threading.Lock()
+
+    @functools.cached_property
+    def catalog(self) -> Catalog:
+        properties = {**self.config.catalog.properties, "warehouse": self.config.warehouse}
+        uri = properties.get("uri", "")
+        if uri.startswith("sqlite:///"):
+            Path(uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+            # Spark's threads and this process share the file: wait for the other's commit instead of failing.
+            properties["uri"] = f"{uri}?timeout={SQLITE_TIMEOUT_SECONDS}"
+        return load_catalog(CATALOG, type=self.config.catalog.type, **properties)
+
+    def load(self, identifier: Identifier) -> Table | None:
+        try:
+            return self.catalog.load_table(identifier.parts)
+        except (NoSuchTableError, NoSuchNamespaceError):
+            return None
+
+    def ensure_namespace(self, namespace: str) -> None:
+        with self._lock:
+            if namespace in self._namespaces:
+                return
+            try:
+                self.catalog.create_namespace((namespace,))
+            except NamespaceAlreadyExistsError:
+                pass
+            self._namespaces.add(namespace)
+
+    def location(self, *parts: str) -> str:
+        return "/".join((self.config.warehouse.rstrip("/"), *parts))
+
+
+def machinery(feed: str, name: str) -> Identifier:
+    """Identifier of a feed's own table: `segments`, `events`, `schema_history`, `quarantine`, `checkpoints`."""
+    return Identifier(f"cdc_{feed}", name)

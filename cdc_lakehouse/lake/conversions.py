@@ -1,0 +1,188 @@
+"""Values of one column type as values of another, the way MySQL converts them in ALTER TABLE … MODIFY COLUMN.
+
+Rows that were written before a type change are not sent again, so the change is carried out here. In strict SQL mode an
+ALTER that would lose data fails in the source, so whatever reaches this point can be converted; rounding is MySQL's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEXTS, ColumnType
+from cdc_lakehouse.changelog.type_changes import type_change
+from cdc_lakehouse.errors import DdlError
+from cdc_lakehouse.lake.casts import Reading, spark_type
+
+_NUMBERS: Final = INTEGERS | {"decimal", "float", "double", "bit", "year"}
+_EXACT: Final = INTEGERS | {"decimal", "bit", "year"}
+_MOMENTS: Final = frozenset({"date", "datetime", "timestamp"})
+# What is kept as MySQL's own text.
+_WORDS: Final = TEXTS | {"enum", "set", "json", "time"}
+
+Convert = Callable[[Column, ColumnType, ColumnType, Reading], Column]
+
+
+def convert(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
+    """A typed value of `old` as one of `new`. Raises `DdlError` for a pair that has no conversion."""
+    if type_change(old, new) != "convert":
+        return value.cast(spark_type(reading.type_of(new)))
+    for olds, news, conversion in _TABLE:
+        if old.name in olds and new.name in news:
+            return conversion(value, old, new, reading)
+    raise DdlError(
+        f"values of type {old.name} cannot be converted to {new.name}",
+        advice="set policy for the table, or rebuild it from the source",
+    )
+
+
+def _number(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
+    target = reading.type_of(new)
+    if target == "string":  # DECIMAL of more digits than Iceberg holds: its exact text.
+        return _fixed(value.cast("decimal(38,18)").cast("string") if old.name in ("float", "double") else value, new)
+    if old.name in ("float", "double") and new.name in _EXACT - {"decimal"}:
+        value = F.rint(value)  # MySQL rounds floating-point numbers half to even here.
+    elif old.name == "decimal" and new.name in _EXACT - {"decimal"}:
+        value = F.round(_plain(value, old), 0)
+    return value.try_cast(spark_type(target))
+
+
+def _plain(value: Column, old: ColumnType) -> Column:
+    # A DECIMAL that does not fit Iceberg's is text in the lake.
+    return value.try_cast("decimal(38,0)") if old.precision > 38 else value
+
+
+def _fixed(value: Column, new: ColumnType) -> Column:
+    """A number's text with the digits of the new scale."""
+    text = value.cast("string")
+    whole = F.substring_index(text, ".", 1)
+    if new.fraction == 0:
+        return whole
+    fraction = F.when(F.instr(text, ".") > 0, F.substring_index(text, ".", -1)).otherwise(F.lit(""))
+    return F.concat(whole, F.lit("."), F.rpad(fraction, new.fraction, "0"))
+
+
+def _number_to_text(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
+    if old.name not in ("float", "double"):
+        text = value.cast("string")
+        return F.lpad(text, 4, "0") if old.name == "year" else text
+    # Plain digits, no exponent and no ".0" of a whole number.
+    exact = value.cast("string")
+    wide = F.regexp_replace(value.cast("decimal(38,18)").cast("string"), r"\.?0+$", "")
+    return F.when(exact.contains("E"), F.coalesce(wide, exact)).otherwise(F.regexp_replace(exact, r"\.0$", ""))
+
+
+def _text_to_number(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
+    target = reading.type_of(new)
+    text = F.trim(value)
+    if target == "string":
+        return _fixed(text, new)
+    if new.name in _EXACT - {"decimal"}:
+        return F.round(text.try_cast("decimal(38,10)"), 0).try_cast(spark_type(target))
+    return text.try_cast(spark_type(target))
+
+
+def _moment_to_text(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
+    if reading.type_of(old) == "string":
+        return value
+    local = value
+    if old.name == "timestamp":
+        local = F.from_utc_timestamp(value, reading.zone)
+    pattern = "yyyy-MM-dd" if old.name == "date" else "yyyy-MM-dd HH:mm:ss"
+    if old.fraction:
+        pattern += "." + "S" * old.fraction
+    return F.date_format(local, pattern)
+
+
+def _text_to_moment(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
+    if reading.type_of(new) == "string":
+        return value
+    if new.name == "date":
+        return F.to_date(value.try_cast("timestamp_ntz"))
+    local = _rounded(value.try_cast("timestamp_ntz"), new)
+    return local if new.name == "datetime" else _zoned(local, reading)
+
+
+def _moment(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
+    if reading.type_of(old) == "string" or reading.type_of(new) == "string":
+        raise DdlError(
+            f"a {old.name} kept as text cannot become a {new.name}", advice="set zero_dates of the table to null"
+        )
+    local = value
+    if old.name == "timestamp":
+        local = F.from_utc_timestamp(value, reading.zone).cast("timestamp_ntz")
+    elif old.name == "date":
+        local = value.cast("timestamp_ntz")
+    match new.name:
+        case "date":
+            return F.to_date(local)
+        case "datetime":
+            return _rounded(local, new)
+        case _:
+            return _zoned(_rounded(local, new), reading)
+
+
+def _zoned(local: Column, reading: Reading) -> Column:
+    return F.to_utc_timestamp(local.cast("timestamp"), reading.zone)
+
+
+def _rounded(local: Column, new: ColumnType) -> Column:
+    """MySQL rounds, not cuts, fractional seconds that do not fit."""
+    if new.fraction >= 6:
+        return local
+    unit = 10 ** (6 - new.fraction)
+    micros = F.unix_micros(local.cast("timestamp"))
+    return F.timestamp_micros((F.floor((micros + unit // 2) / unit) * unit).cast("bigint")).cast("timestamp_ntz")
+
+
+def _same(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
+    return value
+
+
+def _text_to_bytes(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
+    return _padded(F.encode(value, "UTF-8"), new)
+
+
+def _bytes(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
+    return _padded(value, new)
+
+
+def _padded(value: Column, new: ColumnType) -> Column:
+    """BINARY(n) is filled with zero bytes."""
+    return F.rpad(value, new.length, F.lit(b"\x00")) if new.name == "binary" and new.length else value
+
+
+def _bytes_to_text(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
+    return F.decode(value, "UTF-8")
+
+
+def _enum_to_number(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
+    if not old.elements:
+        raise DdlError("an enum whose labels are not known cannot become a number")
+    index = F.array_position(F.array(*(F.lit(label) for label in old.elements)), value)
+    return index.cast(spark_type(reading.type_of(new)))
+
+
+def _number_to_enum(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
+    labels = F.array(*(F.lit(label) for label in new.elements))
+    return F.get(labels, value.cast("int") - 1)
+
+
+# First row that fits.
+_TABLE: Final[tuple[tuple[frozenset[str], frozenset[str], Convert], ...]] = (
+    (frozenset(_NUMBERS), frozenset(_NUMBERS), _number),
+    (frozenset(_NUMBERS), frozenset({"enum"}), _number_to_enum),
+    (frozenset({"enum"}), frozenset(_NUMBERS), _enum_to_number),
+    (frozenset(_NUMBERS), frozenset(_WORDS), _number_to_text),
+    (frozenset(TEXTS), frozenset(_NUMBERS), _text_to_number),
+    (frozenset(_MOMENTS), frozenset(_MOMENTS), _moment),
+    (frozenset(_MOMENTS), frozenset(TEXTS), _moment_to_text),
+    (frozenset(TEXTS), frozenset(_MOMENTS), _text_to_moment),
+    (frozenset(_WORDS), frozenset(_WORDS), _same),
+    (frozenset(_WORDS), frozenset(BLOBS), _text_to_bytes),
+    (frozenset(BLOBS), frozenset(TEXTS | {"json"}), _bytes_to_text),
+    (frozenset(BLOBS), frozenset(BLOBS), _bytes),
+)

@@ -1,0 +1,72 @@
+"""Names of the source as names of the lake.
+
+Names from the source go into SQL through `quote` and into paths through `path_part`, nowhere else.
+
+    >>> encode_namespace("Odd-DB.1")
+    'Odd-DB%2E1'
+    >>> quote("a`b")
+    '`a``b`'
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from dataclasses import dataclass
+from typing import Final
+
+CATALOG: Final = "lake"
+"""Name of the catalog, the same for Spark and PyIceberg: SQL catalogs keep it in their rows."""
+
+_SAFE_IN_PATH: Final = frozenset(string.ascii_letters + string.digits + "-_")
+# A percent sign is escaped only where it reads as an escape itself, so that no two names meet and `100%` stays itself.
+_TABLE_UNFIT: Final = re.compile(r"[/\x00-\x1f\x7f]|%(?=[0-9A-Fa-f]{2})")
+_NAMESPACE_UNFIT: Final = re.compile(r"[./\x00-\x1f\x7f]|%(?=[0-9A-Fa-f]{2})")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Identifier:
+    """A table of the lake: names as the catalog has them, encoded already."""
+
+    namespace: str
+    name: str
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        """For PyIceberg."""
+        return self.namespace, self.name
+
+    @property
+    def sql(self) -> str:
+        """For Spark SQL, quoted."""
+        return f"{CATALOG}.{quote(self.namespace)}.{quote(self.name)}"
+
+    def branch(self, name: str) -> str:
+        """A branch of the table, for Spark SQL."""
+        return f"{self.sql}.{quote(f'branch_{name}')}"
+
+    def __str__(self) -> str:
+        return f"{self.namespace}.{self.name}"
+
+
+def quote(name: str) -> str:
+    """An identifier for Spark SQL."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def encode_table(name: str) -> str:
+    return _TABLE_UNFIT.sub(_escape, name)
+
+
+def encode_namespace(name: str) -> str:
+    """A dot would make a nested namespace."""
+    return _NAMESPACE_UNFIT.sub(_escape, name)
+
+
+def path_part(name: str) -> str:
+    """A name as one harmless part of a storage path (readable, not reversible)."""
+    return "".join(c if c in _SAFE_IN_PATH else "_" for c in name)
+
+
+def _escape(match: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in match[0].encode())

@@ -1,0 +1,109 @@
+"""Spark: the settings that make a session of the configuration, the same for Dagster, the command line and the tests."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from cdc_lakehouse.config import CatalogConfig, LakeConfig, SparkConfig
+from cdc_lakehouse.lake.catalog import SQLITE_TIMEOUT_SECONDS
+from cdc_lakehouse.lake.names import CATALOG
+
+# Moved together only: a runtime is built for one Spark minor version.
+PACKAGES: Final = (
+    "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+    "org.xerial:sqlite-jdbc:3.50.3.0",
+)
+
+_PREFIX: Final = f"spark.sql.catalog.{CATALOG}"
+
+_DEFAULTS: Final = {
+    "spark.app.name": "cdc_lakehouse",
+    "spark.driver.memory": "2g",
+    # Measured: throughput of decode and apply is what counts, not pauses.
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    # Tables of a run are applied side by side in one session; one large table must not starve the others.
+    "spark.scheduler.mode": "FAIR",
+    "spark.sql.shuffle.partitions": "16",
+    "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+    _PREFIX: "org.apache.iceberg.spark.SparkCatalog",
+    # PyIceberg and the table API commit beside Spark's SQL: a cached table would be a stale one.
+    f"{_PREFIX}.cache-enabled": "false",
+    # Sink files are never split, and each is a task of its own: that is what makes a row's number in its task the
+    # line's number in its file. The decoder packs the tasks again before it writes.
+    "spark.sql.files.maxPartitionBytes": str(1 << 40),
+    "spark.sql.files.openCostInBytes": str(1 << 40),
+}
+
+# A value of a column is text until it is cast, and time zones are applied by name: the session itself has none of its own.
+_FIXED: Final = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
+
+
+def spark_settings(config: LakeConfig) -> dict[str, str]:
+    """All Spark settings of a configuration; `lake.spark.conf` goes over the defaults."""
+    packages = ",".join([*PACKAGES, *filter(None, [config.spark.conf.get("spark.jars.packages")])])
+    return {
+        **_DEFAULTS,
+        "spark.master": config.spark.master,
+        # The workers must be the interpreter that has the project.
+        "spark.pyspark.python": sys.executable,
+        "spark.pyspark.driver.python": sys.executable,
+        **_catalog_settings(config.catalog, config.warehouse),
+        **config.spark.conf,
+        "spark.jars.packages": packages,
+        **_FIXED,
+    }
+
+
+def build_session(config: LakeConfig) -> SparkSession:
+    builder = SparkSession.builder
+    for key, value in spark_settings(config).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _catalog_settings(catalog: CatalogConfig, warehouse: str) -> dict[str, str]:
+    settings = {f"{_PREFIX}.warehouse": warehouse}
+    properties = dict(catalog.properties)
+    uri = properties.pop("uri", None)
+    if catalog.type == "sql":
+        settings |= {f"{_PREFIX}.type": "jdbc", f"{_PREFIX}.jdbc.schema-version": "V1", **_jdbc(uri or "")}
+    else:
+        settings[f"{_PREFIX}.type"] = catalog.type
+        if uri is not None:
+            settings[f"{_PREFIX}.uri"] = uri
+    return settings | {f"{_PREFIX}.{key}": value for key, value in properties.items()}
+
+
+def _jdbc(uri: str) -> dict[str, str]:
+    """The JDBC form of an SQLAlchemy URI (PyIceberg's), user and password as properties of their own."""
+    scheme, _, rest = uri.partition("://")
+    if scheme.startswith("sqlite"):
+        path = rest.removeprefix("/")
+        return {f"{_PREFIX}.uri": f"jdbc:sqlite:{path}?busy_timeout={SQLITE_TIMEOUT_SECONDS * 1000}"}
+    login, at, host = rest.rpartition("@")
+    user, _, password = login.partition(":")
+    settings = {f"{_PREFIX}.uri": f"jdbc:{scheme.partition('+')[0]}://{host}"}
+    if at:
+        settings |= {f"{_PREFIX}.jdbc.user": user, f"{_PREFIX}.jdbc.password": password}
+    return settings
+
+
+def _prefetch() -> None:
+    """Fetch the jars into the user's cache, so that the first run does not wait for them."""
+    catalog = CatalogConfig.model_validate({"type": "hive", "uri": "thrift://127.0.0.1:1"})  # Never opened.
+    config = LakeConfig(warehouse="file:///nowhere", catalog=catalog, spark=SparkConfig.model_validate({}))
+    build_session(config).stop()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--prefetch", action="store_true", required=True)
+    parser.parse_args()
+    _prefetch()

@@ -1,0 +1,237 @@
+"""A batch of one table: staged on a branch, audited, and published as one commit.
+
+Apply is delete + append: the touched keys are deleted by a broadcast MERGE, which reads key columns only, and the rows that
+survive are appended. A full MERGE would shuffle the table, a copy-on-write one rewrite it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from cdc_lakehouse.changelog import schema
+from cdc_lakehouse.changelog.ddl_definitions import Partitioning
+from cdc_lakehouse.changelog.schema import TableVersion
+from cdc_lakehouse.lake import casts
+from cdc_lakehouse.lake.casts import Reading
+from cdc_lakehouse.lake.conversions import convert
+from cdc_lakehouse.lake.current import COLUMNS, STAGED, column_names, staged_names
+from cdc_lakehouse.lake.evolution import Drop, LakeColumn, Plan
+from cdc_lakehouse.lake.names import Identifier, quote
+from cdc_lakehouse.lake.partition_rows import partition_condition
+from cdc_lakehouse.lake.projection import (
+    COMMIT_TS,
+    Target,
+    faulty_rows,
+    initial_value,
+    lake_columns,
+    typed_rows,
+    types_since,
+)
+from cdc_lakehouse.lake.table_api import TableApi
+from cdc_lakehouse.lake.winners import Winners
+
+BRANCH: Final = "cdc"
+FAULTS_LISTED: Final = 1000
+_BROADCAST_LIMIT: Final = 2_000_000
+"""Ids of winning events that are sent to every task; above it the join shuffles, which spills and needs no memory."""
+
+
+@dataclass(frozen=True)
+class EmptiedPartition:
+    """Rows of a partition that a DDL took away at `commit_ts`."""
+
+    commit_ts: int
+    scheme: Partitioning
+    name: str
+    version: TableVersion
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What is to be done to one table.
+
+    `table_no` is its number among the winners. `cleared` says that nothing of what is there stays (a TRUNCATE, or a table
+    that is worked out anew). `applied` is the version that the rows that are there were written under. Events of the
+    batch have a commit-ts in (`above`, `upto`]. `emptied` are partitions for the winners, `emptied_now` those for the
+    rows that are there.
+    """
+
+    table_no: int
+    identifier: Identifier
+    plan: Plan
+    target: Target
+    applied: TableVersion
+    above: int
+    upto: int
+    key: tuple[schema.Column, ...]
+    row_count: int
+    cleared: bool
+    emptied: tuple[EmptiedPartition, ...]
+    emptied_now: tuple[EmptiedPartition, ...]
+
+
+@dataclass(frozen=True)
+class Fault:
+    segment: str
+    line: int
+    row: str
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What was staged: whether there is a branch to publish, the rows appended, and what is wrong with the batch."""
+
+    branch: bool
+    appended: int
+    zero_dates: int
+    faults: tuple[Fault, ...] = ()
+
+
+class Staging:
+    def __init__(self, spark: SparkSession, summary: Mapping[str, str]) -> None:
+        """`summary` goes into the summary of every snapshot that is written."""
+        self._spark = spark
+        self._api = TableApi(spark)
+        self._summary = dict(summary)
+
+    def stage(self, batch: Batch, winners: Winners, events: DataFrame, reading: Reading) -> Staged:
+        """Write the batch on the branch. With faults, nothing may be published (see `abandon`)."""
+        self._evolve(batch)
+        touched = winners.touched(batch.table_no)
+        rewritten = bool(batch.plan.rewritten) and batch.row_count > 0
+        if not (touched or rewritten or batch.emptied_now or (batch.cleared and batch.row_count)):
+            return Staged(branch=False, appended=0, zero_dates=0)
+        self._api.open_branch(batch.identifier, BRANCH)
+        if batch.row_count:
+            # First, for keys are compared as what their columns are now.
+            if rewritten and not batch.cleared:
+                self._rewrite(batch, reading)
+            self._delete(batch, winners, reading)
+        if not winners.upserts.get(batch.table_no):
+            return Staged(branch=True, appended=0, zero_dates=0)
+        return self._append(batch, winners, events, reading)
+
+    def publish(self, batch: Batch, staged: Staged, properties: Mapping[str, str]) -> None:
+        self._api.publish(
+            batch.identifier,
+            BRANCH if staged.branch else None,
+            batch.plan.publish,
+            {COLUMNS: column_names({c.id: c.name for c in batch.target.columns}), STAGED: "[]", **properties},
+        )
+
+    def abandon(self, identifier: Identifier, staged_columns: Sequence[str]) -> None:
+        """Take back what staging has left on a table."""
+        self._api.drop_branch(identifier, BRANCH)
+        if staged_columns:
+            self._api.evolve(identifier, [Drop(name) for name in staged_columns], {STAGED: "[]"})
+
+    def _evolve(self, batch: Batch) -> None:
+        if batch.plan.before:
+            self._api.evolve(batch.identifier, batch.plan.before, {STAGED: staged_names(batch.plan.staged)})
+
+    def _delete(self, batch: Batch, winners: Winners, reading: Reading) -> None:
+        if batch.cleared:
+            self._api.clear(batch.identifier, BRANCH, self._summary)
+            return
+        target = batch.identifier.branch(BRANCH)
+        for emptied in batch.emptied_now:
+            condition = _in_partition(emptied, lambda id: F.col(quote(batch.target.names[id])))
+            # MERGE takes a condition as a column; DELETE takes only text.
+            self._merge_delete(target, self._spark.range(1).toDF("cdc:once"), condition)
+        if winners.touched(batch.table_no):
+            names = [f"cdc:key_{position}" for position in range(len(batch.key))]
+            keys = winners.of(batch.table_no).select(
+                *(
+                    casts.value(F.col("key")[position], column.type, reading).alias(names[position])
+                    for position, column in enumerate(batch.key)
+                )
+            )
+            condition = F.lit(True)
+            for name, column in zip(names, batch.key, strict=True):
+                own = F.col(quote(batch.target.names[column.id]))
+                blurred = casts.blurs(column.type, reading)
+                condition = condition & (own.eqNullSafe(F.col(quote(name))) if blurred else own == F.col(quote(name)))
+            self._merge_delete(target, keys, condition)
+
+    def _merge_delete(self, target: str, source: DataFrame, condition: Column) -> None:
+        F.broadcast(source).mergeInto(target, condition).whenMatched().delete().merge()
+
+    def _rewrite(self, batch: Batch, reading: Reading) -> None:
+        """Old values of columns whose type changed, converted into the new columns; all rows are written again."""
+        target = batch.identifier.branch(BRANCH)
+        table = self._spark.table(target)
+        converted: dict[str, Column] = {}
+        for id, old_name, new_name in batch.plan.rewritten:
+            value = F.col(quote(old_name))
+            types = types_since(id, batch.target, batch.applied)
+            for old, new in zip(types, types[1:], strict=False):
+                value = convert(value, old, new, reading)
+            converted[new_name] = value
+            converted[old_name] = F.lit(None).cast(table.schema[old_name].dataType)
+        frame = table.select(*(converted.get(name, F.col(quote(name))).alias(name) for name in table.columns))
+        frame.writeTo(target).overwrite(F.lit(True))
+
+    def _append(self, batch: Batch, winners: Winners, events: DataFrame, reading: Reading) -> Staged:
+        rows = self._rows(batch, winners, events, reading)
+        seen = Observation()
+        observed = rows.observe(
+            seen,
+            F.count(F.lit(1)).alias("rows"),
+            F.count_if("`cdc:fault`").alias("faults"),
+            F.sum("`cdc:zero_dates`").alias("zero_dates"),
+        )
+        self._complete(batch, lake_columns(observed)).writeTo(batch.identifier.branch(BRANCH)).append()
+        found = seen.get
+        if not found["faults"]:
+            return Staged(True, int(found["rows"]), int(found["zero_dates"] or 0))
+        faults = tuple(Fault(row["segment"], row["line"], row["after"]) for row in faulty_rows(rows, FAULTS_LISTED))
+        return Staged(True, 0, 0, faults)
+
+    def _rows(self, batch: Batch, winners: Winners, events: DataFrame, reading: Reading) -> DataFrame:
+        chosen = winners.of(batch.table_no).where("upsert").select("event", "version_no")
+        if winners.upserts[batch.table_no] <= _BROADCAST_LIMIT:
+            chosen = F.broadcast(chosen)
+        names = {version.name for version in batch.target.versions.values()}
+        own = events.where(
+            F.col("schema_name").isin(*{name.database for name in names})
+            & F.col("table_name").isin(*{name.table for name in names})
+            & (F.col("commit_ts") > batch.above)
+            & (F.col("commit_ts") <= batch.upto)
+        )
+        fetched = own.join(chosen, F.col("_row_id") == F.col("event")).select(
+            "version_no", "commit_ts", "after", "segment", "line"
+        )
+        rows = typed_rows(fetched, winners.versions[batch.table_no], batch.target, reading)
+        for emptied in batch.emptied:
+            gone = _in_partition(emptied, lambda id: F.col(quote(batch.target.names[id])))
+            rows = rows.where(~((F.col(COMMIT_TS) <= emptied.commit_ts) & F.coalesce(gone, F.lit(False))))
+        return rows
+
+    def _complete(self, batch: Batch, rows: DataFrame) -> DataFrame:
+        """With NULL for the columns that go when the batch is published, and for those that are not the feed's."""
+        table = self._spark.table(batch.identifier.branch(BRANCH))
+        have = set(rows.columns)
+        missing = [field for field in table.schema.fields if field.name not in have]
+        return rows.withColumns({field.name: F.lit(None).cast(field.dataType) for field in missing})
+
+
+def _in_partition(emptied: EmptiedPartition, column: Callable[[int], Column]) -> Column:
+    def named(name: str) -> Column:
+        found = emptied.version.named(name)
+        assert found is not None, f"no column {name}"
+        return column(found.id)
+
+    return partition_condition(emptied.scheme, emptied.name, named)
+
+
+def target_columns(columns: Sequence[schema.Column], reading: Reading) -> list[LakeColumn]:
+    """The source's columns as the lake's."""
+    return [
+        LakeColumn(column.id, column.name, reading.type_of(column.type), initial_value(column, reading))
+        for column in columns
+    ]

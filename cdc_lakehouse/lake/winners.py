@@ -1,0 +1,141 @@
+"""The latest change of each key: computed once for all tables of a run, on keys and positions only.
+
+Rows are wide and never shuffled here: what comes out of the grouping is the `_row_id` of the winning event (Iceberg's row
+lineage), by which the rows are fetched afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+_SPANS: Final = T.StructType([
+    T.StructField("table_no", T.IntegerType()),
+    T.StructField("version_no", T.IntegerType()),
+    T.StructField("span_database", T.StringType()),
+    T.StructField("span_table", T.StringType()),
+    T.StructField("above", T.LongType()),
+    T.StructField("upto", T.LongType()),
+    T.StructField("key_columns", T.ArrayType(T.StringType())),
+])  # fmt: skip
+_NAMES_PUSHED_DOWN: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedSpan:
+    """Events of a name with commit-ts in (above, upto]: which table and version they are of, and its key's columns."""
+
+    table_no: int
+    version_no: int
+    database: str
+    table: str
+    above: int
+    upto: int
+    key_columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Winners:
+    """`frame` is cached: table_no, version_no, key array<string>, upsert boolean, commit_ts, event (its _row_id), segment,
+    line. `upserts` and `deletes` count keys by table, `versions` are the numbers of the versions that upserts are of;
+    `without_key` are tables with events that lack a key column."""
+
+    frame: DataFrame
+    upserts: dict[int, int]
+    deletes: dict[int, int]
+    versions: dict[int, list[int]]
+    without_key: frozenset[int]
+
+    def of(self, table_no: int) -> DataFrame:
+        return self.frame.where(F.col("table_no") == table_no)
+
+    def touched(self, table_no: int) -> int:
+        return self.upserts.get(table_no, 0) + self.deletes.get(table_no, 0)
+
+
+def keyed_events(spark: SparkSession, events: DataFrame, spans: Sequence[KeyedSpan]) -> DataFrame:
+    """Events within the spans, as keys and positions; a key change is a delete of the old key and an upsert of the new.
+
+    Columns: table_no, version_no, key, position (a struct ordered as the feed is).
+    """
+    lower, upper = min(span.above for span in spans), max(span.upto for span in spans)
+    within = events.where((F.col("commit_ts") > lower) & (F.col("commit_ts") <= upper))
+    names = {(span.database, span.table) for span in spans}
+    if len(names) <= _NAMES_PUSHED_DOWN:
+        within = within.where(F.col("schema_name").isin(*{database for database, _ in names}))
+        within = within.where(F.col("table_name").isin(*{table for _, table in names}))
+    table = F.broadcast(spark.createDataFrame([_row(span) for span in spans], _SPANS))
+    matched = within.join(
+        table,
+        (F.col("schema_name") == F.col("span_database"))
+        & (F.col("table_name") == F.col("span_table"))
+        & (F.col("commit_ts") > F.col("above"))
+        & (F.col("commit_ts") <= F.col("upto")),
+    )
+    image = F.coalesce("after", "before")
+    key = F.transform("key_columns", lambda name: image[name])
+    before = F.col("before")
+    old_key = F.transform(
+        "key_columns", lambda name: F.when(F.map_contains_key(before, name), before[name]).otherwise(image[name])
+    )
+    moved = (F.col("op") == "U") & before.isNotNull() & (old_key != key)
+    now = F.struct(key.alias("key"), (F.col("op") != "D").alias("upsert"))
+    gone = F.struct(old_key.alias("key"), F.lit(False).alias("upsert"))
+    halves = F.when(F.coalesce(moved, F.lit(False)), F.array(gone, now)).otherwise(F.array(now))
+    parts = matched.select(
+        "table_no", "version_no", "commit_ts", "segment", "line", F.col("_row_id").alias("event"), F.explode(halves).alias("half")
+    )  # fmt: skip
+    return parts.select(
+        "table_no",
+        "version_no",
+        F.col("half.key").alias("key"),
+        F.struct("commit_ts", F.col("half.upsert").alias("upsert"), "segment", "line", "event", "version_no").alias(
+            "position"
+        ),
+    )
+
+
+def latest(keyed: DataFrame) -> DataFrame:
+    """The greatest position of each key: (commit_ts, delete first then upsert, segment, line)."""
+    grouped = keyed.groupBy("table_no", "key").agg(F.max("position").alias("position"))
+    return grouped.select("table_no", "key", "position.*")
+
+
+def find_winners(keyed: DataFrame, only: DataFrame | None = None) -> Winners:
+    """The winners among keyed events. With `only` (table_no, key), of those keys alone, for each of them: a key without
+    any event left is deleted. The frame is cached until `release`."""
+    frame = latest(keyed)
+    if only is not None:
+        frame = only.join(frame, ["table_no", "key"], "left").withColumn("upsert", F.coalesce("upsert", F.lit(False)))
+    frame = frame.withColumn("lacks_key", F.exists("key", lambda part: part.isNull())).persist()
+    upserts: dict[int, int] = {}
+    deletes: dict[int, int] = {}
+    versions: dict[int, list[int]] = {}
+    without_key: set[int] = set()
+    groups = frame.groupBy("table_no", "upsert", "version_no", "lacks_key").count()
+    for row in groups.orderBy("version_no").collect():
+        number = row["table_no"]
+        if row["lacks_key"]:
+            without_key.add(number)
+        counts = upserts if row["upsert"] else deletes
+        counts[number] = counts.get(number, 0) + row["count"]
+        if row["upsert"] and row["version_no"] not in versions.setdefault(number, []):
+            versions[number].append(row["version_no"])
+    return Winners(frame, upserts, deletes, versions, frozenset(without_key))
+
+
+def _row(span: KeyedSpan) -> tuple[object, ...]:
+    return (
+        span.table_no,
+        span.version_no,
+        span.database,
+        span.table,
+        span.above,
+        span.upto,
+        list(span.key_columns),
+    )

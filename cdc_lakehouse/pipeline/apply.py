@@ -1,0 +1,178 @@
+"""Step 4, current: every table's rows as of the checkpoint-ts.
+
+Tables are chosen by what is new for them, the winners among their events are found once for all, then each table is staged
+on its own branch, side by side, and all that went well are published one after the other within moments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Final
+
+from py4j.protocol import Py4JError
+from pyspark import inheritable_thread_target
+from pyspark.errors import PySparkException
+
+from cdc_lakehouse.changelog.history import Incarnation
+from cdc_lakehouse.changelog.positions import BEGINNING
+from cdc_lakehouse.errors import CdcError
+from cdc_lakehouse.lake.current import CurrentTables, TableState
+from cdc_lakehouse.lake.quarantine import Quarantined
+from cdc_lakehouse.lake.staging import Staging
+from cdc_lakehouse.lake.table_api import TableApi
+from cdc_lakehouse.lake.winners import Winners
+from cdc_lakehouse.pipeline.feed_run import FeedRun
+from cdc_lakehouse.pipeline.holds import BAD_VALUE, find_holds
+from cdc_lakehouse.pipeline.land import Landed
+from cdc_lakehouse.pipeline.naming import Placed, settle_names
+from cdc_lakehouse.pipeline.table_batch import Prepared, prepare, publish, stage
+from cdc_lakehouse.pipeline.touched import find_touched
+from cdc_lakehouse.pipeline.work import Work, find_work
+
+_TABLES_AT_ONCE: Final = 8
+
+
+@dataclass(frozen=True)
+class AppliedTable:
+    """One table's part of a run: keys written and deleted, zero dates that became NULL, and whether it was worked out
+    anew from all events."""
+
+    life: Incarnation
+    state: TableState
+    upserts: int
+    deletes: int
+    zero_dates: int
+    rebuilt: bool
+
+
+@dataclass(frozen=True)
+class Applied:
+    """`lives` are the tables of the feed as of the checkpoint, `tables` those that this run published, `held` the reason
+    by incarnation (or by name, without one) for those that could not go on."""
+
+    checkpoint_ts: int
+    lives: Mapping[str, Incarnation]
+    tables: tuple[AppliedTable, ...]
+    held: Mapping[str, str]
+
+
+def apply(run: FeedRun, landed: Landed) -> Applied:
+    """Bring every table that has something new, and is not held, to the checkpoint."""
+    upto = landed.checkpoint_ts
+    lives = {
+        id: life
+        for id, whole in run.history.history.incarnations().items()
+        if (life := whole.upto(upto)) is not None and _taken(run, life)
+    }
+    held = find_holds(run, lives, upto)
+    if upto == BEGINNING:
+        return Applied(upto, lives, (), held)
+    tables = CurrentTables(run.lake, run.feed)
+    work = [replace(each, number=n) for n, each in enumerate(find_work(run, tables, lives, held, upto))]
+    done: list[AppliedTable] = []
+    if work:
+        done = _carry_out(run, tables, lives, work, held)
+    return Applied(upto, lives, tuple(done), held)
+
+
+def _taken(run: FeedRun, life: Incarnation) -> bool:
+    return run.feed.tables.takes(life.last.name.database, life.last.name.table)
+
+
+def _carry_out(
+    run: FeedRun,
+    tables: CurrentTables,
+    lives: Mapping[str, Incarnation],
+    work: Sequence[Work],
+    held: dict[str, str],
+) -> list[AppliedTable]:
+    upto = work[0].upto
+    staging = Staging(run.spark, {"cdc.checkpoint-ts": str(upto), "cdc.batch": str(run.segments.batch)})
+    work, winners = find_touched(run, work)
+    try:
+        prepared = _stage_all(run, tables, staging, work, winners, held)
+    finally:
+        for each in {id(found): found for found in winners.values()}.values():
+            each.frame.unpersist()
+    for each in prepared:
+        publish(run, staging, each)
+    api = TableApi(run.spark)
+    placed = [Placed(each.work.life, each.identifier, each.wanted) for each in prepared]
+    blocked = settle_names(tables, placed, lives, api.rename)
+    held |= blocked
+    _resolve_bad_values(run, prepared)
+    done: list[AppliedTable] = []
+    for each in prepared:
+        state = tables.find(each.work.life)
+        assert state is not None, each.identifier
+        if each.work.life.id not in blocked:
+            done.append(
+                AppliedTable(
+                    each.work.life,
+                    state,
+                    each.staged.appended,
+                    each.deletes,
+                    each.staged.zero_dates,
+                    each.work.rebuild,
+                )
+            )
+    return done
+
+
+def _stage_all(
+    run: FeedRun,
+    tables: CurrentTables,
+    staging: Staging,
+    work: Sequence[Work],
+    winners: Mapping[int, Winners],
+    held: dict[str, str],
+) -> list[Prepared]:
+    """Stage all tables side by side; those that fail are held and leave nothing behind."""
+
+    def one(each: Work) -> Prepared | str:
+        run.spark.sparkContext.setLocalProperty("spark.scheduler.pool", str(each.target.name))
+        try:
+            prepared = prepare(run, tables, each, winners[each.number])
+            return stage(run, staging, prepared, winners[each.number])
+        except CdcError as error:
+            return str(error)
+        except (PySparkException, Py4JError) as error:
+            run.log.exception("table %s could not be staged", each.target.name)
+            return f"the table could not be written: {str(error).splitlines()[0]}"
+
+    with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
+        results = list(pool.map(inheritable_thread_target(run.spark)(one), work))
+    prepared: list[Prepared] = []
+    for each, result in zip(work, results, strict=True):
+        if isinstance(result, str):
+            held[each.life.id] = result
+        elif result.staged.faults:
+            held[each.life.id] = _quarantine_rows(run, each, result)
+            staging.abandon(result.identifier, result.plan.staged)
+        else:
+            prepared.append(result)
+    return prepared
+
+
+def _quarantine_rows(run: FeedRun, work: Work, prepared: Prepared) -> str:
+    name = work.target.name
+    now = run.clock()
+    message = "the row does not fit the table's columns: a value that is not of its type, or a column that is not known"
+    run.quarantine.add(
+        Quarantined(
+            fault.segment, fault.line, name.database, name.table, BAD_VALUE, message, fault.row.encode(), "open", now
+        )
+        for fault in prepared.staged.faults
+    )
+    first = prepared.staged.faults[0]
+    return f"{len(prepared.staged.faults)} rows do not fit the table's columns, the first at {first.segment} line {first.line}"
+
+
+def _resolve_bad_values(run: FeedRun, prepared: Sequence[Prepared]) -> None:
+    """Rows that a table could not take, and that it has now gone past."""
+    names = {(each.work.target.name.database, each.work.target.name.table) for each in prepared}
+    run.quarantine.resolve(
+        lambda row: row.error_class == BAD_VALUE and (row.database, row.table) in names, "replayed", run.clock()
+    )

@@ -1,0 +1,70 @@
+"""What the steps of one run share: the feed, its tables in the lake, the source, and Spark when it is needed."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.checkpoints import Checkpoints, Cut
+from cdc_lakehouse.lake.events import Events
+from cdc_lakehouse.lake.quarantine import Quarantine
+from cdc_lakehouse.lake.schema_history import SchemaHistory
+from cdc_lakehouse.lake.segments import Segments
+from cdc_lakehouse.sources.object_store import ObjectStore, open_store
+
+
+def utc_now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
+@dataclass
+class FeedRun:
+    """One run. `dates` are feed dates to decode again, whatever is known of them."""
+
+    feed: FeedConfig
+    lake: Lake
+    spark_session: Callable[[], SparkSession]
+    dates: frozenset[str] = frozenset()
+    log: logging.Logger = logging.getLogger("cdc_lakehouse")
+    clock: Callable[[], datetime.datetime] = utc_now
+
+    @functools.cached_property
+    def spark(self) -> SparkSession:
+        """Started at the first use: a run that has nothing to do starts no JVM."""
+        return self.spark_session()
+
+    @functools.cached_property
+    def store(self) -> ObjectStore:
+        return open_store(self.feed.source.uri)
+
+    @functools.cached_property
+    def segments(self) -> Segments:
+        return Segments(self.lake, self.feed.name)
+
+    @functools.cached_property
+    def quarantine(self) -> Quarantine:
+        return Quarantine(self.lake, self.feed.name)
+
+    @functools.cached_property
+    def history(self) -> SchemaHistory:
+        return SchemaHistory(self.lake, self.feed.name)
+
+    @functools.cached_property
+    def checkpoints(self) -> Checkpoints:
+        return Checkpoints(self.lake, self.feed.name)
+
+    @functools.cached_property
+    def last_cut(self) -> Cut:
+        """The newest cut when the run began."""
+        return self.checkpoints.last()
+
+    @functools.cached_property
+    def events(self) -> Events:
+        return Events(self.lake, self.feed.name, self.spark)

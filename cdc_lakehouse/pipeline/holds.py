@@ -1,0 +1,115 @@
+"""Which tables cannot go on, and why. Worked out from the lake on every run: what is mended is no longer held."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Final
+
+from cdc_lakehouse.changelog.history import Incarnation
+from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
+from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.lake.quarantine import Quarantined
+from cdc_lakehouse.lake.segments import Segment, index_gaps
+from cdc_lakehouse.pipeline.feed_run import FeedRun
+
+BAD_VALUE: Final = "BadValue"
+"""A row that a table could not take. It does not hold the table: the next run tries again."""
+
+_SHOWN: Final = 5
+
+
+def key_columns(feed: FeedConfig, version: TableVersion) -> tuple[Column, ...]:
+    """The columns that identify a row: the configuration's, else the source's; none when there are none."""
+    configured = feed.settings_of(version.name.database, version.name.table).primary_key
+    if configured is not None:
+        named = [version.named(name) for name in configured]
+        return tuple(column for column in named if column is not None) if None not in named else ()
+    found = (version.column(id) for id in version.key)
+    return tuple(column for column in found if column is not None)
+
+
+def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: int) -> dict[str, str]:
+    """Reason by incarnation, and by the bare name of a table that has no history."""
+    reasons: dict[str, list[str]] = defaultdict(list)
+    directory = _Directory(lives)
+    for id, life in lives.items():
+        _of_history(run.feed, life, reasons[id])
+    for row in run.quarantine.open():
+        if row.error_class != BAD_VALUE and run.feed.policy.quarantine == "hold":
+            for id in directory.of_quarantined(row, run.segments.rows):
+                reasons[id].append(_words(row))
+    _of_segments(run, directory, checkpoint_ts, reasons)
+    return {id: _joined(found) for id, found in reasons.items() if found}
+
+
+def _of_history(feed: FeedConfig, life: Incarnation, reasons: list[str]) -> None:
+    for version in life.versions:
+        if version.hold is not None:
+            reasons.append(f"{version.query or version.kind}: {version.hold}")
+    if life.dropped_ts is None and not key_columns(feed, life.last):
+        reasons.append(
+            f"the table has no primary key and no NOT NULL unique key that the log shows: set tables.settings."
+            f'"{life.last.name}".primary_key in the configuration'
+        )
+
+
+def _of_segments(run: FeedRun, directory: _Directory, checkpoint_ts: int, reasons: dict[str, list[str]]) -> None:
+    by_directory: dict[str, Segment] = {}
+    for segment in run.segments.rows.values():
+        by_directory.setdefault(segment.segment.rpartition("/")[0], segment)
+    for place, segment in by_directory.items():
+        if segment.table_version <= checkpoint_ts and directory.of_version(segment) is None:
+            name = TableName(segment.database, segment.table)
+            for id in directory.named(name):
+                reasons[id].append(f"the schema file of version {segment.table_version} is missing ({place})")
+    if run.feed.policy.index_gap == "hold":
+        for place, missing in index_gaps(run.segments.rows.values()).items():
+            segment = by_directory[place.partition(" (dispatcher")[0]]
+            found = directory.of_version(segment)
+            ids = directory.named(TableName(segment.database, segment.table)) if found is None else [found]
+            numbers = ", ".join(str(number) for number in missing[:_SHOWN])
+            for id in ids:
+                reasons[id].append(f"data files are missing: {place} has no file {numbers}")
+
+
+class _Directory:
+    """From what a path says to the incarnation that is meant."""
+
+    def __init__(self, lives: Mapping[str, Incarnation]) -> None:
+        self._lives = lives
+        self._versions = {(v.name, v.commit_ts): life.id for life in lives.values() for v in life.versions}
+        self._names: dict[TableName, list[str]] = defaultdict(list)
+        for life in lives.values():
+            for name in life.names:
+                self._names[name].append(life.id)
+
+    def of_version(self, segment: Segment) -> str | None:
+        return self._versions.get((TableName(segment.database, segment.table), segment.table_version))
+
+    def named(self, name: TableName) -> list[str]:
+        """The live tables of that name, else the last ones that had it, else the name itself."""
+        ids = self._names.get(name, [])
+        live = [id for id in ids if self._lives[id].dropped_ts is None and self._lives[id].last.name == name]
+        return live or ids[-1:] or [str(name)]
+
+    def of_quarantined(self, row: Quarantined, segments: Mapping[str, Segment]) -> list[str]:
+        segment = segments.get(row.segment)
+        if segment is not None and (found := self.of_version(segment)) is not None:
+            return [found]
+        if row.database is None:
+            return list(self._lives)
+        if row.table is None:
+            return [id for id, life in self._lives.items() if life.last.name.database == row.database]
+        return self.named(TableName(row.database, row.table))
+
+
+def _words(row: Quarantined) -> str:
+    line = "" if row.line is None else f" line {row.line}"
+    return f"{row.segment}{line}: {row.message}"
+
+
+def _joined(reasons: list[str]) -> str:
+    distinct = list(dict.fromkeys(reasons))
+    more = len(distinct) - _SHOWN
+    return "; ".join(distinct[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")

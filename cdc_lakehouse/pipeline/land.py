@@ -1,0 +1,136 @@
+"""Step 1, raw: what the source holds. New and changed segments are listed in `segments`; nothing is copied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from cdc_lakehouse.errors import CheckpointError, SourceError
+from cdc_lakehouse.lake.catalog import machinery
+from cdc_lakehouse.lake.quarantine import Quarantined
+from cdc_lakehouse.lake.segments import DECODED, LANDED, Segment
+from cdc_lakehouse.pipeline.feed_run import FeedRun
+from cdc_lakehouse.sources.storage_sink import DataFile, Listing, list_sink, read_checkpoint
+
+UNREADABLE_DIRECTORY = "UnreadableDirectory"
+
+
+@dataclass(frozen=True)
+class Landed:
+    """What a listing found.
+
+    `shown_ts` is the source's checkpoint-ts, None when it cannot be read; `checkpoint_ts` the one to apply up to, which
+    never goes below the published one. `faults` are sentences for people.
+    """
+
+    checkpoint_ts: int
+    shown_ts: int | None
+    batch: int
+    new: tuple[Segment, ...]
+    listing: Listing
+    faults: tuple[str, ...] = field(default=())
+
+    @property
+    def dates(self) -> list[str]:
+        return sorted({segment.feed_date for segment in self.new if segment.feed_date is not None})
+
+
+def land(run: FeedRun) -> Landed:
+    """Read the checkpoint, then list, then record: in this order the listing holds all that the checkpoint promises."""
+    shown, faults = _shown_checkpoint(run)
+    listing = list_sink(run.store, run.feed.source.date_separator)
+    _note_unreadable(run, listing)
+    if listing.unknown:
+        examples = ", ".join(listing.unknown[:5])
+        faults.append(f"{len(listing.unknown)} files are not what a TiCDC sink holds and were not read: {examples}")
+    wanted = [file for file in listing.data if run.feed.tables.takes(file.database, file.table)]
+    batch = run.segments.batch + 1
+    new = tuple(_new_segments(run, wanted, batch))
+    if new:
+        run.segments.land(new, {"cdc.batch": str(batch)})
+        run.log.info("landed %d segments in batch %d", len(new), batch)
+    checkpoint = max(shown or 0, run.last_cut.checkpoint_ts)
+    return Landed(checkpoint, shown, run.segments.batch, new, listing, tuple(faults))
+
+
+def _shown_checkpoint(run: FeedRun) -> tuple[int | None, list[str]]:
+    try:
+        shown = read_checkpoint(run.store)
+    except CheckpointError as error:
+        return None, [str(error)]
+    published = run.last_cut.checkpoint_ts
+    if shown < published:
+        fault = f"the source's checkpoint-ts went backwards, from {published} (published) to {shown}: nothing new is applied"
+        return shown, [fault]
+    return shown, []
+
+
+def _note_unreadable(run: FeedRun, listing: Listing) -> None:
+    unreadable = {directory.path: directory.reason for directory in listing.unreadable}
+    now = run.clock()
+    run.quarantine.resolve(
+        lambda row: row.error_class == UNREADABLE_DIRECTORY and row.segment not in unreadable, "replayed", now
+    )
+    found: list[Quarantined] = []
+    for path, reason in unreadable.items():
+        database, table, *_ = (*path.split("/"), "", "")
+        message = f"the directory cannot be listed: {reason}"
+        found.append(Quarantined(path, None, database, table or None, UNREADABLE_DIRECTORY, message, None, "open", now))
+    run.quarantine.add(found)
+
+
+def _new_segments(run: FeedRun, files: Iterable[DataFile], batch: int) -> Iterable[Segment]:
+    known = run.segments.rows
+    files = list(files)
+    _refuse_partial_backfill(run, files)
+    snapshot: int | None = None
+    for file in files:
+        old = known.get(file.path)
+        if old is not None and old.etag == file.etag and file.feed_date not in run.dates:
+            continue
+        replaces = None
+        if old is not None:
+            # Keys of the earlier events must be worked out again too, and only this snapshot still has them.
+            snapshot = snapshot or _events_snapshot(run)
+            replaces = snapshot if old.state == DECODED else old.replaces_snapshot
+        yield Segment(
+            segment=file.path,
+            database=file.database,
+            table=file.table,
+            table_version=file.version,
+            physical_partition=file.physical_partition,
+            feed_date=file.feed_date,
+            dispatcher=file.dispatcher,
+            file_index=file.index,
+            size=file.size,
+            etag=file.etag,
+            modified_at=file.modified,
+            batch=batch,
+            state=LANDED,
+            landed_at=run.clock(),
+            replaces_snapshot=replaces,
+        )
+
+
+def _refuse_partial_backfill(run: FeedRun, files: list[DataFile]) -> None:
+    """A date is decoded again whole or not at all: its events are replaced."""
+    present = {file.path for file in files}
+    for date in sorted(run.dates):
+        gone = [
+            row.segment
+            for row in run.segments.rows.values()
+            if row.feed_date == date and row.segment not in present and run.feed.tables.takes(row.database, row.table)
+        ]
+        if gone:
+            raise SourceError(
+                f"{date} cannot be decoded again: {len(gone)} of its segments are no longer in the source",
+                feed=run.feed.name,
+                segment=gone[0],
+                advice="restore them; the events that were decoded before are still there and were not touched",
+            )
+
+
+def _events_snapshot(run: FeedRun) -> int | None:
+    table = run.lake.load(machinery(run.feed.name, "events"))
+    snapshot = None if table is None else table.current_snapshot()
+    return None if snapshot is None else snapshot.snapshot_id

@@ -1,0 +1,178 @@
+"""One table of a run: made ready, staged, published."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+from typing import Final
+
+from cdc_lakehouse.changelog.schema import TableVersion
+from cdc_lakehouse.changelog.type_changes import type_change
+from cdc_lakehouse.errors import TableHeldError
+from cdc_lakehouse.lake.casts import Reading
+from cdc_lakehouse.lake.current import (
+    APPLIED_BATCH,
+    APPLIED_TS,
+    COLUMNS,
+    DATABASE,
+    DROPPED_TS,
+    LINEAGE,
+    STAGED,
+    TABLE,
+    CurrentTables,
+    TableState,
+    column_names,
+    lineage,
+)
+from cdc_lakehouse.lake.evolution import Drop, Plan, plan_evolution
+from cdc_lakehouse.lake.names import Identifier
+from cdc_lakehouse.lake.projection import COMMIT_TS, Target, types_since
+from cdc_lakehouse.lake.staging import Batch, Staged, Staging, target_columns
+from cdc_lakehouse.lake.table_api import TableApi
+from cdc_lakehouse.lake.winners import Winners
+from cdc_lakehouse.pipeline.feed_run import FeedRun
+from cdc_lakehouse.pipeline.work import Work
+
+_CREATING: Final = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A table's work with the plan for it. `wanted` is where the table should be, `identifier` where it is."""
+
+    work: Work
+    identifier: Identifier
+    wanted: Identifier
+    plan: Plan
+    batch: Batch
+    deletes: int
+    staged: Staged = Staged(branch=False, appended=0, zero_dates=0)
+
+
+def reading_of(run: FeedRun, version: TableVersion) -> Reading:
+    zero_dates = run.feed.zero_dates_of(version.name.database, version.name.table)
+    return Reading(run.feed.source.time_zone, zero_dates)
+
+
+def prepare(run: FeedRun, tables: CurrentTables, work: Work, winners: Winners) -> Prepared:
+    """Plan the table's schema and rows; makes the table when it is not there yet."""
+    if work.number in winners.without_key:
+        raise TableHeldError("events lack a column of the table's key")
+    if any(column.name == COMMIT_TS for column in work.target.columns):
+        raise TableHeldError(f"the source has a column {COMMIT_TS}, the name of the lake's own column")
+    reading = reading_of(run, work.target)
+    state = work.state or _create(run, tables, work, reading)
+    if state.staged:
+        # An earlier run ended between staging and publishing.
+        TableApi(run.spark).evolve(state.identifier, [Drop(name) for name in state.staged], {STAGED: "[]"})
+        found = tables.find(work.life)
+        assert found is not None
+        state = found
+    target = _target(work)
+    columns = target_columns(work.target.carried, reading)
+    current = () if work.rebuild else state.columns
+    if work.rebuild:
+        # What the columns were is not what they were thought to be: none of them is kept.
+        columns = [replace(column, initial=None) for column in columns]
+    converted = frozenset() if work.cleared else _converted(work, target)
+    plan = plan_evolution(current, columns, state.order, converted)
+    if work.rebuild:
+        plan = _replacing_all(plan, state)
+    batch = Batch(
+        table_no=work.number,
+        identifier=state.identifier,
+        plan=plan,
+        target=replace(target, names=dict(plan.names)),
+        applied=work.applied,
+        above=0 if work.reads_all else work.above,
+        upto=work.upto,
+        key=work.key,
+        row_count=state.row_count,
+        cleared=work.cleared,
+        emptied=work.emptied(0 if work.reads_all else work.above),
+        emptied_now=() if work.cleared else work.emptied(work.above),
+    )
+    return Prepared(
+        work,
+        state.identifier,
+        _wanted(tables, work, state.identifier),
+        plan,
+        batch,
+        winners.deletes.get(work.number, 0),
+    )
+
+
+def stage(run: FeedRun, staging: Staging, prepared: Prepared, winners: Winners) -> Prepared:
+    reading = reading_of(run, prepared.work.target)
+    return replace(prepared, staged=staging.stage(prepared.batch, winners, run.events.frame(), reading))
+
+
+def publish(run: FeedRun, staging: Staging, prepared: Prepared) -> None:
+    """Make the batch what readers see; nothing is committed for a table that does not change."""
+    work = prepared.work
+    same = work.state is not None and lineage(work.life) == work.state.lineage
+    if same and not prepared.staged.branch and not prepared.plan.changes_schema:
+        return
+    name = work.target.name
+    properties = {
+        DATABASE: name.database,
+        TABLE: name.table,
+        APPLIED_TS: str(work.upto),
+        APPLIED_BATCH: str(run.segments.batch),
+        LINEAGE: lineage(work.life),
+    }
+    if work.life.dropped_ts is not None:
+        properties[DROPPED_TS] = str(work.life.dropped_ts)
+    staging.publish(prepared.batch, prepared.staged, properties)
+
+
+def _create(run: FeedRun, tables: CurrentTables, work: Work, reading: Reading) -> TableState:
+    """An empty table with the columns of the target, aside where its name is another table's for the moment."""
+    name = work.target.name
+    wanted = tables.identifier(name)
+    run.lake.ensure_namespace(wanted.namespace)
+    columns = target_columns(work.target.carried, reading)
+    with _CREATING:  # Two tables of one run can have had the same name.
+        identifier = wanted if tables.is_free(wanted) else tables.aside(work.life, name)
+        TableApi(run.spark).create(
+            identifier,
+            [*((column.name, column.type) for column in columns), (COMMIT_TS, "long")],
+            tables.location(work.life, name),
+            {
+                **tables.first_properties(work.life),
+                COLUMNS: column_names({column.id: column.name for column in columns}),
+            },
+        )
+    state = tables.find(work.life)
+    assert state is not None, identifier
+    return state
+
+
+def _wanted(tables: CurrentTables, work: Work, now: Identifier) -> Identifier:
+    """Where the table should be. A dropped one stays where it is until its name is needed."""
+    if work.life.dropped_ts is not None:
+        home = tables.identifier(work.target.name)
+        return now if now == home or tables.is_free(home) is False else home
+    return tables.identifier(work.target.name)
+
+
+def _target(work: Work) -> Target:
+    versions = dict(enumerate(work.life.versions))
+    return Target(work.target.carried, {}, versions, tuple(versions))
+
+
+def _converted(work: Work, target: Target) -> frozenset[int]:
+    """Columns whose values in the lake change with the type."""
+    found: set[int] = set()
+    for column in work.target.carried:
+        types = types_since(column.id, target, work.applied)
+        if any(type_change(old, new) == "convert" for old, new in zip(types, types[1:], strict=False)):
+            found.add(column.id)
+    return frozenset(found)
+
+
+def _replacing_all(plan: Plan, state: TableState) -> Plan:
+    """A plan that was made as though no column were there: those that are go when it is published."""
+    drops = tuple(Drop(column.name) for column in state.columns)
+    first = plan.publish[0] if plan.publish else ()
+    return replace(plan, publish=((*drops, *first), *plan.publish[1:]))

@@ -1,0 +1,170 @@
+"""What is new for each table: the part of the feed that a run has to apply to it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from cdc_lakehouse.changelog.history import Incarnation
+from cdc_lakehouse.changelog.positions import BEGINNING
+from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
+from cdc_lakehouse.changelog.type_changes import type_change
+from cdc_lakehouse.errors import TableHeldError
+from cdc_lakehouse.lake.current import CurrentTables, TableState, lineage
+from cdc_lakehouse.lake.segments import DECODED, Segment
+from cdc_lakehouse.lake.staging import EmptiedPartition
+from cdc_lakehouse.lake.winners import KeyedSpan
+from cdc_lakehouse.pipeline.feed_run import FeedRun
+from cdc_lakehouse.pipeline.holds import key_columns
+
+
+@dataclass(frozen=True)
+class Work:
+    """One table's share. Events in (`above`, `upto`] are new; those at or below `floor` are void (a TRUNCATE).
+
+    `again` are segments that were decoded after the table had passed their events, or decoded again: the keys that they
+    touch are worked out from all events. With `rebuild` the whole table is. `blurred` says that keys which differ in the
+    source can be one in the lake (zero dates that became NULL).
+    """
+
+    number: int
+    life: Incarnation
+    state: TableState | None
+    above: int
+    upto: int
+    floor: int
+    rebuild: bool
+    again: tuple[Segment, ...]
+    key: tuple[Column, ...]
+    blurred: bool = False
+
+    @property
+    def target(self) -> TableVersion:
+        return self.life.last
+
+    @property
+    def applied(self) -> TableVersion:
+        """The version that the rows in the lake were written under."""
+        before = self.life.upto(self.above)
+        return self.life.versions[0] if before is None else before.last
+
+    @property
+    def cleared(self) -> bool:
+        return self.rebuild or self.floor > self.above
+
+    @property
+    def reads_all(self) -> bool:
+        return self.rebuild or self.blurred or bool(self.again)
+
+    def spans(self) -> list[KeyedSpan]:
+        """Where the table's events are."""
+        lowest = max(BEGINNING if self.reads_all else self.above, self.floor)
+        ids = [column.id for column in self.key]
+        found: list[KeyedSpan] = []
+        for span in self.life.spans():
+            above = max(span.above, lowest)
+            upto = self.upto if span.upto is None else min(span.upto, self.upto)
+            if above < upto:
+                names = tuple(column.name for id in ids if (column := span.version.column(id)))
+                number = self.life.versions.index(span.version)
+                found.append(KeyedSpan(self.number, number, span.name.database, span.name.table, above, upto, names))
+        return found
+
+    def emptied(self, above: int) -> tuple[EmptiedPartition, ...]:
+        """Partitions that were emptied in (above, upto], and that no TRUNCATE has made pointless."""
+        found: list[EmptiedPartition] = []
+        for position, version in enumerate(self.life.versions):
+            if version.emptied and version.commit_ts > max(above, self.floor):
+                before = self.life.versions[position - 1]
+                assert before.partitioning is not None
+                found += [
+                    EmptiedPartition(version.commit_ts, before.partitioning, name, before) for name in version.emptied
+                ]
+        return tuple(found)
+
+
+def find_work(
+    run: FeedRun, tables: CurrentTables, lives: Mapping[str, Incarnation], held: dict[str, str], upto: int
+) -> Iterator[Work]:
+    """The tables that have something new. Adds to `held` those that turn out not to be able to go on."""
+    cut = run.last_cut
+    touched = _Touched(run, upto)
+    for id, life in lives.items():
+        was_held = id in cut.held_incarnations
+        over = life.dropped_ts is not None and life.dropped_ts <= cut.checkpoint_ts
+        if id in held or (over and not was_held and not touched.by_history):
+            continue
+        passed, batch = (BEGINNING, 0) if was_held else (cut.checkpoint_ts, cut.batch)
+        if not (was_held or touched.by_history or _has_ddl(life, passed) or touched.by_segments(life)):
+            continue
+        state = tables.find(life)
+        try:
+            yield _work(life, state, passed, batch, upto, touched, key_columns(run.feed, life.last))
+        except TableHeldError as error:
+            held[id] = str(error)
+
+
+def _work(
+    life: Incarnation,
+    state: TableState | None,
+    passed: int,
+    batch: int,
+    upto: int,
+    touched: _Touched,
+    key: tuple[Column, ...],
+) -> Work:
+    floor = max((v.commit_ts for v in life.versions if v.effect == "empty" and not v.emptied), default=BEGINNING)
+    if state is None or not state.lineage:
+        work = Work(0, life, state, BEGINNING, upto, floor, False, (), key)
+    else:
+        above, batch = max(state.applied_ts, passed), max(state.applied_batch, batch)
+        before = life.upto(state.applied_ts)
+        rebuild = before is None or lineage(before) != state.lineage
+        again = tuple(touched.again(life, above, batch))
+        work = Work(0, life, state, above, upto, floor, rebuild, () if rebuild else again, key)
+    _check_key(work)
+    return work
+
+
+def _check_key(work: Work) -> None:
+    """Keys of one batch are compared as text: the text of a key must mean the same in all of its versions."""
+    for column in work.key:
+        types = [own.type for v in work.life.versions if (own := v.column(column.id)) and v.commit_ts > work.above]
+        if any(type_change(old, new) == "convert" for old, new in zip(types, types[1:], strict=False)):
+            raise TableHeldError(f"the type of key column {column.name} changes, which is not carried out yet")
+
+
+def _has_ddl(life: Incarnation, above: int) -> bool:
+    return any(version.commit_ts > above and version.effect != "none" for version in life.versions)
+
+
+class _Touched:
+    """Which tables the segments and the history of a run can concern."""
+
+    def __init__(self, run: FeedRun, upto: int) -> None:
+        cut = run.last_cut
+        self.by_history = len(run.history.history.versions) != cut.versions
+        self._recent: set[TableName] = set()
+        self._segments: dict[TableName, list[Segment]] = defaultdict(list)
+        for segment in run.segments.rows.values():
+            if segment.state != DECODED:
+                continue
+            name = TableName(segment.database, segment.table)
+            self._segments[name].append(segment)
+            lowest, highest = segment.min_commit_ts, segment.max_commit_ts
+            new = segment.batch > cut.batch and (segment.replaces_snapshot is not None or segment.events)
+            beyond = highest is not None and highest > cut.checkpoint_ts
+            if new or (beyond and lowest is not None and lowest <= upto):
+                self._recent.add(name)
+
+    def by_segments(self, life: Incarnation) -> bool:
+        return not self._recent.isdisjoint(life.names)
+
+    def again(self, life: Incarnation, above: int, batch: int) -> Iterator[Segment]:
+        """Segments decoded since `batch` with events that the table had passed, or had in another form."""
+        for name in life.names:
+            for segment in self._segments[name]:
+                passed = segment.min_commit_ts is not None and segment.min_commit_ts <= above
+                if segment.batch > batch and (passed or segment.replaces_snapshot is not None):
+                    yield segment

@@ -1,0 +1,216 @@
+"""The TiCDC storage sink: what each of its paths means.
+
+    {schema}/{table}/{version}/[{physical partition}/][{date}/]CDC{index}.json       data, one event a line
+    {schema}/{table}/{version}/[{physical partition}/][{date}/]meta/CDC.index         name of the last data file
+    {schema}/{table}/meta/schema_{version}_{checksum}.json                            table schema and DDL
+    {schema}/meta/schema_{version}_{checksum}.json                                    database DDL
+    metadata                                                                          {"checkpoint-ts": N}
+
+With tables split across nodes the files are `CDC_{dispatcher}_{index}.json` and `meta/CDC_{dispatcher}.index`. Names
+stand in paths as they are (spaces, dots, unicode, upper case; a table called `a/b` makes two levels, one called `meta`
+stands beside the database's own `meta`), so a data file is told by the directory of a schema file, not by a pattern
+of names. Index numbers are padded to 6 to 20 digits. TiCDC writes local files as `NAME.tmp.{uuid}` and renames them.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from cdc_lakehouse.config import DateSeparator
+from cdc_lakehouse.errors import CheckpointError, ObjectMissingError, SourceError
+from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, UnreadableDirectory
+
+METADATA: Final = "metadata"
+METADATA_LIMIT: Final = 64 * 1024
+INDEX_LIMIT: Final = 4 * 1024
+
+_SCHEMA_FILE: Final = re.compile(r"(?P<directory>.+)/meta/schema_(?P<version>\d{1,20})_(?P<checksum>\d{10})\.json")
+_INDEX_FILE: Final = re.compile(r"(?P<directory>.+)/meta/CDC(?:_(?P<dispatcher>\d+))?\.index")
+_DATES: Final[dict[DateSeparator, str]] = {
+    "none": "", "year": r"(?P<date>\d{4})/", "month": r"(?P<date>\d{4}-\d{2})/", "day": r"(?P<date>\d{4}-\d{2}-\d{2})/",
+}  # fmt: skip
+_BELOW_TABLE: Final = {
+    separator: re.compile(
+        rf"(?P<version>\d{{1,20}})/(?:(?P<partition>\d{{1,20}})/)?{date}"
+        r"CDC(?:_(?P<dispatcher>\d+)_)?(?P<index>\d{6,20})\.json"
+    )
+    for separator, date in _DATES.items()
+}
+_ANY_DATA_FILE: Final = re.compile(r"(?P<table>.+?)/(?P<below>\d{1,20}/(?:[\d-]+/){0,2}CDC(?:_\d+_)?\d{6,20}\.json)")
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A segment of the sink: one data file. `feed_date` is the date directory's name, None without one."""
+
+    path: str
+    database: str
+    table: str
+    version: int
+    physical_partition: int | None
+    feed_date: str | None
+    dispatcher: str | None
+    index: int
+    size: int
+    etag: str
+    modified: datetime.datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaFilePath:
+    """A schema file; which database and table it speaks of is in its content."""
+
+    path: str
+    directory: str
+    version: int
+    checksum: int
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFile:
+    """`directory` is the data files' own; the content names the last of them."""
+
+    path: str
+    directory: str
+    dispatcher: str | None
+    etag: str
+    modified: datetime.datetime
+
+
+@dataclass
+class Listing:
+    data: list[DataFile] = field(default_factory=list["DataFile"])
+    schemas: list[SchemaFilePath] = field(default_factory=list["SchemaFilePath"])
+    indexes: list[IndexFile] = field(default_factory=list["IndexFile"])
+    unreadable: list[UnreadableDirectory] = field(default_factory=list["UnreadableDirectory"])
+    unknown: list[str] = field(default_factory=list[str])
+    """Paths that no rule explains: reported, never read."""
+
+
+def read_checkpoint(store: ObjectStore) -> int:
+    """The sink's checkpoint-ts: every event at or below it is in the files.
+
+    It must be read before the sink is listed, so that the listing holds all that it promises.
+    Raises `CheckpointError` when it is missing or is not what TiCDC writes.
+    """
+    try:
+        content = store.read(METADATA, limit=METADATA_LIMIT)
+    except ObjectMissingError:
+        raise CheckpointError(
+            "the sink has no metadata file",
+            segment=METADATA,
+            advice="check source.uri, or wait for the first checkpoint",
+        ) from None
+    try:
+        document: Any = json.loads(content)
+        checkpoint = document["checkpoint-ts"]
+    except (ValueError, KeyError, TypeError):
+        raise CheckpointError(
+            f"the metadata file does not hold a checkpoint-ts: {content[:80]!r}", segment=METADATA
+        ) from None
+    if isinstance(checkpoint, bool) or not isinstance(checkpoint, int) or not 0 < checkpoint < 1 << 63:
+        raise CheckpointError(f"the checkpoint-ts is not a TSO: {checkpoint!r}", segment=METADATA)
+    return checkpoint
+
+
+def list_sink(store: ObjectStore, separator: DateSeparator) -> Listing:
+    """Everything in the sink, told apart by its path."""
+    listing = Listing()
+    data: list[StoredObject] = []
+    for found in store.list():
+        if isinstance(found, UnreadableDirectory):
+            listing.unreadable.append(found)
+        elif not _take(found, listing):
+            data.append(found)
+    tables = _table_directories(listing.schemas)
+    for found in data:
+        file = _data_file(found, tables, separator)
+        if file is None:
+            _refuse_other_separator(found.path, separator)
+            listing.unknown.append(found.path)
+        else:
+            listing.data.append(file)
+    return listing
+
+
+def read_index(store: ObjectStore, index: IndexFile) -> str:
+    """Path of the last data file that an index names. Raises `SourceError` when it names none."""
+    content = store.read(index.path, limit=INDEX_LIMIT)
+    name = content.decode("utf-8", "replace").strip()
+    if not re.fullmatch(r"CDC(?:_\d+_)?\d{6,20}\.\w+", name):
+        raise SourceError(f"the index file does not name a data file: {name[:80]!r}", segment=index.path)
+    return f"{index.directory}/{name}"
+
+
+def _take(found: StoredObject, listing: Listing) -> bool:
+    """File what is not data; True when that was possible."""
+    name = found.path.rpartition("/")[2]
+    if found.path == METADATA or ".tmp." in name:
+        return True
+    if match := _SCHEMA_FILE.fullmatch(found.path):
+        listing.schemas.append(
+            SchemaFilePath(found.path, match["directory"], int(match["version"]), int(match["checksum"]), found.etag)
+        )
+        return True
+    if match := _INDEX_FILE.fullmatch(found.path):
+        listing.indexes.append(
+            IndexFile(found.path, match["directory"], match["dispatcher"], found.etag, found.modified)
+        )
+        return True
+    return False
+
+
+def _table_directories(schemas: Iterable[SchemaFilePath]) -> set[str]:
+    return {schema.directory for schema in schemas if "/" in schema.directory}
+
+
+def _data_file(found: StoredObject, tables: set[str], separator: DateSeparator) -> DataFile | None:
+    # From the deepest directory up: of `db/t/7` and `db/t`, both tables, the longer one owns `db/t/7/{version}/CDC…`.
+    parts = found.path.split("/")
+    for depth in range(len(parts) - 2, 1, -1):
+        directory = "/".join(parts[:depth])
+        if directory in tables and (match := _BELOW_TABLE[separator].fullmatch("/".join(parts[depth:]))):
+            return _as_data_file(found, directory, match)
+    # No schema file speaks of it (yet): the shortest table name that makes sense, so that the file is still landed.
+    if match := _ANY_DATA_FILE.fullmatch(found.path):
+        below = _BELOW_TABLE[separator].fullmatch(match["below"])
+        if below and "/" in match["table"]:
+            return _as_data_file(found, match["table"], below)
+    return None
+
+
+def _as_data_file(found: StoredObject, directory: str, match: re.Match[str]) -> DataFile:
+    database, _, table = directory.partition("/")
+    parts = match.groupdict()
+    return DataFile(
+        path=found.path,
+        database=database,
+        table=table,
+        version=int(parts["version"]),
+        physical_partition=None if parts["partition"] is None else int(parts["partition"]),
+        feed_date=parts.get("date"),
+        dispatcher=parts["dispatcher"],
+        index=int(parts["index"]),
+        size=found.size,
+        etag=found.etag,
+        modified=found.modified,
+    )
+
+
+def _refuse_other_separator(path: str, separator: DateSeparator) -> None:
+    match = _ANY_DATA_FILE.fullmatch(path)
+    if match is None:
+        return
+    for other, pattern in _BELOW_TABLE.items():
+        if other != separator and pattern.fullmatch(match["below"]):
+            raise SourceError(
+                f"the sink was written with date-separator {other}, the configuration says {separator}",
+                segment=path,
+                advice=f"set source.date_separator to {other}",
+            )

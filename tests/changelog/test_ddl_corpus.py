@@ -1,0 +1,75 @@
+"""Statements of other projects' test suites, which lie beside the repository and are never copied into it.
+
+Where they are not there, there is nothing to test: no tests are defined.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+from cdc_lakehouse.changelog.ddl import Clause, DdlSyntaxError
+from cdc_lakehouse.changelog.ddl_parser import parse
+
+CORPUS = Path(__file__).parents[3] / "shared" / "data" / "ddl" / "ddl_corpus.jsonl"
+ENOUGH = 0.995
+
+# The labels were made by rules, and some are wrong or leave clauses out. What these statements do instead, by
+# the first digits of their SHA-256.
+CORRECTED = {
+    "926bf11a0997": ["add_index"],  # ADD CONSTRAINT IF NOT EXISTS ... UNIQUE adds no column
+    "c5e24606d3f6": ["add_column", "add_primary_key"],  # both in one pair of parentheses
+    "5ba59b94234c": ["add_column", "add_primary_key"],  # the same
+    "b4f8f6fa23d4": ["foreign_key"],  # ADD ( ... ) with nothing but a foreign key
+    "cb9984e88c38": ["check_constraint"],  # ADD ( ... ) with nothing but a check
+    "483220df3598": ["add_column"],  # comes after WAIT n
+    "4d05f0e8e2ed": ["add_column", "placement_tiflash_ttl_etc"],  # two clauses without a comma
+    "ddc5ab603ae4": ["foreign_key", "reorganize_partition"],  # two clauses without a comma
+    "6c07794b1752": ["placement_tiflash_ttl_etc"],  # the comma is in a list of labels
+    "0403e1e31a00": ["create_table"],  # "like" is part of a name
+    "17ab3e771831": ["create_table_as_select"],  # VALUES is a query
+    "9330c7f7c6ce": ["add_column", "charset"],  # the character set is the second of two options
+    "5fecfb5adfe4": ["charset"],  # the same
+}
+
+# Statements that neither MySQL nor TiDB takes: an error is the right answer.
+NOT_UNDERSTOOD = {
+    "e8eb51d61f57": "two statements, the second without an end",
+    "2233c107a4f1": "a partition's LOCALITY, which another system has",
+    "e19a3a3df548": "CREATE VIEW without a query",
+    "6dfa4dcfa28b": "DROP INDEX without a table",
+    "67f5f1dfd2ee": "IF EXISTS after the table's name",
+}
+
+
+def digest(statement: str) -> str:
+    return hashlib.sha256(statement.encode()).hexdigest()[:12]
+
+
+def kinds(clauses: tuple[Clause, ...]) -> list[str]:
+    """As the corpus names them: each kind once, in order; table options only where there is nothing else."""
+    found = list(dict.fromkeys(clause.kind for clause in clauses))
+    return [kind for kind in found if kind != "table_option"] or found
+
+
+if CORPUS.exists():
+    ENTRIES = [json.loads(line) for line in CORPUS.read_text("utf-8").splitlines()]
+
+    def test_no_statement_gets_a_wrong_kind() -> None:
+        wrong: list[str] = []
+        errors: list[str] = []
+        for entry in ENTRIES:
+            statement, expected = entry["sql"], CORRECTED.get(digest(entry["sql"]), entry["kinds"])
+            try:
+                found = kinds(parse(statement))
+            except DdlSyntaxError as error:
+                errors += [] if digest(statement) in NOT_UNDERSTOOD else [str(error)]
+                continue
+            if found != expected:
+                wrong.append(f"{found} instead of {expected}: {statement}")
+        assert wrong == []
+        assert errors == []
+
+    def test_nearly_all_statements_are_understood() -> None:
+        assert len(ENTRIES) - len(NOT_UNDERSTOOD) >= ENOUGH * len(ENTRIES)

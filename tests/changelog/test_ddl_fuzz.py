@@ -1,0 +1,217 @@
+"""Whatever text comes, `parse` gives clauses or raises DdlSyntaxError; its work grows as the text does."""
+
+from __future__ import annotations
+
+import random
+import sys
+from types import FrameType
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from cdc_lakehouse.changelog.ddl import DdlSyntaxError
+from cdc_lakehouse.changelog.ddl_parser import parse
+
+VOCABULARY = (
+    "ADD", "AFTER", "ALGORITHM", "ALL", "ALTER", "ALWAYS", "AS", "AUTO_INCREMENT", "AUTO_RANDOM", "BY",
+    "CASCADE", "CHANGE", "CHARACTER", "CHARSET", "CHECK", "COALESCE", "COLLATE", "COLUMN", "COLUMNS",
+    "COMMENT", "CONSTRAINT", "CONVERT", "CREATE", "CURRENT_TIMESTAMP", "DATABASE", "DATETIME", "DECIMAL",
+    "DEFAULT", "DEFINER", "DROP", "ENGINE", "ENUM", "EXCHANGE", "EXISTS", "FIRST", "FLASHBACK", "FOR",
+    "FORCE", "FOREIGN", "FULLTEXT", "GENERATED", "GRANT", "HASH", "IF", "IN", "INDEX", "INT", "INTERVAL",
+    "INTO", "KEY", "LESS", "LIKE", "LINEAR", "LIST", "LOCK", "LONG", "MAXVALUE", "MODIFY", "NATIONAL",
+    "NOT", "NULL", "ON", "OR", "PARTITION", "PARTITIONING", "PARTITIONS", "PLACEMENT", "POLICY", "PRIMARY",
+    "PROCEDURE", "RANGE", "RECOVER", "REFERENCES", "REMOVE", "RENAME", "REORGANIZE", "REPLACE", "SELECT",
+    "SEQUENCE", "SERIAL", "SET", "STORED", "SUBPARTITION", "TABLE", "TEMPORARY", "THAN", "TIFLASH", "TO",
+    "TRUNCATE", "TTL", "UNIQUE", "UNSIGNED", "UPDATE", "USING", "VALUE", "VALUES", "VARCHAR", "VECTOR",
+    "VIEW", "VIRTUAL", "VISIBLE", "WITH", "WITHOUT", "ZEROFILL", "t", "a", "`b c`", '"d"', "1a", "表",
+    "_utf8mb4", "0", "1", "20", "1.5", "1e5", "18446744073709551616", "0x1F", "0b1", "x'41'", "X'4'",
+    "b'1'", "N'n'", "'s'", "'it''s'", "'\\'", "''", "``", "'", '"', "`", "(", ")", "(", ")", ",", ",", ".",
+    "=", ";", "+", "-", "--", "-- \n", "#", "*", "/", "@", "?", "{", "{{", "\\", "/*", "*/", "/*!",
+    "/*!50100", "/*!99999", "/*T!", "/*T![x]", "\x00", "\u00a0", "\u3000", "\ud800", "\n",
+)  # fmt: skip
+STATEMENTS = (
+    "ALTER TABLE `d`.`t` ADD COLUMN `c` VARCHAR(20) CHARACTER SET utf8 NOT NULL DEFAULT _UTF8MB4'x'"
+    " COMMENT 'c' FIRST",
+    "ALTER TABLE t ADD (a INT UNSIGNED, b ENUM('x','y'), KEY k (a DESC)), DROP COLUMN z, RENAME COLUMN p"
+    " TO q",
+    "ALTER TABLE t CHANGE a b BIGINT(20) ZEROFILL AFTER c, MODIFY d SET('u') NULL, ALTER e SET DEFAULT (1"
+    " + (2)), LOCK=NONE",
+    "ALTER TABLE t PARTITION BY LIST COLUMNS (a, b) (PARTITION p VALUES IN ((1, 'x'), (NULL, DEFAULT)),"
+    " PARTITION q DEFAULT)",
+    "ALTER TABLE t REORGANIZE PARTITION p0, p1 INTO (PARTITION p VALUES LESS THAN (TO_DAYS('2024-01-01'),"
+    " MAXVALUE))",
+    "ALTER TABLE t ADD CONSTRAINT f FOREIGN KEY (a) REFERENCES d.u (b) ON DELETE SET NULL ON UPDATE CASCADE",
+    "ALTER TABLE t SET TIFLASH REPLICA 2 LOCATION LABELS 'a', 'b', TTL = `c` + INTERVAL 3 DAY TTL_ENABLE ="
+    " 'ON'",
+    "CREATE TABLE IF NOT EXISTS t (id BIGINT /*T![auto_rand] AUTO_RANDOM(5) */ PRIMARY KEY, g INT AS (id +"
+    " 1) STORED,"
+    " t DATETIME(3) DEFAULT CURRENT_TIMESTAMP(3) ON UPDATE CURRENT_TIMESTAMP(3), CHECK (id > 0), UNIQUE u"
+    " (g(3)))"
+    " ENGINE=InnoDB, COMMENT = 'x' /*!50100 PARTITION BY HASH (id) PARTITIONS 4 */",
+    "CREATE TEMPORARY TABLE t (a INT) IGNORE AS SELECT * FROM (SELECT 1) x",
+    "CREATE OR REPLACE ALGORITHM = MERGE DEFINER = 'u'@'%' SQL SECURITY DEFINER VIEW v (a) AS SELECT (1)",
+    "RENAME TABLE a TO b, `c`.`d` TO e.f;",
+    "DROP TABLE IF EXISTS a, b CASCADE",
+    "FLASHBACK TABLE a, b TO TIMESTAMP '2024-01-01'",
+)
+
+MODES = [(quotes, escapes) for quotes in (False, True) for escapes in (False, True)]
+
+
+def survives(statement: str) -> None:
+    for ansi_quotes, backslash_escapes in MODES:
+        offset = 0
+        try:
+            hash(parse(statement, ansi_quotes=ansi_quotes, backslash_escapes=backslash_escapes))
+        except DdlSyntaxError as error:
+            offset = error.offset
+        assert 0 <= offset <= len(statement)
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> str:
+    """A good statement with some pieces taken out, put in twice, changed or exchanged."""
+    pieces = list(draw(st.sampled_from(STATEMENTS)))
+    if draw(st.booleans()):
+        pieces = "".join(pieces).replace("(", " ( ").replace(")", " ) ").replace(",", " , ").split(" ")
+    for _ in range(draw(st.integers(1, 4))):
+        place = draw(st.integers(0, len(pieces) - 1))
+        match draw(st.sampled_from(("delete", "repeat", "replace", "insert", "swap", "cut"))):
+            case "delete" if len(pieces) > 1:
+                del pieces[place]
+            case "repeat":
+                pieces.insert(place, pieces[place])
+            case "replace":
+                pieces[place] = draw(st.sampled_from(VOCABULARY))
+            case "insert":
+                pieces.insert(place, draw(st.sampled_from(VOCABULARY)))
+            case "swap":
+                other = draw(st.integers(0, len(pieces) - 1))
+                pieces[place], pieces[other] = pieces[other], pieces[place]
+            case _:
+                pieces = pieces[: place + 1]
+    return ("" if all(len(piece) < 2 for piece in pieces) else " ").join(pieces)
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    st.sampled_from(("", "ALTER TABLE t ", "CREATE TABLE t (", "ALTER TABLE t PARTITION BY ")),
+    st.lists(st.sampled_from(VOCABULARY), max_size=30),
+    st.sampled_from((" ", "")),
+)
+@example("", ["/*!50100", "/*"], " ")
+def test_any_words_are_understood_or_an_error(start: str, words: list[str], gap: str) -> None:
+    survives(start + gap.join(words))
+
+
+@settings(max_examples=500, deadline=None)
+@given(mutated())
+def test_any_slip_in_a_statement_is_understood_or_an_error(statement: str) -> None:
+    survives(statement)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(max_size=60))
+def test_any_text_is_understood_or_an_error(text: str) -> None:
+    survives(text)
+    survives(f"ALTER TABLE t ADD a INT {text}")
+    survives(f"ALTER TABLE t ADD a INT COMMENT '{text}")
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_the_statements_that_are_mutated_are_good(statement: str) -> None:
+    assert parse(statement)
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_every_beginning_of_a_statement_is_understood_or_an_error(statement: str) -> None:
+    for end in range(len(statement)):
+        survives(statement[:end])
+
+
+# --- Depth and length ---
+
+DEEP = {
+    "default": "ALTER TABLE t ADD a INT DEFAULT {open}1{close}",
+    "generated": "ALTER TABLE t ADD a INT AS {open}1{close}",
+    "check": "CREATE TABLE t (a INT, CHECK {open}1{close})",
+    "key": "ALTER TABLE t ADD INDEX ({open}a{close})",
+    "bound": "ALTER TABLE t ADD PARTITION (PARTITION p VALUES LESS THAN {open}1{close})",
+    "list": "ALTER TABLE t ADD PARTITION (PARTITION p VALUES IN {open}1{close})",
+    "expression": "ALTER TABLE t PARTITION BY RANGE {open}a{close}",
+    "view": "CREATE VIEW v AS {open}SELECT 1{close}",
+    "query": "CREATE TABLE t {open}SELECT 1{close}",
+    "option": "ALTER TABLE t UNION {open}a{close}",
+}
+LONG = {
+    "columns": "CREATE TABLE t ({list})".replace("{list}", "{items:c INT DEFAULT 'x'}"),
+    "clauses": "ALTER TABLE t {items:DROP COLUMN c}",
+    "labels": "ALTER TABLE t ADD a ENUM ({items:'it''s'})",
+    "partitions": "ALTER TABLE t ADD PARTITION ({items:PARTITION p VALUES LESS THAN (1)})",
+    "values": "ALTER TABLE t ADD PARTITION (PARTITION p VALUES IN ({items:(1, f(2))}))",
+    "tables": "DROP TABLE {items:a.b}",
+    "pairs": "RENAME TABLE {items:a TO b}",
+    "comments": "ALTER TABLE t {items:/*!50100 DROP a */ /* b */ -- c\n}",
+    "view": "CREATE VIEW v AS SELECT {items:a + (b)}",
+}
+
+
+def items(statement: str, count: int) -> str:
+    start, _, rest = statement.partition("{items:")
+    item, _, end = rest.partition("}")
+    return start + ",".join([item] * count) + end
+
+
+@pytest.mark.parametrize("place", DEEP)
+def test_parentheses_can_be_as_deep_as_they_like(place: str) -> None:
+    deep = 3_000  # three times Python's limit of recursion
+    survives(DEEP[place].format(open="(" * deep, close=")" * deep))
+    survives(DEEP[place].format(open="(" * deep, close=""))
+    survives(DEEP[place].format(open="(", close=")" * deep))
+
+
+@pytest.mark.parametrize(
+    "opening", ["'", '"', "`", "/*", "/*!", "/*T![", "/*!50100 /*", "x'", "--", "'\\", "0x", "''"]
+)
+def test_what_opens_and_does_not_close(opening: str) -> None:
+    survives(f"ALTER TABLE t ADD a INT COMMENT {opening * 3_000}")
+    survives(f"ALTER TABLE t ADD a INT COMMENT {f'{opening} a ' * 3_000}")
+
+
+def work(statement: str) -> int:
+    """Calls of functions, Python's and C's, while a statement is parsed: the same on every machine."""
+    calls = 0
+
+    def count(_: FrameType, event: str, __: Any) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        parse(statement)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+@pytest.mark.parametrize("place", LONG)
+def test_work_grows_as_the_statement_does(place: str) -> None:
+    parse(items(LONG[place], 1))  # what is made once
+    few, many = work(items(LONG[place], 100)), work(items(LONG[place], 1_000))
+    assert 8 * few < many < 11 * few
+
+
+@pytest.mark.parametrize("place", ["default", "check", "view"])
+def test_work_grows_as_the_depth_does(place: str) -> None:
+    few, many = (work(DEEP[place].format(open="(" * n, close=")" * n)) for n in (200, 2_000))
+    assert many < 11 * few
+
+
+def test_a_statement_of_100_kilobytes() -> None:
+    generator = random.Random(1)
+    words = [generator.choice(("a", "`b`", "'c'", "(1)", "+ 2", "/* d */")) for _ in range(25_000)]
+    statement = f"CREATE VIEW v AS SELECT {' '.join(words)}"
+    assert len(statement) > 90_000
+    assert len(parse(statement)) == 1

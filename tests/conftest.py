@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cdc_lakehouse.lake.session import build_session
+from tests.data_sets import unpack
+from tests.lakes import TestLake, lake_config
+
+
+@pytest.fixture(scope="session")
+def lake_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("lake")
+
+
+@pytest.fixture(scope="session")
+def spark(lake_root: Path) -> Iterator[SparkSession]:
+    session = build_session(lake_config(lake_root))
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def data_sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data sets of TiCDC, unpacked: `{protocol}/{name}`."""
+    return unpack(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture
+def new_lake(lake_root: Path, tmp_path: Path, spark: SparkSession) -> Callable[..., TestLake]:
+    """Makes feeds of their own in the shared lake."""
+    numbers = itertools.count(1)
+
+    def make(**feed: object) -> TestLake:
+        return TestLake(lake_root, tmp_path / f"feed{next(numbers)}", lambda: spark, **feed)
+
+    return make

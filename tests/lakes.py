@@ -1,0 +1,137 @@
+"""A lake to test in: one Spark session and one catalog for all tests, a feed and namespaces of its own for each."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from cdc_lakehouse.config import FeedConfig, LakeConfig, LakehouseConfig, load
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.pipeline.feed_run import FeedRun
+from tests import truth
+
+_NUMBERS = itertools.count(1)
+
+
+class TestLake:
+    """One feed in the shared lake."""
+
+    __test__ = False
+
+    def __init__(self, root: Path, directory: Path, session: Callable[[], SparkSession], **feed: Any) -> None:
+        self.name = f"f{next(_NUMBERS)}"
+        self.sink = directory / "sink"
+        self.session = session
+        self.feed_settings = feed
+        self.config = write_config(directory / "lakehouse.yaml", root, self.sink, self.name, **feed)
+        self.lake = Lake(self.config.lake)
+
+    @property
+    def feed(self) -> FeedConfig:
+        return self.config.feeds[0]
+
+    def run(self, **options: Any) -> FeedRun:
+        logger = logging.getLogger("cdc_lakehouse.tests")
+        return FeedRun(self.feed, Lake(self.config.lake), self.session, log=logger, **options)
+
+    def tables(self) -> dict[tuple[str, str], Any]:
+        """The live current-state tables, found by their properties as a reader would."""
+        found = {}
+        for namespace in self.lake.catalog.list_namespaces():
+            if not namespace[0].startswith(f"{self.name}__"):
+                continue
+            for identifier in self.lake.catalog.list_tables(namespace):
+                table = self.lake.catalog.load_table(identifier)
+                properties = table.properties
+                if properties.get("cdc.feed") == self.name and "cdc.dropped-ts" not in properties:
+                    found[properties["cdc.database"], properties["cdc.table"]] = table
+        return found
+
+    def check(
+        self, expected: dict[tuple[str, str], dict[str, Any]], *, except_for: set[tuple[str, str]] = frozenset()
+    ) -> None:
+        """Every table equals its true rows, and there is no table too many."""
+        seen = self.tables()
+        for name, table in expected.items():
+            if name in except_for:
+                continue
+            if name not in seen:
+                # A table that is older than the feed and had no change is nowhere in the log.
+                assert not table["rows"], f"{name} is missing"
+                continue
+            check_table(name, seen[name], table)
+        extra = set(seen) - set(expected) - set(except_for)
+        assert not extra, f"tables that should not be there: {extra}"
+
+
+def check_table(name: tuple[str, str], seen: Any, expected: dict[str, Any]) -> None:
+    columns = [(field.name, str(field.field_type)) for field in seen.schema().fields]
+    wanted = [(column["name"], truth.iceberg_type(column["type"])) for column in expected["columns"]]
+    assert columns == [*wanted, ("_commit_ts", "long")], f"columns of {name}"
+    types = [column["type"] for column in expected["columns"]]
+    arrow = seen.scan().to_arrow()
+    # By position: names may differ in case only by what a reader's engine makes of them.
+    cells = [arrow.column(position).to_pylist() for position in range(len(types))]
+    rows = sorted(
+        (tuple(truth.seen_value(v, t) for v, t in zip(row, types, strict=True)) for row in zip(*cells, strict=True)),
+        key=repr,
+    )
+    assert rows == truth.true_rows(expected), f"rows of {name}"
+    assert None not in arrow.column("_commit_ts").to_pylist()
+
+
+def write_config(
+    path: Path, root: Path, sink: Path, name: str, *, date_separator: str = "day", **feed: Any
+) -> LakehouseConfig:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    document = {
+        "lake": lake_section(root),
+        "feeds": [
+            {
+                "name": name,
+                "source": {
+                    "type": "storage_sink",
+                    "uri": str(sink),
+                    "protocol": "canal-json",
+                    "date_separator": date_separator,
+                },
+                "namespace": name + "__{database}",
+                "start_date": "2026-01-01",
+                **feed,
+            }
+        ],
+    }
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return load(path, {})
+
+
+def lake_section(root: Path) -> dict[str, Any]:
+    return {
+        "warehouse": str(root / "warehouse"),
+        "catalog": {"type": "sql", "uri": f"sqlite:///{root}/catalog.db"},
+        # Small data: planning is what costs, and generated code is not compiled for a handful of rows.
+        "spark": {
+            "master": "local[2]",
+            "conf": {
+                "spark.sql.shuffle.partitions": 2,
+                "spark.sql.codegen.wholeStage": False,
+                "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+                "spark.ui.enabled": False,
+            },
+        },
+    }
+
+
+def lake_config(root: Path) -> LakeConfig:
+    return LakeConfig.model_validate(lake_section(root))
+
+
+def safe(name: str) -> str:
+    return re.sub(r"\W", "_", name)

@@ -1,0 +1,36 @@
+"""Sink directories in stages, as a changefeed brings them about."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+
+def apply_stage(dataset: Path, stage: int, sink: Path) -> int:
+    """Bring `sink` to what was visible at a stage, in the order in which a sink writes: schema files, data, index,
+    metadata, each by renaming. How many files changed."""
+    stages = json.loads((dataset / "stages.json").read_text(encoding="utf-8"))["stages"]
+    wanted = {entry["path"]: entry for entry in stages[stage]["files"]}
+    changed = 0
+    for path in sorted(wanted, key=lambda path: (_rank(path), path)):
+        content = (dataset / (wanted[path].get("src") or f"tree/{path}")).read_bytes()
+        place = sink / path
+        if place.exists() and place.read_bytes() == content:
+            continue
+        place.parent.mkdir(parents=True, exist_ok=True)
+        part = place.with_name(f"{place.name}.tmp.{changed:032x}")
+        part.write_bytes(content)
+        part.replace(place)
+        changed += 1
+    for path in {entry["path"] for each in stages for entry in each["files"]} - set(wanted):
+        (sink / path).unlink(missing_ok=True)
+    return changed
+
+
+def _rank(path: str) -> int:
+    if path == "metadata":
+        return 3
+    if path.endswith(".index"):
+        return 2
+    return 0 if re.search(r"schema(_\d+_\d{10})?\.json$", path) else 1

@@ -1,0 +1,132 @@
+"""The true rows of the data sets, as what a reader of the lake should see. Shares no code with the project.
+
+Written from the type table of the design: source type → Iceberg type, and from the notation of `expected.json`.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import decimal
+import json
+import re
+import struct
+from pathlib import Path
+from typing import Any
+
+ZERO_DATE = re.compile(r"^(\d{4})-(\d\d)-(\d\d)")
+
+
+class Truth:
+    """One data set's `expected.json`."""
+
+    def __init__(self, dataset: Path) -> None:
+        self.dataset = dataset
+        self.expected: dict[str, Any] = json.loads((dataset / "expected.json").read_text(encoding="utf-8"))
+        self.stages: list[dict[str, Any]] = self.expected["stages"]
+
+    @property
+    def date_separator(self) -> str:
+        return self.expected["sink"]["date"]
+
+    @property
+    def ddl(self) -> list[dict[str, Any]]:
+        return self.expected["ddl"]
+
+    def tables(self, stage: int) -> dict[tuple[str, str], dict[str, Any]]:
+        return {(table["schema"], table["table"]): table for table in self.stages[stage]["tables"]}
+
+
+def iceberg_type(mysql: str) -> str:
+    """The Iceberg type that the design gives to a MySQL column type."""
+    base = re.match(r"\w+", mysql)[0]
+    unsigned = "unsigned" in mysql
+    numbers = (
+        [int(n) for n in re.findall(r"\d+", mysql.partition("(")[2].partition(")")[0])]
+        if base in ("decimal", "bit")
+        else []
+    )
+    match base:
+        case "tinyint" | "smallint" | "mediumint" | "year":
+            return "int"
+        case "int":
+            return "long" if unsigned else "int"
+        case "bigint":
+            return "decimal(20, 0)" if unsigned else "long"
+        case "float" | "double" | "date":
+            return base
+        case "decimal":
+            return f"decimal({numbers[0]}, {numbers[1]})" if numbers[0] <= 38 else "string"
+        case "bit":
+            return "decimal(20, 0)" if numbers[0] == 64 else "long"
+        case "datetime":
+            return "timestamp"
+        case "timestamp":
+            return "timestamptz"
+        case "binary" | "varbinary" | "tinyblob" | "blob" | "mediumblob" | "longblob":
+            return "binary"
+        case "vector":
+            return "list<float>"
+        case _:
+            return "string"
+
+
+def true_value(cell: Any, mysql: str) -> Any:
+    """A cell of `expected.json` as Python value of the Iceberg type; zero and partial dates are NULL by default policy."""
+    if cell is None:
+        return None
+    if mysql.startswith("json"):
+        # JSON's null, as against SQL's.
+        return ("json", json.dumps(None if cell == {"json": None} else cell, sort_keys=True))
+    if isinstance(cell, dict):
+        return base64.b64decode(cell["b64"])
+    match iceberg_type(mysql).partition("(")[0]:
+        case "int" | "long":
+            return int(cell)
+        case "decimal":
+            return decimal.Decimal(cell)
+        case "float":
+            return ("float", struct.pack("f", float(cell)))
+        case "double":
+            return ("double", struct.pack("d", float(cell)))
+        case "list<float>":
+            return ("vector", tuple(struct.pack("f", float(x)) for x in cell))
+        case "date":
+            return None if _is_partial(cell) else datetime.date.fromisoformat(cell)
+        case "timestamp":
+            return None if _is_partial(cell) else datetime.datetime.fromisoformat(cell)
+        case "timestamptz":
+            moment = None if _is_partial(cell) else datetime.datetime.fromisoformat(cell)
+            return None if moment is None else moment.replace(tzinfo=datetime.UTC)
+        case _:
+            return cell
+
+
+def seen_value(value: Any, mysql: str) -> Any:
+    """What was read from the lake, in the same notation."""
+    if value is None:
+        return None
+    if mysql.startswith("json"):
+        return ("json", json.dumps(json.loads(value), sort_keys=True))
+    match iceberg_type(mysql).partition("(")[0]:
+        case "float":
+            return ("float", struct.pack("f", value))
+        case "double":
+            return ("double", struct.pack("d", value))
+        case "list<float>":
+            return ("vector", tuple(struct.pack("f", x) for x in value))
+        case "timestamptz":
+            return value.astimezone(datetime.UTC)
+        case _:
+            return value
+
+
+def _is_partial(text: str) -> bool:
+    year, month, day = (int(part) for part in ZERO_DATE.match(text).groups())
+    return year == 0 or month == 0 or day == 0
+
+
+def true_rows(table: dict[str, Any]) -> list[tuple[Any, ...]]:
+    types = [column["type"] for column in table["columns"]]
+    rows = [tuple(true_value(cell, type) for cell, type in zip(row, types, strict=True)) for row in table["rows"]]
+    return sorted(rows, key=repr)
