@@ -6,6 +6,7 @@ import itertools
 import json
 import logging
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,25 @@ class TestLake:
                 if properties.get("cdc.feed") == self.name and "cdc.dropped-ts" not in properties:
                     found[properties["cdc.database"], properties["cdc.table"]] = table
         return found
+
+    def metadata(self) -> dict[str, str]:
+        """Where each table of the feed has its metadata: any commit at all changes it."""
+        found = {}
+        for namespace in self.lake.catalog.list_namespaces():
+            if namespace[0] == f"cdc_{self.name}" or namespace[0].startswith(f"{self.name}__"):
+                for identifier in self.lake.catalog.list_tables(namespace):
+                    found[".".join(identifier)] = self.lake.catalog.load_table(identifier).metadata_location
+        return found
+
+    def machinery(self, name: str) -> list[dict[str, Any]]:
+        """Rows of one of the feed's own tables; none when the table is not there."""
+        identifier = (f"cdc_{self.name}", name)
+        if not self.lake.catalog.table_exists(identifier):
+            return []
+        return self.lake.catalog.load_table(identifier).scan().to_arrow().to_pylist()
+
+    def events_by_segment(self) -> dict[str, int]:
+        return dict(Counter(event["segment"] for event in self.machinery("events")))
 
     def check(
         self, expected: dict[tuple[str, str], dict[str, Any]], *, except_for: set[tuple[str, str]] = frozenset()

@@ -33,6 +33,16 @@ class Truth:
     def ddl(self) -> list[dict[str, Any]]:
         return self.expected["ddl"]
 
+    def events_by_segment(self, stage: int) -> dict[str, int]:
+        """Events in each data file that is visible at a stage."""
+        stages = json.loads((self.dataset / "stages.json").read_text(encoding="utf-8"))["stages"]
+        found: dict[str, int] = {}
+        for entry in stages[stage]["files"]:
+            if re.search(r"/CDC[\d_]+\.json$", entry["path"]):
+                content = (self.dataset / (entry.get("src") or f"tree/{entry['path']}")).read_bytes()
+                found[entry["path"]] = content.count(b"\n")
+        return found
+
     def tables(self, stage: int) -> dict[tuple[str, str], dict[str, Any]]:
         return {(table["schema"], table["table"]): table for table in self.stages[stage]["tables"]}
 

@@ -33,7 +33,8 @@ def clauses_of(change: SchemaChange) -> tuple[tuple[ddl.Clause, ...] | None, str
     if not change.query.strip():
         return (), None
     try:
-        return parse(change.query), None
+        # TiCDC prints statements with the backslashes of their strings as they are.
+        return parse(change.query, backslash_escapes=False), None
     except DdlError as error:
         return None, str(error)
 

@@ -152,13 +152,13 @@ def state_of(identifier: Identifier, table: Table) -> TableState:
         columns=columns,
         order=tuple(field.name for field in fields),
         staged=tuple(json.loads(properties.get(STAGED, "[]"))),
-        row_count=_row_count(table),
+        row_count=row_count(table),
         snapshot_id=None if snapshot is None else snapshot.snapshot_id,
         dropped_ts=None if dropped is None else int(dropped),
     )
 
 
-def _row_count(table: Table) -> int:
+def row_count(table: Table) -> int:
     """Live rows, from the snapshot's summary: deletion vectors name each deleted row once."""
     snapshot = table.current_snapshot()
     if snapshot is None or snapshot.summary is None:

@@ -36,15 +36,32 @@ _TABLES_AT_ONCE: Final = 8
 
 @dataclass(frozen=True)
 class AppliedTable:
-    """One table's part of a run: keys written and deleted, zero dates that became NULL, and whether it was worked out
-    anew from all events."""
+    """One table's part of a run: keys touched, rows written, zero dates that became NULL, rows before, and whether the
+    table was worked out anew (`cleared`: nothing of what was there stayed)."""
 
     life: Incarnation
     state: TableState
+    key: tuple[str, ...]
+    touched: int
     upserts: int
     deletes: int
     zero_dates: int
+    rows_before: int
+    cleared: bool
+    emptied: bool
     rebuilt: bool
+
+    @property
+    def rows_deleted(self) -> int:
+        return self.rows_before + self.upserts - self.state.row_count
+
+    @property
+    def conserved(self) -> bool:
+        """Whether the rows are as many as the changes make them: none lost, none there twice."""
+        if self.cleared:
+            return self.state.row_count == self.upserts
+        # A partition that was dropped takes rows whose keys nothing else touched.
+        return 0 <= self.rows_deleted and (self.emptied or self.rows_deleted <= self.touched)
 
 
 @dataclass(frozen=True)
@@ -108,17 +125,25 @@ def _carry_out(
         state = tables.find(each.work.life)
         assert state is not None, each.identifier
         if each.work.life.id not in blocked:
-            done.append(
-                AppliedTable(
-                    each.work.life,
-                    state,
-                    each.staged.appended,
-                    each.deletes,
-                    each.staged.zero_dates,
-                    each.work.rebuild,
-                )
-            )
+            done.append(_applied(each, state))
     return done
+
+
+def _applied(prepared: Prepared, state: TableState) -> AppliedTable:
+    work, batch = prepared.work, prepared.batch
+    return AppliedTable(
+        life=work.life,
+        state=state,
+        key=tuple(column.name for column in work.key),
+        touched=prepared.touched,
+        upserts=prepared.staged.appended,
+        deletes=prepared.deletes,
+        zero_dates=prepared.staged.zero_dates,
+        rows_before=batch.row_count,
+        cleared=batch.cleared,
+        emptied=bool(batch.emptied_now),
+        rebuilt=work.rebuild,
+    )
 
 
 def _stage_all(

@@ -1,8 +1,8 @@
-"""The whole of a run, in order."""
+"""The whole of a run, in order: each step once, and each after the ones before it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
 
 from cdc_lakehouse.pipeline.apply import Applied, apply
 from cdc_lakehouse.pipeline.cut import Published, publish_cut
@@ -12,19 +12,38 @@ from cdc_lakehouse.pipeline.feed_run import FeedRun
 from cdc_lakehouse.pipeline.land import Landed, land
 
 
-@dataclass(frozen=True)
-class Done:
-    landed: Landed
-    decoded: Decoded
-    evolved: Evolved
-    applied: Applied
-    published: Published
+class Steps:
+    """The steps of one run. A step that is asked for makes those before it happen first."""
+
+    def __init__(self, run: FeedRun) -> None:
+        self.run = run
+
+    @functools.cached_property
+    def landed(self) -> Landed:
+        return land(self.run)
+
+    @functools.cached_property
+    def decoded(self) -> Decoded:
+        _ = self.landed
+        return decode(self.run)
+
+    @functools.cached_property
+    def evolved(self) -> Evolved:
+        _ = self.decoded
+        return evolve(self.run, self.landed)
+
+    @functools.cached_property
+    def applied(self) -> Applied:
+        _ = self.evolved
+        return apply(self.run, self.landed)
+
+    @functools.cached_property
+    def published(self) -> Published:
+        return publish_cut(self.run, self.applied)
 
 
-def run_all(run: FeedRun) -> Done:
+def run_all(run: FeedRun) -> Steps:
     """Land, decode, evolve, apply, publish."""
-    landed = land(run)
-    decoded = decode(run)
-    evolved = evolve(run, landed)
-    applied = apply(run, landed)
-    return Done(landed, decoded, evolved, applied, publish_cut(run, applied))
+    steps = Steps(run)
+    _ = steps.published
+    return steps

@@ -45,6 +45,7 @@ class Prepared:
     wanted: Identifier
     plan: Plan
     batch: Batch
+    touched: int
     deletes: int
     staged: Staged = Staged(branch=False, appended=0, zero_dates=0)
 
@@ -93,12 +94,13 @@ def prepare(run: FeedRun, tables: CurrentTables, work: Work, winners: Winners) -
         emptied_now=() if work.cleared else work.emptied(work.above),
     )
     return Prepared(
-        work,
-        state.identifier,
-        _wanted(tables, work, state.identifier),
-        plan,
-        batch,
-        winners.deletes.get(work.number, 0),
+        work=work,
+        identifier=state.identifier,
+        wanted=_wanted(tables, work, state.identifier),
+        plan=plan,
+        batch=batch,
+        touched=winners.touched(work.number),
+        deletes=winners.deletes.get(work.number, 0),
     )
 
 

@@ -1,0 +1,150 @@
+"""Checks: numbers of the lake, judged and shown. None of them starts a JVM.
+
+Those of a table are worked out in the run that changed it; the others can be run by themselves at any time.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import dagster as dg
+
+from cdc_lakehouse.assets import keys
+from cdc_lakehouse.assets.numbers import held_list
+from cdc_lakehouse.changelog.positions import BEGINNING, lag_seconds
+from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.checkpoints import Checkpoints
+from cdc_lakehouse.lake.measures import duplicate_keys, event_counts
+from cdc_lakehouse.lake.quarantine import Quarantine
+from cdc_lakehouse.lake.segments import Segments, index_gaps
+from cdc_lakehouse.pipeline.apply import AppliedTable
+from cdc_lakehouse.pipeline.evolve import BAD_SCHEMA_FILE
+from cdc_lakehouse.pipeline.feed_run import utc_now
+from cdc_lakehouse.pipeline.steps import Steps
+
+NO_DUPLICATE_KEYS: Final = "no_duplicate_keys"
+ROWS_CONSERVED: Final = "rows_conserved"
+_SHOWN: Final = 20
+
+
+def table_specs(feed: FeedConfig, table: TableName) -> list[dg.AssetCheckSpec]:
+    key = keys.current_key(feed.name, table)
+    return [
+        dg.AssetCheckSpec(NO_DUPLICATE_KEYS, asset=key, description="Each key stands in the table once."),
+        dg.AssetCheckSpec(
+            ROWS_CONSERVED, asset=key, description="Rows before, less those deleted, and those written, are the rows after."
+        ),
+    ]
+
+
+def table_results(feed: FeedConfig, steps: Steps, applied: AppliedTable) -> Iterator[dg.AssetCheckResult]:
+    """What a run's checks of a table found."""
+    asset = keys.current_key(feed.name, applied.life.last.name)
+    found = duplicate_keys(steps.run.lake, applied.state.identifier, applied.key)
+    yield dg.AssetCheckResult(
+        passed=found.keys == 0,
+        asset_key=asset,
+        check_name=NO_DUPLICATE_KEYS,
+        metadata={"rows": found.rows, "duplicate_keys": found.keys, "examples": ", ".join(found.examples) or "none"},
+    )
+    numbers = {
+        "rows_before": applied.rows_before,
+        "rows_deleted": applied.rows_deleted,
+        "rows_written": applied.upserts,
+        "rows_after": applied.state.row_count,
+        "keys_touched": applied.touched,
+    }
+    yield dg.AssetCheckResult(
+        passed=applied.conserved, asset_key=asset, check_name=ROWS_CONSERVED, metadata=numbers
+    )
+
+
+def build_checks(lake: Lake, feed: FeedConfig) -> list[dg.AssetChecksDefinition]:
+    return [_index_gaps(lake, feed), _quarantine(lake, feed), _event_counts(lake, feed), *_of_checkpoint(lake, feed)]
+
+
+def _index_gaps(lake: Lake, feed: FeedConfig) -> dg.AssetChecksDefinition:
+    @dg.asset_check(
+        asset=keys.raw_key(feed.name), name="no_index_gaps", description="Data files are numbered without holes."
+    )
+    def no_index_gaps() -> dg.AssetCheckResult:
+        gaps = index_gaps(Segments(lake, feed.name).rows.values())
+        lines = [f"- `{place}`: {', '.join(map(str, missing[:_SHOWN]))}" for place, missing in list(gaps.items())[:_SHOWN]]
+        return dg.AssetCheckResult(
+            passed=not gaps,
+            metadata={
+                "missing_files": sum(len(missing) for missing in gaps.values()),
+                "where": dg.MetadataValue.md("\n".join(lines) or "nowhere"),
+            },
+            description="Restore the missing files, then run again." if gaps else None,
+        )
+
+    return no_index_gaps
+
+
+def _quarantine(lake: Lake, feed: FeedConfig) -> dg.AssetChecksDefinition:
+    @dg.asset_check(
+        asset=keys.events_key(feed.name), name="nothing_quarantined", description="Every line and row could be used."
+    )
+    def nothing_quarantined() -> dg.AssetCheckResult:
+        rows = [row for row in Quarantine(lake, feed.name).open() if row.error_class != BAD_SCHEMA_FILE]
+        return _of_rows(rows, "Mend what the rows name; the next run takes it up again.")
+
+    return nothing_quarantined
+
+
+def _event_counts(lake: Lake, feed: FeedConfig) -> dg.AssetChecksDefinition:
+    @dg.asset_check(
+        asset=keys.events_key(feed.name),
+        name="events_of_segments",
+        description="The table holds as many events as its segments gave.",
+    )
+    def events_of_segments() -> dg.AssetCheckResult:
+        counts = event_counts(lake, feed.name)
+        return dg.AssetCheckResult(
+            passed=counts.of_segments == counts.in_table,
+            metadata={"events_of_segments": counts.of_segments, "events_in_table": counts.in_table},
+        )
+
+    return events_of_segments
+
+
+def _of_checkpoint(lake: Lake, feed: FeedConfig) -> list[dg.AssetChecksDefinition]:
+    asset = keys.checkpoint_key(feed.name)
+
+    @dg.asset_check(asset=asset, name="fresh", description="The published cut is not older than freshness_minutes.")
+    def fresh() -> dg.AssetCheckResult:
+        cut = Checkpoints(lake, feed.name).last()
+        if cut.checkpoint_ts == BEGINNING:
+            return dg.AssetCheckResult(passed=False, description="Nothing has been published yet.")
+        lag = lag_seconds(cut.checkpoint_ts, utc_now())
+        return dg.AssetCheckResult(
+            passed=lag <= feed.freshness_minutes * 60,
+            severity=dg.AssetCheckSeverity.WARN,
+            metadata={"lag_seconds": lag, "allowed_seconds": feed.freshness_minutes * 60},
+            description="See whether the changefeed's checkpoint moves, and whether runs fail.",
+        )
+
+    @dg.asset_check(asset=asset, name="nothing_held", description="No table stays behind at an earlier cut.")
+    def nothing_held() -> dg.AssetCheckResult:
+        held = dict(Checkpoints(lake, feed.name).last().held)
+        return dg.AssetCheckResult(
+            passed=not held, metadata={"tables_held": len(held), "held": held_list(held) if held else "none"}
+        )
+
+    @dg.asset_check(asset=asset, name="schema_files_valid", description="Schema files are whole: JSON, and as their checksum.")
+    def schema_files_valid() -> dg.AssetCheckResult:
+        rows = [row for row in Quarantine(lake, feed.name).open() if row.error_class == BAD_SCHEMA_FILE]
+        return _of_rows(rows, "Restore the files as TiCDC wrote them; the next run reads them again.")
+
+    return [fresh, nothing_held, schema_files_valid]
+
+
+def _of_rows(rows: list[Any], advice: str) -> dg.AssetCheckResult:
+    lines = [f"- `{row.segment}` line {row.line or '-'}: {row.message}" for row in rows[:_SHOWN]]
+    return dg.AssetCheckResult(
+        passed=not rows,
+        metadata={"open": len(rows), "first": dg.MetadataValue.md("\n".join(lines) or "none")},
+        description=advice if rows else None,
+    )

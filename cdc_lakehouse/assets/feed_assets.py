@@ -1,0 +1,166 @@
+"""The assets of one feed: raw → events → schema → current → checkpoint.
+
+Bodies only call the steps and say what they did; a step that an asset depends on has happened when it is its turn, and if it
+is run alone the step makes the earlier ones happen.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import dagster as dg
+
+from cdc_lakehouse.assets import checks, keys, numbers
+from cdc_lakehouse.assets.partitions import partitions_of
+from cdc_lakehouse.assets.resources import Lakehouse
+from cdc_lakehouse.changelog.schema import TableName, TableVersion
+from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.pipeline.feed_run import utc_now
+from cdc_lakehouse.pipeline.steps import Steps
+
+_BACKFILL = dg.BackfillPolicy.single_run()
+
+
+def build_assets(feed: FeedConfig, tables: Sequence[TableName]) -> list[dg.AssetsDefinition]:
+    return [_raw(feed), _events(feed), _tables(feed, tables)]
+
+
+def pool_of(feed: FeedConfig) -> str:
+    """One run of a feed at a time: the instance's pools have a limit of one run."""
+    return f"cdc_{feed.name}"
+
+
+def _raw(feed: FeedConfig) -> dg.AssetsDefinition:
+    @dg.asset(
+        key=keys.raw_key(feed.name),
+        partitions_def=partitions_of(feed),
+        backfill_policy=_BACKFILL,
+        pool=pool_of(feed),
+        group_name=feed.name,
+        kinds={"ticdc"},
+        description="What the sink holds: each data file is listed once. Files stay where they are.",
+    )
+    def raw(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
+        landed = lakehouse.steps(context, feed.name).landed
+        for fault in landed.faults:
+            context.log.warning(fault)
+        return dg.MaterializeResult(metadata=numbers.of_landed(landed, utc_now()))
+
+    return raw
+
+
+def _events(feed: FeedConfig) -> dg.AssetsDefinition:
+    @dg.asset(
+        key=keys.events_key(feed.name),
+        deps=[keys.raw_key(feed.name)],
+        partitions_def=partitions_of(feed),
+        backfill_policy=_BACKFILL,
+        pool=pool_of(feed),
+        group_name=feed.name,
+        kinds={"spark", "iceberg"},
+        description="Every change of every table, once, with its place in the sink. Values are the source's text.",
+    )
+    def events(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
+        segments = lakehouse.steps(context, feed.name).decoded.segments
+        if context.has_partition_key_range:
+            for date in context.partition_keys:
+                own = [segment for segment in segments if segment.feed_date == date]
+                context.add_asset_metadata(numbers.of_segments(own), partition_key=date)
+            return dg.MaterializeResult()
+        return dg.MaterializeResult(metadata=numbers.of_segments(segments))
+
+    return events
+
+
+def _tables(feed: FeedConfig, tables: Sequence[TableName]) -> dg.AssetsDefinition:
+    """Schema, current and checkpoint are one op: most tables have nothing new in most runs, and an asset that a run leaves
+    out would make Dagster leave out the ops behind it."""
+    group = feed.name
+    outs = {
+        keys.output_name("schema", table): dg.AssetOut(
+            key=keys.schema_key(feed.name, table),
+            is_required=False,
+            group_name=group,
+            kinds={"mysql"},
+            description=f"DDL of {table}: statements, their effect, and the columns.",
+        )
+        for table in tables
+    }
+    outs |= {
+        keys.output_name("current", table): dg.AssetOut(
+            key=keys.current_key(feed.name, table),
+            is_required=False,
+            group_name=group,
+            kinds={"spark", "iceberg"},
+            description=f"{table}: one row a key, as of the published checkpoint.",
+        )
+        for table in tables
+    }
+    outs["checkpoint"] = dg.AssetOut(
+        key=keys.checkpoint_key(feed.name),
+        group_name=group,
+        kinds={"iceberg"},
+        description="The published cut: which snapshot of every table shows the checkpoint-ts.",
+    )
+
+    @dg.multi_asset(
+        name=f"{feed.name}__tables",
+        outs=outs,
+        deps=[keys.events_key(feed.name)],
+        internal_asset_deps=_lineage(feed, tables),
+        pool=pool_of(feed),
+        check_specs=[spec for table in tables for spec in checks.table_specs(feed, table)],
+    )
+    def tables_of_feed(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> Iterator[Any]:
+        steps = lakehouse.steps(context, feed.name)
+        yield from _schema_results(context, steps, feed, tables)
+        yield from _current_results(context, steps, feed, tables)
+        metadata = numbers.of_published(steps.published, steps.applied, utc_now())
+        yield dg.MaterializeResult(asset_key=keys.checkpoint_key(feed.name), metadata=metadata)
+
+    return tables_of_feed
+
+
+def _lineage(feed: FeedConfig, tables: Sequence[TableName]) -> dict[str, set[dg.AssetKey]]:
+    events = keys.events_key(feed.name)
+    currents = {keys.current_key(feed.name, table) for table in tables}
+    return {
+        **{keys.output_name("schema", table): {events} for table in tables},
+        **{keys.output_name("current", table): {events, keys.schema_key(feed.name, table)} for table in tables},
+        "checkpoint": currents or {events},
+    }
+
+
+def _schema_results(
+    context: dg.AssetExecutionContext, steps: Steps, feed: FeedConfig, tables: Sequence[TableName]
+) -> Iterator[Any]:
+    by_table: dict[TableName, list[TableVersion]] = defaultdict(list)
+    for version in steps.evolved.versions:
+        if version.incarnation:
+            by_table[version.name].append(version)
+    for table, versions in by_table.items():
+        yield from _result(context, keys.schema_key(feed.name, table), numbers.of_versions(versions), table in tables)
+
+
+def _current_results(
+    context: dg.AssetExecutionContext, steps: Steps, feed: FeedConfig, tables: Sequence[TableName]
+) -> Iterator[Any]:
+    applied = steps.applied
+    for table, reason in applied.held.items():
+        context.log.warning("table %s is held: %s", table, reason)
+    now = utc_now()
+    for each in applied.tables:
+        table = each.life.last.name
+        if each.life.dropped_ts is None:
+            metadata = numbers.of_table(each, applied.checkpoint_ts, now)
+            yield from _result(context, keys.current_key(feed.name, table), metadata, table in tables)
+            if table in tables:
+                yield from checks.table_results(feed, steps, each)
+
+
+def _result(context: dg.AssetExecutionContext, key: dg.AssetKey, metadata: Any, known: bool) -> Iterator[Any]:
+    """A table that was not known when the definitions were loaded is logged: it is an asset at the next load."""
+    if known:
+        yield dg.MaterializeResult(asset_key=key, metadata=metadata)
+    else:
+        context.log_event(dg.AssetMaterialization(key, metadata=metadata))

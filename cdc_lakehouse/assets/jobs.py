@@ -1,0 +1,37 @@
+"""One job a feed: all of its assets, in one process and so in one JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dagster as dg
+
+from cdc_lakehouse.assets.partitions import partitions_of
+from cdc_lakehouse.assets.resources import FEED_TAG
+from cdc_lakehouse.config import FeedConfig
+
+
+def job_name(feed: str) -> str:
+    return f"{feed}_feed"
+
+
+def build_job(feed: FeedConfig) -> Any:
+    return dg.define_asset_job(
+        job_name(feed.name),
+        selection=dg.AssetSelection.groups(feed.name),
+        partitions_def=partitions_of(feed),
+        executor_def=dg.in_process_executor,
+        tags={FEED_TAG: feed.name},
+        description=f"One pass over the feed {feed.name}: land, decode, evolve, apply, publish.",
+    )
+
+
+def partition_tags(partitions: Sequence[str]) -> dict[str, str]:
+    """The tags that make a run one of these partitions and of those between them."""
+    if not partitions:
+        return {}
+    return {
+        "dagster/asset_partition_range_start": min(partitions),
+        "dagster/asset_partition_range_end": max(partitions),
+    }

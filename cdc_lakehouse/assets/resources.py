@@ -1,0 +1,76 @@
+"""What the assets of a run share: the configuration, Spark, and the steps."""
+
+import logging
+from typing import Any
+
+import dagster as dg
+from dagster_pyspark import LazyPySparkResource
+from pydantic import PrivateAttr
+from pyspark.sql import SparkSession
+
+from cdc_lakehouse import config as configuration
+from cdc_lakehouse.config import LakehouseConfig
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.session import build_session
+from cdc_lakehouse.pipeline.feed_run import FeedRun
+from cdc_lakehouse.pipeline.steps import Steps
+
+FEED_TAG = "cdc/feed"
+TRIGGER_TAG = "cdc/trigger"
+"""Who started a run: with `incremental` its partitions are a note of what is new, else they are decoded again."""
+INCREMENTAL = "incremental"
+
+
+class LakeSpark(LazyPySparkResource):
+    """Spark with the settings of `lakehouse.yaml`. Read when the session starts: settings can hold secrets, and what a
+    resource is configured with is shown to everyone."""
+
+    spark_config: dict[str, Any] = {}
+
+    def _init_session(self) -> None:
+        if self._spark_session is None:
+            self._spark_session = build_session(configuration.load().lake)
+
+
+class Lakehouse(dg.ConfigurableResource[Any]):
+    """The feeds of the configuration, and the steps of the runs of this process."""
+
+    spark: dg.ResourceDependency[LakeSpark]
+    _steps: dict[str, Steps] = PrivateAttr(default_factory=dict)
+
+    @property
+    def config(self) -> LakehouseConfig:
+        return configuration.load()
+
+    def steps(self, context: dg.AssetExecutionContext, feed: str) -> Steps:
+        """The run's steps: one object for all ops of a run, for they share a process."""
+        if context.run_id not in self._steps:
+            config = self.config
+            run = FeedRun(
+                config.feed(feed),
+                Lake(config.lake),
+                self._session,
+                dates=dates_to_decode(context),
+                log=_logger(context),
+            )
+            self._steps[context.run_id] = Steps(run)
+        return self._steps[context.run_id]
+
+    def _session(self) -> SparkSession:
+        return self.spark.spark_session
+
+
+def dates_to_decode(context: dg.AssetExecutionContext) -> frozenset[str]:
+    """The partitions that a person asked for. An incremental run's are only a note of what it found."""
+    if context.run.tags.get(TRIGGER_TAG) == INCREMENTAL:
+        return frozenset()
+    tags = context.run.tags
+    if "dagster/partition" in tags:
+        return frozenset({tags["dagster/partition"]})
+    if "dagster/asset_partition_range_start" in tags and context.has_partition_key_range:
+        return frozenset(context.partition_keys)
+    return frozenset()
+
+
+def _logger(context: dg.AssetExecutionContext) -> logging.Logger:
+    return context.log

@@ -1,0 +1,39 @@
+"""What Dagster loads: the feeds of `lakehouse.yaml`, composed. Needs neither a JVM nor a source that answers."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from cdc_lakehouse import config as configuration
+from cdc_lakehouse.assets.checks import build_checks
+from cdc_lakehouse.assets.feed_assets import build_assets
+from cdc_lakehouse.assets.jobs import build_job
+from cdc_lakehouse.assets.resources import Lakehouse, LakeSpark
+from cdc_lakehouse.assets.sensors import build_sensor
+from cdc_lakehouse.assets.tables import known_tables
+from cdc_lakehouse.config import LakehouseConfig
+from cdc_lakehouse.lake.catalog import Lake
+
+
+def build_definitions(config: LakehouseConfig) -> dg.Definitions:
+    lake = Lake(config.lake)
+    spark = LakeSpark()
+    composed = dg.Definitions(resources={"spark": spark, "lakehouse": Lakehouse(spark=spark)})
+    for feed in config.feeds:
+        job = build_job(feed)
+        composed = dg.Definitions.merge(
+            composed,
+            dg.Definitions(
+                assets=build_assets(feed, known_tables(lake, feed)),
+                asset_checks=build_checks(lake, feed),
+                jobs=[job],
+                sensors=[build_sensor(lake, feed, job)],
+                executor=dg.in_process_executor,
+            ),
+        )
+    return composed
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    return build_definitions(configuration.load())
