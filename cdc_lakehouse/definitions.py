@@ -20,12 +20,13 @@ def build_definitions(config: LakehouseConfig) -> dg.Definitions:
     spark = LakeSpark()
     composed = dg.Definitions(resources={"spark": spark, "lakehouse": Lakehouse(spark=spark)})
     for feed in config.feeds:
-        job = build_job(feed)
+        tables = known_tables(lake, feed)
+        job = build_job(feed, tables)
         composed = dg.Definitions.merge(
             composed,
             dg.Definitions(
-                assets=build_assets(feed, known_tables(lake, feed)),
-                asset_checks=build_checks(lake, feed),
+                assets=build_assets(feed, tables),
+                asset_checks=build_checks(lake, feed, tables),
                 jobs=[job],
                 sensors=[build_sensor(lake, feed, job)],
                 executor=dg.in_process_executor,

@@ -82,7 +82,8 @@ def iceberg_type(mysql: str) -> str:
 
 
 def true_value(cell: Any, mysql: str) -> Any:
-    """A cell of `expected.json` as Python value of the Iceberg type; zero and partial dates are NULL by default policy."""
+    """A cell of `expected.json` as Python value of the Iceberg type; zero and partial dates are NULL by default
+    policy."""
     if cell is None:
         return None
     if mysql.startswith("json"):

@@ -1,4 +1,5 @@
-"""The Dagster layer: assets, partitions, sensors and checks over the steps of `cdc_lakehouse.pipeline`. Nothing else is here.
+"""The Dagster layer: assets, partitions, sensors and checks over the steps of `cdc_lakehouse.pipeline`. Nothing else
+is here.
 
 Definitions load without a JVM and without the source: tables come from `schema_history`, read by PyIceberg.
 """

@@ -1,11 +1,10 @@
 """The assets of one feed: raw → events → schema → current → checkpoint.
 
-Bodies only call the steps and say what they did; a step that an asset depends on has happened when it is its turn, and if it
-is run alone the step makes the earlier ones happen.
-"""
+Bodies only call the steps and say what they did; a step that an asset depends on has happened when it is its turn,
+and if it is run alone the step makes the earlier ones happen."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import dagster as dg
@@ -15,6 +14,7 @@ from cdc_lakehouse.assets.partitions import partitions_of
 from cdc_lakehouse.assets.resources import Lakehouse
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.lake.segments import Segment
 from cdc_lakehouse.pipeline.feed_run import utc_now
 from cdc_lakehouse.pipeline.steps import Steps
 
@@ -44,7 +44,7 @@ def _raw(feed: FeedConfig) -> dg.AssetsDefinition:
         landed = lakehouse.steps(context, feed.name).landed
         for fault in landed.faults:
             context.log.warning(fault)
-        return dg.MaterializeResult(metadata=numbers.of_landed(landed, utc_now()))
+        return _by_date(context, landed.new, lambda own: numbers.of_landed(landed, own, utc_now()))
 
     return raw
 
@@ -61,20 +61,28 @@ def _events(feed: FeedConfig) -> dg.AssetsDefinition:
         description="Every change of every table, once, with its place in the sink. Values are the source's text.",
     )
     def events(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
-        segments = lakehouse.steps(context, feed.name).decoded.segments
-        if context.has_partition_key_range:
-            for date in context.partition_keys:
-                own = [segment for segment in segments if segment.feed_date == date]
-                context.add_asset_metadata(numbers.of_segments(own), partition_key=date)
-            return dg.MaterializeResult()
-        return dg.MaterializeResult(metadata=numbers.of_segments(segments))
+        return _by_date(context, lakehouse.steps(context, feed.name).decoded.segments, numbers.of_segments)
 
     return events
 
 
+def _by_date(
+    context: dg.AssetExecutionContext,
+    segments: Sequence[Segment],
+    measure: Callable[[Sequence[Segment]], numbers.Metadata],
+) -> dg.MaterializeResult[Any]:
+    """Each partition of a run with its own numbers, so that they plot by date."""
+    if not context.has_partition_key and not context.has_partition_key_range:
+        return dg.MaterializeResult(metadata=measure(segments))
+    for date in context.partition_keys:
+        own = [segment for segment in segments if segment.feed_date == date]
+        context.add_asset_metadata(measure(own), partition_key=date)
+    return dg.MaterializeResult()
+
+
 def _tables(feed: FeedConfig, tables: Sequence[TableName]) -> dg.AssetsDefinition:
-    """Schema, current and checkpoint are one op: most tables have nothing new in most runs, and an asset that a run leaves
-    out would make Dagster leave out the ops behind it."""
+    """Schema, current and checkpoint are one op: most tables have nothing new in most runs, and an asset that a run
+    leaves out would make Dagster leave out the ops behind it."""
     group = feed.name
     outs = {
         keys.output_name("schema", table): dg.AssetOut(
@@ -109,7 +117,6 @@ def _tables(feed: FeedConfig, tables: Sequence[TableName]) -> dg.AssetsDefinitio
         deps=[keys.events_key(feed.name)],
         internal_asset_deps=_lineage(feed, tables),
         pool=pool_of(feed),
-        check_specs=[spec for table in tables for spec in checks.table_specs(feed, table)],
     )
     def tables_of_feed(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> Iterator[Any]:
         steps = lakehouse.steps(context, feed.name)
@@ -154,8 +161,9 @@ def _current_results(
         if each.life.dropped_ts is None:
             metadata = numbers.of_table(each, applied.checkpoint_ts, now)
             yield from _result(context, keys.current_key(feed.name, table), metadata, table in tables)
-            if table in tables:
-                yield from checks.table_results(feed, steps, each)
+            checks.log_table_checks(
+                context, feed, table, steps.run.lake.catalog.load_table(each.state.identifier.parts)
+            )
 
 
 def _result(context: dg.AssetExecutionContext, key: dg.AssetKey, metadata: Any, known: bool) -> Iterator[Any]:

@@ -7,8 +7,10 @@ from typing import Any
 
 import dagster as dg
 
+from cdc_lakehouse.assets import keys
 from cdc_lakehouse.assets.partitions import partitions_of
 from cdc_lakehouse.assets.resources import FEED_TAG
+from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
 
 
@@ -16,10 +18,13 @@ def job_name(feed: str) -> str:
     return f"{feed}_feed"
 
 
-def build_job(feed: FeedConfig) -> Any:
+def build_job(feed: FeedConfig, tables: Sequence[TableName]) -> Any:
+    """Checks of tables are left to the op that changes them: behind it, Dagster would leave out all of them as soon as
+    one table has nothing new."""
+    of_tables = dg.AssetSelection.checks_for_assets(*(keys.current_key(feed.name, table) for table in tables))
     return dg.define_asset_job(
         job_name(feed.name),
-        selection=dg.AssetSelection.groups(feed.name),
+        selection=dg.AssetSelection.groups(feed.name) - of_tables,
         partitions_def=partitions_of(feed),
         executor_def=dg.in_process_executor,
         tags={FEED_TAG: feed.name},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -19,12 +19,12 @@ from cdc_lakehouse.pipeline.land import Landed
 Metadata = Mapping[str, Any]
 
 
-def of_landed(landed: Landed, now: datetime.datetime) -> Metadata:
+def of_landed(landed: Landed, segments: Sequence[Segment], now: datetime.datetime) -> Metadata:
+    """Of the segments that a run found, all or those of one date."""
     numbers: dict[str, Any] = {
-        "segments": len(landed.new),
-        "bytes": sum(segment.size for segment in landed.new),
+        "segments": len(segments),
+        "bytes": sum(segment.size for segment in segments),
         "segments_in_sink": len(landed.listing.data),
-        "dates": ", ".join(landed.dates) or "none",
     }
     if landed.shown_ts is not None:
         numbers |= _moment("source_checkpoint", landed.shown_ts)
@@ -34,9 +34,8 @@ def of_landed(landed: Landed, now: datetime.datetime) -> Metadata:
     return numbers
 
 
-def of_segments(segments: Iterable[Segment]) -> Metadata:
+def of_segments(segments: Sequence[Segment]) -> Metadata:
     """Of segments that were decoded: rows out by operation, and the range of their commits."""
-    segments = list(segments)
     sums = totals(segments)
     numbers: dict[str, Any] = {
         "segments": len(segments),
@@ -58,7 +57,9 @@ def of_versions(versions: list[TableVersion]) -> Metadata:
         "ddl": len(versions),
         "statements": dg.MetadataValue.md("\n".join(_statement(version) for version in versions)),
         "effects": ", ".join(dict.fromkeys(version.effect for version in versions)),
-        "notes": dg.MetadataValue.md("\n".join(f"- {v.note or v.hold}" for v in versions if v.note or v.hold) or "none"),
+        "notes": dg.MetadataValue.md(
+            "\n".join(f"- {v.note or v.hold}" for v in versions if v.note or v.hold) or "none"
+        ),
         **_moment("version", last.commit_ts),
         "dagster/column_schema": column_schema(last),
     }
@@ -119,7 +120,8 @@ def column_schema(version: TableVersion) -> dg.TableSchema:
 
 
 def _statement(version: TableVersion) -> str:
-    return f"- `{version.effect}` {commit_time(version.commit_ts):%Y-%m-%d %H:%M:%S}\n```sql\n{version.query or '-- seen'}\n```"
+    when = f"{commit_time(version.commit_ts):%Y-%m-%d %H:%M:%S}"
+    return f"- `{version.effect}` {when}\n```sql\n{version.query or '-- seen'}\n```"
 
 
 def _moment(name: str, commit_ts: int) -> dict[str, Any]:

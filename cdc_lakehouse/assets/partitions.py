@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterable
 from typing import Final
 
 import dagster as dg
 
 from cdc_lakehouse.config import DateSeparator, FeedConfig
+from cdc_lakehouse.errors import ConfigurationError
 
 _SCHEDULES: Final[dict[DateSeparator, tuple[str, str]]] = {
     "year": ("%Y", "0 0 1 1 *"),
@@ -31,9 +33,19 @@ def partitions_of(feed: FeedConfig) -> dg.TimeWindowPartitionsDefinition | None:
     )
 
 
-def known_partitions(feed: FeedConfig, dates: Iterable[str]) -> list[str]:
-    """Those of the dates that are partitions: segments of other dates are read all the same."""
+def run_partitions(feed: FeedConfig, dates: Iterable[str], now: datetime.datetime) -> list[str]:
+    """The partitions of an incremental run: the dates that are partitions, else the one that is under way, for a run
+    that finds no new segment is about a checkpoint that moved. Segments of other dates are read all the same.
+
+    Raises `ConfigurationError` when the feed has no partition yet.
+    """
     definition = partitions_of(feed)
     if definition is None:
         return []
-    return sorted(date for date in set(dates) if definition.has_partition_key(date))
+    known = sorted(date for date in set(dates) if definition.has_partition_key(date))
+    today = now.strftime(definition.fmt)
+    if not known and not definition.has_partition_key(today):
+        raise ConfigurationError(
+            f"start_date of the feed {feed.name} is in the future", advice="set the date of the sink's first directory"
+        )
+    return known or [today]

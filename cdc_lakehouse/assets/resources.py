@@ -1,15 +1,12 @@
 """What the assets of a run share: the configuration, Spark, and the steps."""
 
-import logging
 from typing import Any
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
-from pydantic import PrivateAttr
-from pyspark.sql import SparkSession
+from pydantic import Field
 
 from cdc_lakehouse import config as configuration
-from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.session import build_session
 from cdc_lakehouse.pipeline.feed_run import FeedRun
@@ -25,7 +22,7 @@ class LakeSpark(LazyPySparkResource):
     """Spark with the settings of `lakehouse.yaml`. Read when the session starts: settings can hold secrets, and what a
     resource is configured with is shown to everyone."""
 
-    spark_config: dict[str, Any] = {}
+    spark_config: dict[str, Any] = Field(default_factory=dict)
 
     def _init_session(self) -> None:
         if self._spark_session is None:
@@ -36,28 +33,28 @@ class Lakehouse(dg.ConfigurableResource[Any]):
     """The feeds of the configuration, and the steps of the runs of this process."""
 
     spark: dg.ResourceDependency[LakeSpark]
-    _steps: dict[str, Steps] = PrivateAttr(default_factory=dict)
-
-    @property
-    def config(self) -> LakehouseConfig:
-        return configuration.load()
 
     def steps(self, context: dg.AssetExecutionContext, feed: str) -> Steps:
         """The run's steps: one object for all ops of a run, for they share a process."""
-        if context.run_id not in self._steps:
-            config = self.config
+        if context.run_id not in _STEPS:
+            config = configuration.load()
             run = FeedRun(
                 config.feed(feed),
                 Lake(config.lake),
-                self._session,
+                lambda: self.spark.spark_session,
                 dates=dates_to_decode(context),
-                log=_logger(context),
+                log=context.log,
             )
-            self._steps[context.run_id] = Steps(run)
-        return self._steps[context.run_id]
+            _STEPS[context.run_id] = Steps(run)
+        return _STEPS[context.run_id]
 
-    def _session(self) -> SparkSession:
-        return self.spark.spark_session
+
+_STEPS: dict[str, Steps] = {}
+
+
+def steps_of(run_id: str) -> Steps | None:
+    """The steps of a run of this process; None when none of its ops has begun."""
+    return _STEPS.get(run_id)
 
 
 def dates_to_decode(context: dg.AssetExecutionContext) -> frozenset[str]:
@@ -70,7 +67,3 @@ def dates_to_decode(context: dg.AssetExecutionContext) -> frozenset[str]:
     if "dagster/asset_partition_range_start" in tags and context.has_partition_key_range:
         return frozenset(context.partition_keys)
     return frozenset()
-
-
-def _logger(context: dg.AssetExecutionContext) -> logging.Logger:
-    return context.log

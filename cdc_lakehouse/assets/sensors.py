@@ -7,18 +7,19 @@ from typing import Any, Final
 import dagster as dg
 
 from cdc_lakehouse.assets.jobs import partition_tags
-from cdc_lakehouse.assets.partitions import known_partitions
+from cdc_lakehouse.assets.partitions import run_partitions
 from cdc_lakehouse.assets.resources import FEED_TAG, INCREMENTAL, TRIGGER_TAG
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import CheckpointError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.checkpoints import Checkpoints
 from cdc_lakehouse.lake.segments import Segments
+from cdc_lakehouse.pipeline.feed_run import utc_now
 from cdc_lakehouse.sources.object_store import open_store
 from cdc_lakehouse.sources.storage_sink import list_sink, read_checkpoint
 
 INTERVAL_SECONDS: Final = 30
-_UNFINISHED: Final = [
+UNFINISHED: Final = [
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.NOT_STARTED,
     dg.DagsterRunStatus.STARTING,
@@ -36,7 +37,8 @@ class Tick:
 
 
 def decide(feed: str, shown_ts: int, published_ts: int, cursor: str | None) -> Tick:
-    """The decision, from the source's checkpoint-ts, the published one, and the one of the last run that was asked for."""
+    """The decision, from the source's checkpoint-ts, the published one, and the one of the last run that was asked
+    for."""
     asked = int(cursor) if cursor else 0
     if shown_ts < max(published_ts, asked):
         return Tick(None, f"the source's checkpoint-ts went backwards, to {shown_ts} from {max(published_ts, asked)}")
@@ -55,7 +57,7 @@ def build_sensor(lake: Lake, feed: FeedConfig, job: Any) -> dg.SensorDefinition:
     )
     def checkpoint_moved(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         unfinished = context.instance.get_run_records(
-            dg.RunsFilter(tags={FEED_TAG: feed.name}, statuses=_UNFINISHED), limit=1
+            dg.RunsFilter(tags={FEED_TAG: feed.name}, statuses=UNFINISHED), limit=1
         )
         if unfinished:
             return dg.SkipReason(f"run {unfinished[0].dagster_run.run_id} of the feed is not finished")
@@ -68,20 +70,29 @@ def build_sensor(lake: Lake, feed: FeedConfig, job: Any) -> dg.SensorDefinition:
         tick = decide(feed.name, shown, Checkpoints(lake, feed.name).last().checkpoint_ts, context.cursor)
         if tick.run_key is None:
             return dg.SkipReason(tick.reason)
-        known = Segments(lake, feed.name).rows
-        new = [
-            file.feed_date
-            for file in list_sink(store, feed.source.date_separator).data
-            if file.feed_date and (file.path not in known or known[file.path].etag != file.etag)
-        ]
-        request = dg.RunRequest(run_key=tick.run_key, tags=incremental_tags(feed, new))
+        tags = incremental_tags(feed, new_dates(lake, feed))
+        request = dg.RunRequest(run_key=tick.run_key, tags=tags)
         return dg.SensorResult(run_requests=[request], cursor=str(shown))
 
     return checkpoint_moved
 
 
+def new_dates(lake: Lake, feed: FeedConfig) -> list[str]:
+    """Feed dates of which the sink holds segments that are not known, or not in this form."""
+    known = Segments(lake, feed.name).rows
+    listing = list_sink(open_store(feed.source.uri), feed.source.date_separator)
+    return sorted(
+        {
+            file.feed_date
+            for file in listing.data
+            if file.feed_date
+            and feed.tables.takes(file.database, file.table)
+            and (file.path not in known or known[file.path].etag != file.etag)
+        }
+    )
+
+
 def incremental_tags(feed: FeedConfig, dates: Sequence[str]) -> dict[str, str]:
     """Tags of a run that takes what is new; its partitions are the dates that have new segments."""
-    partitions = known_partitions(feed, dates)
+    partitions = run_partitions(feed, dates, utc_now())
     return {FEED_TAG: feed.name, TRIGGER_TAG: INCREMENTAL, **partition_tags(partitions)}
-

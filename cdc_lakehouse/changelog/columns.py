@@ -214,7 +214,8 @@ def _unique_key(unique: ddl.UniqueKey, columns: Sequence[Column]) -> UniqueKey |
 
 
 def handle_key(primary: Iterable[int], unique_keys: Sequence[UniqueKey], columns: Sequence[Column]) -> tuple[int, ...]:
-    """The columns that identify a row: the primary key, else the shortest unique key without NULL (as TiCDC chooses)."""
+    """The columns that identify a row: the primary key, else the shortest unique key without NULL (as TiCDC
+    chooses)."""
     key = tuple(primary)
     if key:
         return key

@@ -153,9 +153,7 @@ class UniqueKey:
 
 # --- Partitions ---
 
-PartitionMethod = Literal[
-    "range", "range columns", "list", "list columns", "hash", "linear hash", "key", "linear key"
-]
+PartitionMethod = Literal["range", "range columns", "list", "list columns", "hash", "linear hash", "key", "linear key"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,9 +124,8 @@ class History:
 def _in_order(changes: list[SchemaChange], live: Live) -> list[SchemaChange]:
     """Changes of one commit-ts in the order they were carried out.
 
-    Only a multi-table RENAME has several that touch each other: a pair can go when its source is there and its target is
-    not. A source that is not known is a table older than the feed.
-    """
+    Only a multi-table RENAME has several that touch each other: a pair can go when its source is there and its target
+    is not. A source that is not known is a table older than the feed."""
     renames = [change for change in changes if change.action == actions.RENAME_TABLE]
     if len(renames) < 2:
         return changes

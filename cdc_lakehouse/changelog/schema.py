@@ -16,8 +16,8 @@ Effect = Literal["none", "evolve", "rewrite", "empty", "swap", "move", "create",
 class SourceColumn:
     """A column as the source describes it.
 
-    `default` is the source's text of the default; `source_id` the source's own identity of the column, where it says one.
-    """
+    `default` is the source's text of the default; `source_id` the source's own identity of the column, where it says
+    one."""
 
     name: str
     type: ColumnType
@@ -87,12 +87,11 @@ class TableName:
 class TableVersion:
     """One row of a table's history: the table as it is after a change, and what the change was.
 
-    `incarnation` names the table from its CREATE to its DROP through all renames; it is empty for a change that is not
-    of a table (a database, a view). `key` holds the ids of the columns that identify a row, empty where the source
-    declares none. `emptied` names the partitions that the change emptied. `since` is the commit-ts above which the
-    version is in force: its own, or less for the first sight of a table that is older than the feed. `note` is a warning
-    for people, `hold` the reason why the table cannot go on.
-    """
+    `incarnation` names the table from its CREATE to its DROP through all renames; it is empty for a change that is
+    not of a table (a database, a view). `key` holds the ids of the columns that identify a row, empty where the
+    source declares none. `emptied` names the partitions that the change emptied. `since` is the commit-ts above which
+    the version is in force: its own, or less for the first sight of a table that is older than the feed. `note` is a
+    warning for people, `hold` the reason why the table cannot go on."""
 
     commit_ts: int
     name: TableName

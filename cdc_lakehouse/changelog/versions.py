@@ -247,11 +247,12 @@ def _exchange(
     previous: TableVersion, change: SchemaChange, live: Live, clauses: Sequence[ddl.Clause] | None
 ) -> list[TableVersion]:
     reason = "EXCHANGE PARTITION is not carried out yet"
-    made = [_next(previous, change, "hold", hold=reason)]
-    for clause in clauses or ():
-        if isinstance(clause, ddl.ExchangePartition) and (other := live.resolve(clause.other, change)):
-            made.append(_next(other, change, "hold", hold=reason))
-    return made
+    others = [
+        other
+        for clause in clauses or ()
+        if isinstance(clause, ddl.ExchangePartition) and (other := live.resolve(clause.other, change))
+    ]
+    return [_next(table, change, "hold", hold=reason) for table in (previous, *others)]
 
 
 def _empty_partitions(

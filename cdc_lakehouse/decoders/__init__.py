@@ -1,24 +1,13 @@
 """Protocols: a DataFrame of raw records becomes a DataFrame of events, without Python in the path of a row.
 
-Each module has one function `decode(records) -> DataFrame` and is one row of `DECODERS`. A decoder takes the columns
-`segment` and `value` and gives
+Each module has one function `decode(records) -> DataFrame` and is one row of `registry.DECODERS`. A decoder takes the
+columns `segment` and `value` and gives
 
     segment string, line bigint, value string, database string, table string, op string (I, U, D), commit_ts bigint,
     before map<string,string>, after map<string,string>, problem string
 
-where `problem` is null, or a key of `problems.PROBLEMS` for a record that cannot be used. Values stay the source's text.
+where `problem` is null, or a key of `problems.PROBLEMS` for a record that cannot be used. Values stay the source's
+text.
 
-How to add a protocol: write the module, with the facts of the format and their source in its docstring; add its row here;
-name it in the configuration's `protocol`.
-"""
-
-from collections.abc import Callable
-from typing import Final
-
-from pyspark.sql import DataFrame
-
-from cdc_lakehouse.decoders import canal_json
-
-DECODERS: Final[dict[str, Callable[[DataFrame], DataFrame]]] = {
-    "canal-json": canal_json.decode,
-}
+How to add a protocol: write the module, with the facts of the format and their source in its docstring; add its row
+here; name it in the configuration's `protocol`."""

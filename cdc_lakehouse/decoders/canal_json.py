@@ -4,9 +4,8 @@
      "sqlType":{…},"mysqlType":{…},"old":[{"v":"1"}],"data":[{"id":"1","v":"2"}],"_tidb":{"commitTs":…}}
 
 All values are strings or null. An INSERT's and an UPDATE's new row is in `data`, an UPDATE's old values (all, or only
-the changed ones) in `old`, a DELETE's row (all columns, or only the handle key's) in `data`. The commit-ts is in `_tidb`,
-which the sink writes only with enable-tidb-extension. Format: TiCDC Canal-JSON protocol documentation.
-"""
+the changed ones) in `old`, a DELETE's row (all columns, or only the handle key's) in `data`. The commit-ts is in
+`_tidb`, which the sink writes only with enable-tidb-extension. Format: TiCDC Canal-JSON protocol documentation."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 from pathlib import Path
@@ -45,10 +46,8 @@ class Lake:
         with self._lock:
             if namespace in self._namespaces:
                 return
-            try:
+            with contextlib.suppress(NamespaceAlreadyExistsError):
                 self.catalog.create_namespace((namespace,))
-            except NamespaceAlreadyExistsError:
-                pass
             self._namespaces.add(namespace)
 
     def location(self, *parts: str) -> str:

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-from pyiceberg.expressions import EqualTo
 
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.small_table import SmallTable
+from cdc_lakehouse.lake.small_table import SmallTable, equal
 
 SCHEMA: Final = pa.schema([
     pa.field("checkpoint_ts", pa.int64(), nullable=False),
@@ -48,8 +47,8 @@ class CutRow:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The newest cut: what was applied up to where (checkpoint-ts, batch of segments, versions of the schema history), and
-    which tables (incarnation → reason) were held back."""
+    """The newest cut: what was applied up to where (checkpoint-ts, batch of segments, versions of the schema
+    history), and which tables (incarnation → reason) were held back."""
 
     checkpoint_ts: int = BEGINNING
     batch: int = 0
@@ -79,10 +78,11 @@ class Checkpoints:
         )
 
     def rows(self, checkpoint_ts: int) -> list[CutRow]:
-        return [CutRow(**row) for row in self._table.read(row_filter=EqualTo("checkpoint_ts", checkpoint_ts))]
+        return [CutRow(**row) for row in self._table.read(row_filter=equal("checkpoint_ts", checkpoint_ts))]
 
     def publish(self, cut: Cut, rows: Iterable[CutRow]) -> None:
-        """One commit. A cut at the same checkpoint-ts again (a backfill, a mended table) takes the earlier one's place."""
+        """One commit. A cut at the same checkpoint-ts again (a backfill, a mended table) takes the earlier one's
+        place."""
         properties = {
             _CHECKPOINT: str(cut.checkpoint_ts),
             _BATCH: str(cut.batch),
@@ -90,5 +90,5 @@ class Checkpoints:
             _HELD: json.dumps([list(pair) for pair in cut.held]),
         }
         again = self.last().checkpoint_ts == cut.checkpoint_ts
-        same = EqualTo("checkpoint_ts", cut.checkpoint_ts)
+        same = equal("checkpoint_ts", cut.checkpoint_ts)
         self._table.write(rows, replacing=same if again else None, properties=properties)

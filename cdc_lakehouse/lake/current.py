@@ -1,9 +1,8 @@
 """Current-state tables: one row a key, typed, as of a commit-ts.
 
-Rows are staged on a branch (touched keys deleted, surviving rows appended) and then published with the schema's change as
-one commit, so readers see all of it or none. A table's own properties say up to where it is applied: a run that follows a
-crash sees which tables the earlier one had published.
-"""
+Rows are staged on a branch (touched keys deleted, surviving rows appended) and then published with the schema's
+change as one commit, so readers see all of it or none. A table's own properties say up to where it is applied: a run
+that follows a crash sees which tables the earlier one had published."""
 
 from __future__ import annotations
 
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import ListType
 
 from cdc_lakehouse.changelog.history import Incarnation
@@ -33,6 +33,9 @@ LINEAGE: Final = "cdc.lineage"
 COLUMNS: Final = "cdc.columns"
 STAGED: Final = "cdc.staged"
 DROPPED_TS: Final = "cdc.dropped-ts"
+KEY: Final = "cdc.key"
+KEYS_TOUCHED: Final = "cdc.keys-touched"
+"""Keys that the last published batch could delete rows of; empty where that is any row (a TRUNCATE, a partition)."""
 
 TABLE_PROPERTIES: Final = {
     "format-version": "3",
@@ -78,7 +81,8 @@ class CurrentTables:
         return Identifier(encode_namespace(namespace), encode_table(name.table))
 
     def aside(self, life: Incarnation, name: TableName) -> Identifier:
-        """Where a table stands while its name is another's: between two renames, or dropped and its name taken again."""
+        """Where a table stands while its name is another's: between two renames, or dropped and its name taken
+        again."""
         where = self.identifier(name)
         if life.dropped_ts is not None:
             return Identifier(where.namespace, f"{where.name}__dropped_{life.dropped_ts}")
@@ -152,15 +156,14 @@ def state_of(identifier: Identifier, table: Table) -> TableState:
         columns=columns,
         order=tuple(field.name for field in fields),
         staged=tuple(json.loads(properties.get(STAGED, "[]"))),
-        row_count=row_count(table),
+        row_count=row_count(snapshot),
         snapshot_id=None if snapshot is None else snapshot.snapshot_id,
         dropped_ts=None if dropped is None else int(dropped),
     )
 
 
-def row_count(table: Table) -> int:
+def row_count(snapshot: Snapshot | None) -> int:
     """Live rows, from the snapshot's summary: deletion vectors name each deleted row once."""
-    snapshot = table.current_snapshot()
     if snapshot is None or snapshot.summary is None:
         return 0
     totals = snapshot.summary.additional_properties

@@ -16,8 +16,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS
-from cdc_lakehouse.decoders import DECODERS, problems
+from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.lines import read_lines
+from cdc_lakehouse.decoders.registry import DECODERS
 from cdc_lakehouse.lake.catalog import Lake, machinery
 from cdc_lakehouse.lake.names import quote
 from cdc_lakehouse.lake.quarantine import LINES_PER_SEGMENT, RAW_LIMIT

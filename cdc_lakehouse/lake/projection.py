@@ -1,14 +1,14 @@
 """Winning events as typed rows of a current-state table.
 
-An event's values go through the columns of its own version: name → id → what that column is now. Between the two lie the
-type changes that came after the event, or, for a column that was added after it, the default that ALTER TABLE gave to
-older rows.
-"""
+An event's values go through the columns of its own version: name → id → what that column is now. Between the two lie
+the type changes that came after the event, or, for a column that was added after it, the default that ALTER TABLE
+gave to older rows."""
 
 from __future__ import annotations
 
 import datetime
 import decimal
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -42,9 +42,10 @@ class Target:
 
 
 def typed_rows(winners: DataFrame, numbers: Sequence[int], target: Target, reading: Reading) -> DataFrame:
-    """Rows of the winners (columns version_no, commit_ts, after, segment, line), whose versions are `numbers`: one column for each of the table, and
-    `_commit_ts`; beside them, under names that no MySQL column has, where the row comes from (`cdc:segment`, `cdc:line`,
-    `cdc:after`), whether it cannot be used (`cdc:fault`), and how many zero dates became NULL (`cdc:zero_dates`)."""
+    """Rows of the winners (columns version_no, commit_ts, after, segment, line), whose versions are `numbers`: one
+    column for each of the table, and `_commit_ts`; beside them, under names that no MySQL column has, where the row
+    comes from (`cdc:segment`, `cdc:line`, `cdc:after`), whether it cannot be used (`cdc:fault`), and how many zero
+    dates became NULL (`cdc:zero_dates`)."""
     frames = [
         _rows_of_version(winners.where(F.col("version_no") == number), number, target, reading) for number in numbers
     ]
@@ -108,7 +109,7 @@ def _column(column: schema.Column, version: TableVersion, target: Target, readin
         value, types = literal(first, reading), types_since(column.id, target, None)
     else:
         value, types = F.col(f"value_{column.id}"), types_since(column.id, target, version)
-    for old, new in zip(types, types[1:], strict=False):
+    for old, new in itertools.pairwise(types):
         value = convert(value, old, new, reading)
     return value.cast(spark_type(reading.type_of(column.type)))
 

@@ -1,8 +1,8 @@
 """The `schema_history` table: every DDL and every sight of a table's columns, with what it did.
 
-A row is one version of a table; `number` is its place in the history. `columns` and `primary_key` are for people and queries; `definition` is the version and
-`change` the source's own words, as JSON, from which the history can be worked out again. One change of the source can
-make several versions (DROP DATABASE); the first of them carries it.
+A row is one version of a table; `number` is its place in the history. `columns` and `primary_key` are for people and
+queries; `definition` is the version and `change` the source's own words, as JSON, from which the history can be
+worked out again. One change of the source can make several versions (DROP DATABASE); the first of them carries it.
 """
 
 from __future__ import annotations

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-from pyiceberg.expressions import EqualTo, In
 
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.small_table import SmallTable
+from cdc_lakehouse.lake.small_table import SmallTable, among, equal
 
 LANDED: Final = "landed"
 DECODED: Final = "decoded"
@@ -108,12 +107,12 @@ class Segments:
     def land(self, new: Sequence[Segment], properties: Mapping[str, str]) -> None:
         """Add a batch in one commit; rows of the same segments that were there before go."""
         again = [row.segment for row in new if row.segment in self.rows]
-        self._table.write(new, replacing=In("segment", again) if again else None, properties=properties)
+        self._table.write(new, replacing=among("segment", again) if again else None, properties=properties)
         self._rows = {**self.rows, **{row.segment: row for row in new}}
 
     def mark_decoded(self, batch: int, decoded: Sequence[Segment], properties: Mapping[str, str]) -> None:
         """Replace the rows of a batch by their decoded form, in one commit (files of a batch hold it alone)."""
-        self._table.write(decoded, replacing=EqualTo("batch", batch), properties=properties)
+        self._table.write(decoded, replacing=equal("batch", batch), properties=properties)
         self._rows = {**self.rows, **{row.segment: row for row in decoded}}
 
 
@@ -137,7 +136,7 @@ def index_gaps(rows: Iterable[Segment]) -> dict[str, list[int]]:
 def totals(rows: Iterable[Segment]) -> dict[str, int]:
     """What people ask of a set of segments: bytes, events by operation, quarantined lines."""
     names = ("size", "events", "inserts", "updates", "deletes", "quarantined")
-    sums = dict.fromkeys(names, 0)
+    sums: dict[str, int] = dict.fromkeys(names, 0)
     for row in rows:
         for name in names:
             sums[name] += getattr(row, name) or 0

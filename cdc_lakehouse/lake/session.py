@@ -1,4 +1,5 @@
-"""Spark: the settings that make a session of the configuration, the same for Dagster, the command line and the tests."""
+"""Spark: the settings that make a session of the configuration, the same for Dagster, the command line and the
+tests."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ _DEFAULTS: Final = {
     "spark.sql.files.openCostInBytes": str(1 << 40),
 }
 
-# A value of a column is text until it is cast, and time zones are applied by name: the session itself has none of its own.
+# Time zones are applied by name where text is read: the session has none of its own.
 _FIXED: Final = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
-from pyiceberg.expressions import BooleanExpression
+from pyiceberg.expressions import BooleanExpression, EqualTo, In
 from pyiceberg.table import Table
 
 from cdc_lakehouse.errors import ConcurrentRunError
@@ -25,6 +25,18 @@ _PROPERTIES: Final = {
     # A lost race must be seen: only one run of a feed may be active.
     "commit.retry.num-retries": "0",
 }
+
+
+def equal(column: str, value: str | int) -> BooleanExpression:
+    """Rows whose column is a value."""
+    predicate: Any = EqualTo  # PyIceberg's models hide their arguments from type checkers.
+    return predicate(column, value)
+
+
+def among(column: str, values: Collection[str]) -> BooleanExpression:
+    """Rows whose column is one of the values."""
+    predicate: Any = In
+    return predicate(column, values)
 
 
 class SmallTable:

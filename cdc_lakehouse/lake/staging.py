@@ -1,14 +1,14 @@
 """A batch of one table: staged on a branch, audited, and published as one commit.
 
-Apply is delete + append: the touched keys are deleted by a broadcast MERGE, which reads key columns only, and the rows that
-survive are appended. A full MERGE would shuffle the table, a copy-on-write one rewrite it.
-"""
+Apply is delete + append: the touched keys are deleted by a broadcast MERGE, which reads key columns only, and the
+rows that survive are appended. A full MERGE would shuffle the table, a copy-on-write one rewrite it."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -36,6 +36,7 @@ from cdc_lakehouse.lake.table_api import TableApi
 from cdc_lakehouse.lake.winners import Winners
 
 BRANCH: Final = "cdc"
+_SNAPSHOT_PROPERTY: Final = "spark.sql.iceberg.snapshot-property"
 FAULTS_LISTED: Final = 1000
 _BROADCAST_LIMIT: Final = 2_000_000
 """Ids of winning events that are sent to every task; above it the join shuffles, which spills and needs no memory."""
@@ -55,11 +56,10 @@ class EmptiedPartition:
 class Batch:
     """What is to be done to one table.
 
-    `table_no` is its number among the winners. `cleared` says that nothing of what is there stays (a TRUNCATE, or a table
-    that is worked out anew). `applied` is the version that the rows that are there were written under. Events of the
-    batch have a commit-ts in (`above`, `upto`]. `emptied` are partitions for the winners, `emptied_now` those for the
-    rows that are there.
-    """
+    `table_no` is its number among the winners. `cleared` says that nothing of what is there stays (a TRUNCATE, or a
+    table that is worked out anew). `applied` is the version that the rows that are there were written under. Events
+    of the batch have a commit-ts in (`above`, `upto`]. `emptied` are partitions for the winners, `emptied_now` those
+    for the rows that are there."""
 
     table_no: int
     identifier: Identifier
@@ -92,12 +92,27 @@ class Staged:
     faults: tuple[Fault, ...] = ()
 
 
+NOTHING_STAGED: Final = Staged(branch=False, appended=0, zero_dates=0)
+
+
 class Staging:
+    """Writes the batches of one run; used in a `with`, for as long as it writes."""
+
     def __init__(self, spark: SparkSession, summary: Mapping[str, str]) -> None:
         """`summary` goes into the summary of every snapshot that is written."""
         self._spark = spark
         self._api = TableApi(spark)
         self._summary = dict(summary)
+
+    def __enter__(self) -> Self:
+        # MERGE takes snapshot properties from the session alone; all tables of a run have the same.
+        for key, value in self._summary.items():
+            self._spark.conf.set(f"{_SNAPSHOT_PROPERTY}.{key}", value)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for key in self._summary:
+            self._spark.conf.unset(f"{_SNAPSHOT_PROPERTY}.{key}")
 
     def stage(self, batch: Batch, winners: Winners, events: DataFrame, reading: Reading) -> Staged:
         """Write the batch on the branch. With faults, nothing may be published (see `abandon`)."""
@@ -105,7 +120,7 @@ class Staging:
         touched = winners.touched(batch.table_no)
         rewritten = bool(batch.plan.rewritten) and batch.row_count > 0
         if not (touched or rewritten or batch.emptied_now or (batch.cleared and batch.row_count)):
-            return Staged(branch=False, appended=0, zero_dates=0)
+            return NOTHING_STAGED
         self._api.open_branch(batch.identifier, BRANCH)
         if batch.row_count:
             # First, for keys are compared as what their columns are now.
@@ -169,7 +184,7 @@ class Staging:
         for id, old_name, new_name in batch.plan.rewritten:
             value = F.col(quote(old_name))
             types = types_since(id, batch.target, batch.applied)
-            for old, new in zip(types, types[1:], strict=False):
+            for old, new in itertools.pairwise(types):
                 value = convert(value, old, new, reading)
             converted[new_name] = value
             converted[old_name] = F.lit(None).cast(table.schema[old_name].dataType)

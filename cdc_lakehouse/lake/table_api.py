@@ -26,11 +26,14 @@ _EPOCH: Final = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - Iceberg's timest
 class TableApi:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._jvm: Any = spark.sparkContext._jvm
+        context: Any = spark.sparkContext
+        self._jvm: Any = context._jvm
+        self._gateway: Any = context._gateway
 
     @property
     def _catalog(self) -> Any:
-        manager = self._spark._jsparkSession.sessionState().catalogManager()
+        session: Any = self._spark
+        manager = session._jsparkSession.sessionState().catalogManager()
         return manager.catalog(CATALOG).icebergCatalog()
 
     def load(self, identifier: Identifier) -> Any:
@@ -195,6 +198,6 @@ class TableApi:
 
     def _java_identifier(self, identifier: Identifier) -> Any:
         catalog = self._jvm.org.apache.iceberg.catalog
-        levels = self._spark.sparkContext._gateway.new_array(self._jvm.java.lang.String, 1)
+        levels = self._gateway.new_array(self._jvm.java.lang.String, 1)
         levels[0] = identifier.namespace
         return catalog.TableIdentifier.of(catalog.Namespace.of(levels), identifier.name)

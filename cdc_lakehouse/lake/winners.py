@@ -1,8 +1,7 @@
 """The latest change of each key: computed once for all tables of a run, on keys and positions only.
 
-Rows are wide and never shuffled here: what comes out of the grouping is the `_row_id` of the winning event (Iceberg's row
-lineage), by which the rows are fetched afterwards.
-"""
+Rows are wide and never shuffled here: what comes out of the grouping is the `_row_id` of the winning event (Iceberg's
+row lineage), by which the rows are fetched afterwards."""
 
 from __future__ import annotations
 
@@ -41,9 +40,9 @@ class KeyedSpan:
 
 @dataclass(frozen=True, slots=True)
 class Winners:
-    """`frame` is cached: table_no, version_no, key array<string>, upsert boolean, commit_ts, event (its _row_id), segment,
-    line. `upserts` and `deletes` count keys by table, `versions` are the numbers of the versions that upserts are of;
-    `without_key` are tables with events that lack a key column."""
+    """`frame` is cached: table_no, version_no, key array<string>, upsert boolean, commit_ts, event (its _row_id),
+    segment, line. `upserts` and `deletes` count keys by table, `versions` are the numbers of the versions that
+    upserts are of; `without_key` are tables with events that lack a key column."""
 
     frame: DataFrame
     upserts: dict[int, int]
@@ -88,8 +87,14 @@ def keyed_events(spark: SparkSession, events: DataFrame, spans: Sequence[KeyedSp
     gone = F.struct(old_key.alias("key"), F.lit(False).alias("upsert"))
     halves = F.when(F.coalesce(moved, F.lit(False)), F.array(gone, now)).otherwise(F.array(now))
     parts = matched.select(
-        "table_no", "version_no", "commit_ts", "segment", "line", F.col("_row_id").alias("event"), F.explode(halves).alias("half")
-    )  # fmt: skip
+        "table_no",
+        "version_no",
+        "commit_ts",
+        "segment",
+        "line",
+        F.col("_row_id").alias("event"),
+        F.explode(halves).alias("half"),
+    )
     return parts.select(
         "table_no",
         "version_no",

@@ -1,8 +1,7 @@
 """Step 4, current: every table's rows as of the checkpoint-ts.
 
-Tables are chosen by what is new for them, the winners among their events are found once for all, then each table is staged
-on its own branch, side by side, and all that went well are published one after the other within moments.
-"""
+Tables are chosen by what is new for them, the winners among their events are found once for all, then each table is
+staged on its own branch, side by side, and all that went well are published one after the other within moments."""
 
 from __future__ import annotations
 
@@ -36,38 +35,22 @@ _TABLES_AT_ONCE: Final = 8
 
 @dataclass(frozen=True)
 class AppliedTable:
-    """One table's part of a run: keys touched, rows written, zero dates that became NULL, rows before, and whether the
-    table was worked out anew (`cleared`: nothing of what was there stayed)."""
+    """One table's part of a run: rows written, keys deleted, zero dates that became NULL, and whether the table was
+    worked out anew from all events."""
 
     life: Incarnation
     state: TableState
     key: tuple[str, ...]
-    touched: int
     upserts: int
     deletes: int
     zero_dates: int
-    rows_before: int
-    cleared: bool
-    emptied: bool
     rebuilt: bool
-
-    @property
-    def rows_deleted(self) -> int:
-        return self.rows_before + self.upserts - self.state.row_count
-
-    @property
-    def conserved(self) -> bool:
-        """Whether the rows are as many as the changes make them: none lost, none there twice."""
-        if self.cleared:
-            return self.state.row_count == self.upserts
-        # A partition that was dropped takes rows whose keys nothing else touched.
-        return 0 <= self.rows_deleted and (self.emptied or self.rows_deleted <= self.touched)
 
 
 @dataclass(frozen=True)
 class Applied:
-    """`lives` are the tables of the feed as of the checkpoint, `tables` those that this run published, `held` the reason
-    by incarnation (or by name, without one) for those that could not go on."""
+    """`lives` are the tables of the feed as of the checkpoint, `tables` those that this run published, `held` the
+    reason by incarnation (or by name, without one) for those that could not go on."""
 
     checkpoint_ts: int
     lives: Mapping[str, Incarnation]
@@ -109,7 +92,8 @@ def _carry_out(
     staging = Staging(run.spark, {"cdc.checkpoint-ts": str(upto), "cdc.batch": str(run.segments.batch)})
     work, winners = find_touched(run, work)
     try:
-        prepared = _stage_all(run, tables, staging, work, winners, held)
+        with staging:
+            prepared = _stage_all(run, tables, staging, work, winners, held)
     finally:
         for each in {id(found): found for found in winners.values()}.values():
             each.frame.unpersist()
@@ -130,19 +114,14 @@ def _carry_out(
 
 
 def _applied(prepared: Prepared, state: TableState) -> AppliedTable:
-    work, batch = prepared.work, prepared.batch
     return AppliedTable(
-        life=work.life,
+        life=prepared.work.life,
         state=state,
-        key=tuple(column.name for column in work.key),
-        touched=prepared.touched,
+        key=tuple(column.name for column in prepared.work.key),
         upserts=prepared.staged.appended,
         deletes=prepared.deletes,
         zero_dates=prepared.staged.zero_dates,
-        rows_before=batch.row_count,
-        cleared=batch.cleared,
-        emptied=bool(batch.emptied_now),
-        rebuilt=work.rebuild,
+        rebuilt=prepared.work.rebuild,
     )
 
 
@@ -192,7 +171,8 @@ def _quarantine_rows(run: FeedRun, work: Work, prepared: Prepared) -> str:
         for fault in prepared.staged.faults
     )
     first = prepared.staged.faults[0]
-    return f"{len(prepared.staged.faults)} rows do not fit the table's columns, the first at {first.segment} line {first.line}"
+    count = len(prepared.staged.faults)
+    return f"{count} rows do not fit the table's columns, the first at {first.segment} line {first.line}"
 
 
 def _resolve_bad_values(run: FeedRun, prepared: Sequence[Prepared]) -> None:

@@ -1,8 +1,8 @@
 """Step 2, events: each landed segment's changes go to `events` once, whatever crashes when.
 
-A batch's events are one commit that carries the batch's number; the counts are read back from that commit, so a run that
-finds the commit but not the counts (its forerunner ended between the two) does the same as one that has just committed.
-"""
+A batch's events are one commit that carries the batch's number; the counts are read back from that commit, so a run
+that finds the commit but not the counts (its forerunner ended between the two) does the same as one that has just
+committed."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ import functools
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from pyspark.sql import SparkSession
 
@@ -24,6 +25,9 @@ def utc_now() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC)
 
 
+_LOG: Final = logging.getLogger("cdc_lakehouse")
+
+
 @dataclass
 class FeedRun:
     """One run. `dates` are feed dates to decode again, whatever is known of them."""
@@ -32,7 +36,7 @@ class FeedRun:
     lake: Lake
     spark_session: Callable[[], SparkSession]
     dates: frozenset[str] = frozenset()
-    log: logging.Logger = logging.getLogger("cdc_lakehouse")
+    log: logging.Logger = _LOG
     clock: Callable[[], datetime.datetime] = utc_now
 
     @functools.cached_property

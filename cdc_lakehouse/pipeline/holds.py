@@ -46,7 +46,7 @@ def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: in
 def _of_history(feed: FeedConfig, life: Incarnation, reasons: list[str]) -> None:
     for version in life.versions:
         if version.hold is not None:
-            reasons.append(f"{version.query or version.kind}: {version.hold}")
+            reasons += [f"{version.query or version.kind}: {version.hold}"]
     if life.dropped_ts is None and not key_columns(feed, life.last):
         reasons.append(
             f"the table has no primary key and no NOT NULL unique key that the log shows: set tables.settings."

@@ -60,8 +60,8 @@ def _shown_checkpoint(run: FeedRun) -> tuple[int | None, list[str]]:
         return None, [str(error)]
     published = run.last_cut.checkpoint_ts
     if shown < published:
-        fault = f"the source's checkpoint-ts went backwards, from {published} (published) to {shown}: nothing new is applied"
-        return shown, [fault]
+        fault = f"the source's checkpoint-ts went backwards, from {published} (published) to {shown}"
+        return shown, [f"{fault}: nothing new is applied"]
     return shown, []
 
 

@@ -1,8 +1,7 @@
 """Names of current-state tables, brought to what the source calls them.
 
-A rename chain or swap may be under way when a run ends: tables are found by their incarnation, so each run simply goes on
-from the names that it finds to the names that should be.
-"""
+A rename chain or swap may be under way when a run ends: tables are found by their incarnation, so each run simply
+goes on from the names that it finds to the names that should be."""
 
 from __future__ import annotations
 

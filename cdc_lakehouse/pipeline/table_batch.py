@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import threading
 from dataclasses import dataclass, replace
 from typing import Final
@@ -16,6 +18,8 @@ from cdc_lakehouse.lake.current import (
     COLUMNS,
     DATABASE,
     DROPPED_TS,
+    KEY,
+    KEYS_TOUCHED,
     LINEAGE,
     STAGED,
     TABLE,
@@ -27,7 +31,7 @@ from cdc_lakehouse.lake.current import (
 from cdc_lakehouse.lake.evolution import Drop, Plan, plan_evolution
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.projection import COMMIT_TS, Target, types_since
-from cdc_lakehouse.lake.staging import Batch, Staged, Staging, target_columns
+from cdc_lakehouse.lake.staging import NOTHING_STAGED, Batch, Staged, Staging, target_columns
 from cdc_lakehouse.lake.table_api import TableApi
 from cdc_lakehouse.lake.winners import Winners
 from cdc_lakehouse.pipeline.feed_run import FeedRun
@@ -47,7 +51,7 @@ class Prepared:
     batch: Batch
     touched: int
     deletes: int
-    staged: Staged = Staged(branch=False, appended=0, zero_dates=0)
+    staged: Staged = NOTHING_STAGED
 
 
 def reading_of(run: FeedRun, version: TableVersion) -> Reading:
@@ -122,6 +126,8 @@ def publish(run: FeedRun, staging: Staging, prepared: Prepared) -> None:
         APPLIED_TS: str(work.upto),
         APPLIED_BATCH: str(run.segments.batch),
         LINEAGE: lineage(work.life),
+        KEY: json.dumps([column.name for column in work.key], ensure_ascii=False),
+        KEYS_TOUCHED: "" if work.cleared or prepared.batch.emptied_now else str(prepared.touched),
     }
     if work.life.dropped_ts is not None:
         properties[DROPPED_TS] = str(work.life.dropped_ts)
@@ -168,7 +174,7 @@ def _converted(work: Work, target: Target) -> frozenset[int]:
     found: set[int] = set()
     for column in work.target.carried:
         types = types_since(column.id, target, work.applied)
-        if any(type_change(old, new) == "convert" for old, new in zip(types, types[1:], strict=False)):
+        if any(type_change(old, new) == "convert" for old, new in itertools.pairwise(types)):
             found.add(column.id)
     return frozenset(found)
 

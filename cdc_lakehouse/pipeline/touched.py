@@ -58,8 +58,8 @@ def _blurs(run: FeedRun, work: Work) -> Column | None:
 
 
 def _again(run: FeedRun, work: Sequence[Work]) -> Winners:
-    """Only the keys that are new or that a segment decoded again touches (or touched), each from all of its events; with
-    them those that the lake cannot tell from them."""
+    """Only the keys that are new or that a segment decoded again touches (or touched), each from all of its events;
+    with them those that the lake cannot tell from them."""
     events = run.events.frame()
     everything = keyed_events(run.spark, events, [span for each in work for span in each.spans()])
     fresh = _either(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -23,10 +24,9 @@ from cdc_lakehouse.pipeline.holds import key_columns
 class Work:
     """One table's share. Events in (`above`, `upto`] are new; those at or below `floor` are void (a TRUNCATE).
 
-    `again` are segments that were decoded after the table had passed their events, or decoded again: the keys that they
-    touch are worked out from all events. With `rebuild` the whole table is. `blurred` says that keys which differ in the
-    source can be one in the lake (zero dates that became NULL).
-    """
+    `again` are segments that were decoded after the table had passed their events, or decoded again: the keys that
+    they touch are worked out from all events. With `rebuild` the whole table is. `blurred` says that keys which
+    differ in the source can be one in the lake (zero dates that became NULL)."""
 
     number: int
     life: Incarnation
@@ -131,7 +131,7 @@ def _check_key(work: Work) -> None:
     """Keys of one batch are compared as text: the text of a key must mean the same in all of its versions."""
     for column in work.key:
         types = [own.type for v in work.life.versions if (own := v.column(column.id)) and v.commit_ts > work.above]
-        if any(type_change(old, new) == "convert" for old, new in zip(types, types[1:], strict=False)):
+        if any(type_change(old, new) == "convert" for old, new in itertools.pairwise(types)):
             raise TableHeldError(f"the type of key column {column.name} changes, which is not carried out yet")
 
 

@@ -34,6 +34,10 @@ class ObjectStore(Protocol):
     @property
     def uri(self) -> str: ...
 
+    def check(self) -> None:
+        """Raises `SourceUnreachableError` when the root is not there."""
+        ...
+
     def list(self) -> Iterator[StoredObject | UnreadableDirectory]:
         """Everything below the root, in no order. Raises `SourceUnreachableError` when the root cannot be listed."""
         ...
@@ -57,11 +61,14 @@ class LocalStore:
     def uri(self) -> str:
         return f"file://{self._root}"
 
-    def list(self) -> Iterator[StoredObject | UnreadableDirectory]:
+    def check(self) -> None:
         if not self._root.is_dir():
             raise SourceUnreachableError(
                 f"{self._root} is not a directory", advice="start the changefeed, or correct the feed's source.uri"
             )
+
+    def list(self) -> Iterator[StoredObject | UnreadableDirectory]:
+        self.check()
         yield from self._walk(self._root, "")
 
     def _walk(self, directory: Path, prefix: str) -> Iterator[StoredObject | UnreadableDirectory]:

@@ -32,19 +32,15 @@ VOCABULARY = (
     "/*!50100", "/*!99999", "/*T!", "/*T![x]", "\x00", "\u00a0", "\u3000", "\ud800", "\n",
 )  # fmt: skip
 STATEMENTS = (
-    "ALTER TABLE `d`.`t` ADD COLUMN `c` VARCHAR(20) CHARACTER SET utf8 NOT NULL DEFAULT _UTF8MB4'x'"
-    " COMMENT 'c' FIRST",
-    "ALTER TABLE t ADD (a INT UNSIGNED, b ENUM('x','y'), KEY k (a DESC)), DROP COLUMN z, RENAME COLUMN p"
-    " TO q",
+    "ALTER TABLE `d`.`t` ADD COLUMN `c` VARCHAR(20) CHARACTER SET utf8 NOT NULL DEFAULT _UTF8MB4'x' COMMENT 'c' FIRST",
+    "ALTER TABLE t ADD (a INT UNSIGNED, b ENUM('x','y'), KEY k (a DESC)), DROP COLUMN z, RENAME COLUMN p TO q",
     "ALTER TABLE t CHANGE a b BIGINT(20) ZEROFILL AFTER c, MODIFY d SET('u') NULL, ALTER e SET DEFAULT (1"
     " + (2)), LOCK=NONE",
     "ALTER TABLE t PARTITION BY LIST COLUMNS (a, b) (PARTITION p VALUES IN ((1, 'x'), (NULL, DEFAULT)),"
     " PARTITION q DEFAULT)",
-    "ALTER TABLE t REORGANIZE PARTITION p0, p1 INTO (PARTITION p VALUES LESS THAN (TO_DAYS('2024-01-01'),"
-    " MAXVALUE))",
+    "ALTER TABLE t REORGANIZE PARTITION p0, p1 INTO (PARTITION p VALUES LESS THAN (TO_DAYS('2024-01-01'), MAXVALUE))",
     "ALTER TABLE t ADD CONSTRAINT f FOREIGN KEY (a) REFERENCES d.u (b) ON DELETE SET NULL ON UPDATE CASCADE",
-    "ALTER TABLE t SET TIFLASH REPLICA 2 LOCATION LABELS 'a', 'b', TTL = `c` + INTERVAL 3 DAY TTL_ENABLE ="
-    " 'ON'",
+    "ALTER TABLE t SET TIFLASH REPLICA 2 LOCATION LABELS 'a', 'b', TTL = `c` + INTERVAL 3 DAY TTL_ENABLE = 'ON'",
     "CREATE TABLE IF NOT EXISTS t (id BIGINT /*T![auto_rand] AUTO_RANDOM(5) */ PRIMARY KEY, g INT AS (id +"
     " 1) STORED,"
     " t DATETIME(3) DEFAULT CURRENT_TIMESTAMP(3) ON UPDATE CURRENT_TIMESTAMP(3), CHECK (id > 0), UNIQUE u"
@@ -172,9 +168,7 @@ def test_parentheses_can_be_as_deep_as_they_like(place: str) -> None:
     survives(DEEP[place].format(open="(", close=")" * deep))
 
 
-@pytest.mark.parametrize(
-    "opening", ["'", '"', "`", "/*", "/*!", "/*T![", "/*!50100 /*", "x'", "--", "'\\", "0x", "''"]
-)
+@pytest.mark.parametrize("opening", ["'", '"', "`", "/*", "/*!", "/*T![", "/*!50100 /*", "x'", "--", "'\\", "0x", "''"])
 def test_what_opens_and_does_not_close(opening: str) -> None:
     survives(f"ALTER TABLE t ADD a INT COMMENT {opening * 3_000}")
     survives(f"ALTER TABLE t ADD a INT COMMENT {f'{opening} a ' * 3_000}")

@@ -528,8 +528,7 @@ RANGE = Partitioning(
             RANGE,
         ),
         (
-            "RANGE (`a`) (PARTITION p0 VALUES LESS THAN (10) ENGINE = InnoDB, PARTITION pm VALUES LESS"
-            " THAN MAXVALUE)",
+            "RANGE (`a`) (PARTITION p0 VALUES LESS THAN (10) ENGINE = InnoDB, PARTITION pm VALUES LESS THAN MAXVALUE)",
             RANGE,
         ),
         (
@@ -583,9 +582,7 @@ RANGE = Partitioning(
         ),
         (
             "LIST (a) (PARTITION p VALUES IN ((1 + 1) * 2))",
-            Partitioning(
-                "list", "a", ("a",), None, (Partition("p", InValues(((Expression("(1 + 1) * 2"),),))),)
-            ),
+            Partitioning("list", "a", ("a",), None, (Partition("p", InValues(((Expression("(1 + 1) * 2"),),))),)),
         ),
         ("HASH (`id`) PARTITIONS 4", Partitioning("hash", "`id`", ("id",), 4)),
         ("LINEAR HASH (YEAR(d))", Partitioning("linear hash", "YEAR(d)")),
@@ -737,8 +734,7 @@ def test_partition_clauses_need_no_comma() -> None:
         ("ALTER SCHEMA CHARACTER SET utf8", [AlterDatabase(None)]),
         ("CREATE VIEW d.t AS SELECT 1", [CreateView(DT)]),
         (
-            "CREATE OR REPLACE ALGORITHM = MERGE DEFINER = `u`@`%` SQL SECURITY INVOKER VIEW t (a, b) AS"
-            " (SELECT 1, 2)",
+            "CREATE OR REPLACE ALGORITHM = MERGE DEFINER = `u`@`%` SQL SECURITY INVOKER VIEW t (a, b) AS (SELECT 1, 2)",
             [CreateView(T, or_replace=True)],
         ),
         ("ALTER DEFINER = CURRENT_USER() VIEW t AS SELECT ';'", [CreateView(T, or_replace=True)]),
@@ -1029,9 +1025,7 @@ def test_an_error_knows_line_and_column() -> None:
         parse("ALTER TABLE t\n  ADD a INT,\n  ADD ?")
     error = caught.value
     assert (error.offset, error.statement_line, error.statement_column, error.line) == (33, 3, 7, None)
-    assert error.message.startswith(
-        "DDL cannot be understood at line 3, column 7: expected a column, found '?', in: "
-    )
+    assert error.message.startswith("DDL cannot be understood at line 3, column 7: expected a column, found '?', in: ")
 
 
 def test_an_error_shortens_the_statement() -> None:

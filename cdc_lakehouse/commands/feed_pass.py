@@ -1,0 +1,177 @@
+"""One pass over feeds without a daemon: exactly what the sensor and its run do, recorded in the same Dagster
+instance."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import dagster as dg
+import yaml
+
+from cdc_lakehouse import config as configuration
+from cdc_lakehouse.assets.jobs import job_name, partition_tags
+from cdc_lakehouse.assets.partitions import partitions_of
+from cdc_lakehouse.assets.resources import FEED_TAG, steps_of
+from cdc_lakehouse.assets.sensors import UNFINISHED, incremental_tags, new_dates
+from cdc_lakehouse.changelog.positions import commit_time
+from cdc_lakehouse.commands.exit_codes import BAD_CONFIGURATION, DONE, HELD, UNREACHABLE, exit_code
+from cdc_lakehouse.config import FeedConfig, LakehouseConfig
+from cdc_lakehouse.definitions import build_definitions
+from cdc_lakehouse.errors import CdcError, ConcurrentRunError, ConfigurationError, SourceUnreachableError
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.pipeline.steps import Steps
+
+_HOME: Final = "dagster_home"
+# One run of a feed at a time; see assets.feed_assets.pool_of.
+_INSTANCE: Final = {
+    "concurrency": {"pools": {"granularity": "run", "default_limit": 1}},
+    "telemetry": {"enabled": False},
+}
+
+
+@dataclass
+class FeedResult:
+    """What a run of one feed did, for people and as JSON."""
+
+    feed: str
+    run_id: str | None = None
+    checkpoint_ts: int | None = None
+    checkpoint_time: str | None = None
+    published: bool = False
+    tables: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    held: dict[str, str] = field(default_factory=dict[str, str])
+    quarantined: int = 0
+    faults: list[str] = field(default_factory=list[str])
+    error: str | None = None
+    exit_code: int = DONE
+
+
+def run_feeds(config: LakehouseConfig, feeds: Sequence[FeedConfig], partitions: Sequence[str]) -> list[FeedResult]:
+    """Run each feed once. Partitions are decoded again. Raises `ConfigurationError` for one that is not the feed's."""
+    for feed in feeds:
+        _check_partitions(feed, partitions)
+    definitions = build_definitions(config)
+    with dg.DagsterInstance.get() as instance:
+        return [_run_feed(definitions, instance, config, feed, partitions) for feed in feeds]
+
+
+def _run_feed(
+    definitions: dg.Definitions,
+    instance: dg.DagsterInstance,
+    config: LakehouseConfig,
+    feed: FeedConfig,
+    partitions: Sequence[str],
+) -> FeedResult:
+    result = FeedResult(feed.name)
+    try:
+        with _alone(instance, feed):
+            tags = _tags(Lake(config.lake), feed, partitions)
+            job = definitions.resolve_job_def(job_name(feed.name))
+            console = {"loggers": {"console": {"config": {"log_level": "WARNING"}}}}
+            executed = job.execute_in_process(instance=instance, tags=tags, run_config=console, raise_on_error=False)
+    except CdcError as error:
+        result.error, result.exit_code = str(error), exit_code(error)
+        return result
+    result.run_id = executed.run_id
+    if not executed.success:
+        result.error, result.exit_code = _failure(executed)
+    steps = steps_of(executed.run_id)
+    if steps is not None and executed.success:
+        _describe(result, steps)
+    return result
+
+
+def _tags(lake: Lake, feed: FeedConfig, partitions: Sequence[str]) -> dict[str, str]:
+    if partitions:
+        return {FEED_TAG: feed.name, **partition_tags(sorted(partitions))}
+    return incremental_tags(feed, new_dates(lake, feed))
+
+
+def _check_partitions(feed: FeedConfig, partitions: Sequence[str]) -> None:
+    definition = partitions_of(feed)
+    for partition in partitions:
+        if definition is None or not definition.has_partition_key(partition):
+            what = "has no partitions: its date_separator is none" if definition is None else "has no such partition"
+            raise ConfigurationError(f"{partition!r}: the feed {feed.name} {what}")
+
+
+@contextlib.contextmanager
+def _alone(instance: dg.DagsterInstance, feed: FeedConfig) -> Iterator[None]:
+    """The pool of the feed keeps the daemon's runs apart; a run from the command line looks for them itself."""
+    active = instance.get_run_records(dg.RunsFilter(tags={FEED_TAG: feed.name}, statuses=UNFINISHED), limit=1)
+    if active:
+        run_id = active[0].dagster_run.run_id
+        raise ConcurrentRunError(
+            f"run {run_id} of the feed is not finished", feed=feed.name, advice="wait, or cancel it"
+        )
+    lock = Path(instance.root_directory) / f"{feed.name}.lock"
+    with lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConcurrentRunError("another process runs the feed", feed=feed.name, advice="wait") from None
+        yield
+
+
+def _failure(executed: dg.ExecuteInProcessResult) -> tuple[str, int]:
+    """The innermost error of the step that failed, and the exit code it stands for."""
+    for event in executed.all_events:
+        if event.is_step_failure and (found := event.step_failure_data.error) is not None:
+            while found.cause is not None:
+                found = found.cause
+            kinds = {kind.__name__: kind for kind in (SourceUnreachableError, ConfigurationError)}
+            code = {SourceUnreachableError: UNREACHABLE, ConfigurationError: BAD_CONFIGURATION}
+            return found.message.strip(), code.get(kinds.get(found.cls_name or "", Exception), HELD)
+    return "the run failed; see its log", HELD
+
+
+def _describe(result: FeedResult, steps: Steps) -> None:
+    published, applied = steps.published, steps.applied
+    result.checkpoint_ts = published.cut.checkpoint_ts or None
+    result.checkpoint_time = (
+        commit_time(published.cut.checkpoint_ts).isoformat() if published.cut.checkpoint_ts else None
+    )
+    result.published = published.new
+    result.held = dict(applied.held)
+    result.quarantined = len(steps.run.quarantine.open())
+    result.faults = list(steps.landed.faults)
+    result.tables = _tables(steps)
+    result.exit_code = HELD if result.held or result.quarantined or result.faults else DONE
+
+
+def _tables(steps: Steps) -> list[dict[str, Any]]:
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def row(database: str, table: str) -> dict[str, Any]:
+        empty = {"rows_in": 0, "inserts": 0, "updates": 0, "deletes": 0, "rows": None, "ddl": []}
+        return rows.setdefault((database, table), {"database": database, "table": table, **empty})
+
+    for published in steps.published.rows:
+        row(published.database, published.table)["rows"] = published.row_count
+    for segment in steps.decoded.segments:
+        counts = row(segment.database, segment.table)
+        counts["rows_in"] += segment.events or 0
+        for name in ("inserts", "updates", "deletes"):
+            counts[name] += getattr(segment, name) or 0
+    for version in steps.evolved.versions:
+        if version.kind != "seen" and version.name.table:
+            told = {"commit_ts": version.commit_ts, "statement": version.query, "effect": version.effect}
+            row(version.name.database, version.name.table)["ddl"].append(told)
+    return [rows[name] for name in sorted(rows)]
+
+
+def prepare_instance() -> None:
+    """DAGSTER_HOME, beside the configuration where nothing else is said, with one run of a feed at a time."""
+    if not os.environ.get("DAGSTER_HOME"):
+        os.environ["DAGSTER_HOME"] = str(configuration.config_path().parent / _HOME)
+    home = Path(os.environ["DAGSTER_HOME"])
+    home.mkdir(parents=True, exist_ok=True)
+    settings = home / "dagster.yaml"
+    if not settings.exists():
+        settings.write_text(yaml.safe_dump(_INSTANCE), encoding="utf-8")

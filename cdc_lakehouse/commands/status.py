@@ -1,0 +1,109 @@
+"""`cdc-lakehouse status`: where each feed stands. Neither Spark nor Dagster is started."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import click
+
+from cdc_lakehouse.changelog.positions import BEGINNING, lag_seconds
+from cdc_lakehouse.commands.configured import chosen, print_json, with_configuration
+from cdc_lakehouse.commands.exit_codes import DONE, UNREACHABLE
+from cdc_lakehouse.commands.text import faults, grid
+from cdc_lakehouse.config import FeedConfig, LakehouseConfig
+from cdc_lakehouse.errors import CdcError, SourceUnreachableError
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.checkpoints import Checkpoints
+from cdc_lakehouse.lake.quarantine import Quarantine
+from cdc_lakehouse.sources.object_store import open_store
+from cdc_lakehouse.sources.storage_sink import read_checkpoint
+
+
+@click.command()
+@click.option("--feed", "feed_name", help="Only this feed.")
+@click.option("--json", "json_wanted", is_flag=True, help="Print the status as JSON.")
+def command(feed_name: str | None, json_wanted: bool) -> None:
+    """Where each feed stands: checkpoints, lag, tables, what is held and quarantined."""
+
+    def work(config: LakehouseConfig) -> int:
+        now = datetime.datetime.now(datetime.UTC)
+        found = [status_of(config, feed, now) for feed in chosen(config, feed_name)]
+        if json_wanted:
+            print_json({"feeds": [as_json(each) for each in found]})
+        else:
+            click.echo("\n\n".join(as_text(each) for each in found))
+        return UNREACHABLE if any(each.unreachable for each in found) else DONE
+
+    with_configuration(work)
+
+
+@dataclass(frozen=True)
+class FeedStatus:
+    """Lags are in seconds; a checkpoint-ts that is not there is None. `tables` are those of the published cut."""
+
+    feed: str
+    source_checkpoint_ts: int | None
+    source_lag_seconds: float | None
+    published_checkpoint_ts: int | None
+    published_lag_seconds: float | None
+    tables: list[dict[str, Any]]
+    held: dict[str, str]
+    quarantined: int
+    error: str | None
+    unreachable: bool
+
+
+def status_of(config: LakehouseConfig, feed: FeedConfig, now: datetime.datetime) -> FeedStatus:
+    lake = Lake(config.lake)
+    error, unreachable, shown = None, False, None
+    try:
+        store = open_store(feed.source.uri)
+        store.check()
+        shown = read_checkpoint(store)
+    except CdcError as fault:
+        error, unreachable = str(fault), isinstance(fault, SourceUnreachableError)
+    checkpoints = Checkpoints(lake, feed.name)
+    cut = checkpoints.last()
+    published = None if cut.checkpoint_ts == BEGINNING else cut.checkpoint_ts
+    rows = [] if published is None else checkpoints.rows(published)
+    return FeedStatus(
+        feed=feed.name,
+        source_checkpoint_ts=shown,
+        source_lag_seconds=None if shown is None else lag_seconds(shown, now),
+        published_checkpoint_ts=published,
+        published_lag_seconds=None if published is None else lag_seconds(published, now),
+        tables=[
+            {"database": row.database, "table": row.table, "rows": row.row_count}
+            for row in sorted(rows, key=lambda row: (row.database, row.table))
+        ],
+        held=dict(cut.held),
+        quarantined=len(Quarantine(lake, feed.name).open()),
+        error=error,
+        unreachable=unreachable,
+    )
+
+
+def as_json(status: FeedStatus) -> dict[str, Any]:
+    fields = asdict(status)
+    del fields["unreachable"]
+    return fields
+
+
+def as_text(status: FeedStatus) -> str:
+    lines = [
+        f"feed {status.feed}",
+        f"  source     {_moment(status.source_checkpoint_ts, status.source_lag_seconds)}",
+        f"  published  {_moment(status.published_checkpoint_ts, status.published_lag_seconds)}",
+    ]
+    if status.error is not None:
+        lines.append(f"  error      {status.error}")
+    if status.tables:
+        rows = [[f"{table['database']}.{table['table']}", str(table["rows"])] for table in status.tables]
+        lines += ["", *grid(["table", "rows"], rows)]
+    return "\n".join([*lines, *faults(status.held, status.quarantined, [])])
+
+
+def _moment(commit_ts: int | None, lag: float | None) -> str:
+    return "none" if commit_ts is None or lag is None else f"{commit_ts}  ({lag:,.1f} s behind)"
