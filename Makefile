@@ -1,11 +1,37 @@
 .DEFAULT_GOAL := help
-PYTHON := .venv/bin/python
+BIN := .venv/bin
 export PYTHONDONTWRITEBYTECODE = 1
 
-.PHONY: help setup lint unit spark test demo dev clean
+.PHONY: help setup demo dev test check lint types imports unit spark
 
 help: ## Show what can be made
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-8s %s\n", $$1, $$2}'
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
-setup: ## Install everything into .venv (Python packages, Spark jars)
+setup: ## Install everything: Python packages into .venv, Spark jars into the user's cache
 	@./scripts/setup
+
+demo: setup ## The sample changefeed through the main job, with the result shown
+	@./scripts/demo
+
+dev: setup ## The Dagster UI on http://127.0.0.1:3000, sensors on, the sample changefeed alive
+	@./scripts/dev
+
+test: setup check unit spark ## Set up and run all tests
+
+check: lint types imports ## Lint, types and import rules
+
+lint:
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types:
+	$(BIN)/basedpyright
+
+imports:
+	$(BIN)/lint-imports
+
+unit: ## The tests that need no JVM
+	$(BIN)/pytest -q -m "not spark and not server"
+
+spark: ## The tests in Spark
+	$(BIN)/pytest -q -m "spark or server" --durations=10

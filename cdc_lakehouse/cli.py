@@ -15,6 +15,7 @@ _COMMANDS: Final = {
     "run": "cdc_lakehouse.commands.run",
     "status": "cdc_lakehouse.commands.status",
     "sample": "cdc_lakehouse.commands.sample",
+    "show": "cdc_lakehouse.commands.show",
 }
 
 

@@ -30,6 +30,7 @@ SCHEMA: Final = pa.schema([
 _CHECKPOINT: Final = "cdc.checkpoint-ts"
 _BATCH: Final = "cdc.batch"
 _VERSIONS: Final = "cdc.schema-versions"
+_SETTINGS: Final = "cdc.settings"
 _HELD: Final = "cdc.held"
 
 
@@ -53,6 +54,7 @@ class Cut:
     checkpoint_ts: int = BEGINNING
     batch: int = 0
     versions: int = 0
+    settings: str = ""
     held: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -74,6 +76,7 @@ class Checkpoints:
             int(properties[_CHECKPOINT]),
             int(properties[_BATCH]),
             int(properties[_VERSIONS]),
+            properties[_SETTINGS],
             tuple((pair[0], pair[1]) for pair in held),
         )
 
@@ -87,6 +90,7 @@ class Checkpoints:
             _CHECKPOINT: str(cut.checkpoint_ts),
             _BATCH: str(cut.batch),
             _VERSIONS: str(cut.versions),
+            _SETTINGS: cut.settings,
             _HELD: json.dumps([list(pair) for pair in cut.held]),
         }
         again = self.last().checkpoint_ts == cut.checkpoint_ts

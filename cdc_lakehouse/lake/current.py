@@ -19,6 +19,7 @@ from pyiceberg.types import ListType
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.lake.casts import Reading
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.evolution import LakeColumn
 from cdc_lakehouse.lake.names import Identifier, encode_namespace, encode_table, path_part
@@ -176,15 +177,18 @@ def _type_name(field_type: object) -> str:
     return str(field_type).replace(" ", "")
 
 
-def lineage(life: Incarnation) -> str:
-    """A digest of what a table went through: when it differs from the one that the table was written under, DDL from
-    before has come to light, and the table must be worked out anew."""
+def lineage(life: Incarnation, reading: Reading) -> str:
+    """A digest of what a table went through and of how its values are read.
+
+    When it differs from the one that the table was written under, DDL from before has come to light, or the
+    configuration has another time zone or policy: the table must be worked out anew.
+    """
     told = [
         (version.commit_ts, str(version.name), version.effect, [(c.id, c.name, repr(c.type)) for c in version.columns])
         for version in life.versions
         if version.effect != "none"
     ]
-    return _digest(json.dumps(told, ensure_ascii=False))
+    return _digest(json.dumps([repr(reading), told], ensure_ascii=False))
 
 
 def column_names(names: Mapping[int, str]) -> str:

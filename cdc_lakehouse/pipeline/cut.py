@@ -24,7 +24,7 @@ class Published:
 def publish_cut(run: FeedRun, applied: Applied) -> Published:
     """Publish the cut, unless nothing has changed since the last one. A held table is not part of it."""
     held = tuple(sorted(applied.held.items()))
-    cut = Cut(applied.checkpoint_ts, run.segments.batch, len(run.history.history.versions), held)
+    cut = Cut(applied.checkpoint_ts, run.segments.batch, len(run.history.history.versions), run.settings, held)
     if applied.checkpoint_ts == BEGINNING:
         return Published(run.last_cut, (), False)
     before = {TableName(row.database, row.table): row for row in run.checkpoints.rows(run.last_cut.checkpoint_ts)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import hashlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +12,9 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.lake.casts import Reading
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.checkpoints import Checkpoints, Cut
 from cdc_lakehouse.lake.events import Events
@@ -68,6 +71,17 @@ class FeedRun:
     def last_cut(self) -> Cut:
         """The newest cut when the run began."""
         return self.checkpoints.last()
+
+    @functools.cached_property
+    def settings(self) -> str:
+        """A digest of the settings that tables depend on: when it changes, every table is looked at."""
+        told = (self.feed.policy, sorted(self.feed.tables.settings.items()), self.feed.source.time_zone)
+        return hashlib.sha256(repr(told).encode()).hexdigest()[:12]
+
+    def reading(self, version: TableVersion) -> Reading:
+        """How the text of a table's values is read."""
+        zero_dates = self.feed.zero_dates_of(version.name.database, version.name.table)
+        return Reading(self.feed.source.time_zone, zero_dates)
 
     @functools.cached_property
     def events(self) -> Events:

@@ -8,7 +8,6 @@ import threading
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.changelog.type_changes import type_change
 from cdc_lakehouse.errors import TableHeldError
 from cdc_lakehouse.lake.casts import Reading
@@ -54,18 +53,13 @@ class Prepared:
     staged: Staged = NOTHING_STAGED
 
 
-def reading_of(run: FeedRun, version: TableVersion) -> Reading:
-    zero_dates = run.feed.zero_dates_of(version.name.database, version.name.table)
-    return Reading(run.feed.source.time_zone, zero_dates)
-
-
 def prepare(run: FeedRun, tables: CurrentTables, work: Work, winners: Winners) -> Prepared:
     """Plan the table's schema and rows; makes the table when it is not there yet."""
     if work.number in winners.without_key:
         raise TableHeldError("events lack a column of the table's key")
     if any(column.name == COMMIT_TS for column in work.target.columns):
         raise TableHeldError(f"the source has a column {COMMIT_TS}, the name of the lake's own column")
-    reading = reading_of(run, work.target)
+    reading = run.reading(work.target)
     state = work.state or _create(run, tables, work, reading)
     if state.staged:
         # An earlier run ended between staging and publishing.
@@ -109,14 +103,15 @@ def prepare(run: FeedRun, tables: CurrentTables, work: Work, winners: Winners) -
 
 
 def stage(run: FeedRun, staging: Staging, prepared: Prepared, winners: Winners) -> Prepared:
-    reading = reading_of(run, prepared.work.target)
+    reading = run.reading(prepared.work.target)
     return replace(prepared, staged=staging.stage(prepared.batch, winners, run.events.frame(), reading))
 
 
 def publish(run: FeedRun, staging: Staging, prepared: Prepared) -> None:
     """Make the batch what readers see; nothing is committed for a table that does not change."""
     work = prepared.work
-    same = work.state is not None and lineage(work.life) == work.state.lineage
+    now = lineage(work.life, run.reading(work.target))
+    same = work.state is not None and now == work.state.lineage
     if same and not prepared.staged.branch and not prepared.plan.changes_schema:
         return
     name = work.target.name
@@ -125,7 +120,7 @@ def publish(run: FeedRun, staging: Staging, prepared: Prepared) -> None:
         TABLE: name.table,
         APPLIED_TS: str(work.upto),
         APPLIED_BATCH: str(run.segments.batch),
-        LINEAGE: lineage(work.life),
+        LINEAGE: now,
         KEY: json.dumps([column.name for column in work.key], ensure_ascii=False),
         KEYS_TOUCHED: "" if work.cleared or prepared.batch.emptied_now else str(prepared.touched),
     }

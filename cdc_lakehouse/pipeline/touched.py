@@ -12,7 +12,6 @@ from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.lake import casts
 from cdc_lakehouse.lake.winners import Winners, find_winners, keyed_events
 from cdc_lakehouse.pipeline.feed_run import FeedRun
-from cdc_lakehouse.pipeline.table_batch import reading_of
 from cdc_lakehouse.pipeline.work import Work
 
 
@@ -48,7 +47,7 @@ def _blurred(run: FeedRun, work: Sequence[Work], winners: Winners) -> set[int]:
 
 def _blurs(run: FeedRun, work: Work) -> Column | None:
     """Whether a row of keys is of the table and has a part that is NULL in the lake and not in the source."""
-    reading = reading_of(run, work.target)
+    reading = run.reading(work.target)
     parts: list[Column] = []
     for position, column in enumerate(work.key):
         if casts.blurs(column.type, reading):

@@ -17,7 +17,7 @@ from cdc_lakehouse.lake.segments import DECODED, Segment
 from cdc_lakehouse.lake.staging import EmptiedPartition
 from cdc_lakehouse.lake.winners import KeyedSpan
 from cdc_lakehouse.pipeline.feed_run import FeedRun
-from cdc_lakehouse.pipeline.holds import key_columns
+from cdc_lakehouse.pipeline.holds import BAD_VALUE, key_columns
 
 
 @dataclass(frozen=True)
@@ -90,37 +90,56 @@ def find_work(
     """The tables that have something new. Adds to `held` those that turn out not to be able to go on."""
     cut = run.last_cut
     touched = _Touched(run, upto)
+    refused = _refused(run, upto, touched)
     for id, life in lives.items():
         was_held = id in cut.held_incarnations
         over = life.dropped_ts is not None and life.dropped_ts <= cut.checkpoint_ts
-        if id in held or (over and not was_held and not touched.by_history):
+        if id in held or (over and not was_held and not touched.everywhere):
+            continue
+        if id in refused:
+            held[id] = refused[id]
             continue
         passed, batch = (BEGINNING, 0) if was_held else (cut.checkpoint_ts, cut.batch)
-        if not (was_held or touched.by_history or _has_ddl(life, passed) or touched.by_segments(life)):
+        if not (was_held or touched.everywhere or _has_ddl(life, passed) or touched.by_segments(life)):
             continue
         state = tables.find(life)
         try:
-            yield _work(life, state, passed, batch, upto, touched, key_columns(run.feed, life.last))
+            yield _work(run, life, state, passed, batch, upto, touched)
         except TableHeldError as error:
             held[id] = str(error)
 
 
+def _refused(run: FeedRun, upto: int, touched: _Touched) -> dict[str, str]:
+    """Tables whose rows did not fit them in the last run, when nothing has changed since: they would not fit now."""
+    cut = run.last_cut
+    if touched.everywhere or cut.checkpoint_ts != upto or cut.batch != run.segments.batch:
+        return {}
+    names = {(row.database, row.table) for row in run.quarantine.open() if row.error_class == BAD_VALUE}
+    lives = run.history.history.incarnations()
+    return {
+        id: reason
+        for id, reason in cut.held
+        if (life := lives.get(id)) and (life.last.name.database, life.last.name.table) in names
+    }
+
+
 def _work(
+    run: FeedRun,
     life: Incarnation,
     state: TableState | None,
     passed: int,
     batch: int,
     upto: int,
     touched: _Touched,
-    key: tuple[Column, ...],
 ) -> Work:
+    key = key_columns(run.feed, life.last)
     floor = max((v.commit_ts for v in life.versions if v.effect == "empty" and not v.emptied), default=BEGINNING)
     if state is None or not state.lineage:
         work = Work(0, life, state, BEGINNING, upto, floor, False, (), key)
     else:
         above, batch = max(state.applied_ts, passed), max(state.applied_batch, batch)
         before = life.upto(state.applied_ts)
-        rebuild = before is None or lineage(before) != state.lineage
+        rebuild = before is None or lineage(before, run.reading(before.last)) != state.lineage
         again = tuple(touched.again(life, above, batch))
         work = Work(0, life, state, above, upto, floor, rebuild, () if rebuild else again, key)
     _check_key(work)
@@ -144,7 +163,7 @@ class _Touched:
 
     def __init__(self, run: FeedRun, upto: int) -> None:
         cut = run.last_cut
-        self.by_history = len(run.history.history.versions) != cut.versions
+        self.everywhere = len(run.history.history.versions) != cut.versions or run.settings != cut.settings
         self._recent: set[TableName] = set()
         self._segments: dict[TableName, list[Segment]] = defaultdict(list)
         for segment in run.segments.rows.values():

@@ -1,7 +1,7 @@
 """A database small enough to hold in memory: the rows that are true now, and what a changefeed sees of each change.
 
-Rows are changed with `put` and `remove` and become visible to the feed with `commit`, as one transaction's net effect: a
-row that was removed and put again under its key is an UPDATE, a row under a new key a DELETE and an INSERT.
+Rows are changed with `put` and `remove` and become visible to the feed with `commit`, as one transaction's net effect:
+a row that was removed and put again under its key is an UPDATE, a row under a new key a DELETE and an INSERT.
 """
 
 from __future__ import annotations

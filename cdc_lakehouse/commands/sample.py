@@ -1,0 +1,76 @@
+"""`cdc-lakehouse sample`: a changefeed to try the project with, written as TiCDC writes one."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+from pathlib import Path
+from typing import Final
+
+import click
+
+from cdc_lakehouse.changelog.positions import commit_time
+from cdc_lakehouse.sample.changefeed import follow, write_history
+
+_CONFIGURATION: Final = """\
+# A sample changefeed on disk, an SQLite catalog and a local Spark: nothing else is needed.
+lake:
+  warehouse: ./lake/warehouse
+  catalog: {{type: sql, uri: "sqlite:///./lake/catalog.db"}}
+  spark: {{master: "local[*]", conf: {{}}}}
+feeds:
+  - name: shop
+    source:
+      type: storage_sink
+      uri: ./sink
+      protocol: canal-json
+      date_separator: day
+      time_zone: UTC
+    tables: {{include: ["*.*"], exclude: []}}
+    namespace: "{{database}}"
+    start_date: {start_date}
+"""
+
+
+@click.command()
+@click.option(
+    "--directory", type=click.Path(path_type=Path), default=Path("demo"), show_default=True, help="Where to write."
+)
+@click.option("--days", type=click.IntRange(1, 365), default=3, show_default=True, help="Days of history.")
+@click.option("--transactions", type=click.IntRange(1, 1_000_000), default=2000, show_default=True)
+@click.option("--seed", type=int, default=1, show_default=True)
+@click.option("--follow", "follows", is_flag=True, help="Then keep writing, until interrupted.")
+@click.option(
+    "--pause", type=click.FloatRange(0.1, 3600), default=3.0, show_default=True, help="Seconds between batches."
+)
+@click.option("--batches", type=click.IntRange(1), help="With --follow: stop after so many.")
+def command(
+    directory: Path, days: int, transactions: int, seed: int, follows: bool, pause: float, batches: int | None
+) -> None:
+    """Write a sample changefeed (sink and lakehouse.yaml) of a small shop; one that is there is kept.
+
+    A sink that is there is only added to, with --follow.
+    """
+    sink = directory / "sink"
+    directory.mkdir(parents=True, exist_ok=True)
+    end = datetime.datetime.now(datetime.UTC)
+    start = end - datetime.timedelta(days=days)
+    if sink.exists():
+        click.echo(f"{sink} is there already: kept")
+    else:
+        checkpoint = write_history(sink, start=start, end=end, transactions=transactions, seed=seed)
+        click.echo(f"wrote {transactions} transactions of {days} days to {sink}, checkpoint-ts {checkpoint}")
+    configuration = directory / "lakehouse.yaml"
+    if not configuration.exists():
+        configuration.write_text(_CONFIGURATION.format(start_date=start.date().isoformat()), encoding="utf-8")
+        click.echo(f"wrote {configuration}")
+    if follows:
+        _follow(sink, pause, batches)
+
+
+def _follow(sink: Path, pause: float, batches: int | None) -> None:
+    try:
+        for number, checkpoint in zip(itertools.count(1), follow(sink, pause_seconds=pause, batches=batches)):
+            click.echo(f"batch {number}: checkpoint-ts {checkpoint} ({commit_time(checkpoint):%H:%M:%S} UTC)")
+    except KeyboardInterrupt:
+        click.echo("stopped")

@@ -1,0 +1,272 @@
+"""The sample changefeed: its files read back give the shop's own rows, through restarts and crashes too."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from cdc_lakehouse.changelog.history import History
+from cdc_lakehouse.changelog.positions import commit_time, physical_ms, tso
+from cdc_lakehouse.errors import ConfigurationError, SourceError
+from cdc_lakehouse.sample.changefeed import current_shop, follow, state_path, write_history
+from cdc_lakehouse.sample.shop import Shop
+from cdc_lakehouse.sources.object_store import LocalStore
+from cdc_lakehouse.sources.schema_file import read_schema_file
+from cdc_lakehouse.sources.storage_sink import list_sink, read_checkpoint, read_index
+from tests.sample.fold import contents, data_files, fold, messages, schema_documents
+
+START = datetime.datetime(2026, 6, 1, 9, tzinfo=datetime.UTC)
+END = datetime.datetime(2026, 6, 5, 18, tzinfo=datetime.UTC)
+LATER = END + datetime.timedelta(hours=3)
+KEYS = [
+    "id", "database", "table", "pkNames", "isDdl", "type", "es", "ts", "sql", "sqlType", "mysqlType", "old", "data",
+    "_tidb",
+]  # fmt: skip
+
+
+class Clock:
+    """Each look at it is five seconds later; a pause lasts no time."""
+
+    def __init__(self, now: datetime.datetime = LATER) -> None:
+        self.now = now
+        self.pauses: list[float] = []
+
+    def __call__(self) -> datetime.datetime:
+        self.now += datetime.timedelta(seconds=5)
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+
+
+def write(sink: Path, transactions: int = 60, seed: int = 1) -> int:
+    return write_history(sink, start=START, end=END, transactions=transactions, seed=seed)
+
+
+def go_on(sink: Path, batches: int, clock: Clock | None = None) -> list[int]:
+    clock = clock or Clock()
+    return list(follow(sink, pause_seconds=5, batches=batches, clock=clock, sleep=clock.sleep))
+
+
+def assert_true(sink: Path) -> None:
+    """The files say what the shop says, and nothing is above the checkpoint."""
+    told, tables = fold(sink), current_shop(sink).tables()
+    assert set(told) == set(tables)
+    for name, (columns, rows) in tables.items():
+        key = [column.name for column in columns if column.primary_key]
+        assert told[name] == sorted(rows, key=lambda row: tuple(row[column] or "" for column in key))
+        assert all(list(row) == [column.name for column in columns] for row in rows)
+    assert all(message["_tidb"]["commitTs"] <= read_checkpoint(LocalStore(sink)) for message in messages(sink))
+
+
+@pytest.fixture(scope="module")
+def sink(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A history that nobody changes."""
+    directory = tmp_path_factory.mktemp("history") / "sink"
+    write(directory, transactions=500)
+    return directory
+
+
+def test_the_project_reads_every_file(sink: Path) -> None:
+    store = LocalStore(sink)
+    listing = list_sink(store, "day")
+    assert listing.unknown == [] and listing.unreadable == []
+    schemas = [read_schema_file(store, file) for file in listing.schemas]
+    assert {change.table for change in schemas} == {"", "customers", "orders", "payments", "carts", "baskets"}
+    last = {read_index(store, index) for index in listing.indexes}
+    for directory, files in itertools.groupby(data_files(sink), key=lambda path: path.parent):
+        names = [path.name for path in files]
+        assert names == [f"CDC{number:020d}.json" for number in range(1, len(names) + 1)]
+        assert (directory / names[-1]).relative_to(sink).as_posix() in last
+
+
+def test_every_line_is_a_message_of_ticdc(sink: Path) -> None:
+    checkpoint_ts = read_checkpoint(LocalStore(sink))
+    for path in data_files(sink):
+        *lines, rest = path.read_bytes().split(b"\r\n")
+        assert rest == b"" and lines
+        seen = [json.loads(line) for line in lines]
+        commits = [message["_tidb"]["commitTs"] for message in seen]
+        assert commits == sorted(commits) and commits[-1] <= checkpoint_ts
+        for message in seen:
+            assert list(message) == KEYS
+            assert message["es"] == physical_ms(message["_tidb"]["commitTs"]) <= message["ts"]
+            assert (message["old"] is not None) == (message["type"] == "UPDATE")
+            row = message["data"][0]
+            assert list(row) == list(message["sqlType"]) == list(message["mysqlType"])
+            assert all(value is None or isinstance(value, str) for value in row.values())
+
+
+def test_the_files_give_the_true_rows(sink: Path) -> None:
+    assert_true(sink)
+    assert all(rows for _, rows in current_shop(sink).tables().values())
+
+
+def test_the_checkpoint_is_the_end(tmp_path: Path) -> None:
+    checkpoint_ts = write(tmp_path / "sink")
+    assert checkpoint_ts == tso(END)
+    assert (tmp_path / "sink" / "metadata").read_bytes() == b'{"checkpoint-ts":%d}' % checkpoint_ts
+
+
+def test_the_days_are_full(sink: Path) -> None:
+    files = Counter(path.parent.name for path in data_files(sink))
+    assert sorted(files) == [f"2026-06-0{day}" for day in range(1, 6)]
+    assert min(files.values()) >= 6
+    # As with TiCDC, the directory's date is that of the flush, not of the commit.
+    assert any(
+        commit_time(json.loads(path.read_bytes().splitlines()[0])["_tidb"]["commitTs"]).date().isoformat()
+        < path.parent.name
+        for path in data_files(sink)
+    )
+
+
+def test_everything_happens(sink: Path) -> None:
+    types = Counter(document["Type"] for document in schema_documents(sink))
+    assert types == {1: 1, 3: 4, 5: 2, 7: 1, 12: 2, 11: 1, 6: 1, 14: 1}
+    seen = list(messages(sink))
+    assert {message["type"] for message in seen} == {"INSERT", "UPDATE", "DELETE"}
+    orders = [message["data"][0]["status"] for message in seen if message["table"] == "orders"]
+    assert set(orders) == {"1", "2", "3", "4"}
+    transactions: dict[int, set[tuple[str, str]]] = {}
+    for message in seen:
+        transactions.setdefault(message["_tidb"]["commitTs"], set()).add((message["table"], message["type"]))
+    assert any(len({table for table, _ in parts}) > 2 for parts in transactions.values())
+    assert any({("customers", "DELETE"), ("customers", "INSERT")} <= parts for parts in transactions.values())
+
+
+def test_the_schema_history_understands_all_ddl(sink: Path) -> None:
+    store = LocalStore(sink)
+    versions = History().apply(read_schema_file(store, file) for file in list_sink(store, "day").schemas)
+    assert [version.hold or version.note for version in versions if version.hold or version.note] == []
+    effects = Counter(version.effect for version in versions)
+    assert effects == {"create": 5, "evolve": 5, "none": 1, "empty": 1, "move": 1}
+
+
+def test_the_seed_decides_everything(tmp_path: Path) -> None:
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        write(tmp_path / name, seed=seed)
+    a, b, c = (contents(tmp_path / name) for name in "abc")
+    assert a == b and a != c
+
+
+def test_commits_rise_when_the_clock_stands(tmp_path: Path) -> None:
+    shop = Shop()
+    shop.open(START)
+    commits = [shop.trade(START)[0].commit_ts for _ in range(50)]
+    assert all(earlier < later for earlier, later in itertools.pairwise(commits))
+    assert shop.resolve(START) > commits[-1]
+
+
+def test_a_shop_goes_on_from_its_state() -> None:
+    shop = Shop(seed=7)
+    shop.open(START)
+    for _ in range(30):
+        shop.trade(START)
+    again = Shop.from_state(json.loads(json.dumps(shop.state())))
+    assert [shop.trade(LATER) for _ in range(30)] == [again.trade(LATER) for _ in range(30)]
+    assert shop.tables() == again.tables()
+
+
+def test_following_goes_on_in_the_same_sink(tmp_path: Path) -> None:
+    sink, clock = tmp_path / "sink", Clock()
+    before = write(sink)
+    checkpoints = []
+    for checkpoint_ts in follow(sink, pause_seconds=5, batches=4, clock=clock, sleep=clock.sleep):
+        assert read_checkpoint(LocalStore(sink)) == checkpoint_ts
+        assert_true(sink)
+        checkpoints.append(checkpoint_ts)
+    assert [before, *checkpoints] == sorted({before, *checkpoints})
+    assert clock.pauses == [5, 5, 5]
+    assert commit_time(checkpoints[-1]) == clock.now
+
+
+def test_another_process_goes_on(tmp_path: Path) -> None:
+    once, twice = tmp_path / "once", tmp_path / "twice"
+    for sink in (once, twice):
+        write(sink)
+    clock = Clock()
+    assert go_on(once, 6) == go_on(twice, 2, clock) + go_on(twice, 4, clock)
+    assert fold(once) == fold(twice)
+    assert len(data_files(once)) == len(data_files(twice))
+
+
+def test_a_crash_amid_a_batch_repeats_it(tmp_path: Path) -> None:
+    sink, clock = tmp_path / "sink", Clock()
+    write(sink)
+    go_on(sink, 1, clock)
+    metadata = (sink / "metadata").read_bytes()
+    before = len(list(messages(sink)))
+    (sink / "metadata").unlink()
+    (sink / "metadata").mkdir()  # The checkpoint cannot be written, after the data was.
+    with pytest.raises(OSError, match="metadata"):
+        go_on(sink, 1, clock)
+    (sink / "metadata").rmdir()
+    (sink / "metadata").write_bytes(metadata)
+    half = len(list(messages(sink))) - before
+    go_on(sink, 3, clock)
+    commits = Counter(json.dumps(message) for message in messages(sink))
+    assert sum(count - 1 for count in commits.values()) == half > 0
+    assert_true(sink)
+
+
+def test_a_schema_changes_now_and_then(tmp_path: Path) -> None:
+    sink = tmp_path / "sink"
+    write(sink, transactions=20)
+    statements = len(schema_documents(sink))
+    go_on(sink, 52)
+    assert_true(sink)
+    assert [document["Type"] for document in schema_documents(sink)[statements:]] == [5]
+    listing = list_sink(LocalStore(sink), "day")
+    assert listing.unknown == []
+
+
+def test_the_state_lies_beside_the_sink(tmp_path: Path) -> None:
+    sink = tmp_path / "sink"
+    write(sink)
+    go_on(sink, 2)
+    assert state_path(sink) == tmp_path / "sink.state.json"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["sink", "sink.state.json"]
+    assert sorted(path.name for path in sink.iterdir()) == ["metadata", "shop"]
+
+
+def test_campaigns_come_and_go() -> None:
+    shop = Shop()
+    shop.open(START)
+    kinds = [shop.change_schema(START).action for _ in range(16)]
+    assert kinds[8:] == [5, 5, 5, 5, 6, 5, 6, 5]
+
+
+def test_a_shop_does_not_grow_without_end() -> None:
+    shop = Shop()
+    shop.open(START)
+    for _ in range(4_500):
+        shop.trade(START)
+    sizes = {table: len(rows) for (_, table), (_, rows) in shop.tables().items()}
+    assert 300 < sizes["customers"] <= 501 and 500 < sizes["orders"] <= 1_001
+
+
+def test_a_history_needs_an_empty_directory(tmp_path: Path) -> None:
+    (tmp_path / "metadata").touch()
+    with pytest.raises(SourceError, match="not empty"):
+        write(tmp_path)
+
+
+def test_a_history_does_not_take_over_another_state(tmp_path: Path) -> None:
+    state_path(tmp_path / "sink").touch()
+    with pytest.raises(SourceError, match="left of an earlier sample"):
+        write(tmp_path / "sink")
+
+
+def test_a_history_needs_time() -> None:
+    with pytest.raises(ConfigurationError, match="not before"):
+        write_history(Path("nowhere"), start=END, end=START, transactions=1)
+
+
+def test_following_needs_a_history(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="write its history first"):
+        next(follow(tmp_path, pause_seconds=1))
