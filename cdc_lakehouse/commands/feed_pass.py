@@ -32,6 +32,7 @@ _HOME: Final = "dagster_home"
 _INSTANCE: Final = {
     "concurrency": {"pools": {"granularity": "run", "default_limit": 1}},
     "telemetry": {"enabled": False},
+    "nux": {"enabled": False},
 }
 
 

@@ -42,10 +42,11 @@ class Target:
 
 
 def typed_rows(winners: DataFrame, numbers: Sequence[int], target: Target, reading: Reading) -> DataFrame:
-    """Rows of the winners (columns version_no, commit_ts, after, segment, line), whose versions are `numbers`: one
-    column for each of the table, and `_commit_ts`; beside them, under names that no MySQL column has, where the row
-    comes from (`cdc:segment`, `cdc:line`, `cdc:after`), whether it cannot be used (`cdc:fault`), and how many zero
-    dates became NULL (`cdc:zero_dates`)."""
+    """Rows of the winners (columns version_no, commit_ts, after, segment, line, event), whose versions are `numbers`:
+    one column for each of the table, and `_commit_ts`; beside them, under names that no MySQL column has, where the
+    row comes from (`cdc:segment`, `cdc:line`, `cdc:after`), whether it cannot be used (`cdc:fault`), whether the
+    event leaves columns out (`cdc:partial`, `cdc:event`: see `partial`), and how many zero dates became NULL
+    (`cdc:zero_dates`)."""
     frames = [
         _rows_of_version(winners.where(F.col("version_no") == number), number, target, reading) for number in numbers
     ]
@@ -66,7 +67,10 @@ def _rows_of_version(winners: DataFrame, number: int, target: Target, reading: R
     strange = ~regular & (F.size(F.array_except(keys, names)) > 0)
     absent = ~regular & (F.size(F.array_except(names, keys)) > 0)
     base = winners.select(
-        "commit_ts", "segment", "line", "after", texts.alias("texts"), strange.alias("strange"), absent.alias("absent")
+        *("commit_ts", "segment", "line", "after", "event"),
+        texts.alias("texts"),
+        strange.alias("strange"),
+        absent.alias("absent"),
     )
     place = {column.id: position for position, column in enumerate(carried)}
     read = {
@@ -75,7 +79,7 @@ def _rows_of_version(winners: DataFrame, number: int, target: Target, reading: R
         if column.id in place
     }
     typed = base.select("*", *(value.alias(f"value_{id}") for id, value in read.items()))
-    faults: list[Column] = [F.col("strange"), F.col("absent")]
+    faults: list[Column] = [F.col("strange")]
     zero_dates: list[Column] = []
     for column in version.columns:
         if column.id in read:
@@ -90,6 +94,8 @@ def _rows_of_version(winners: DataFrame, number: int, target: Target, reading: R
         F.col("line").alias("cdc:line"),
         F.col("after").alias("cdc:after"),
         _any(faults).alias("cdc:fault"),
+        F.coalesce("absent", F.lit(False)).alias("cdc:partial"),
+        F.col("event").alias("cdc:event"),
         _sum(zero_dates).alias("cdc:zero_dates"),
     )
 

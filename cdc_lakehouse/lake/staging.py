@@ -6,7 +6,7 @@ rows that survive are appended. A full MERGE would shuffle the table, a copy-on-
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -22,6 +22,7 @@ from cdc_lakehouse.lake.conversions import convert
 from cdc_lakehouse.lake.current import COLUMNS, STAGED, column_names, staged_names
 from cdc_lakehouse.lake.evolution import Drop, LakeColumn, Plan
 from cdc_lakehouse.lake.names import Identifier, quote
+from cdc_lakehouse.lake.partial import BaseRows, PartialKeys, merged_rows
 from cdc_lakehouse.lake.partition_rows import partition_condition
 from cdc_lakehouse.lake.projection import (
     COMMIT_TS,
@@ -33,7 +34,7 @@ from cdc_lakehouse.lake.projection import (
     types_since,
 )
 from cdc_lakehouse.lake.table_api import TableApi
-from cdc_lakehouse.lake.winners import Winners
+from cdc_lakehouse.lake.winners import KeyedSpan, Winners, keyed_events
 
 BRANCH: Final = "cdc"
 _SNAPSHOT_PROPERTY: Final = "spark.sql.iceberg.snapshot-property"
@@ -68,6 +69,7 @@ class Batch:
     applied: TableVersion
     above: int
     upto: int
+    spans: tuple[KeyedSpan, ...]
     key: tuple[schema.Column, ...]
     row_count: int
     cleared: bool
@@ -84,12 +86,14 @@ class Fault:
 
 @dataclass(frozen=True)
 class Staged:
-    """What was staged: whether there is a branch to publish, the rows appended, and what is wrong with the batch."""
+    """What was staged: whether there is a branch to publish, the rows appended, what is wrong with the batch, and
+    whether events leave columns out."""
 
     branch: bool
     appended: int
     zero_dates: int
     faults: tuple[Fault, ...] = ()
+    partial: bool = False
 
 
 NOTHING_STAGED: Final = Staged(branch=False, appended=0, zero_dates=0)
@@ -118,18 +122,22 @@ class Staging:
         """Write the batch on the branch. With faults, nothing may be published (see `abandon`)."""
         self._evolve(batch)
         touched = winners.touched(batch.table_no)
-        rewritten = bool(batch.plan.rewritten) and batch.row_count > 0
+        rewritten = batch.plan.rewritten and batch.row_count
         if not (touched or rewritten or batch.emptied_now or (batch.cleared and batch.row_count)):
             return NOTHING_STAGED
         self._api.open_branch(batch.identifier, BRANCH)
-        if batch.row_count:
-            # First, for keys are compared as what their columns are now.
-            if rewritten and not batch.cleared:
-                self._rewrite(batch, reading)
-            self._delete(batch, winners, reading)
+        self._prepare(batch, winners, reading)
         if not winners.upserts.get(batch.table_no):
             return Staged(branch=True, appended=0, zero_dates=0)
-        return self._append(batch, winners, events, reading)
+        rows = self._rows(batch, winners, events, reading)
+        staged = self._append(batch, rows)
+        if staged.partial:
+            # Rare, and not to be known before the rows are read: once more, with those rows made whole.
+            rows = self._completed(batch, winners, events, rows, reading)
+            self._api.open_branch(batch.identifier, BRANCH)
+            self._prepare(batch, winners, reading)
+            staged = self._append(batch, rows)
+        return staged
 
     def publish(self, batch: Batch, staged: Staged, properties: Mapping[str, str]) -> None:
         self._api.publish(
@@ -144,6 +152,14 @@ class Staging:
         self._api.drop_branch(identifier, BRANCH)
         if staged_columns:
             self._api.evolve(identifier, [Drop(name) for name in staged_columns], {STAGED: "[]"})
+
+    def _prepare(self, batch: Batch, winners: Winners, reading: Reading) -> None:
+        """Everything but the new rows: what is there converted, and deleted where the batch touches it."""
+        if batch.row_count:
+            # First, for keys are compared as what their columns are now.
+            if batch.plan.rewritten and not batch.cleared:
+                self._rewrite(batch, reading)
+            self._delete(batch, winners, reading)
 
     def _evolve(self, batch: Batch) -> None:
         if batch.plan.before:
@@ -181,31 +197,54 @@ class Staging:
         target = batch.identifier.branch(BRANCH)
         table = self._spark.table(target)
         converted: dict[str, Column] = {}
-        for id, old_name, new_name in batch.plan.rewritten:
-            value = F.col(quote(old_name))
-            types = types_since(id, batch.target, batch.applied)
-            for old, new in itertools.pairwise(types):
-                value = convert(value, old, new, reading)
+        for _, value, old_name, new_name in self._conversions(batch, reading):
             converted[new_name] = value
             converted[old_name] = F.lit(None).cast(table.schema[old_name].dataType)
         frame = table.select(*(converted.get(name, F.col(quote(name))).alias(name) for name in table.columns))
         frame.writeTo(target).overwrite(F.lit(True))
 
-    def _append(self, batch: Batch, winners: Winners, events: DataFrame, reading: Reading) -> Staged:
-        rows = self._rows(batch, winners, events, reading)
+    def _append(self, batch: Batch, rows: DataFrame) -> Staged:
         seen = Observation()
         observed = rows.observe(
             seen,
             F.count(F.lit(1)).alias("rows"),
             F.count_if("`cdc:fault`").alias("faults"),
+            F.count_if("`cdc:partial`").alias("partial"),
             F.sum("`cdc:zero_dates`").alias("zero_dates"),
         )
         self._complete(batch, lake_columns(observed)).writeTo(batch.identifier.branch(BRANCH)).append()
         found = seen.get
         if not found["faults"]:
-            return Staged(True, int(found["rows"]), int(found["zero_dates"] or 0))
+            return Staged(True, int(found["rows"]), int(found["zero_dates"] or 0), partial=bool(found["partial"]))
         faults = tuple(Fault(row["segment"], row["line"], row["after"]) for row in faulty_rows(rows, FAULTS_LISTED))
         return Staged(True, 0, 0, faults)
+
+    def _completed(
+        self, batch: Batch, winners: Winners, events: DataFrame, rows: DataFrame, reading: Reading
+    ) -> DataFrame:
+        """The rows, with those of events that leave columns out made whole."""
+        partial = rows.where("`cdc:partial`").select(F.col("`cdc:event`").alias("event"))
+        keys = winners.of(batch.table_no).join(F.broadcast(partial), ["event"], "left_semi").select("table_no", "key")
+        parts = PartialKeys(keyed_events(self._spark, events, batch.spans), keys, events)
+        merged = merged_rows(parts, self._base(batch, reading), batch.target, reading)
+        return rows.where("not `cdc:partial`").unionByName(_without_emptied(merged, batch))
+
+    def _base(self, batch: Batch, reading: Reading) -> BaseRows | None:
+        """The table as readers see it; None where nothing of it counts."""
+        if batch.cleared or not batch.row_count:
+            return None
+        values = {column.id: F.col(quote(batch.target.names[column.id])) for column in batch.target.columns}
+        values |= {id: value for id, value, _, _ in self._conversions(batch, reading)}
+        key = tuple((column, values[column.id]) for column in batch.key)
+        return BaseRows(self._spark.table(batch.identifier.sql), key, values)
+
+    def _conversions(self, batch: Batch, reading: Reading) -> Iterator[tuple[int, Column, str, str]]:
+        """For each column whose type changed: its id, its old values converted, the old name and the new one."""
+        for id, old_name, new_name in batch.plan.rewritten:
+            value = F.col(quote(old_name))
+            for old, new in itertools.pairwise(types_since(id, batch.target, batch.applied)):
+                value = convert(value, old, new, reading)
+            yield id, value, old_name, new_name
 
     def _rows(self, batch: Batch, winners: Winners, events: DataFrame, reading: Reading) -> DataFrame:
         chosen = winners.of(batch.table_no).where("upsert").select("event", "version_no")
@@ -219,13 +258,9 @@ class Staging:
             & (F.col("commit_ts") <= batch.upto)
         )
         fetched = own.join(chosen, F.col("_row_id") == F.col("event")).select(
-            "version_no", "commit_ts", "after", "segment", "line"
+            "version_no", "commit_ts", "after", "segment", "line", "event"
         )
-        rows = typed_rows(fetched, winners.versions[batch.table_no], batch.target, reading)
-        for emptied in batch.emptied:
-            gone = _in_partition(emptied, lambda id: F.col(quote(batch.target.names[id])))
-            rows = rows.where(~((F.col(COMMIT_TS) <= emptied.commit_ts) & F.coalesce(gone, F.lit(False))))
-        return rows
+        return _without_emptied(typed_rows(fetched, winners.versions[batch.table_no], batch.target, reading), batch)
 
     def _complete(self, batch: Batch, rows: DataFrame) -> DataFrame:
         """With NULL for the columns that go when the batch is published, and for those that are not the feed's."""
@@ -233,6 +268,14 @@ class Staging:
         have = set(rows.columns)
         missing = [field for field in table.schema.fields if field.name not in have]
         return rows.withColumns({field.name: F.lit(None).cast(field.dataType) for field in missing})
+
+
+def _without_emptied(rows: DataFrame, batch: Batch) -> DataFrame:
+    """Rows that were written before their partition was emptied are gone."""
+    for emptied in batch.emptied:
+        gone = _in_partition(emptied, lambda id: F.col(quote(batch.target.names[id])))
+        rows = rows.where(~((F.col(COMMIT_TS) <= emptied.commit_ts) & F.coalesce(gone, F.lit(False))))
+    return rows
 
 
 def _in_partition(emptied: EmptiedPartition, column: Callable[[int], Column]) -> Column:

@@ -85,6 +85,7 @@ def prepare(run: FeedRun, tables: CurrentTables, work: Work, winners: Winners) -
         applied=work.applied,
         above=0 if work.reads_all else work.above,
         upto=work.upto,
+        spans=tuple(work.spans()),
         key=work.key,
         row_count=state.row_count,
         cleared=work.cleared,
