@@ -12,21 +12,26 @@ from typing import Final
 import click
 
 _COMMANDS: Final = {
-    "run": "cdc_lakehouse.commands.run",
-    "status": "cdc_lakehouse.commands.status",
-    "sample": "cdc_lakehouse.commands.sample",
-    "show": "cdc_lakehouse.commands.show",
+    "run": ("cdc_lakehouse.commands.run", "One pass over the feeds: land, decode, apply, publish."),
+    "sample": ("cdc_lakehouse.commands.sample", "Write a sample changefeed, and keep it going."),
+    "show": ("cdc_lakehouse.commands.show", "Print rows of current-state tables."),
+    "status": ("cdc_lakehouse.commands.status", "Where each feed stands: checkpoints, lag, what is held."),
 }
 
 
 class _Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(_COMMANDS)
+        return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        return importlib.import_module(_COMMANDS[cmd_name]).command
+        return importlib.import_module(_COMMANDS[cmd_name][0]).command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        # Click would import all of them for a line each.
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
 
 
 @click.group(cls=_Commands)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import datetime
 import os
 import re
+import string
 import zoneinfo
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, cast
@@ -24,8 +25,14 @@ ENVIRONMENT_VARIABLE: Final = "CDC_LAKEHOUSE_CONFIG"
 DEFAULT_FILE: Final = "lakehouse.yaml"
 
 _REFERENCE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_SECRET_KEY: Final = re.compile(r"password|secret|token|credential|access-key|access_key", re.IGNORECASE)
+_SECRET: Final = (
+    r"(?:password|passwd|secret|token|credential|authorization|(?:access|account|private|api|sas)[-_.]?key)"
+)
+_SECRET_KEY: Final = re.compile(_SECRET, re.IGNORECASE)
+_SECRET_AT_END: Final = re.compile(rf"{_SECRET}s?$", re.IGNORECASE)
 _PASSWORD_IN_URI: Final = re.compile(r"://[^/@:\s]*:[^@/\s]+@")
+_SECRET_IN_QUERY: Final = re.compile(rf"[?&;][\w.-]*{_SECRET}[\w.-]*=[^&;\s]", re.IGNORECASE)
+_PLACEHOLDERS: Final = frozenset({"database", "feed"})
 _FEED_NAME: Final = r"^[a-z][a-z0-9_]{0,62}$"
 
 DateSeparator = Literal["none", "year", "month", "day"]
@@ -37,7 +44,9 @@ class _Section(BaseModel):
 
 class SparkConfig(_Section):
     master: str = Field("local[*]", description="Spark master URL.")
-    conf: dict[str, str] = Field(default_factory=dict, description="Further Spark settings, by Spark's own names.")
+    conf: dict[str, str] = Field(
+        default_factory=dict, description="Further Spark settings, by Spark's own names.", repr=False
+    )
 
     @field_validator("conf", mode="before")
     @classmethod
@@ -55,7 +64,11 @@ class CatalogConfig(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
 
     type: Literal["sql", "rest", "glue", "hive"]
-    uri: str | None = Field(None, description="Where the catalog is (not for glue).", repr=False)
+    uri: str | None = Field(None, description="Where the catalog is (not for glue).")
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        # Any of its properties may be a secret.
+        yield "type", self.type
 
     @model_validator(mode="after")
     def _needs_uri(self) -> CatalogConfig:
@@ -77,7 +90,7 @@ class LakeConfig(_Section):
 
 class StorageSinkSource(_Section):
     type: Literal["storage_sink"]
-    uri: str = Field(description="The changefeed's sink URI, without its query.")
+    uri: str = Field(description="The changefeed's sink URI, without its query.", repr=False)
     protocol: Literal["canal-json"] = Field(description="The sink's protocol.")
     date_separator: DateSeparator = Field("day", description="The sink's date-separator.")
     time_zone: str = Field("UTC", description="How TIMESTAMP text is read: the time zone of the TiCDC server.")
@@ -99,6 +112,14 @@ class TablesConfig(_Section):
     include: tuple[str, ...] = Field(("*.*",), description="Patterns of database.table to take.")
     exclude: tuple[str, ...] = Field((), description="Patterns of database.table to leave out.")
     settings: dict[str, TableSettings] = Field(default_factory=dict, description="By database.table.")
+
+    @field_validator("settings")
+    @classmethod
+    def _names(cls, value: dict[str, TableSettings]) -> dict[str, TableSettings]:
+        for name in value:
+            if "." not in name:
+                raise ValueError(f"{name!r} is not a name of the form database.table, such as shop.orders")
+        return value
 
     @field_validator("include", "exclude")
     @classmethod
@@ -140,9 +161,11 @@ class FeedConfig(_Section):
     @classmethod
     def _placeholders(cls, value: str) -> str:
         try:
-            value.format(database="d", feed="f")
-        except (KeyError, IndexError, ValueError):
-            raise ValueError("may hold the placeholders {database} and {feed} and no others") from None
+            fields = [parts[1:] for parts in string.Formatter().parse(value) if parts[1] is not None]
+        except ValueError:
+            fields = [("", "", "")]
+        if any(name not in _PLACEHOLDERS or spec or conversion for name, spec, conversion in fields):
+            raise ValueError("may hold the placeholders {database} and {feed} and no others")
         if not value:
             raise ValueError("must not be empty")
         return value
@@ -189,13 +212,13 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
     environment = os.environ if environment is None else environment
     path = config_path(environment) if path is None else path.absolute()
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except OSError as error:
         raise ConfigurationError(
             f"cannot read {path}: {error.strerror}", advice=f"write it, or point {ENVIRONMENT_VARIABLE} at it"
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path} is not YAML: {error}", advice="mend the line that it names") from error
+        raise ConfigurationError(f"{path} is not YAML: {_problem(error)}", advice="mend it there") from None
     if not isinstance(document, dict):
         raise ConfigurationError(f"{path} holds no mapping", advice="it needs the keys lake and feeds")
     raw = cast("dict[str, Any]", document)
@@ -208,11 +231,29 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
     return _anchor(config, path.parent)
 
 
+class _Loader(yaml.SafeLoader):
+    """Dates stay text: what is wrong with one is told with its key."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def _problem(error: yaml.YAMLError | UnicodeDecodeError) -> str:
+    """What is wrong and where, without the file's own text, which may be a secret."""
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return "its bytes are not text" if isinstance(error, UnicodeDecodeError) else type(error).__name__
+    problem = re.sub(r"'[^']{2,}'", "it", error.problem or "it cannot be read")
+    return f"{problem}, at line {error.problem_mark.line + 1}, column {error.problem_mark.column + 1}"
+
+
 def _refuse_plain_secrets(value: Any, where: str) -> None:
     if isinstance(value, dict):
         for key, item in cast("dict[str, Any]", value).items():
             place = f"{where}.{key}" if where else str(key)
-            if isinstance(item, str) and _SECRET_KEY.search(str(key)) and not _REFERENCE.fullmatch(item):
+            if _is_plain_secret(str(key), item):
                 raise ConfigurationError(
                     f"{place} holds a secret in plain text", advice="write ${NAME} and set NAME in the environment"
                 )
@@ -220,11 +261,20 @@ def _refuse_plain_secrets(value: Any, where: str) -> None:
     elif isinstance(value, list):
         for position, item in enumerate(cast("list[Any]", value)):
             _refuse_plain_secrets(item, f"{where}[{position}]")
-    elif isinstance(value, str) and _PASSWORD_IN_URI.search(_REFERENCE.sub("", value)):
+    elif isinstance(value, str) and any(
+        pattern.search(_REFERENCE.sub("", value)) for pattern in (_PASSWORD_IN_URI, _SECRET_IN_QUERY)
+    ):
         raise ConfigurationError(
             f"{where} holds a password in plain text",
             advice="write ${NAME} in its place and set NAME in the environment",
         )
+
+
+def _is_plain_secret(key: str, value: Any) -> bool:
+    if isinstance(value, str):
+        # A switch about secrets is not one.
+        return bool(_SECRET_KEY.search(key)) and not _REFERENCE.fullmatch(value) and value not in ("true", "false")
+    return isinstance(value, int | float) and not isinstance(value, bool) and bool(_SECRET_AT_END.search(key))
 
 
 def _resolve(value: Any, where: str, environment: Mapping[str, str]) -> Any:
@@ -247,7 +297,11 @@ def _resolve(value: Any, where: str, environment: Mapping[str, str]) -> Any:
 def _explain(error: ValidationError, raw: dict[str, Any]) -> str:
     """One line a fault: path of the key, what is wrong, what was given (as it stands in the file, so no secret)."""
     lines: list[str] = []
-    for fault in error.errors(include_url=False):
+    faults = error.errors(include_url=False)
+    inner = {fault["loc"][:1] for fault in faults if len(fault["loc"]) > 1}
+    for fault in faults:
+        if fault["type"] == "too_short" and fault["loc"] in inner:
+            continue  # Only because those that are there are not valid.
         place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in fault["loc"]).lstrip(".")
         given = _given(raw, fault["loc"])
         reason = {
@@ -284,8 +338,9 @@ def _anchor(config: LakehouseConfig, base: Path) -> LakehouseConfig:
 
 def anchor_uri(uri: str, base: Path) -> str:
     """An absolute URI: a path becomes `file://` and absolute, relative to `base`; other schemes stay as they are."""
-    if uri.startswith("file://"):
-        uri = uri.removeprefix("file://")
+    if uri.startswith("file:"):
+        uri = uri.removeprefix("file:")
+        uri = uri.removeprefix("//")
     elif "://" in uri:
         return uri.rstrip("/")
     return f"file://{os.path.normpath(base / uri)}"

@@ -8,7 +8,6 @@ from typing import Any
 import dagster as dg
 
 from cdc_lakehouse.assets import keys
-from cdc_lakehouse.assets.partitions import partitions_of
 from cdc_lakehouse.assets.resources import FEED_TAG
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
@@ -25,7 +24,6 @@ def build_job(feed: FeedConfig, tables: Sequence[TableName]) -> Any:
     return dg.define_asset_job(
         job_name(feed.name),
         selection=dg.AssetSelection.groups(feed.name) - of_tables,
-        partitions_def=partitions_of(feed),
         executor_def=dg.in_process_executor,
         tags={FEED_TAG: feed.name},
         description=f"One pass over the feed {feed.name}: land, decode, evolve, apply, publish.",

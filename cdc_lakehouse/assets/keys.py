@@ -33,5 +33,5 @@ def checkpoint_key(feed: str) -> dg.AssetKey:
 def output_name(kind: str, table: TableName) -> str:
     """A name that Dagster takes for an output: letters, digits and underscores, distinct for each table."""
     readable = re.sub(r"\W", "_", f"{table.database}__{table.table}", flags=re.ASCII)
-    digest = hashlib.sha256(str(table).encode()).hexdigest()[:8]
+    digest = hashlib.sha256(f"{table.database}\0{table.table}".encode()).hexdigest()[:8]
     return f"{kind}__{readable}__{digest}"

@@ -6,6 +6,7 @@ there before under another name. Where the source numbers its columns, the numbe
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -71,8 +72,9 @@ def match_columns(
     for column in change.columns:
         name = column.name.lower()
         old = explained.names.get(name)
-        if old is None and name not in explained.added and column.source_id is not None:
-            old = by_source.get(column.source_id)
+        if name not in explained.added and name not in explained.told and column.source_id is not None:
+            # A name alone is no proof: columns may have exchanged theirs in a statement that is not known.
+            old = by_source.get(column.source_id, old)
         if old is not None and old.id in used:
             old = None
         definition = definitions.get(name)
@@ -106,6 +108,8 @@ def match_columns(
 class _Explanation:
     names: Mapping[str, Column]
     """New name (lower case) → the column it was."""
+    told: frozenset[str]
+    """New names of which the statement itself says what they were."""
     added: frozenset[str]
     dropped: frozenset[str]
 
@@ -113,6 +117,7 @@ class _Explanation:
 def _explain(previous: Sequence[Column], clauses: Sequence[ddl.Clause]) -> _Explanation:
     """What the clauses say became of each column. All of a statement's names are those before it (MySQL)."""
     renamed: dict[str, str] = {}
+    told: set[str] = set()
     added: set[str] = set()
     dropped: set[str] = set()
     for clause in clauses:
@@ -121,6 +126,8 @@ def _explain(previous: Sequence[Column], clauses: Sequence[ddl.Clause]) -> _Expl
                 renamed[name.lower()] = new_name.lower()
             case ddl.ChangeColumn(_, name, column):
                 renamed[name.lower()] = column.name.lower()
+            case ddl.ModifyColumn(_, column):
+                told.add(column.name.lower())
             case ddl.AddColumn(_, column):
                 added.add(column.name.lower())
             case ddl.DropColumn(_, name):
@@ -132,7 +139,7 @@ def _explain(previous: Sequence[Column], clauses: Sequence[ddl.Clause]) -> _Expl
         for column in previous
         if column.name.lower() not in dropped
     }
-    return _Explanation(names, frozenset(added), frozenset(dropped))
+    return _Explanation(names, frozenset({*told, *renamed.values()}), frozenset(added), frozenset(dropped))
 
 
 def _ambiguous(previous: Sequence[Column], change: SchemaChange, new_names: set[str]) -> bool:
@@ -150,7 +157,7 @@ def _kept(old: Column, column: SourceColumn, definition: ColumnDefinition | None
 
 def _carried(column: SourceColumn, definition: ColumnDefinition | None, model: Column | None) -> bool:
     """Virtual generated columns and the hidden columns of expression indexes are in schema files, never in rows."""
-    if column.name.startswith("_v$_"):
+    if column.name.lower().startswith("_v$_"):
         return False
     if definition is not None:
         return definition.generated != "virtual"
@@ -189,9 +196,13 @@ def unique_keys_after(
     for clause in clauses:
         match clause:
             case ddl.CreateTable():
-                keys += [key for unique in clause.unique_keys if (key := _unique_key(unique, columns))]
+                for unique in clause.unique_keys:
+                    keys += _unique_key(unique, columns, keys)
             case ddl.AddUniqueKey(_, unique):
-                keys += [key] if (key := _unique_key(unique, columns)) else []
+                keys += _unique_key(unique, columns, keys)
+            case ddl.AddColumn(_, column) | ddl.ModifyColumn(_, column) | ddl.ChangeColumn(_, _, column):
+                if column.unique:
+                    keys += _unique_key(ddl.UniqueKey(None, (ddl.KeyPart(column.name),)), columns, keys)
             case ddl.DropIndex(_, name):
                 keys = [key for key in keys if key.name.lower() != name.lower()]
             case ddl.RenameIndex(_, name, new_name):
@@ -202,15 +213,19 @@ def unique_keys_after(
     return tuple(key for key in keys if present.issuperset(key.columns))
 
 
-def _unique_key(unique: ddl.UniqueKey, columns: Sequence[Column]) -> UniqueKey | None:
+def _unique_key(unique: ddl.UniqueKey, columns: Sequence[Column], others: Sequence[UniqueKey]) -> list[UniqueKey]:
+    """The key among the `others`; none when it does not identify rows."""
     ids = {column.name.lower(): column.id for column in columns}
     if unique.has_expression or any(part.length is not None for part in unique.parts):
-        return None
+        return []
     parts = tuple(ids[name.lower()] for name in unique.columns if name.lower() in ids)
     if len(parts) != len(unique.columns):
-        return None
-    # MySQL names a key after its first column.
-    return UniqueKey(unique.name or unique.columns[0], parts)
+        return []
+    # MySQL names a key after its first column: a, a_2, a_3 …
+    taken = {key.name.lower() for key in others}
+    first = unique.columns[0]
+    own = (first if number == 1 else f"{first}_{number}" for number in itertools.count(1))
+    return [UniqueKey(unique.name or next(name for name in own if name.lower() not in taken), parts)]
 
 
 def handle_key(primary: Iterable[int], unique_keys: Sequence[UniqueKey], columns: Sequence[Column]) -> tuple[int, ...]:

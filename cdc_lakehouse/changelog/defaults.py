@@ -47,7 +47,8 @@ def _literal(definition: ColumnDefinition | None) -> str | None:
         case BytesLiteral(value):
             if definition is not None and (definition.type.name in INTEGERS or definition.type.name == "bit"):
                 return str(int.from_bytes(value))
-            return value.decode("latin-1")
+            # Of a text the source prints the characters, in whatever character set the bytes are.
+            return value.decode("latin-1") if definition is not None and definition.type.name in BLOBS else None
         case TextLiteral(value) if definition is not None and definition.type.name in BLOBS:
             return value.encode().decode("latin-1")
         case TextLiteral() | NumberLiteral() | NullLiteral() | Expression() | None:

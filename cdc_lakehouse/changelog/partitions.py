@@ -60,6 +60,7 @@ class HashRows:
     count: int
 
 
+_HASHES: Final = frozenset({"hash", "linear hash", "key", "linear key"})
 PartitionRows = RangeRows | ListRows | HashRows
 
 
@@ -85,6 +86,9 @@ def _changed(
         case AddPartitions(_, partitions, count):
             if count is not None:
                 return replace(scheme, count=_count(scheme) + count)
+            if scheme.method in _HASHES:
+                named = scheme.partitions or tuple(Partition(f"p{number}") for number in range(_count(scheme)))
+                return replace(scheme, count=_count(scheme) + len(partitions), partitions=(*named, *partitions))
             return replace(scheme, partitions=(*scheme.partitions, *partitions))
         case DropPartitions(_, names):
             gone = _folded(names)
@@ -107,7 +111,7 @@ def rows_of(scheme: Partitioning, name: str) -> PartitionRows:
     if scheme.interval is not None:
         raise DdlError(f"the bounds of partition {name} are not in the log: the table is partitioned by INTERVAL")
     names = [partition.name.lower() for partition in scheme.partitions]
-    if scheme.method in ("hash", "linear hash", "key", "linear key"):
+    if scheme.method in _HASHES:
         return _hash_rows(scheme, name, names)
     if name.lower() not in names:
         raise DdlError(f"partition {name} is not known: the log does not define it")

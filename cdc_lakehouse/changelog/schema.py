@@ -82,6 +82,11 @@ class TableName:
     def __str__(self) -> str:
         return f"{self.database}.{self.table}"
 
+    @property
+    def identity(self) -> str:
+        """As `str`, but not the same for two names that differ in where the dot is."""
+        return f"{self.database.replace('%', '%25').replace('.', '%2E')}.{self.table}"
+
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:

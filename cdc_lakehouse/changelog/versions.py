@@ -51,7 +51,7 @@ class Live:
 
     def next_incarnation(self, name: TableName) -> str:
         """Numbered under the name that it is born with: the same however often the history is worked out again."""
-        return f"{name}#{self._births.get(name, 0) + 1}"
+        return f"{name.identity}#{self._births.get(name, 0) + 1}"
 
     def record(self, version: TableVersion) -> None:
         if not version.incarnation:

@@ -24,9 +24,9 @@ def command(feed_name: str | None, partitions: Sequence[str], as_json: bool) -> 
     Exit code 0: done, or nothing to do. 1: something is held or quarantined. 2: the configuration is wrong.
     3: a source cannot be reached.
     """
-    prepare_instance()
 
     def work(config: LakehouseConfig) -> int:
+        prepare_instance()
         results = run_feeds(config, chosen(config, feed_name), partitions)
         if as_json:
             print_json({"feeds": [asdict(result) for result in results]})

@@ -99,7 +99,7 @@ def plan_evolution(
     digits).
     """
     have = {column.id: column for column in current}
-    taken = set(order)
+    taken = {name.lower() for name in order}
     before: list[SchemaOperation] = []
     rewritten: list[tuple[int, str, str]] = []
     names: dict[int, str] = {}
@@ -110,9 +110,9 @@ def plan_evolution(
                 before.append(Widen(old.name, column.type))
             names[column.id] = old.name
             continue
-        # A new column: under its own name where that is free now.
-        name = column.name if old is None and column.name not in taken else f"{STAGED_PREFIX}{column.id}"
-        taken.add(name)
+        # A new column: under its own name where that is free now, in any case: Spark makes no difference.
+        name = column.name if old is None and column.name.lower() not in taken else f"{STAGED_PREFIX}{column.id}"
+        taken.add(name.lower())
         names[column.id] = name
         before.append(Add(name, column.type, column.initial if old is None else None))
         if old is not None:

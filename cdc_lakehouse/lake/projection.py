@@ -27,6 +27,7 @@ from cdc_lakehouse.lake.names import quote
 COMMIT_TS: Final = "_commit_ts"
 
 _BESIDE: Final = "cdc:"
+_EXACT: Final = decimal.Context(prec=76)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +162,8 @@ def _parsed(text: str, target: str, reading: Reading) -> Any:
         case "int" | "long":
             return int(decimal.Decimal(text))
         case "decimal":
-            return decimal.Decimal(text)
+            scale = int(target.partition(",")[2].removesuffix(")"))
+            return decimal.Decimal(text).quantize(decimal.Decimal(1).scaleb(-scale), decimal.ROUND_HALF_UP, _EXACT)
         case "float" | "double":
             return float(text)
         case "date":

@@ -9,7 +9,8 @@ content changed, or whose date is decoded again, moves to a new batch with `repl
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +21,7 @@ from cdc_lakehouse.lake.small_table import SmallTable, among, equal
 
 LANDED: Final = "landed"
 DECODED: Final = "decoded"
+_GAPS_LISTED: Final = 1000
 
 SCHEMA: Final = pa.schema([
     pa.field("segment", pa.string(), nullable=False),
@@ -117,7 +119,7 @@ class Segments:
 
 
 def index_gaps(rows: Iterable[Segment]) -> dict[str, list[int]]:
-    """Missing file numbers by directory, between 1 and the highest that landed.
+    """Missing file numbers by directory, between 1 and the highest that landed; of very many the first ones.
 
     Each directory (and each dispatcher in it) numbers its files from 1 without holes.
     """
@@ -128,9 +130,15 @@ def index_gaps(rows: Iterable[Segment]) -> dict[str, list[int]]:
             found.setdefault((directory, row.dispatcher), set()).add(row.file_index)
     gaps: dict[str, list[int]] = {}
     for (directory, dispatcher), indexes in sorted(found.items(), key=lambda item: (item[0][0], item[0][1] or "")):
-        if missing := sorted(set(range(1, max(indexes))) - indexes):
+        if missing := list(itertools.islice(_between(sorted(indexes)), _GAPS_LISTED)):
             gaps[directory if dispatcher is None else f"{directory} (dispatcher {dispatcher})"] = missing
     return gaps
+
+
+def _between(numbers: Sequence[int]) -> Iterator[int]:
+    """The numbers from 1 on that are not there."""
+    for lower, upper in itertools.pairwise([0, *numbers]):
+        yield from range(lower + 1, upper)
 
 
 def totals(rows: Iterable[Segment]) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +17,9 @@ from cdc_lakehouse.lake.catalog import Lake, machinery
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+# Nothing to replace is nothing to tell.
+warnings.filterwarnings("ignore", message="Delete operation did not match any records")
 
 _PROPERTIES: Final = {
     "format-version": "2",
@@ -47,11 +51,14 @@ class SmallTable:
         self._identifier = machinery(feed, name)
         self._schema = schema
         self._table: Table | None = None
+        self._looked = False
 
     @property
     def table(self) -> Table | None:
-        if self._table is None:
+        # That it was not there is kept as well: what another run makes meanwhile is not ours to write to.
+        if not self._looked:
             self._table = self._lake.load(self._identifier)
+            self._looked = True
         return self._table
 
     def read(self, **scan: Any) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.quarantine import Quarantined
 from cdc_lakehouse.lake.segments import Segment, index_gaps
 from cdc_lakehouse.pipeline.feed_run import FeedRun
+from cdc_lakehouse.pipeline.unseen import MISSING_FILE
 
 BAD_VALUE: Final = "BadValue"
 """A row that a table could not take. It does not hold the table: the next run tries again."""
@@ -36,7 +37,8 @@ def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: in
     for id, life in lives.items():
         _of_history(run.feed, life, reasons[id])
     for row in run.quarantine.open():
-        if row.error_class != BAD_VALUE and run.feed.policy.quarantine == "hold":
+        policy = run.feed.policy.index_gap if row.error_class == MISSING_FILE else run.feed.policy.quarantine
+        if row.error_class != BAD_VALUE and policy == "hold":
             for id in directory.of_quarantined(row, run.segments.rows):
                 reasons[id].append(_words(row))
     _of_segments(run, directory, checkpoint_ts, reasons)
@@ -91,7 +93,7 @@ class _Directory:
         """The live tables of that name, else the last ones that had it, else the name itself."""
         ids = self._names.get(name, [])
         live = [id for id in ids if self._lives[id].dropped_ts is None and self._lives[id].last.name == name]
-        return live or ids[-1:] or [str(name)]
+        return live or ids[-1:] or [name.identity]
 
     def of_quarantined(self, row: Quarantined, segments: Mapping[str, Segment]) -> list[str]:
         segment = segments.get(row.segment)

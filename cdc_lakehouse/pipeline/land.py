@@ -7,12 +7,10 @@ from dataclasses import dataclass, field
 
 from cdc_lakehouse.errors import CheckpointError, SourceError
 from cdc_lakehouse.lake.catalog import machinery
-from cdc_lakehouse.lake.quarantine import Quarantined
 from cdc_lakehouse.lake.segments import DECODED, LANDED, Segment
 from cdc_lakehouse.pipeline.feed_run import FeedRun
+from cdc_lakehouse.pipeline.unseen import note_unseen
 from cdc_lakehouse.sources.storage_sink import DataFile, Listing, list_sink, read_checkpoint
-
-UNREADABLE_DIRECTORY = "UnreadableDirectory"
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,6 @@ def land(run: FeedRun) -> Landed:
     """Read the checkpoint, then list, then record: in this order the listing holds all that the checkpoint promises."""
     shown, faults = _shown_checkpoint(run)
     listing = list_sink(run.store, run.feed.source.date_separator)
-    _note_unreadable(run, listing)
     if listing.unknown:
         examples = ", ".join(listing.unknown[:5])
         faults.append(f"{len(listing.unknown)} files are not what a TiCDC sink holds and were not read: {examples}")
@@ -50,6 +47,7 @@ def land(run: FeedRun) -> Landed:
         run.segments.land(new, {"cdc.batch": str(batch)})
         run.log.info("landed %d segments in batch %d", len(new), batch)
     checkpoint = max(shown or 0, run.last_cut.checkpoint_ts)
+    note_unseen(run, listing, checkpoint)
     return Landed(checkpoint, shown, run.segments.batch, new, listing, tuple(faults))
 
 
@@ -63,20 +61,6 @@ def _shown_checkpoint(run: FeedRun) -> tuple[int | None, list[str]]:
         fault = f"the source's checkpoint-ts went backwards, from {published} (published) to {shown}"
         return shown, [f"{fault}: nothing new is applied"]
     return shown, []
-
-
-def _note_unreadable(run: FeedRun, listing: Listing) -> None:
-    unreadable = {directory.path: directory.reason for directory in listing.unreadable}
-    now = run.clock()
-    run.quarantine.resolve(
-        lambda row: row.error_class == UNREADABLE_DIRECTORY and row.segment not in unreadable, "replayed", now
-    )
-    found: list[Quarantined] = []
-    for path, reason in unreadable.items():
-        database, table, *_ = (*path.split("/"), "", "")
-        message = f"the directory cannot be listed: {reason}"
-        found.append(Quarantined(path, None, database, table or None, UNREADABLE_DIRECTORY, message, None, "open", now))
-    run.quarantine.add(found)
 
 
 def _new_segments(run: FeedRun, files: Iterable[DataFile], batch: int) -> Iterable[Segment]:

@@ -62,7 +62,11 @@ class LocalStore:
         return f"file://{self._root}"
 
     def check(self) -> None:
-        if not self._root.is_dir():
+        try:
+            found = self._root.is_dir()
+        except OSError as error:
+            raise SourceUnreachableError(f"cannot look at {self._root}: {error.strerror}") from error
+        if not found:
             raise SourceUnreachableError(
                 f"{self._root} is not a directory", advice="start the changefeed, or correct the feed's source.uri"
             )
@@ -75,6 +79,10 @@ class LocalStore:
         try:
             with os.scandir(directory) as entries:
                 found = sorted(entries, key=lambda entry: entry.name)
+        except FileNotFoundError:
+            if not prefix:
+                raise SourceUnreachableError(f"{directory} is not there any more") from None
+            return  # Expired between the listing and the look.
         except OSError as error:
             if not prefix:
                 raise SourceUnreachableError(f"cannot list {directory}: {error.strerror}") from error

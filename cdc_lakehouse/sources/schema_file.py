@@ -28,7 +28,7 @@ def read_schema_file(store: ObjectStore, file: SchemaFilePath) -> SchemaChange:
     content = store.read(file.path, limit=SIZE_LIMIT)
     try:
         document: Any = json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SchemaFileError(f"the schema file is not JSON: {error}", segment=file.path) from None
     if not isinstance(document, dict):
         raise SchemaFileError("the schema file holds no JSON object", segment=file.path)

@@ -41,6 +41,7 @@ _BELOW_TABLE: Final = {
     )
     for separator, date in _DATES.items()
 }
+_LARGEST: Final = (1 << 63) - 1
 _ANY_DATA_FILE: Final = re.compile(r"(?P<table>.+?)/(?P<below>\d{1,20}/(?:[\d-]+/){0,2}CDC(?:_\d+_)?\d{6,20}\.json)")
 
 
@@ -107,10 +108,12 @@ def read_checkpoint(store: ObjectStore) -> int:
             segment=METADATA,
             advice="check source.uri, or wait for the first checkpoint",
         ) from None
+    except SourceError as error:
+        raise CheckpointError(error.message, segment=METADATA) from error
     try:
         document: Any = json.loads(content)
         checkpoint = document["checkpoint-ts"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise CheckpointError(
             f"the metadata file does not hold a checkpoint-ts: {content[:80]!r}", segment=METADATA
         ) from None
@@ -185,9 +188,11 @@ def _data_file(found: StoredObject, tables: set[str], separator: DateSeparator) 
     return None
 
 
-def _as_data_file(found: StoredObject, directory: str, match: re.Match[str]) -> DataFile:
+def _as_data_file(found: StoredObject, directory: str, match: re.Match[str]) -> DataFile | None:
     database, _, table = directory.partition("/")
     parts = match.groupdict()
+    if any(int(parts[name] or 0) > _LARGEST for name in ("version", "partition", "index")):
+        return None
     return DataFile(
         path=found.path,
         database=database,
@@ -207,7 +212,8 @@ def _refuse_other_separator(path: str, separator: DateSeparator) -> None:
     match = _ANY_DATA_FILE.fullmatch(path)
     if match is None:
         return
-    for other, pattern in _BELOW_TABLE.items():
+    # A year may be taken for a physical partition, so it is tried before no date at all.
+    for other, pattern in sorted(_BELOW_TABLE.items(), reverse=True):
         if other != separator and pattern.fullmatch(match["below"]):
             raise SourceError(
                 f"the sink was written with date-separator {other}, the configuration says {separator}",

@@ -1,0 +1,130 @@
+"""The workload as a TiCDC storage sink in two stages, kept from run to run.
+
+{directory}/inserts/…    a whole sink: the table's schema file, a day of INSERTs, `metadata`
+{directory}/changes/…    what the next day adds to it: data files, their index file, a newer `metadata`
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from benchmarks import sbtest
+from cdc_lakehouse.changelog.positions import commit_time
+from cdc_lakehouse.sample.canal_message import canal_message
+from cdc_lakehouse.sample.row_change import RowChange
+from cdc_lakehouse.sample.sink_writer import LINE_END, SinkWriter
+
+MIB: Final = 1 << 20
+_FORMAT: Final = 1
+"""Raised when the same arguments would give other files."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    inserts: int
+    changes: int
+    file_mib: int
+    seed: int
+
+    @property
+    def directory_name(self) -> str:
+        return f"sbtest-{_FORMAT}-{self.inserts}-{self.changes}-{self.file_mib}-{self.seed}"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What a stage adds to the sink, and what the table then holds."""
+
+    name: str
+    events: dict[str, int]
+    rows: int
+    bytes: int
+
+    @property
+    def total(self) -> int:
+        return sum(self.events.values())
+
+
+@dataclass(frozen=True)
+class ChangeLog:
+    directory: Path
+    stages: tuple[Stage, ...]
+
+    def lay(self, stage: Stage, sink: Path) -> None:
+        """Bring a sink to a stage: the files are links, which cost neither time nor space."""
+        shutil.copytree(self.directory / stage.name, sink, copy_function=_link, dirs_exist_ok=True)
+
+    def read_through(self) -> None:
+        """So that whoever is measured first does not wait for the disk."""
+        for path in sorted(self.directory.rglob("*.json")):
+            with path.open("rb") as file:
+                while file.read(8 * MIB):
+                    pass
+
+
+def change_log(workload: Workload, cache: Path) -> ChangeLog:
+    """The change log of a workload, from the cache where it has been made before."""
+    directory = cache / workload.directory_name
+    if not directory.exists():
+        part = directory.with_name(f"{directory.name}.part")
+        shutil.rmtree(part, ignore_errors=True)
+        _write(workload, part)
+        part.rename(directory)
+    stages = json.loads((directory / "stages.json").read_text(encoding="utf-8"))
+    return ChangeLog(directory, tuple(Stage(**stage) for stage in stages))
+
+
+def _write(workload: Workload, directory: Path) -> None:
+    table = sbtest.Sbtest(workload.seed)
+    limit = workload.file_mib * MIB
+    inserts = _Writer(directory / "inserts", limit)
+    inserts.sink.write_ddl(sbtest.create_table(), sbtest.FILL_DAY)
+    stages = [
+        inserts.write(table, table.fill(workload.inserts)),
+        _Writer(directory / "changes", limit).write(table, table.mix(workload.changes)),
+    ]
+    text = json.dumps([asdict(stage) for stage in stages])
+    (directory / "stages.json").write_text(text, encoding="utf-8")
+
+
+class _Writer:
+    """Writes one stage, cutting its files at about `limit` bytes."""
+
+    def __init__(self, directory: Path, limit: int) -> None:
+        self.directory = directory
+        self.sink = SinkWriter(directory)
+        self._limit = limit
+        self._lengths: dict[str, int] = {}
+
+    def write(self, table: sbtest.Sbtest, changes: Iterable[RowChange]) -> Stage:
+        events: Counter[str] = Counter()
+        size = 0
+        for change in changes:
+            events[change.kind[0]] += 1
+            size += self._length(change)
+            self.sink.write([change])
+            if size >= self._limit:
+                self.sink.flush(commit_time(table.last_ts))
+                size = 0
+        self.sink.flush(commit_time(table.last_ts))
+        self.sink.checkpoint(table.last_ts)
+        written = sum(path.stat().st_size for path in self.directory.rglob("CDC*.json"))
+        return Stage(self.directory.name, dict(events), table.rows, written)
+
+    def _length(self, change: RowChange) -> int:
+        """Of the change's line, near enough: lines of a kind differ by some digits only."""
+        if change.kind not in self._lengths:
+            self._lengths[change.kind] = len(canal_message(change, sbtest.FILL_DAY) + LINE_END)
+        return self._lengths[change.kind]
+
+
+def _link(source: str, target: str) -> None:
+    Path(target).unlink(missing_ok=True)
+    os.link(source, target)

@@ -1,0 +1,63 @@
+"""Parts of the source that a listing could not see: directories that cannot be read, and last files that are not there.
+
+Each is a quarantine row until a later listing sees it, so that its table is held by the same rule as for a bad line."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from cdc_lakehouse.changelog.positions import commit_time
+from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.lake.quarantine import Quarantined
+from cdc_lakehouse.pipeline.feed_run import FeedRun
+from cdc_lakehouse.sources.storage_sink import Listing, read_index
+
+UNREADABLE_DIRECTORY: Final = "UnreadableDirectory"
+MISSING_FILE: Final = "MissingFile"
+
+# What the clocks of the database and of the store may differ by.
+_CLOCKS: Final = datetime.timedelta(minutes=5)
+
+
+def note_unseen(run: FeedRun, listing: Listing, checkpoint_ts: int) -> None:
+    seen = {file.path for file in listing.data}
+    unreadable = {
+        directory.path: f"the directory cannot be listed: {directory.reason}" for directory in listing.unreadable
+    }
+    _note(run, UNREADABLE_DIRECTORY, unreadable, gone=set(unreadable))
+    missing = dict(_missing_tails(run, listing, seen, checkpoint_ts))
+    still = {row.segment for row in run.quarantine.open() if row.error_class == MISSING_FILE} - seen
+    _note(run, MISSING_FILE, missing, gone=still | set(missing))
+
+
+def _missing_tails(run: FeedRun, listing: Listing, seen: set[str], checkpoint_ts: int) -> Iterator[tuple[str, str]]:
+    """Last data files that should be there and are not: a hole in the numbers does not show them.
+
+    Some versions of TiCDC write the index file before the data file that it names, so a file that is missing is one
+    that may still come, unless the checkpoint is younger than the index file: it promises all events of that time.
+    Each index file is read once, when the checkpoint passes it."""
+    passed = commit_time(run.last_cut.checkpoint_ts) - _CLOCKS
+    promised = commit_time(checkpoint_ts) - _CLOCKS
+    for index in listing.indexes:
+        if not passed <= index.modified < promised:
+            continue
+        try:
+            path = read_index(run.store, index)
+        except SourceError as error:
+            run.log.warning("%s", error)
+            continue
+        if path not in seen and path not in run.segments.rows:
+            yield path, f"the data file is missing: {index.path} names it as the last, and the checkpoint-ts covers it"
+
+
+def _note(run: FeedRun, error_class: str, found: Mapping[str, str], gone: set[str]) -> None:
+    """Rows for what was found; those of the class that are of nothing in `gone` are resolved."""
+    now = run.clock()
+    run.quarantine.resolve(lambda row: row.error_class == error_class and row.segment not in gone, "replayed", now)
+    rows: list[Quarantined] = []
+    for path, message in found.items():
+        database, table, *_ = (*path.split("/"), "", "")
+        rows.append(Quarantined(path, None, database, table or None, error_class, message, None, "open", now))
+    run.quarantine.add(rows)

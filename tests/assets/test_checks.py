@@ -1,0 +1,154 @@
+"""Checks judge the lake as it is: each passes on a sound lake and fails on the fault that it is for."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+
+from cdc_lakehouse.assets.checks import build_checks, table_evaluations
+from cdc_lakehouse.changelog.positions import tso
+from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.lake.checkpoints import Cut
+from cdc_lakehouse.lake.quarantine import Quarantined
+from cdc_lakehouse.pipeline.feed_run import utc_now
+from tests.lake import NOON, segment
+from tests.lakes import TestLake
+from tests.pipeline import lake_in
+
+T = TableName("d", "t")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> TestLake:
+    return lake_in(tmp_path)
+
+
+def check(lake: TestLake, name: str) -> dg.AssetCheckResult:
+    (found,) = [
+        each for each in build_checks(lake.lake, lake.feed, []) if name in {key.name for key in each.check_keys}
+    ]
+    result: Any = found()
+    return result
+
+
+def failed(lake: TestLake) -> set[str]:
+    results: list[Any] = [(each.check_keys, each()) for each in build_checks(lake.lake, lake.feed, [])]
+    return {key.name for keys, result in results for key in keys if not result.passed}
+
+
+def number(result: dg.AssetCheckResult, name: str) -> Any:
+    return result.metadata[name].value
+
+
+def publish(lake: TestLake, checkpoint_ts: int, **held: str) -> None:
+    lake.run().checkpoints.publish(Cut(checkpoint_ts, held=tuple(held.items())), [])
+
+
+def quarantine(lake: TestLake, kind: str) -> None:
+    lake.run().quarantine.add([Quarantined("d/t/s", 7, "d", "t", kind, "it is bad", None, "open", NOON)])
+
+
+def gap(lake: TestLake) -> None:
+    lake.run().segments.land([segment("d/t/1/CDC000003.json", file_index=3)], {})
+
+
+def lost_events(lake: TestLake) -> None:
+    lake.run().segments.land([segment("d/t/1/CDC000001.json", state="decoded", events=3)], {})
+
+
+FAULTS: dict[str, Callable[[TestLake], None]] = {
+    "no_index_gaps": gap,
+    "nothing_quarantined": lambda lake: quarantine(lake, "BadLine"),
+    "schema_files_valid": lambda lake: quarantine(lake, "BadSchemaFile"),
+    "events_of_segments": lost_events,
+    "nothing_held": lambda lake: publish(lake, tso(utc_now()), **{"d.t#1": "a reason"}),
+    "fresh": lambda lake: publish(lake, tso(utc_now() - datetime.timedelta(hours=2))),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_fails_its_check_and_no_other(lake: TestLake, fault: str) -> None:
+    publish(lake, tso(utc_now()))
+    assert failed(lake) == set()
+    FAULTS[fault](lake)
+    assert failed(lake) == {fault}
+
+
+def test_what_is_missing_and_bad_is_counted_and_named(lake: TestLake) -> None:
+    gap(lake)
+    quarantine(lake, "BadLine")
+    missing = check(lake, "no_index_gaps")
+    assert number(missing, "missing_files") == 2 and "`d/t/1`: 1, 2" in number(missing, "where")
+    bad = check(lake, "nothing_quarantined")
+    assert number(bad, "open") == 1 and "`d/t/s` line 7: it is bad" in number(bad, "first")
+
+
+def test_an_empty_lake_is_not_fresh_and_otherwise_sound(lake: TestLake) -> None:
+    assert failed(lake) == {"fresh"}
+    assert lake.metadata() == {}
+
+
+@pytest.mark.parametrize(("minutes", "passed"), [(5, False), (15, True)])
+def test_freshness_is_as_old_as_the_configuration_allows(tmp_path: Path, minutes: int, passed: bool) -> None:
+    lake = lake_in(tmp_path, freshness_minutes=minutes)
+    publish(lake, tso(utc_now() - datetime.timedelta(minutes=10)))
+    assert check(lake, "fresh").passed == passed
+
+
+class Written:
+    """A current-state table with batches as a run leaves them."""
+
+    SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("part.no", pa.string())])
+
+    def __init__(self, lake: TestLake, **properties: str) -> None:
+        lake.lake.ensure_namespace("d")
+        settings = {"cdc.key": '["id", "part.no"]', **{k.replace("_", "."): v for k, v in properties.items()}}
+        self.lake, self.table = lake, lake.lake.catalog.create_table(("d", "t"), self.SCHEMA, properties=settings)
+
+    def append(self, batch: int, *keys: tuple[int, str]) -> None:
+        rows = pa.Table.from_pylist([{"id": id, "part.no": part} for id, part in keys], schema=self.SCHEMA)
+        self.table.append(rows, snapshot_properties={"cdc.batch": str(batch)})
+
+    def delete(self, batch: int, where: str) -> None:
+        self.table.delete(where, snapshot_properties={"cdc.batch": str(batch)})
+
+    def check(self) -> dict[str, dg.AssetCheckResult]:
+        results = table_evaluations(self.lake.feed, T, self.table)
+        assert {tuple(result.asset_key.path) for result in results if result.asset_key} == {
+            (self.lake.name, "current", "d", "t")
+        }
+        return {str(result.check_name): result for result in results}
+
+
+def test_a_key_that_stands_twice_is_found_and_shown(lake: TestLake) -> None:
+    written = Written(lake)
+    written.append(1, (1, "a"), (1, "b"), (2, "a"))
+    assert written.check()["no_duplicate_keys"].passed
+    written.append(2, (1, "b"))
+    result = written.check()["no_duplicate_keys"]
+    assert (result.passed, number(result, "rows"), number(result, "duplicate_keys")) == (False, 4, 1)
+    assert number(result, "examples") == "(1, 'b')"
+
+
+@pytest.mark.parametrize(("touched", "passed"), [("2", True), ("1", False), ("", True)])
+def test_rows_are_conserved_when_no_more_went_than_keys_were_touched(
+    lake: TestLake, touched: str, passed: bool
+) -> None:
+    written = Written(lake, **{"cdc_keys-touched": touched})
+    written.append(1, (1, "a"), (2, "a"), (3, "a"), (4, "a"))
+    written.delete(2, "id < 3")
+    written.append(2, (1, "a"))
+    result = written.check()["rows_conserved"]
+    assert result.passed == passed
+    assert [number(result, f"rows_{name}") for name in ("before", "deleted", "written", "after")] == [4, 2, 1, 3]
+    assert number(result, "keys_touched") == (int(touched) if touched else "any")
+
+
+def test_a_table_without_a_row_is_sound(lake: TestLake) -> None:
+    assert all(result.passed for result in Written(lake).check().values())

@@ -1,0 +1,79 @@
+"""Partitions are the sink's date directories."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc_lakehouse.assets.jobs import partition_tags
+from cdc_lakehouse.assets.partitions import partitions_of, run_partitions
+from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.errors import ConfigurationError
+
+NOW = datetime.datetime(2026, 6, 30, 23, 59, tzinfo=datetime.UTC)
+
+
+def feed(separator: str, start: str = "2026-05-17") -> FeedConfig:
+    source = {"type": "storage_sink", "uri": "file:///s", "protocol": "canal-json", "date_separator": separator}
+    return FeedConfig.model_validate({"name": "f", "source": source, "start_date": start})
+
+
+def test_a_sink_without_dates_has_no_partitions() -> None:
+    assert partitions_of(feed("none")) is None
+    assert run_partitions(feed("none"), [], NOW) == [] and partition_tags([]) == {}
+
+
+@pytest.mark.parametrize(
+    ("separator", "first", "last"),
+    [("year", "2026", "2027"), ("month", "2026-05", "2026-07"), ("day", "2026-05-17", "2026-07-01")],
+)
+def test_partitions_go_from_the_start_date_to_the_window_after_the_present_one(
+    separator: str, first: str, last: str
+) -> None:
+    definition = partitions_of(feed(separator))
+    assert definition is not None
+    keys = definition.get_partition_keys(current_time=NOW)
+    assert (keys[0], keys[-1]) == (first, last)
+    assert keys == sorted(set(keys))
+
+
+@given(st.dates(datetime.date(2020, 1, 1), datetime.date(2026, 6, 30)))
+def test_every_day_since_the_start_is_a_partition_as_its_directory_is_called(start: datetime.date) -> None:
+    definition = partitions_of(feed("day", start.isoformat()))
+    assert definition is not None
+    days = (NOW.date() - start).days + 2
+    wanted = [(start + datetime.timedelta(days=n)).isoformat() for n in range(days)]
+    assert definition.get_partition_keys(current_time=NOW) == wanted
+
+
+@pytest.mark.parametrize(
+    ("separator", "dates", "wanted"),
+    [
+        ("day", ["2026-06-02", "2026-06-01", "2026-06-02"], ["2026-06-01", "2026-06-02"]),
+        ("day", [], ["2026-06-30"]),
+        ("day", ["2026-05-16", "2026-06-01"], ["2026-06-01"]),
+        ("day", ["2026-05-16", "2026", "2026-13-01"], ["2026-06-30"]),
+        ("month", ["2026-06", "2026-05"], ["2026-05", "2026-06"]),
+        ("year", [], ["2026"]),
+    ],
+)
+def test_a_runs_partitions_are_its_dates_that_are_partitions_else_the_present(
+    separator: str, dates: list[str], wanted: list[str]
+) -> None:
+    assert run_partitions(feed(separator), dates, NOW) == wanted
+
+
+def test_a_start_date_in_the_future_is_told() -> None:
+    with pytest.raises(ConfigurationError, match="start_date of the feed f is in the future"):
+        run_partitions(feed("day", "2999-01-01"), ["2026-06-01"], NOW)
+
+
+def test_a_run_of_some_dates_is_a_range() -> None:
+    tags = partition_tags(["2026-06-05", "2026-06-01"])
+    assert sorted(tags.items()) == [
+        ("dagster/asset_partition_range_end", "2026-06-05"),
+        ("dagster/asset_partition_range_start", "2026-06-01"),
+    ]

@@ -1,0 +1,118 @@
+"""What rows that are older than a column hold in it (MySQL manual, "Data Type Default Values", "ALTER TABLE")."""
+
+from __future__ import annotations
+
+import pytest
+
+from cdc_lakehouse.changelog.ddl import AddColumn, ColumnDefinition
+from cdc_lakehouse.changelog.ddl_parser import parse
+from cdc_lakehouse.changelog.defaults import initial_default
+from cdc_lakehouse.changelog.mysql_types import ColumnType
+from cdc_lakehouse.changelog.schema import SourceColumn
+
+
+def definition_of(text: str) -> ColumnDefinition:
+    (clause,) = parse(f"ALTER TABLE t ADD COLUMN c {text}", backslash_escapes=False)
+    assert isinstance(clause, AddColumn)
+    return clause.column
+
+
+def older(text: str, source: str | None = None, *, explained: bool = True) -> tuple[str | None, str | None]:
+    """Value and warning; `source` is the source's text of the default."""
+    definition = definition_of(text)
+    column = SourceColumn("c", definition.type, nullable=definition.nullable is not False, default=source)
+    initial, warning = initial_default(column, definition if explained else None)
+    return initial.text, warning
+
+
+@pytest.mark.parametrize("explained", [True, False])
+@pytest.mark.parametrize(
+    ("text", "source", "value"),
+    [
+        ("INT", None, None),
+        ("INT DEFAULT NULL", None, None),
+        ("INT DEFAULT 7", "7", "7"),
+        ("INT NOT NULL DEFAULT -7", "-7", "-7"),
+        ("DECIMAL(10,2) DEFAULT 1.5", "1.50", "1.50"),
+        ("VARCHAR(10) DEFAULT ''", "", ""),
+        ("VARCHAR(10) DEFAULT 'it''s'", "it's", "it's"),
+        ("VARCHAR(20) DEFAULT 'now()'", "now()", "now()"),
+        ("VARCHAR(20) DEFAULT 'CURRENT_TIMESTAMP'", "CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP"),
+        ("VARCHAR(4) DEFAULT 'NULL'", "NULL", "NULL"),
+        ("ENUM('a','b') DEFAULT 'b'", "b", "b"),
+        ("SET('a','b') DEFAULT 'a,b'", "a,b", "a,b"),
+        ("DATETIME DEFAULT '2024-01-01 00:00:00'", "2024-01-01 00:00:00", "2024-01-01 00:00:00"),
+        ("DATETIME(3) DEFAULT '2024-01-01 00:00:00'", "2024-01-01 00:00:00.000", "2024-01-01 00:00:00.000"),
+        ("DATETIME(3) DEFAULT '2024-01-01 00:00:00'", "2024-01-01 00:00:00", "2024-01-01 00:00:00.000"),
+        ("DATE DEFAULT '2024-01-01'", "2024-01-01", "2024-01-01"),
+        ("BINARY(4) DEFAULT 'ab'", "ab", "ab\0\0"),
+        ("VARBINARY(9) DEFAULT 'é'", "é", "\xc3\xa9"),
+    ],
+)
+def test_a_default_is_as_a_row_prints_it(text: str, source: str | None, value: str | None, explained: bool) -> None:
+    assert older(text, source, explained=explained) == (value, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "value"),
+    [
+        ("VARBINARY(9) DEFAULT x'00ff'", "\0\ufffd", "\0\xff"),
+        ("BINARY(3) DEFAULT x'00ff'", "\0\ufffd", "\0\xff\0"),
+        ("BIT(8) DEFAULT b'101'", "\x05", "5"),
+        ("INT DEFAULT 0x10", "16", "16"),
+        ("VARCHAR(9) DEFAULT x'6162'", "ab", "ab"),
+    ],
+)
+def test_bytes_of_the_statement_go_before_the_sources_text(text: str, source: str, value: str) -> None:
+    """The source spoils bytes that are not UTF-8."""
+    assert older(text, source) == (value, None)
+
+
+def test_bytes_of_a_text_are_text() -> None:
+    assert older("VARCHAR(9) DEFAULT x'E697A5'", "日") == ("日", None)
+
+
+@pytest.mark.parametrize(
+    ("types", "value"),
+    [
+        ("TINYINT, SMALLINT, MEDIUMINT, INT, BIGINT UNSIGNED, FLOAT, DOUBLE, BIT(8), YEAR, DECIMAL(10)", "0"),
+        ("DECIMAL(10.2)", "0.00"),
+        ("CHAR(3), VARCHAR(3), TEXT, LONGTEXT, BLOB, VARBINARY(3), SET('a')", ""),
+        ("BINARY", "\0"),
+        ("BINARY(3)", "\0\0\0"),
+        ("ENUM('b','a')", "b"),
+        ("DATE", "0000-00-00"),
+        ("DATETIME, TIMESTAMP", "0000-00-00 00:00:00"),
+        ("DATETIME(6)", "0000-00-00 00:00:00.000000"),
+        ("TIME", "00:00:00"),
+        ("TIME(2)", "00:00:00.00"),
+        ("JSON", "null"),
+    ],
+)
+def test_a_column_that_must_not_be_null_begins_with_the_types_own_zero(types: str, value: str) -> None:
+    for text in types.split(", "):
+        assert older(f"{text.replace('.', ',')} NOT NULL") == (value, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "source"),
+    [
+        ("DATETIME DEFAULT CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP"),
+        ("TIMESTAMP(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3)", "CURRENT_TIMESTAMP"),
+        ("DATE DEFAULT (CURRENT_DATE)", "CURRENT_DATE"),
+        ("VARCHAR(36) DEFAULT (uuid())", None),
+        ("INT NOT NULL DEFAULT (floor(rand() * 10))", None),
+    ],
+)
+def test_a_default_that_only_the_server_could_work_out_is_null_with_a_warning(text: str, source: str | None) -> None:
+    value, warning = older(text, source)
+    assert value is None and warning is not None and "column c hold NULL" in warning
+
+
+def test_a_virtual_column_is_in_no_row() -> None:
+    assert older("INT AS (a + 1) VIRTUAL NOT NULL") == (None, None)
+
+
+def test_labels_that_nobody_says_give_no_default() -> None:
+    initial, warning = initial_default(SourceColumn("c", ColumnType("enum"), nullable=False), None)
+    assert (initial.text, warning) == (None, None)

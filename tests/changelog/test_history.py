@@ -1,0 +1,344 @@
+"""Which table a name stood for at any time, against a database that is played through."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdc_lakehouse.changelog.history import History
+from cdc_lakehouse.changelog.schema import SchemaChange, TableName
+from cdc_lakehouse.config import DateSeparator
+from cdc_lakehouse.sources.object_store import LocalStore
+from cdc_lakehouse.sources.schema_file import read_schema_file
+from cdc_lakehouse.sources.storage_sink import list_sink
+from tests import data_sets as packed
+from tests.changelog.statements import (
+    ADD,
+    CREATE,
+    DROP,
+    DROP_COLUMN,
+    DROP_DATABASE,
+    MODIFY,
+    RENAME,
+    SEEN,
+    TRUNCATE,
+    change,
+)
+from tests.truth import Truth
+
+SPEC = "id:bigint:pk v"
+
+
+def create(ts: int, name: str) -> SchemaChange:
+    return change(ts, name, CREATE, f"CREATE TABLE {quoted(name)} (`id` BIGINT PRIMARY KEY, `v` INT)", SPEC)
+
+
+def rename(ts: int, old: str, new: str) -> SchemaChange:
+    return change(ts, new, RENAME, f"RENAME TABLE {quoted(old)} TO {quoted(new)}", SPEC)
+
+
+def drop(ts: int, name: str) -> SchemaChange:
+    return change(ts, name, DROP, f"DROP TABLE {quoted(name)}", SPEC)
+
+
+def quoted(name: str) -> str:
+    return ".".join(f"`{part}`" for part in name.split("."))
+
+
+def history(*changes: SchemaChange) -> History:
+    made = History()
+    made.apply(changes)
+    return made
+
+
+def spans_at(found: History, name: str, commit_ts: int) -> list[tuple[str, list[tuple[str, int]]]]:
+    return [
+        (life.id, [(column.name, column.id) for column in span.version.columns])
+        for life in found.incarnations().values()
+        for span in life.spans()
+        if str(span.name) == name and span.above < commit_ts and (span.upto is None or commit_ts <= span.upto)
+    ]
+
+
+def owners(found: History, name: str, commit_ts: int) -> list[str]:
+    """The incarnations that events of a name at a time belong to: one, or none."""
+    return [id for id, _ in spans_at(found, name, commit_ts)]
+
+
+# --- Examples ---
+
+BORN = [create(10, "db.a"), create(11, "db.b")]
+
+
+@pytest.mark.parametrize("pairs", list(itertools.permutations([("a", "tmp"), ("b", "a"), ("tmp", "b")])))
+def test_a_swap_in_any_order_of_its_files(pairs: Iterable[tuple[str, str]]) -> None:
+    found = history(*BORN, *(rename(20, f"db.{old}", f"db.{new}") for old, new in pairs))
+    assert [owners(found, "db.a", ts) for ts in (20, 21)] == [["db.a#1"], ["db.b#1"]]
+    assert [owners(found, "db.b", ts) for ts in (20, 21)] == [["db.b#1"], ["db.a#1"]]
+    assert [owners(found, "db.tmp", ts) for ts in (20, 21)] == [[], []]
+
+
+@pytest.mark.parametrize("pairs", list(itertools.permutations([("b", "c"), ("a", "b"), ("c", "d")])))
+def test_a_chain_in_any_order_of_its_files(pairs: Iterable[tuple[str, str]]) -> None:
+    """RENAME TABLE b TO c, a TO b, c TO d."""
+    found = history(*BORN, *(rename(20, f"db.{old}", f"db.{new}") for old, new in pairs))
+    now = {name: owners(found, f"db.{name}", 21) for name in "abcd"}
+    assert now == {"a": [], "b": ["db.a#1"], "c": [], "d": ["db.b#1"]}
+
+
+@pytest.mark.parametrize("pairs", list(itertools.permutations([("a", "z"), ("z", "y"), ("y", "x")])))
+def test_a_table_may_have_several_names_within_one_statement(pairs: Iterable[tuple[str, str]]) -> None:
+    found = history(*BORN, *(rename(20, f"db.{old}", f"db.{new}") for old, new in pairs))
+    assert {name: owners(found, f"db.{name}", 21) for name in "axyz"} == {"a": [], "x": ["db.a#1"], "y": [], "z": []}
+
+
+def test_a_rename_to_another_database() -> None:
+    found = history(create(10, "a.t"), create(11, "b.u"), rename(20, "a.t", "b.t"), change(30, "a", DROP_DATABASE, "…"))
+    (life,) = [life for life in found.incarnations().values() if life.id == "a.t#1"]
+    assert life.names == (TableName("b", "t"), TableName("a", "t")) and life.dropped_ts is None
+    assert owners(found, "b.t", 40) == ["a.t#1"] and owners(found, "a.t", 40) == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["RENAME TABLE `t` TO `b`.`t`", "ALTER TABLE `t` RENAME AS `b`.`t`", "ALTER TABLE `a`.`t` RENAME TO `b`.`t`"],
+)
+def test_a_rename_that_leaves_the_sessions_database_out(statement: str) -> None:
+    found = history(create(10, "a.t"), change(20, "b.t", RENAME, statement, SPEC))
+    assert owners(found, "b.t", 21) == ["a.t#1"]
+
+
+def test_a_name_may_come_again() -> None:
+    found = history(
+        create(10, "db.t"), drop(20, "db.t"), create(30, "db.t"), rename(40, "db.t", "db.u"), create(50, "db.t")
+    )
+    at = {ts: owners(found, "db.t", ts) for ts in (10, 20, 25, 30, 40, 45, 50, 60)}
+    assert at == {
+        10: [], 20: ["db.t#1"], 25: [], 30: [], 40: ["db.t#2"], 45: [], 50: [], 60: ["db.t#3"],
+    }  # fmt: skip
+    assert found.incarnations()["db.t#1"].dropped_ts == 20
+
+
+def test_a_drop_of_a_database_ends_its_tables_alone() -> None:
+    tables = [create(ts, name) for ts, name in enumerate(["a.t", "a.u", "ab.t"], start=10)]
+    found = history(*tables, change(20, "a", DROP_DATABASE, "DROP DATABASE `a`"))
+    ended = {id: life.dropped_ts for id, life in found.incarnations().items()}
+    assert ended == {"a.t#1": 20, "a.u#1": 20, "ab.t#1": None}
+
+
+def test_names_that_differ_in_where_the_dot_is_are_two_tables() -> None:
+    born = create(10, "a.b.c")
+    found = history(born, replace(born, database="a.b", table="c"))
+    assert sorted(life.last.name.table for life in found.incarnations().values()) == ["b.c", "c"]
+
+
+def test_a_column_added_again_is_another_column() -> None:
+    """ADD, DROP, and ADD under the same name with another type."""
+    found = history(
+        create(10, "db.t"),
+        change(20, "db.t", ADD, "ALTER TABLE `t` ADD COLUMN `c` INT", f"{SPEC} c"),
+        change(30, "db.t", DROP_COLUMN, "ALTER TABLE `t` DROP COLUMN `c`", SPEC),
+        change(40, "db.t", ADD, "ALTER TABLE `t` ADD COLUMN `c` TEXT", f"{SPEC} c:text"),
+    )
+    named = [version.named("c") for version in found.versions]
+    assert [column and (column.id, column.type.name) for column in named] == [None, (3, "int"), None, (4, "text")]
+
+
+def test_the_first_sight_of_a_table_may_be_late() -> None:
+    """It is older than the feed: its events before the first file are its own too."""
+    found = history(create(10, "db.u"), change(500, "db.t", SEEN, "", SPEC))
+    assert [owners(found, "db.t", ts) for ts in (1, 500, 501)] == [["db.t#1"]] * 3
+
+
+def test_a_life_up_to_a_time_and_between_two() -> None:
+    life = history(create(10, "db.t"), rename(20, "db.t", "db.u"), drop(30, "db.u")).incarnations()["db.t#1"]
+    parts = [life.upto(ts) for ts in (9, 10, 29, 30)]
+    assert [part and len(part.versions) for part in parts] == [None, 1, 2, 3]
+    assert [version.commit_ts for version in life.between(10, 30)] == [20, 30]
+    assert (life.between(30, 99), life.last.effect) == ((), "drop")
+
+
+@pytest.mark.parametrize(
+    ("late", "expected"),
+    [
+        (change(15, "db.t", SEEN), True),
+        (change(15, "db.s", SEEN), True),
+        (change(15, "db.new", SEEN), False),
+        (change(15, "other.t", SEEN), False),
+        (change(20, "db.t", SEEN), False),
+        (change(15, "db", DROP_DATABASE), True),
+        (change(15, "other", DROP_DATABASE), False),
+        (change(25, "gone.new", SEEN), True),
+        (change(35, "gone.new", SEEN), False),
+    ],
+)
+def test_a_change_before_one_of_the_same_table_is_late(late: SchemaChange, expected: bool) -> None:
+    found = history(create(10, "db.s"), rename(20, "db.s", "db.t"), change(30, "gone", DROP_DATABASE, "…"))
+    assert found.is_late(late) == expected
+
+
+# --- A database played through ---
+
+
+@dataclass
+class Played:
+    """Tables by name, each a number and its columns as (name, number); every step is one commit-ts."""
+
+    tables: dict[str, tuple[int, list[tuple[str, int]]]] = field(default_factory=dict)
+    changes: list[list[SchemaChange]] = field(default_factory=list)
+    states: list[dict[str, tuple[int, list[tuple[str, int]]]]] = field(default_factory=list)
+    numbers: itertools.count[int] = field(default_factory=itertools.count)
+
+    @property
+    def ts(self) -> int:
+        return 10 * (len(self.changes) + 1)
+
+    def done(self, *changes: SchemaChange) -> None:
+        self.changes.append(list(changes))
+        self.states.append({name: (number, list(columns)) for name, (number, columns) in self.tables.items()})
+
+    def alter(self, name: str, action: int, clauses: str = "") -> None:
+        spec = " ".join(f"{column}:bigint:pk" if column == "id" else column for column, _ in self.tables[name][1])
+        self.done(change(self.ts, name, action, f"ALTER TABLE {quoted(name)} {clauses}" if clauses else "", spec))
+
+
+NAMES = [f"{database}.{table}" for database in "xy" for table in "tuv"]
+COLUMNS = ["c", "d", "e"]
+STEPS = [
+    "create",
+    "create",
+    "drop",
+    "rename",
+    "swap",
+    "truncate",
+    "add",
+    "drop column",
+    "rename column",
+    "seen",
+    "drop db",
+]
+
+
+def play(draw: st.DataObject, steps: int) -> Played:
+    played = Played()
+    for _ in range(steps):
+        live = sorted(played.tables)
+        free = [name for name in NAMES if name not in played.tables]
+        step = draw.draw(st.sampled_from(STEPS)) if live else "create"
+        ts = played.ts
+        if step == "create":
+            if not free:
+                continue
+            name = draw.draw(st.sampled_from(free))
+            played.tables[name] = (next(played.numbers), [(column, next(played.numbers)) for column in ("id", "v")])
+            played.done(create(ts, name))
+            continue
+        name = draw.draw(st.sampled_from(live))
+        _, columns = played.tables[name]
+        own = [column for column, _ in columns if column in COLUMNS]
+        unused = [column for column in COLUMNS if column not in own]
+        match step:
+            case "drop":
+                del played.tables[name]
+                played.done(drop(ts, name))
+            case "drop db":
+                database = name[0]
+                played.tables = {other: table for other, table in played.tables.items() if other[0] != database}
+                played.done(change(ts, database, DROP_DATABASE, f"DROP DATABASE `{database}`"))
+            case "rename" if free:
+                new = draw.draw(st.sampled_from(free))
+                played.tables[new] = played.tables.pop(name)
+                played.done(rename(ts, name, new))
+            case "swap" if len(live) > 1:
+                other = draw.draw(st.sampled_from([each for each in live if each != name]))
+                played.tables[name], played.tables[other] = played.tables[other], played.tables[name]
+                pairs = [(name, "x.tmp"), (other, name), ("x.tmp", other)]
+                played.done(*(rename(ts, *pair) for pair in draw.draw(st.permutations(pairs))))
+            case "truncate":
+                played.done(change(ts, name, TRUNCATE, f"TRUNCATE TABLE {quoted(name)}", SPEC))
+            case "add" if unused:
+                column = draw.draw(st.sampled_from(unused))
+                columns.append((column, next(played.numbers)))
+                played.alter(name, ADD, f"ADD COLUMN `{column}` INT")
+            case "drop column" if own:
+                column = draw.draw(st.sampled_from(own))
+                columns[:] = [each for each in columns if each[0] != column]
+                played.alter(name, DROP_COLUMN, f"DROP COLUMN `{column}`")
+            case "rename column" if own and unused:
+                old, new = draw.draw(st.sampled_from(own)), draw.draw(st.sampled_from(unused))
+                columns[:] = [(new if column == old else column, number) for column, number in columns]
+                played.alter(name, MODIFY, f"RENAME COLUMN `{old}` TO `{new}`")
+            case _:
+                played.alter(name, SEEN)
+    return played
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_every_event_finds_its_table_and_columns(data: st.DataObject) -> None:
+    played = play(data, data.draw(st.integers(1, 15)))
+    found = History()
+    found.apply(itertools.chain(*played.changes))
+    tables: dict[int, str] = {}
+    columns: dict[int, tuple[str, int]] = {}
+    for step, state in enumerate(played.states):
+        # Events of the same commit-ts as the next DDL come before it.
+        for commit_ts, name in itertools.product((10 * step + 11, 10 * step + 20), [*NAMES, "x.tmp"]):
+            spans = spans_at(found, name, commit_ts)
+            assert len(spans) == (name in state)
+            for id, named in spans:
+                number, own = state[name]
+                assert tables.setdefault(number, id) == id
+                assert [column for column, _ in named] == [column for column, _ in own]
+                for (_, column_id), (_, column_number) in zip(named, own, strict=True):
+                    assert columns.setdefault(column_number, (id, column_id)) == (id, column_id)
+    assert len(set(tables.values())) == len(tables)
+    assert len(set(columns.values())) == len(columns)
+    assert not any(version.hold or version.note for version in found.versions)
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_the_history_does_not_depend_on_how_it_is_read(data: st.DataObject) -> None:
+    """At once, shuffled; or in pieces, stored and loaded in between."""
+    played = play(data, data.draw(st.integers(1, 12)))
+    every = list(itertools.chain(*played.changes))
+    at_once, pieces = History(), History()
+    at_once.apply(data.draw(st.permutations(every)))
+    for group in played.changes:
+        if data.draw(st.booleans()):
+            pieces = History(pieces.versions)
+        pieces.apply(group)
+    assert list(pieces.versions) == list(at_once.versions)
+
+
+# --- Real logs ---
+
+
+@pytest.mark.parametrize("name", [name for name in packed.names("canal-json") if name != "fault_missing_schema"])
+def test_real_logs_end_in_the_servers_own_tables(data_sets: Path, name: str) -> None:
+    truth = Truth(data_sets / "canal-json" / name)
+    store = LocalStore(truth.dataset / "tree")
+    separator = cast("DateSeparator", truth.date_separator)
+    found = History()
+    found.apply(read_schema_file(store, file) for file in list_sink(store, separator).schemas)
+    live = {
+        (life.last.name.database, life.last.name.table): life.last
+        for life in found.incarnations().values()
+        if life.dropped_ts is None
+    }
+    expected = truth.tables(-1)
+    # A table that is older than the feed and has had no change is in no file.
+    assert set(live) == set(expected) - ({("test", "idle")} if name == "existing_before_feed" else set())
+    for table, version in live.items():
+        columns = [(column["name"], column["nullable"]) for column in expected[table]["columns"]]
+        assert [(column.name, column.nullable) for column in version.carried] == columns
+        assert list(version.key_names) == expected[table]["key"]
+    assert [version.hold for version in found.versions if version.hold] == []

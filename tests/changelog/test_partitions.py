@@ -1,0 +1,177 @@
+"""Which rows a partition holds, against a row-by-row reading of the definition."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdc_lakehouse.changelog.ddl import CreateTable, DefaultValue, NumberLiteral, Partitioning
+from cdc_lakehouse.changelog.ddl_parser import parse
+from cdc_lakehouse.changelog.partitions import HashRows, ListRows, RangeRows, after, from_json, rows_of, to_json
+from cdc_lakehouse.errors import DdlError
+
+RANGE = "RANGE (a) (PARTITION p0 VALUES LESS THAN (10), PARTITION P1 VALUES LESS THAN (20), PARTITION `p 2` VALUES LESS"
+RANGE += " THAN (MAXVALUE))"
+LIST = "LIST (a) (PARTITION x VALUES IN (1, 2), PARTITION y VALUES IN (NULL, 3), PARTITION rest VALUES IN (DEFAULT))"
+
+
+def scheme(clause: str) -> Partitioning:
+    (create,) = parse(f"CREATE TABLE t (a INT, b INT) PARTITION BY {clause}")
+    assert isinstance(create, CreateTable) and create.partitioning is not None
+    return create.partitioning
+
+
+def altered(clause: str, *statements: str) -> Partitioning | None:
+    found: Partitioning | None = scheme(clause)
+    for statement in statements:
+        found = after(found, parse(f"ALTER TABLE t {statement}"))
+    return found
+
+
+def names(found: Partitioning | None) -> list[str]:
+    return [] if found is None else [partition.name for partition in found.partitions]
+
+
+def numbers(rows: Any) -> Any:
+    """A bound's values as plain numbers, other kinds by their name."""
+    if rows is None:
+        return None
+    return tuple(int(value.text) if isinstance(value, NumberLiteral) else type(value).__name__ for value in rows)
+
+
+# --- Rows ---
+
+
+@pytest.mark.parametrize(
+    ("name", "lower", "upper"),
+    [("p0", None, (10,)), ("P0", None, (10,)), ("p1", (10,), (20,)), ("p 2", (20,), ("MaxValue",))],
+)
+def test_a_range_begins_where_the_one_before_ends(name: str, lower: object, upper: object) -> None:
+    rows = rows_of(scheme(RANGE), name)
+    assert isinstance(rows, RangeRows) and (numbers(rows.lower), numbers(rows.upper)) == (lower, upper)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(-50, 50), min_size=1, max_size=6, unique=True).map(sorted), st.integers(-60, 60), st.data())
+def test_every_value_is_in_the_first_range_above_it(bounds: list[int], value: int, data: st.DataObject) -> None:
+    """Also after some of the partitions were dropped: the next one takes their values in."""
+    gone = data.draw(st.sets(st.sampled_from(bounds), max_size=len(bounds) - 1))
+    definitions = ", ".join(f"PARTITION p{n} VALUES LESS THAN ({bound})" for n, bound in enumerate(bounds))
+    drops = [f"DROP PARTITION p{bounds.index(bound)}" for bound in gone]
+    found = altered(f"RANGE (a) ({definitions})", *drops)
+    assert found is not None
+    holding = []
+    for name in names(found):
+        rows = rows_of(found, name)
+        assert isinstance(rows, RangeRows)
+        lower, upper = numbers(rows.lower), numbers(rows.upper)
+        if (lower is None or lower <= (value,)) and (value,) < upper:
+            holding.append(name)
+    first = next((f"p{n}" for n, bound in enumerate(bounds) if value < bound and bound not in gone), None)
+    assert holding == ([] if first is None else [first])
+
+
+def test_a_range_over_several_columns() -> None:
+    found = scheme(
+        "RANGE COLUMNS (a, b) (PARTITION p VALUES LESS THAN (1, 5), PARTITION q VALUES LESS THAN (1, MAXVALUE))"
+    )
+    rows = rows_of(found, "q")
+    assert isinstance(rows, RangeRows) and (numbers(rows.lower), numbers(rows.upper)) == ((1, 5), (1, "MaxValue"))
+
+
+def test_rows_of_a_list() -> None:
+    rows = rows_of(scheme(LIST), "Y")
+    assert isinstance(rows, ListRows) and [numbers(row) for row in rows.rows] == [("NullLiteral",), (3,)]
+
+
+def test_the_default_of_a_list_has_what_no_other_partition_has() -> None:
+    rows = rows_of(scheme(LIST), "rest")
+    assert isinstance(rows, ListRows) and rows.rows == ((DefaultValue(),),)
+    assert [numbers(row) for row in rows.others] == [(1,), (2,), ("NullLiteral",), (3,)]
+
+
+@pytest.mark.parametrize(
+    ("clause", "statements", "name", "rows"),
+    [
+        ("HASH (a) PARTITIONS 4", [], "p3", HashRows(3, 4)),
+        ("HASH (a) PARTITIONS 4", [], "P0", HashRows(0, 4)),
+        ("HASH (a)", [], "p0", HashRows(0, 1)),
+        ("HASH (a) (PARTITION x, PARTITION y)", [], "y", HashRows(1, 2)),
+        ("HASH (a) PARTITIONS 4", ["ADD PARTITION PARTITIONS 2"], "p5", HashRows(5, 6)),
+        ("HASH (a) PARTITIONS 4", ["COALESCE PARTITION 3"], "p0", HashRows(0, 1)),
+        ("HASH (a) PARTITIONS 2 (PARTITION x, PARTITION y)", ["ADD PARTITION PARTITIONS 1"], "p2", HashRows(2, 3)),
+        pytest.param(
+            "HASH (a) PARTITIONS 4", ["ADD PARTITION (PARTITION extra)"], "extra", HashRows(4, 5)),
+    ],
+)  # fmt: skip
+def test_rows_of_a_hash(clause: str, statements: list[str], name: str, rows: HashRows) -> None:
+    found = altered(clause, *statements)
+    assert found is not None and rows_of(found, name) == rows
+
+
+@pytest.mark.parametrize(
+    ("clause", "name", "said"),
+    [
+        (RANGE, "p9", "not known"),
+        (LIST, "p0", "not known"),
+        ("HASH (a) PARTITIONS 4", "p4", "not known"),
+        ("HASH (a) PARTITIONS 4", "x", "not known"),
+        ("KEY (a) PARTITIONS 4", "p0", "BY KEY"),
+        ("LINEAR HASH (a) PARTITIONS 4", "p0", "BY LINEAR HASH"),
+        ("RANGE (a) INTERVAL (10) FIRST PARTITION LESS THAN (10) LAST PARTITION LESS THAN (30)", "p0", "INTERVAL"),
+    ],
+)
+def test_rows_that_cannot_be_told(clause: str, name: str, said: str) -> None:
+    with pytest.raises(DdlError, match=said):
+        rows_of(scheme(clause), name)
+
+
+# --- Changes ---
+
+
+@pytest.mark.parametrize(
+    ("statement", "left"),
+    [
+        ("ADD PARTITION (PARTITION n VALUES LESS THAN (5))", ["p0", "P1", "p 2", "n"]),
+        ("DROP PARTITION P0, `p 2`", ["P1"]),
+        ("TRUNCATE PARTITION p0", ["p0", "P1", "p 2"]),
+        ("REORGANIZE PARTITION p0, p1 INTO (PARTITION n VALUES LESS THAN (20))", ["n", "p 2"]),
+        (
+            "REORGANIZE PARTITION p1 INTO (PARTITION m VALUES LESS THAN (15), PARTITION n VALUES LESS THAN (20))",
+            ["p0", "m", "n", "p 2"],
+        ),
+        ("PARTITION BY RANGE (b) (PARTITION z VALUES LESS THAN (5))", ["z"]),
+        ("REMOVE PARTITIONING", []),
+        ("ADD COLUMN c INT", ["p0", "P1", "p 2"]),
+    ],
+)
+def test_partitions_after_a_change(statement: str, left: list[str]) -> None:
+    assert names(altered(RANGE, statement)) == left
+
+
+def test_what_is_not_known_stays_unknown() -> None:
+    assert after(None, parse("ALTER TABLE t ADD PARTITION (PARTITION n VALUES LESS THAN (5))")) is None
+
+
+# --- Storing ---
+
+
+@pytest.mark.parametrize(
+    "clause",
+    [
+        RANGE,
+        LIST,
+        "HASH (a + b) PARTITIONS 4",
+        "KEY () PARTITIONS 2",
+        "RANGE COLUMNS (a, b) (PARTITION p VALUES LESS THAN ('it''s', x'ff'), PARTITION q VALUES LESS THAN (-1, NULL))",
+        "RANGE (to_days(a)) (PARTITION p VALUES LESS THAN (to_days('2026-01-01')))",
+    ],
+)
+def test_a_partitioning_comes_back_from_json(clause: str) -> None:
+    stored = json.dumps(to_json(scheme(clause)))
+    assert from_json(json.loads(stored)) == scheme(clause)
+    assert from_json(json.loads(json.dumps(to_json(None)))) is None

@@ -1,0 +1,86 @@
+"""What becomes of stored values when a column's type changes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc_lakehouse.changelog.ddl import AddColumn
+from cdc_lakehouse.changelog.ddl_parser import parse
+from cdc_lakehouse.changelog.type_changes import promotable, type_change
+
+ICEBERG = [
+    "int", "long", "float", "double", "decimal(10,0)", "decimal(10,2)", "decimal(12,2)", "decimal(20,0)", "date",
+    "timestamp", "timestamptz", "string", "binary", "list<float>",
+]  # fmt: skip
+# Iceberg specification, "Schema Evolution", "Valid primitive type promotions". Of date → timestamp (v3) no use is made.
+PROMOTIONS = {
+    ("int", "long"),
+    ("float", "double"),
+    ("decimal(10,0)", "decimal(20,0)"),
+    ("decimal(10,2)", "decimal(12,2)"),
+}
+
+
+@pytest.mark.parametrize("current", ICEBERG)
+@pytest.mark.parametrize("target", ICEBERG)
+def test_promotions_of_the_specification(current: str, target: str) -> None:
+    same_decimal = current == target and current.startswith("decimal")
+    assert promotable(current, target) == ((current, target) in PROMOTIONS or same_decimal)
+
+
+@given(st.tuples(*[st.integers(1, 38)] * 2), st.tuples(*[st.integers(0, 38)] * 2))
+def test_a_decimal_may_only_gain_digits_before_the_point(precisions: tuple[int, ...], scales: tuple[int, ...]) -> None:
+    (p, q), (r, s) = precisions, scales
+    assert promotable(f"decimal({p},{r})", f"decimal({q}, {s})") == (r == s and p <= q)
+
+
+def change(old: str, new: str) -> str:
+    kinds = []
+    for text in (old, new):
+        (clause,) = parse(f"ALTER TABLE t ADD COLUMN c {text}")
+        assert isinstance(clause, AddColumn)
+        kinds.append(clause.column.type)
+    return type_change(*kinds)
+
+
+NONE = [
+    "tinyint → int", "smallint → mediumint unsigned", "int(11) → int(5)", "int unsigned → bigint",
+    "tinyint → tinyint(1)", "varchar(10) → varchar(50)", "char(5) → varchar(5)", "varchar(9) → longtext",
+    "tinytext → text", "blob → longblob", "varbinary(5) → blob", "binary(4) → varbinary(4)",
+    "datetime → datetime(3)", "timestamp(3) → timestamp(6)", "enum('a') → enum('a','b')",
+    "enum('b') → enum('a','b')", "set('a') → set('a','b')", "enum('a') → varchar(9)", "set('a','b') → text",
+    "bit(3) → bit(9)", "decimal(40,2) → decimal(50,2)", "json → json", "vector(2) → vector(3)",
+]  # fmt: skip
+WIDEN = [
+    "tinyint → bigint", "int → bigint", "int → int unsigned", "smallint → int unsigned",
+    "decimal(10,2) → decimal(12,2)", "decimal(5) → decimal(38)",
+]  # fmt: skip
+CONVERT = [
+    "bigint → int", "int unsigned → int", "int → bigint unsigned", "bigint unsigned → bigint", "int → varchar(20)",
+    "varchar(20) → int", "int → decimal(10,0)", "decimal(10,2) → decimal(10,3)", "decimal(12,2) → decimal(10,2)",
+    "decimal(38,2) → decimal(39,2)", "decimal(40,2) → decimal(40,3)", "decimal(10,2) → double", "double → float",
+    "datetime(6) → datetime", "timestamp(6) → timestamp(3)", "time → time(3)", "time(3) → time",
+    "date → datetime", "datetime → timestamp", "datetime → date", "text → json", "json → text", "text → blob",
+    "blob → text", "varchar(5) → varbinary(5)", "binary(4) → binary(8)", "varbinary(4) → binary(8)",
+    "varchar(5) → enum('a')", "enum('a') → set('a')", "enum('a') → int", "bit(8) → bit(64)", "bit(8) → int",
+    "int → float", "varchar(20) → datetime", "text → vector",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("types", "kind"),
+    [*((types, "none") for types in NONE), *((types, "widen") for types in WIDEN), *((t, "convert") for t in CONVERT)],
+)
+def test_what_values_go_through(types: str, kind: str) -> None:
+    assert change(*types.split(" → ")) == kind
+
+
+def test_a_float_becomes_a_double_by_metadata_alone() -> None:
+    assert change("float", "double") == "widen"
+
+
+@pytest.mark.parametrize("types", [*NONE, *WIDEN, *CONVERT])
+def test_a_type_that_stays_changes_nothing(types: str) -> None:
+    assert {change(kind, kind) for kind in types.split(" → ")} == {"none"}

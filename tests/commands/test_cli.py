@@ -1,0 +1,161 @@
+"""The command line as a script sees it: exit codes, messages and JSON."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cdc_lakehouse.cli import main
+from tests.lakes import TestLake
+from tests.pipeline import Sink, lake_in
+
+Call = Callable[..., Result]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> TestLake:
+    return lake_in(tmp_path)
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
+    """A command with the configuration of `lake`, or another one."""
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+
+    def run(*arguments: str, config: Path = tmp_path / "feed" / "lakehouse.yaml") -> Result:
+        monkeypatch.setenv("CDC_LAKEHOUSE_CONFIG", str(config))
+        return CliRunner().invoke(main, arguments)
+
+    return run
+
+
+def edited(lake: TestLake, where: str, value: object) -> Path:
+    """The lake's configuration with one other value; `where` is the path of its key."""
+    document = json.loads((lake.sink.parent / "lakehouse.yaml").read_text())
+    *parents, last = where.replace("[0]", ".0").split(".")
+    section = document
+    for step in parents:
+        section = section[int(step) if step.isdigit() else step]
+    section[last] = value
+    path = lake.sink.parent / "other.yaml"
+    path.write_text(json.dumps(document))
+    return path
+
+
+@pytest.mark.parametrize("command", ["run", "status"])
+@pytest.mark.parametrize(
+    ("where", "value"),
+    [
+        ("feeds[0].source.date_separator", "hour"),
+        ("feeds[0].source.time_zone", "Mars/Olympus"),
+        ("feeds[0].nmae", "typo"),
+        ("feeds[0].tables", {"include": ["orders"]}),
+        ("feeds[0].policy", {"quarantine": "drop"}),
+        ("lake.catalog", {"type": "sql"}),
+    ],
+)
+def test_a_bad_configuration_is_2_and_names_the_key(
+    lake: TestLake, call: Call, command: str, where: str, value: object
+) -> None:
+    result = call(command, config=edited(lake, where, value))
+    assert result.exit_code == 2
+    assert where in result.stderr and "Traceback" not in result.output + result.stderr
+
+
+@pytest.mark.parametrize("command", [("run",), ("status",), ("show",)])
+def test_a_configuration_that_is_not_there_is_2_and_names_the_path(
+    call: Call, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    path = tmp_path / "absent.yaml"
+    result = call(*command, config=path)
+    assert result.exit_code == 2 and str(path) in result.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "status", "show"])
+def test_a_feed_that_is_not_there_is_2_and_the_others_are_named(lake: TestLake, call: Call, command: str) -> None:
+    result = call(command, "--feed", "nosuch")
+    assert result.exit_code == 2 and "nosuch" in result.stderr and lake.name in result.stderr
+
+
+@pytest.mark.parametrize("partition", ["2025-12-31", "2026-06", "today", "2026-02-30", "2999-01-01"])
+def test_a_partition_that_is_not_the_feeds_is_2(lake: TestLake, call: Call, partition: str) -> None:
+    result = call("run", "--partition", partition)
+    assert result.exit_code == 2 and partition in result.stderr and lake.name in result.stderr
+
+
+def test_a_source_that_is_not_there_is_3_and_told_as_json(lake: TestLake, call: Call) -> None:
+    result = call("run", "--json")
+    assert result.exit_code == 3
+    (feed,) = json.loads(result.stdout)["feeds"]
+    assert (feed["feed"], feed["exit_code"], feed["run_id"], feed["published"]) == (lake.name, 3, None, False)
+    assert str(lake.sink) in feed["error"]
+
+
+def test_a_source_that_is_not_there_is_3_and_told_in_words(lake: TestLake, call: Call) -> None:
+    result = call("run")
+    assert result.exit_code == 3
+    assert f"feed {lake.name}" in result.stdout and f"{lake.sink} is not a directory" in result.stdout
+
+
+def test_a_storage_that_is_not_supported_is_2(lake: TestLake, call: Call) -> None:
+    result = call("run", config=edited(lake, "feeds[0].source.uri", "ftp://host/sink"))
+    assert result.exit_code == 2 and "ftp://" in result.stdout
+
+
+def test_a_feed_that_another_process_runs_is_left_alone(lake: TestLake, call: Call, tmp_path: Path) -> None:
+    Sink(lake.sink).checkpoint(10)
+    (tmp_path / "home").mkdir()
+    with (tmp_path / "home" / f"{lake.name}.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        result = call("run")
+    assert result.exit_code == 1 and "another process runs the feed" in result.stdout
+    assert lake.metadata() == {}
+
+
+def test_a_mistyped_path_leaves_nothing_behind(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DAGSTER_HOME")
+    # Set by the command itself: put back when the test ends.
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    assert call("run", config=tmp_path / "mistyped" / "lakehouse.yaml").exit_code == 2
+    assert not (tmp_path / "mistyped").exists()
+
+
+def imported_by(*arguments: str) -> set[str]:
+    program = (
+        "import sys\nfrom cdc_lakehouse.cli import main\n"
+        "try:\n    main(sys.argv[1:])\nexcept SystemExit as end:\n    assert not end.code\n"
+        "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "heavy"),
+    [
+        (("sample", "--help"), {"dagster", "pyspark", "pyiceberg"}),
+        (("status", "--help"), {"dagster", "pyspark"}),
+        (("--version",), {"dagster", "pyspark", "pyiceberg"}),
+        (("--help",), {"dagster", "pyspark", "pyiceberg"}),
+    ],
+)
+def test_help_is_quick_for_it_loads_nothing_heavy(arguments: tuple[str, ...], heavy: set[str]) -> None:
+    assert not imported_by(*arguments) & heavy
+
+
+def test_help_has_every_command(call: Call) -> None:
+    result = call("--help")
+    assert result.exit_code == 0
+    assert all(f"\n  {command} " in result.stdout for command in ("run", "sample", "show", "status"))
+
+
+def test_an_unknown_command_is_refused(call: Call) -> None:
+    assert call("rnu").exit_code == 2

@@ -1,0 +1,58 @@
+"""`sample` writes a changefeed that the project can read, and never over one that is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cdc_lakehouse.cli import main
+from cdc_lakehouse.config import load
+from cdc_lakehouse.sources.object_store import LocalStore, open_store
+from cdc_lakehouse.sources.storage_sink import list_sink, read_checkpoint
+
+
+def sample(directory: Path, *options: str) -> Result:
+    return CliRunner().invoke(main, ["sample", "--directory", str(directory), "--transactions", "40", *options])
+
+
+def tree(directory: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(directory)): p.read_bytes() for p in directory.rglob("*") if p.is_file()}
+
+
+def test_the_configuration_that_it_writes_is_valid_and_finds_the_sink(tmp_path: Path) -> None:
+    result = sample(tmp_path / "demo", "--days", "2")
+    assert result.exit_code == 0, result.output
+    (feed,) = load(tmp_path / "demo" / "lakehouse.yaml", {}).feeds
+    store = open_store(feed.source.uri)
+    listing = list_sink(store, feed.source.date_separator)
+    assert str(read_checkpoint(store)) in result.stdout
+    assert listing.unknown == [] and {file.database for file in listing.data} == {"shop"}
+    assert all(file.feed_date and file.feed_date >= feed.start_date.isoformat() for file in listing.data)
+
+
+def test_what_is_there_is_kept(tmp_path: Path) -> None:
+    sample(tmp_path)
+    (tmp_path / "lakehouse.yaml").write_text("mine")
+    before = tree(tmp_path)
+    result = sample(tmp_path, "--seed", "2")
+    assert result.exit_code == 0 and "kept" in result.stdout
+    assert tree(tmp_path) == before
+
+
+def test_following_moves_the_checkpoint_batch_by_batch_and_changes_no_file(tmp_path: Path) -> None:
+    sample(tmp_path)
+    store = LocalStore(tmp_path / "sink")
+    before, files = read_checkpoint(store), {file.path: file.etag for file in list_sink(store, "day").data}
+    result = sample(tmp_path, "--follow", "--batches", "2", "--pause", "0.1")
+    assert result.exit_code == 0 and "batch 2: checkpoint-ts" in result.stdout
+    after = {file.path: file.etag for file in list_sink(store, "day").data}
+    assert read_checkpoint(store) > before
+    assert files.items() < after.items()
+
+
+@pytest.mark.parametrize("options", [("--days", "0"), ("--transactions", "many"), ("--pause", "0")])
+def test_options_that_make_no_sense_write_nothing(tmp_path: Path, options: tuple[str, ...]) -> None:
+    assert sample(tmp_path / "demo", *options).exit_code == 2
+    assert not (tmp_path / "demo").exists()

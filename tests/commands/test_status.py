@@ -1,0 +1,107 @@
+"""`status` and `show`: where feeds stand, from the catalog and the sink alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+
+from cdc_lakehouse.cli import main
+from cdc_lakehouse.lake.checkpoints import Cut, CutRow
+from cdc_lakehouse.lake.quarantine import Quarantined
+from tests.lake import NOON
+from tests.lakes import TestLake
+from tests.pipeline import T0, Sink, lake_in
+
+Call = Callable[..., Result]
+KEYS = {
+    "feed", "source_checkpoint_ts", "source_lag_seconds", "published_checkpoint_ts", "published_lag_seconds", "tables",
+    "held", "quarantined", "error",
+}  # fmt: skip
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TestLake:
+    lake = lake_in(tmp_path)
+    monkeypatch.setenv("CDC_LAKEHOUSE_CONFIG", str(lake.sink.parent / "lakehouse.yaml"))
+    return lake
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def status(exit_code: int = 0) -> dict[str, Any]:
+    result = call("status", "--json")
+    assert result.exit_code == exit_code, result.output
+    (feed,) = json.loads(result.stdout)["feeds"]
+    assert set(feed) == KEYS
+    return feed
+
+
+def publish(lake: TestLake, *rows: CutRow) -> None:
+    lake.run().checkpoints.publish(Cut(T0 + 5, held=(("d.x#1", "it's bad"),)), rows)
+
+
+def test_an_empty_lake_is_nothing_published_and_no_error(lake: TestLake) -> None:
+    Sink(lake.sink).checkpoint(10)
+    seen = status()
+    assert (seen["feed"], seen["source_checkpoint_ts"], seen["error"]) == (lake.name, T0 + 10, None)
+    assert (seen["published_checkpoint_ts"], seen["published_lag_seconds"]) == (None, None)
+    assert (seen["tables"], seen["held"], seen["quarantined"]) == ([], {}, 0)
+    assert lake.metadata() == {}
+
+
+def test_a_published_lake_says_what_is_in_it_and_what_is_wrong(lake: TestLake) -> None:
+    Sink(lake.sink).checkpoint(10)
+    publish(lake, CutRow(T0 + 5, "d", "u", None, 0, NOON), CutRow(T0 + 5, "d", "a", 1, 12, NOON))
+    lake.run().quarantine.add([Quarantined("s", n, "d", "x", "BadLine", "m", None, "open", NOON) for n in (1, 2)])
+    seen = status()
+    assert (seen["published_checkpoint_ts"], seen["quarantined"]) == (T0 + 5, 2)
+    assert seen["tables"] == [
+        {"database": "d", "table": "a", "rows": 12},
+        {"database": "d", "table": "u", "rows": 0},
+    ]
+    assert seen["held"] == {"d.x#1": "it's bad"}
+    words = call("status").stdout
+    assert all(each in words for each in (lake.name, str(T0 + 10), str(T0 + 5), "d.a", "12", "it's bad", "2 rows"))
+
+
+def test_a_source_that_is_not_there_is_3_and_the_lake_is_still_told(lake: TestLake) -> None:
+    publish(lake, CutRow(T0 + 5, "d", "a", 1, 12, NOON))
+    seen = status(exit_code=3)
+    assert str(lake.sink) in seen["error"] and seen["source_checkpoint_ts"] is None
+    assert [table["table"] for table in seen["tables"]] == ["a"]
+
+
+def test_a_checkpoint_that_cannot_be_read_is_told(lake: TestLake) -> None:
+    lake.sink.mkdir()
+    (lake.sink / "metadata").write_text("{")
+    assert "checkpoint-ts" in status()["error"]
+
+
+def test_rows_are_shown_as_of_the_published_cut(lake: TestLake) -> None:
+    schema = pa.schema([pa.field("id", pa.int64()), pa.field("note", pa.string()), pa.field("blob", pa.binary())])
+    where = (f"{lake.name}__d", "a")
+    lake.lake.ensure_namespace(where[0])
+    table = lake.lake.catalog.create_table(where, schema)
+    table.append(pa.Table.from_pylist([{"id": 1, "note": "published\n", "blob": b"\xff\x00"}], schema=schema))
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    publish(lake, CutRow(T0 + 5, "d", "a", snapshot.snapshot_id, 1, NOON))
+    table.append(pa.Table.from_pylist([{"id": 2, "note": "later", "blob": None}], schema=schema))
+    result = call("show", "d.a")
+    assert result.exit_code == 0
+    assert "d.a: 1 rows" in result.stdout and r"published\n" in result.stdout and "ff00" in result.stdout
+    assert "later" not in result.stdout
+
+
+def test_a_table_that_is_not_published_is_2_and_the_others_are_named(lake: TestLake) -> None:
+    publish(lake, CutRow(T0 + 5, "d", "a", None, 0, NOON))
+    result = call("show", "d.b")
+    assert result.exit_code == 2 and "d.b" in result.stderr and "d.a" in result.stderr

@@ -1,0 +1,164 @@
+"""Plans of schema changes, carried out on a table that is a list of columns.
+
+As in Iceberg, the names in one step of a plan are those before the step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc_lakehouse.lake.evolution import (
+    Add,
+    Drop,
+    LakeColumn,
+    Move,
+    Plan,
+    Rename,
+    SchemaOperation,
+    Widen,
+    plan_evolution,
+)
+
+META = "_commit_ts"
+TYPES = ["int", "long", "string", "decimal(10,2)", "decimal(12,2)", "timestamp"]
+WIDENS = {("int", "long"), ("decimal(10,2)", "decimal(12,2)")}
+
+
+@dataclass(frozen=True)
+class Stored:
+    """`field` is what Iceberg knows a column by: it is the same as long as values are read in place."""
+
+    field: int
+    name: str
+    type: str
+
+
+class Table:
+    def __init__(self, columns: list[tuple[str, str]]) -> None:
+        self.columns = [Stored(number, name, type) for number, (name, type) in enumerate(columns)]
+
+    def names(self) -> list[str]:
+        return [column.name for column in self.columns]
+
+    def find(self, name: str) -> Stored:
+        (found,) = [column for column in self.columns if column.name == name]
+        return found
+
+    def step(self, operations: tuple[SchemaOperation, ...]) -> None:
+        """One `updateSchema()`: fails on a name that is not there, and on one that is there twice afterwards."""
+        before = {column.name: column for column in self.columns}
+        for operation in operations:
+            match operation:
+                case Add(name, type):
+                    self.columns.append(Stored(max((c.field for c in self.columns), default=0) + 1, name, type))
+                case Drop(name):
+                    self.columns.remove(before[name])
+                case Rename(name, new_name):
+                    self.columns[self.columns.index(before[name])] = replace(before[name], name=new_name)
+                case Widen(name, type):
+                    assert (before[name].type, type) in WIDENS
+                    self.columns[self.columns.index(before[name])] = replace(before[name], type=type)
+                case Move(name, after):
+                    moved = self.find(name)
+                    self.columns.remove(moved)
+                    self.columns.insert(0 if after is None else self.names().index(after) + 1, moved)
+        assert len(set(self.names())) == len(self.names()), self.names()
+
+
+def columns_of(draw: st.DrawFn, ids: list[int]) -> list[LakeColumn]:
+    names = draw(st.lists(st.sampled_from("abcdefgh"), min_size=len(ids), max_size=len(ids), unique=True))
+    return [LakeColumn(id, name, draw(st.sampled_from(TYPES))) for id, name in zip(ids, names, strict=True)]
+
+
+@st.composite
+def evolutions(draw: st.DrawFn) -> tuple[list[LakeColumn], list[LakeColumn], frozenset[int]]:
+    id_lists = st.lists(st.integers(1, 8), min_size=1, max_size=6, unique=True)
+    current, target = columns_of(draw, draw(id_lists)), columns_of(draw, draw(id_lists))
+    return current, target, frozenset(draw(st.sets(st.integers(1, 8), max_size=2)))
+
+
+def carried_out(current: list[LakeColumn], plan: Plan) -> tuple[Table, Table]:
+    """The table when rows are written, and when the plan is published."""
+    written, published = (Table([*((c.name, c.type) for c in current), (META, "long")]) for _ in range(2))
+    for table in (written, published):
+        table.step(plan.before)
+    for step in plan.publish:
+        published.step(step)
+    return written, published
+
+
+@given(evolutions())
+def test_a_plan_ends_at_the_target_with_the_lakes_own_columns_behind(
+    evolution: tuple[list[LakeColumn], list[LakeColumn], frozenset[int]],
+) -> None:
+    current, target, converted = evolution
+    plan = plan_evolution(current, target, [*(c.name for c in current), META], converted)
+    _, published = carried_out(current, plan)
+    assert [(c.name, c.type) for c in published.columns] == [*((c.name, c.type) for c in target), (META, "long")]
+
+
+@given(evolutions())
+def test_values_stay_with_their_column_or_are_rewritten(
+    evolution: tuple[list[LakeColumn], list[LakeColumn], frozenset[int]],
+) -> None:
+    current, target, converted = evolution
+    plan = plan_evolution(current, target, [*(c.name for c in current), META], converted)
+    written, published = carried_out(current, plan)
+    field_of = {column.id: number for number, column in enumerate(current)}
+    types = {column.id: column.type for column in current}
+    rewritten = {id: (old, new) for id, old, new in plan.rewritten}
+    for column in target:
+        field = published.find(column.name).field
+        readable = types.get(column.id) == column.type or (types.get(column.id), column.type) in WIDENS
+        in_place = column.id in types and readable and column.id not in converted
+        assert (field in field_of.values()) == in_place
+        if in_place:
+            assert field == field_of[column.id]
+        assert (column.id in rewritten) == (column.id in types and not in_place)
+        if column.id in rewritten:
+            old, new = rewritten[column.id]
+            assert written.find(old).field == field_of[column.id] and written.find(new).field == field
+        # Rows are written under the name that the plan says.
+        assert written.find(dict(plan.names)[column.id]).field == field
+
+
+@given(evolutions())
+def test_nothing_that_readers_see_goes_before_the_rows_are_published(
+    evolution: tuple[list[LakeColumn], list[LakeColumn], frozenset[int]],
+) -> None:
+    current, target, converted = evolution
+    plan = plan_evolution(current, target, [*(c.name for c in current), META], converted)
+    written, _ = carried_out(current, plan)
+    assert [(c.field, c.name) for c in written.columns[: len(current) + 1]] == list(
+        enumerate([*(c.name for c in current), META])
+    )
+    assert set(plan.staged) == set(written.names()[len(current) + 1 :])
+
+
+@given(evolutions())
+def test_a_table_that_is_at_the_target_has_an_empty_plan(
+    evolution: tuple[list[LakeColumn], list[LakeColumn], frozenset[int]],
+) -> None:
+    columns, _, _ = evolution
+    plan = plan_evolution(columns, columns, [*(c.name for c in columns), META])
+    assert not plan.changes_schema and not plan.rewritten
+
+
+def test_a_default_is_of_new_columns_only() -> None:
+    target = [LakeColumn(1, "a", "string", "7"), LakeColumn(2, "b", "int", 5)]
+    plan = plan_evolution([LakeColumn(1, "a", "int", 7)], target, ["a"])
+    assert [(added.type, added.default) for added in plan.before if isinstance(added, Add)] == [
+        ("string", None),
+        ("int", 5),
+    ]
+
+
+def test_a_new_column_never_stands_beside_one_that_differs_in_case_only() -> None:
+    key = LakeColumn(1, "k", "int")
+    current, target = [key, LakeColumn(2, "name", "int")], [key, LakeColumn(3, "NAME", "string")]
+    plan = plan_evolution(current, target, ["k", "name", META])
+    written = ["k", "name", META, *plan.staged]
+    assert len({name.lower() for name in written}) == len(written)

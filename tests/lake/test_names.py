@@ -1,0 +1,81 @@
+"""Names of the source as names of the lake: whatever MySQL allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.parse import unquote
+
+import pytest
+import sqlglot
+from hypothesis import example, given
+from hypothesis import strategies as st
+from sqlglot import exp
+
+from cdc_lakehouse.lake.names import Identifier, encode_namespace, encode_table, path_part
+
+NAMES = st.text(
+    st.one_of(st.sampled_from("%.2fF5E/ab`'\" \\\n\x00\x7f-_é桌"), st.characters(codec="utf-8")),
+    min_size=1,
+    max_size=12,
+)
+
+
+@pytest.mark.parametrize("encode", [encode_table, encode_namespace])
+@given(name=NAMES)
+@example(name="%2F/%2f%%2F")
+@example(name="100%")
+def test_an_encoded_name_can_be_decoded(encode: Callable[[str], str], name: str) -> None:
+    assert unquote(encode(name)) == name
+
+
+@given(name=NAMES)
+def test_an_encoded_name_has_nothing_that_a_catalog_cannot_hold(name: str) -> None:
+    for encoded in (encode_table(name), encode_namespace(name)):
+        assert "/" not in encoded
+        assert not any(ord(character) < 0x20 or ord(character) == 0x7F for character in encoded)
+    assert "." not in encode_namespace(name)
+
+
+@pytest.mark.parametrize("name", ["orders", "Order Lines", "100%", "%zz", "订单", "a`b", "it's", "a-b_c", "#1"])
+def test_a_name_that_fits_stays_as_it_is(name: str) -> None:
+    assert encode_table(name) == name == encode_namespace(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "namespace"),
+    [
+        ("a.b", "a.b", "a%2Eb"),
+        ("a/b", "a%2Fb", "a%2Fb"),
+        ("50%25", "50%2525", "50%2525"),
+        ("tab\there", "tab%09here", "tab%09here"),
+    ],
+)
+def test_what_does_not_fit_is_percent_encoded(name: str, table: str, namespace: str) -> None:
+    assert (encode_table(name), encode_namespace(name)) == (table, namespace)
+
+
+@given(namespace=NAMES, name=NAMES)
+@example(namespace="d`; DROP TABLE x; --", name="`")
+@example(namespace="a``b", name="c\\")
+def test_an_identifier_in_sql_is_one_table_and_nothing_else(namespace: str, name: str) -> None:
+    identifier = Identifier(encode_namespace(namespace), encode_table(name))
+    (statement,) = sqlglot.parse(f"SELECT 1 FROM {identifier.sql}", read="spark")
+    assert isinstance(statement, exp.Select)
+    (table,) = statement.find_all(exp.Table)
+    assert [part.name for part in table.parts] == ["lake", *identifier.parts]
+
+
+def test_a_branch_is_one_more_part_quoted_as_the_others() -> None:
+    (statement,) = sqlglot.parse(f"SELECT 1 FROM {Identifier('d', 't').branch('cdc`1')}", read="spark")
+    assert statement is not None
+    parts = statement.find(exp.Table)
+    assert parts is not None
+    assert [part.name for part in parts.parts] == ["lake", "d", "t", "branch_cdc`1"]
+
+
+@given(name=NAMES | st.sampled_from(["..", ".", "../../etc", "a/../b", "~"]))
+def test_a_path_part_is_one_harmless_part(name: str) -> None:
+    part = path_part(name)
+    assert part.isascii()
+    assert not set(part) & set("/\\.:%?#*~ ")
+    assert len(part) == len(name)

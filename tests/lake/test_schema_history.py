@@ -1,0 +1,121 @@
+"""The history of tables is the same however its changes came and whenever it is read."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdc_lakehouse.changelog.schema import SchemaChange
+from cdc_lakehouse.lake.catalog import Lake, machinery
+from cdc_lakehouse.lake.schema_history import SchemaHistory
+from tests.lake import ADD_COLUMN, CREATE, DROP, DROP_DATABASE, ID, LATER, NOON, RENAME, TRUNCATE, change, text
+from tests.lakes import lake_config
+
+STORY = [
+    change(10, "a", CREATE, "CREATE TABLE a (id BIGINT PRIMARY KEY)"),
+    change(20, "a", ADD_COLUMN, "ALTER TABLE a ADD COLUMN x VARCHAR(20)", ID, text("x")),
+    change(30, "b", RENAME, "RENAME TABLE d.a TO d.b", ID, text("x")),
+    change(40, "a", CREATE, "CREATE TABLE a (id BIGINT PRIMARY KEY)"),
+    change(50, "b", TRUNCATE, "TRUNCATE TABLE b", ID, text("x")),
+    change(60, "a", DROP, "DROP TABLE a"),
+    change(70, "a", CREATE, "CREATE TABLE a (id BIGINT PRIMARY KEY, y VARCHAR(20))", ID, text("y")),
+]
+TOLD = {
+    "d.a#1": [
+        ("d.a", 10, "create", ["id"]),
+        ("d.a", 20, "evolve", ["id", "x"]),
+        ("d.b", 30, "move", ["id", "x"]),
+        ("d.b", 50, "empty", ["id", "x"]),
+    ],
+    "d.a#2": [("d.a", 40, "create", ["id"]), ("d.a", 60, "drop", ["id"])],
+    "d.a#3": [("d.a", 70, "create", ["id", "y"])],
+}
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Callable[[], SchemaHistory]:
+    return lambda: SchemaHistory(Lake(lake_config(tmp_path)), "f")
+
+
+def told(history: SchemaHistory) -> dict[str, list[tuple[str, int, str, list[str]]]]:
+    return {
+        id: [(str(v.name), v.commit_ts, v.effect, [column.name for column in v.columns]) for v in life.versions]
+        for id, life in history.history.incarnations().items()
+    }
+
+
+def table_of(directory: Path) -> list[dict[str, object]]:
+    table = Lake(lake_config(directory)).load(machinery("f", "schema_history"))
+    assert table is not None
+    return sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row["number"])
+
+
+def test_no_changes_are_no_commit(history: Callable[[], SchemaHistory], tmp_path: Path) -> None:
+    assert history().record([], NOON) == []
+    assert Lake(lake_config(tmp_path)).load(machinery("f", "schema_history")) is None
+
+
+def test_a_story_is_read_as_it_was_told(history: Callable[[], SchemaHistory]) -> None:
+    first = history()
+    made = first.record(STORY, NOON)
+    assert [version.commit_ts for version in made] == [10, 20, 30, 40, 50, 60, 70]
+    assert told(first) == told(history()) == TOLD
+    assert history().history.versions == first.history.versions == made
+    assert history().origins == {each.origin for each in STORY}
+
+
+@settings(max_examples=8, deadline=None)
+@given(order=st.permutations(STORY), cuts=st.sets(st.integers(1, len(STORY) - 1), max_size=3))
+def test_changes_in_any_order_and_number_of_runs_make_one_history(
+    tmp_path_factory: pytest.TempPathFactory, order: list[SchemaChange], cuts: set[int]
+) -> None:
+    directory = tmp_path_factory.mktemp("order")
+    bounds = [0, *sorted(cuts), len(order)]
+    for low, high in itertools.pairwise(bounds):
+        SchemaHistory(Lake(lake_config(directory)), "f").record(order[low:high], NOON)
+    again = SchemaHistory(Lake(lake_config(directory)), "f")
+    assert told(again) == TOLD
+    assert again.origins == {each.origin for each in STORY}
+    assert [row["number"] for row in table_of(directory)] == list(range(1, len(STORY) + 1))
+
+
+def test_a_late_change_gives_the_versions_it_made_and_leaves_when_others_were_applied(
+    history: Callable[[], SchemaHistory], tmp_path: Path
+) -> None:
+    history().record([STORY[0], *STORY[2:]], NOON)
+    made = history().record([STORY[1]], LATER)
+    assert [(version.commit_ts, version.effect) for version in made] == [(20, "evolve")]
+    applied = {row["origin"]: row["applied_at"] for row in table_of(tmp_path)}
+    assert applied == {each.origin: LATER if each is STORY[1] else NOON for each in STORY}
+
+
+def test_a_change_of_several_tables_is_kept_once(history: Callable[[], SchemaHistory], tmp_path: Path) -> None:
+    gone = change(20, "", DROP_DATABASE, "DROP DATABASE d")
+    history().record([change(10, "a", CREATE), change(11, "b", CREATE), gone], NOON)
+    rows = table_of(tmp_path)
+    assert [row["table"] for row in rows if row["origin"] == gone.origin] == ["", "a", "b"]
+    assert [row["change"] is not None for row in rows if row["origin"] == gone.origin] == [True, False, False]
+    assert {life.dropped_ts for life in history().history.incarnations().values()} == {20}
+
+
+def test_rows_say_what_people_ask(history: Callable[[], SchemaHistory], tmp_path: Path) -> None:
+    history().record(STORY[:3], NOON)
+    last = table_of(tmp_path)[-1]
+    assert (last["statement"], last["effect"], last["previous_table"]) == ("RENAME TABLE d.a TO d.b", "move", "a")
+    assert last["primary_key"] == ["id"]
+    assert last["columns"] == [
+        {"id": 1, "name": "id", "type": "bigint", "nullable": False, "key": True, "initial_default": None},
+        {"id": 2, "name": "x", "type": "varchar(20)", "nullable": True, "key": False, "initial_default": None},
+    ]
+
+
+def test_names_with_dots_are_tables_of_their_own(history: Callable[[], SchemaHistory]) -> None:
+    one = SchemaChange(10, "x.y", "z", CREATE, "CREATE TABLE z (id BIGINT PRIMARY KEY)", (ID,), "one")
+    other = SchemaChange(11, "x", "y.z", CREATE, "CREATE TABLE `y.z` (id BIGINT PRIMARY KEY)", (ID,), "other")
+    history().record([one, other], NOON)
+    assert len(history().history.incarnations()) == 2

@@ -1,0 +1,147 @@
+"""The oracle: what the tables hold after a history, folded one entry after the other in plain Python.
+
+It knows what statements mean, not how they are written: text, files and arrival are no concern of it."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any, Literal
+
+Values = dict[str, str | None]
+Key = tuple[str | None, ...]
+Kind = Literal["create", "drop", "truncate", "rename table", "add", "drop column", "rename column", "retype"]
+
+
+@dataclass(frozen=True)
+class Column:
+    name: str
+    type: str
+    default: str | None = None
+
+
+@dataclass(frozen=True)
+class RowChange:
+    """One change with whole images; `partial` names the columns whose new values the log leaves out."""
+
+    commit_ts: int
+    table: str
+    before: Values | None
+    after: Values | None
+    partial: frozenset[str] = frozenset()
+    style: int = 0
+    """How much of the old row the log carries, and whether a change of the key is told as DELETE and INSERT."""
+
+
+@dataclass(frozen=True)
+class Ddl:
+    """`column` is the new one (add, retype), `name` what is dropped, renamed or retyped, `new_name` what it becomes."""
+
+    commit_ts: int
+    table: str
+    kind: Kind
+    columns: tuple[Column, ...] = ()
+    key: tuple[str, ...] = ()
+    column: Column | None = None
+    first: bool = False
+    name: str = ""
+    new_name: str = ""
+
+
+@dataclass
+class Table:
+    columns: list[Column]
+    key: tuple[str, ...]
+    rows: dict[Key, tuple[Values, int]]
+
+    def key_of(self, row: Values) -> Key:
+        return tuple(row[name] for name in self.key)
+
+    def typed(self) -> tuple[list[tuple[str, str]], list[tuple[Any, ...]]]:
+        """Columns with their Iceberg types, and rows as Python values, each with its commit-ts at the end."""
+        columns = [(column.name, iceberg_type(column.type)) for column in self.columns]
+        rows = [
+            (*(value(row[column.name], column.type) for column in self.columns), commit_ts)
+            for row, commit_ts in self.rows.values()
+        ]
+        return [*columns, ("_commit_ts", "long")], sorted(rows, key=repr)
+
+
+Entry = RowChange | Ddl
+Tables = dict[str, Table]
+
+
+def fold(entries: Iterable[Entry], upto: int) -> Tables:
+    """The tables as of a commit-ts."""
+    tables: Tables = {}
+    for entry in entries:
+        if entry.commit_ts <= upto:
+            apply(tables, entry)
+    return tables
+
+
+def apply(tables: Tables, entry: Entry) -> None:
+    if isinstance(entry, RowChange):
+        table = tables[entry.table]
+        if entry.before is not None:
+            del table.rows[table.key_of(entry.before)]
+        if entry.after is not None:
+            table.rows[table.key_of(entry.after)] = (dict(entry.after), entry.commit_ts)
+        return
+    if entry.kind == "create":
+        tables[entry.table] = Table(list(entry.columns), entry.key, {})
+    elif entry.kind == "drop":
+        del tables[entry.table]
+    elif entry.kind == "rename table":
+        tables[entry.new_name] = tables.pop(entry.table)
+    elif entry.kind == "truncate":
+        tables[entry.table].rows = {}
+    else:
+        _alter(tables[entry.table], entry)
+
+
+def _alter(table: Table, ddl: Ddl) -> None:
+    place = [column.name for column in table.columns].index(ddl.name) if ddl.name else 0
+    match ddl.kind:
+        case "add":
+            assert ddl.column is not None
+            table.columns.insert(0 if ddl.first else len(table.columns), ddl.column)
+            for row, _ in table.rows.values():
+                row[ddl.column.name] = ddl.column.default
+        case "drop column":
+            del table.columns[place]
+            for row, _ in table.rows.values():
+                del row[ddl.name]
+        case "rename column":
+            table.columns[place] = replace(table.columns[place], name=ddl.new_name)
+            table.key = tuple(ddl.new_name if name == ddl.name else name for name in table.key)
+            for row, _ in table.rows.values():
+                row[ddl.new_name] = row.pop(ddl.name)
+        case "retype":
+            assert ddl.column is not None
+            table.columns[place] = ddl.column
+        case _:
+            raise AssertionError(ddl.kind)
+
+
+def iceberg_type(kind: str) -> str:
+    base, _, size = kind.partition("(")
+    if base == "decimal":
+        return f"decimal({size.removesuffix(')').replace(',', ', ')})"
+    return {"int": "int", "bigint": "long", "varchar": "string", "datetime": "timestamp"}[base]
+
+
+def value(text: str | None, kind: str) -> Any:
+    if text is None:
+        return None
+    match kind.partition("(")[0]:
+        case "int" | "bigint":
+            return int(text)
+        case "decimal":
+            return Decimal(text).normalize()
+        case "datetime":
+            return datetime.datetime.fromisoformat(text)
+        case _:
+            return text

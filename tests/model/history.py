@@ -1,0 +1,216 @@
+"""Random histories of a small database, and how a changefeed brings them: hypothesis strategies.
+
+A scenario is a list of steps. Entries are in the source's order; between them the changefeed flushes, passes midnight
+or starts again, and now and then the project runs, killed somewhere or not.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Set
+from dataclasses import dataclass
+from typing import Final
+
+from hypothesis import strategies as st
+
+from tests.crashes import COMMITS, CrashPoint
+from tests.model.fold import Column, Ddl, Entry, Key, Kind, RowChange, Table, Tables, Values, apply
+
+NAMES: Final = ("t0", "t1", "Table 2")
+PARTITIONED: Final = "t1"
+_TYPES: Final = ("int", "varchar(20)", "decimal(12,2)", "datetime", "bigint")
+_RETYPED: Final = {
+    "int": ("bigint", "varchar(40)"),
+    "bigint": ("varchar(40)",),
+    "decimal(12,2)": ("decimal(16,2)", "decimal(18,4)"),
+    "varchar(20)": ("varchar(60)",),
+}
+_TEXTS: Final = ("", "NULL", r"\N", 'a,"b"', "é😀", "x\r\ny", "null", " ")
+_START: Final = 450_000_000_000_000_000
+
+
+@dataclass(frozen=True)
+class Flush:
+    """What waits is written, so many lines a file."""
+
+    lines: int
+
+
+@dataclass(frozen=True)
+class Midnight:
+    """The changefeed's files go to the next date's directories."""
+
+
+@dataclass(frozen=True)
+class Restart:
+    """The changefeed starts again from its checkpoint: what is above it comes once more."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything is flushed, the checkpoint is `behind` entries back, and the project runs."""
+
+    behind: int
+    kill: CrashPoint | None
+
+
+Step = Entry | Flush | Midnight | Restart | Run
+_numbers = st.integers(0, 11)
+_ROWS = st.tuples(st.sampled_from(["put", "put", "put", "delete", "move"]), _numbers, _numbers, _numbers)
+_DDL = st.tuples(
+    st.sampled_from(["add", "drop column", "rename column", "retype", "retype", "truncate", "rename table", "drop"]),
+    _numbers,
+    _numbers,
+    _numbers,
+)
+_kills = st.builds(CrashPoint, number=st.integers(1, 3), after=st.booleans(), place=st.sampled_from(COMMITS))
+_RUNS = st.builds(Run, behind=st.integers(0, 4), kill=st.none() | _kills)
+_FEED = st.one_of(st.builds(Flush, lines=st.integers(1, 5)), st.just(Midnight()), st.just(Restart()), _RUNS)
+_COMMANDS = st.one_of(_ROWS, _ROWS, _ROWS, _ROWS, _ROWS, _DDL, _FEED)
+
+
+@st.composite
+def scenarios(draw: st.DrawFn) -> list[Step]:
+    """Steps that end with a run up to the last entry."""
+    commands = draw(st.lists(_COMMANDS, min_size=15, max_size=70))
+    history = _History()
+    steps: list[Step] = [*history.create("t0", 0), *history.create("t1", 1)]
+    for command in commands:
+        if isinstance(command, tuple):
+            steps.extend(history.command(*command))
+        else:
+            steps.append(command)
+    return [*steps, Run(0, None)]
+
+
+class _History:
+    """The database as it stands, and what can be done to it."""
+
+    def __init__(self) -> None:
+        self._tables: Tables = {}
+        self._clock = itertools.count(_START, 1 << 18)
+        self._now = next(self._clock)
+        self._altered = False
+        """Rows come before a statement of the same time, never after it."""
+        self._last_ts = 0
+        self._touched: Set[tuple[str, Key]] = frozenset()
+        """Keys of the transaction: the log has what became of each in the end."""
+
+    def command(self, kind: str, a: int, b: int, c: int) -> list[Entry]:
+        missing = [name for name in NAMES[:2] if name not in self._tables]
+        if not self._tables or (missing and kind == "truncate"):
+            return self.create(missing[0], a)
+        name = sorted(self._tables)[a % len(self._tables)]
+        # Now and then several changes are of one transaction, or a statement has the time of the one before it.
+        if c % 4 or self._altered:
+            self._now = next(self._clock)
+        match kind:
+            case "put":
+                return self._put(name, b, c)
+            case "delete" | "move":
+                return self._gone(name, b, c, moved=kind == "move")
+            case "drop":
+                return [self._done(Ddl(self._now, name, "drop"))] if b > 7 else []
+            case "truncate":
+                return [self._done(Ddl(self._now, name, "truncate"))]
+            case "rename table":
+                new = next((new for new in NAMES if new not in self._tables), None)
+                return [self._done(Ddl(self._now, name, "rename table", new_name=new))] if new else []
+            case _:
+                return self._alter(name, kind, b, c)
+
+    def create(self, name: str, number: int) -> list[Entry]:
+        self._now = next(self._clock)
+        columns = [Column("id", "int"), Column("v", _TYPES[number % len(_TYPES)]), Column("w", "varchar(20)")]
+        if number % 2:
+            columns.insert(1, Column("code", "varchar(20)"))
+        key = ("id", "code") if number % 2 else ("id",)
+        return [self._done(Ddl(self._now, name, "create", columns=tuple(columns), key=key))]
+
+    def _put(self, name: str, number: int, c: int) -> list[Entry]:
+        table = self._tables[name]
+        row = _row(table, number % 6, c * 7 + number)
+        before = table.rows.get(table.key_of(row), (None, 0))[0]
+        if before == row:
+            return []
+        unchanged = frozenset(column for column in row if before and before[column] == row[column]) - set(table.key)
+        partial = unchanged if c % 3 == 0 else frozenset[str]()
+        return [self._changed(name, copy.copy(before), row, partial, c)]
+
+    def _gone(self, name: str, number: int, c: int, *, moved: bool) -> list[Entry]:
+        table = self._tables[name]
+        if not table.rows:
+            return []
+        before = dict(list(table.rows.values())[number % len(table.rows)][0])
+        after = {**before, **{key: _row(table, c % 6, 0)[key] for key in table.key}} if moved else None
+        if after is not None and table.key_of(after) in table.rows:
+            return []
+        return [self._changed(name, before, after, frozenset(), c)]
+
+    def _alter(self, name: str, kind: str, b: int, c: int) -> list[Entry]:
+        table = self._tables[name]
+        free = next(f"c{n}" for n in range(20) if f"c{n}" not in {column.name for column in table.columns})
+        others = [column for column in table.columns if column.name not in table.key]
+        column = table.columns[b % len(table.columns)]
+        if kind == "add":
+            added = Column(free, _TYPES[c % len(_TYPES)])
+            default = _text(added.type, c) if b % 2 else None
+            return [self._ddl("add", name, column=Column(added.name, added.type, default), first=c % 3 == 0)]
+        if kind == "drop column":
+            return [self._ddl("drop column", name, name=others[b % len(others)].name)] if len(others) > 1 else []
+        if kind == "rename column":
+            return [self._ddl("rename column", name, name=column.name, new_name=free)]
+        wider = _RETYPED.get(column.type, ())
+        if column.name in table.key:
+            wider = wider[:1] if column.type == "int" else ()
+        if not wider:
+            return []
+        return [
+            self._ddl(
+                "retype", name, name=column.name, column=Column(column.name, wider[c % len(wider)], column.default)
+            )
+        ]
+
+    def _changed(
+        self, name: str, before: Values | None, after: Values | None, partial: frozenset[str], style: int
+    ) -> Entry:
+        keys = {(name, self._tables[name].key_of(row)) for row in (before, after) if row is not None}
+        if self._touched & keys:
+            self._now = next(self._clock)
+        return self._done(RowChange(self._now, name, before, after, partial, style), keys)
+
+    def _ddl(self, kind: Kind, table: str, **parts: object) -> Entry:
+        return self._done(Ddl(self._now, table, kind, **parts))  # pyright: ignore[reportArgumentType]
+
+    def _done(self, entry: Entry, keys: Set[tuple[str, Key]] = frozenset()) -> Entry:
+        apply(self._tables, entry)
+        self._touched = keys | (self._touched if entry.commit_ts == self._last_ts else frozenset())
+        self._last_ts = entry.commit_ts
+        self._altered = isinstance(entry, Ddl)
+        return entry
+
+
+def _row(table: Table, number: int, salt: int) -> Values:
+    row: Values = {}
+    for place, column in enumerate(table.columns):
+        if column.name in table.key:
+            row[column.name] = f"k{number % 2}" if column.type.startswith("varchar") else str(number)
+        else:
+            row[column.name] = _text(column.type, salt // (1 + place))
+    return row
+
+
+def _text(kind: str, number: int) -> str | None:
+    if number % 7 == 6:
+        return None
+    match kind.partition("(")[0]:
+        case "varchar":
+            return _TEXTS[number % len(_TEXTS)]
+        case "decimal":
+            scale = int(kind.partition(",")[2].removesuffix(")"))
+            return f"-{number}.{number % 100:0{scale}}"
+        case "datetime":
+            return f"2026-02-{1 + number % 28:02} 10:00:00"
+        case _:
+            return str(number - 20)

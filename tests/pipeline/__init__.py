@@ -1,0 +1,49 @@
+"""Tests of the steps that need no JVM: real sinks, a real catalog, and no Spark session to be had."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+from cdc_lakehouse.changelog.positions import tso
+from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
+from cdc_lakehouse.sample.row_change import RowChange, Table
+from cdc_lakehouse.sample.sink_writer import SinkWriter
+from tests.lake import CREATE, ID
+from tests.lakes import TestLake
+
+DAY = datetime.datetime(2026, 6, 1, 12, tzinfo=datetime.UTC)
+T0 = tso(DAY)
+
+
+def no_session() -> Any:
+    raise AssertionError("a JVM is not needed here")
+
+
+def lake_in(directory: Path, **feed: Any) -> TestLake:
+    return TestLake(directory / "lake", directory / "feed", no_session, **feed)
+
+
+class Sink:
+    """A changefeed of tables in database `d`; `at` counts commit-ts from `T0`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.writer = SinkWriter(directory)
+
+    def create(self, table: str, *, at: int = 0, columns: tuple[SourceColumn, ...] = (ID,)) -> None:
+        query = f"CREATE TABLE `{table}` (`id` BIGINT PRIMARY KEY)"
+        self.writer.write_ddl(SchemaChange(T0 + at, "d", table, CREATE, query, columns, ""), DAY)
+
+    def file(self, table: str, *, at: int = 1, days: int = 0, version: int = 0) -> str:
+        """One row, in a data file of its own; gives the file's path."""
+        before = set(self.directory.rglob("CDC*.json"))
+        source = Table(TableName("d", table), T0 + version, (ID,))
+        self.writer.write([RowChange("INSERT", source, T0 + at, {"id": str(at)})])
+        self.writer.flush(DAY + datetime.timedelta(days=days))
+        (new,) = set(self.directory.rglob("CDC*.json")) - before
+        return str(new.relative_to(self.directory))
+
+    def checkpoint(self, at: int) -> None:
+        self.writer.checkpoint(T0 + at)

@@ -1,0 +1,142 @@
+"""Which tables cannot go on, and that nothing else is held with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
+from cdc_lakehouse.lake.quarantine import Quarantined
+from cdc_lakehouse.pipeline.feed_run import FeedRun
+from cdc_lakehouse.pipeline.holds import find_holds, key_columns
+from tests.lake import CREATE, DROP, ID, NOON, RENAME, change, segment, text
+from tests.pipeline import lake_in
+
+A, B = change(10, "a", CREATE), change(10, "b", CREATE)
+KEYLESS = change(10, "log", CREATE, "CREATE TABLE log (x VARCHAR(20))", text("x"), text("y"))
+
+
+def run_of(directory: Path, *changes: SchemaChange, segments: Any = (), **feed: Any) -> FeedRun:
+    run = lake_in(directory, **feed).run()
+    run.history.record(changes, NOON)
+    run.segments.land(list(segments), {})
+    return run
+
+
+def holds(run: FeedRun, upto: int = 100) -> dict[str, str]:
+    return find_holds(run, run.history.history.incarnations(), upto)
+
+
+def bad(segment: str, database: str | None = "d", table: str | None = "a", kind: str = "BadLine") -> Quarantined:
+    return Quarantined(segment, 3, database, table, kind, "it is bad", None, "open", NOON)
+
+
+def test_sound_tables_are_not_held(tmp_path: Path) -> None:
+    assert holds(run_of(tmp_path, A, B, segments=[segment("d/a/10/CDC000001.json")])) == {}
+
+
+def test_a_table_without_a_key_is_held_and_told_what_to_set(tmp_path: Path) -> None:
+    (found,) = holds(run_of(tmp_path, A, KEYLESS)).items()
+    assert found[0] == "d.log#1" and 'tables.settings."d.log".primary_key' in found[1]
+
+
+def test_a_dropped_table_without_a_key_is_nobodys_trouble(tmp_path: Path) -> None:
+    assert holds(run_of(tmp_path, KEYLESS, change(20, "log", DROP, "DROP TABLE log", text("x")))) == {}
+
+
+@pytest.mark.parametrize(
+    ("key", "columns"), [(["y"], ["y"]), (["Y", "x"], ["y", "x"]), (["x", "gone"], []), (None, [])]
+)
+def test_a_configured_key_is_taken_whole_or_not(tmp_path: Path, key: list[str] | None, columns: list[str]) -> None:
+    settings = {"tables": {"settings": {"d.log": {"primary_key": key}}}} if key else {}
+    run = run_of(tmp_path, KEYLESS, **settings)
+    assert [column.name for column in key_columns(run.feed, run.history.history.versions[0])] == columns
+    assert list(holds(run)) == ([] if columns else ["d.log#1"])
+
+
+def test_a_configured_key_goes_before_the_tables_own(tmp_path: Path) -> None:
+    own = change(10, "a", CREATE, "", ID, SourceColumn("code", text("x").type, nullable=False))
+    run = run_of(tmp_path, own, tables={"settings": {"d.a": {"primary_key": ["code"]}}})
+    assert [column.name for column in key_columns(run.feed, run.history.history.versions[0])] == ["code"]
+
+
+@pytest.mark.parametrize(
+    ("row", "held"),
+    [
+        (bad("d/a/10/CDC000001.json"), ["d.a#1"]),
+        (bad("elsewhere", table="b"), ["d.b#1"]),
+        (bad("d/meta/schema", table=None), ["d.a#1", "d.b#1"]),
+        (bad("other/meta/schema", database="other", table=None), []),
+        (bad("anything", database=None, table=None), ["d.a#1", "d.b#1"]),
+        (bad("d/a/10/CDC000001.json", kind="BadValue"), []),
+        (bad("d/new/meta/schema", table="new"), ["d.new"]),
+    ],
+)
+def test_what_is_quarantined_holds_the_tables_that_it_is_of(tmp_path: Path, row: Quarantined, held: list[str]) -> None:
+    run = run_of(tmp_path, A, B, segments=[segment("d/a/10/CDC000001.json")])
+    run.quarantine.add([row])
+    found = holds(run)
+    assert sorted(found) == held
+    assert all(f"{row.segment} line 3: it is bad" in reason for reason in found.values())
+
+
+def test_a_segment_is_of_the_table_that_had_the_name_then(tmp_path: Path) -> None:
+    """Its path says `d/a`, and that name is another table's by now."""
+    moved = change(20, "old", RENAME, "RENAME TABLE d.a TO d.old")
+    run = run_of(
+        tmp_path, A, moved, change(30, "a", CREATE), segments=[segment("d/a/10/CDC000001.json")]
+    )  # fmt: skip
+    run.quarantine.add([bad("d/a/10/CDC000001.json")])
+    (held,) = holds(run)
+    assert run.history.history.incarnations()[held].last.name.table == "old"
+
+
+def test_what_is_mended_is_not_held_any_more(tmp_path: Path) -> None:
+    run = run_of(tmp_path, A)
+    run.quarantine.add([bad("s")])
+    assert list(holds(run)) == ["d.a#1"]
+    run.quarantine.resolve(lambda _: True, "replayed", NOON)
+    assert holds(run) == {}
+
+
+def test_by_policy_quarantined_rows_are_skipped(tmp_path: Path) -> None:
+    run = run_of(tmp_path, A, policy={"quarantine": "skip"})
+    run.quarantine.add([bad("s")])
+    assert holds(run) == {}
+
+
+@pytest.mark.parametrize(("upto", "held"), [(49, []), (50, ["d.a#1"])])
+def test_files_of_a_version_hold_their_table_while_its_schema_file_is_missing(
+    tmp_path: Path, upto: int, held: list[str]
+) -> None:
+    """Above the checkpoint the schema file may still come."""
+    run = run_of(tmp_path, A, B, segments=[segment("d/a/50/CDC000001.json")])
+    assert list(holds(run, upto)) == held
+
+
+@pytest.mark.parametrize(("policy", "held"), [("hold", ["d.a#1"]), ("skip", [])])
+def test_a_missing_data_file_holds_its_table_unless_the_policy_says_skip(
+    tmp_path: Path, policy: str, held: list[str]
+) -> None:
+    files = [
+        segment("d/a/10/2026-06-01/CDC_7_000003.json", file_index=3, dispatcher="7"),
+        segment("d/b/10/2026-06-01/CDC000001.json"),
+    ]
+    found = holds(run_of(tmp_path, A, B, segments=files, policy={"index_gap": policy}))
+    assert list(found) == held
+    assert all(reason.endswith("has no file 1, 2") for reason in found.values())
+
+
+def test_a_ddl_that_cannot_be_carried_out_holds_its_table(tmp_path: Path) -> None:
+    rekeyed = SourceColumn("x", text("x").type, nullable=False, primary_key=True)
+    drop = change(20, "a", 33, "ALTER TABLE a DROP PRIMARY KEY, ADD PRIMARY KEY (x)", text("id"), rekeyed)
+    found = holds(run_of(tmp_path, A, B, drop))
+    assert list(found) == ["d.a#1"] and "ALTER TABLE a DROP PRIMARY KEY" in found["d.a#1"]
+
+
+def test_of_many_reasons_a_few_are_shown_and_the_rest_counted(tmp_path: Path) -> None:
+    run = run_of(tmp_path, A)
+    run.quarantine.add([bad(f"s{number}") for number in range(9)])
+    assert holds(run)["d.a#1"].endswith("; and 4 more")

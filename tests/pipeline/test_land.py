@@ -1,0 +1,277 @@
+"""What a run takes from a sink: everything once, and nothing from a checkpoint that makes no sense."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from cdc_lakehouse.errors import SourceError, SourceUnreachableError
+from cdc_lakehouse.lake.checkpoints import Cut
+from cdc_lakehouse.lake.segments import index_gaps
+from cdc_lakehouse.pipeline.feed_run import FeedRun
+from cdc_lakehouse.pipeline.land import Landed, land
+from cdc_lakehouse.sources.object_store import LocalStore
+from tests.lakes import TestLake
+from tests.pipeline import T0, Sink, lake_in
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> TestLake:
+    return lake_in(tmp_path)
+
+
+@pytest.fixture
+def sink(lake: TestLake) -> Sink:
+    sink = Sink(lake.sink)
+    sink.create("t")
+    sink.checkpoint(10)
+    return sink
+
+
+def paths(landed: Landed) -> list[str]:
+    return [segment.segment for segment in landed.new]
+
+
+def decode_all(run: FeedRun) -> None:
+    for batch, segments in run.segments.undecoded().items():
+        run.segments.mark_decoded(batch, [replace(each, state="decoded", events=1) for each in segments], {})
+
+
+def test_a_file_lands_with_what_its_path_says(lake: TestLake, sink: Sink) -> None:
+    path = sink.file("t")
+    landed = land(lake.run())
+    assert (landed.checkpoint_ts, landed.shown_ts, landed.faults) == (T0 + 10, T0 + 10, ())
+    (row,) = lake.machinery("segments")
+    (segment,) = landed.new
+    assert row["segment"] == path == segment.segment == f"d/t/{T0}/2026-06-01/CDC00000000000000000001.json"
+    assert (row["database"], row["table"], row["table_version"]) == ("d", "t", T0)
+    assert (row["feed_date"], row["file_index"], row["dispatcher"]) == ("2026-06-01", 1, None)
+    assert (row["size"], row["batch"], row["state"]) == ((lake.sink / path).stat().st_size, 1, "landed")
+    assert landed.dates == ["2026-06-01"]
+
+
+def test_each_file_lands_once_and_a_run_without_new_files_commits_nothing(lake: TestLake, sink: Sink) -> None:
+    sink.file("t")
+    land(lake.run())
+    before = lake.metadata()
+    again = land(lake.run())
+    assert (paths(again), again.batch, again.dates) == ([], 1, [])
+    assert lake.metadata() == before
+    new = sink.file("t", at=2, days=1)
+    third = land(lake.run())
+    assert (paths(third), third.batch, third.dates) == ([new], 2, ["2026-06-02"])
+
+
+def test_a_sink_is_only_read(lake: TestLake, sink: Sink) -> None:
+    sink.file("t")
+
+    def tree() -> dict[Path, tuple[int, int]]:
+        return {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in lake.sink.rglob("*")}
+
+    before = tree()
+    land(lake.run())
+    assert tree() == before
+
+
+def test_a_file_that_is_still_being_written_is_not_there(lake: TestLake, sink: Sink) -> None:
+    path = lake.sink / sink.file("t")
+    path.rename(path.with_name(f"{path.name}.tmp.0a1b"))
+    landed = land(lake.run())
+    assert (paths(landed), landed.faults) == ([], ())
+
+
+def test_tables_that_are_left_out_do_not_land(tmp_path: Path) -> None:
+    lake = lake_in(tmp_path, tables={"include": ["d.*"], "exclude": ["*.secret"]})
+    sink = Sink(lake.sink)
+    sink.checkpoint(10)
+    sink.create("t")
+    sink.create("secret")
+    kept = sink.file("t")
+    sink.file("secret")
+    assert paths(land(lake.run())) == [kept]
+
+
+def test_a_file_that_changed_before_it_was_decoded_lands_again(lake: TestLake, sink: Sink) -> None:
+    path, other = sink.file("t"), sink.file("t", at=2)
+    land(lake.run())
+    (lake.sink / path).write_text("{}\r\n")
+    again = land(lake.run())
+    assert [(each.segment, each.batch, each.replaces_snapshot) for each in again.new] == [(path, 2, None)]
+    assert {row["segment"]: row["batch"] for row in lake.machinery("segments")} == {path: 2, other: 1}
+
+
+def test_a_file_that_changed_after_it_was_decoded_names_the_snapshot_with_its_events(
+    lake: TestLake, sink: Sink
+) -> None:
+    path = sink.file("t")
+    run = lake.run()
+    land(run)
+    rows = pa.table({"segment": [path]})
+    events = lake.lake.catalog.create_table((f"cdc_{lake.name}", "events"), rows.schema)
+    events.append(rows)
+    snapshot = events.current_snapshot()
+    decode_all(run)
+    (lake.sink / path).write_text("{}\r\n")
+    (changed,) = land(lake.run()).new
+    assert snapshot is not None and changed.replaces_snapshot == snapshot.snapshot_id
+    # It changes once more before it is decoded: its earlier events are still those of that snapshot.
+    events.append(rows)
+    (lake.sink / path).write_text("{}\r\n{}\r\n")
+    (changed,) = land(lake.run()).new
+    assert (changed.replaces_snapshot, changed.batch) == (snapshot.snapshot_id, 3)
+
+
+def test_a_date_that_is_asked_for_lands_again_whole_and_no_other(lake: TestLake, sink: Sink) -> None:
+    first, second, other = sink.file("t"), sink.file("t", at=2), sink.file("t", at=3, days=1)
+    land(lake.run())
+    landed = land(lake.run(dates=frozenset({"2026-06-01"})))
+    assert sorted(paths(landed)) == sorted([first, second])
+    assert {row["segment"]: row["batch"] for row in lake.machinery("segments")} == {first: 2, second: 2, other: 1}
+
+
+def test_a_date_of_which_a_file_is_gone_is_refused_and_nothing_is_touched(lake: TestLake, sink: Sink) -> None:
+    first, second, other = sink.file("t"), sink.file("t", at=2), sink.file("t", at=3, days=1)
+    land(lake.run())
+    (lake.sink / first).unlink()
+    before = lake.metadata()
+    with pytest.raises(SourceError, match="2026-06-01 cannot be decoded again: 1 of its segments") as caught:
+        land(lake.run(dates=frozenset({"2026-06-01"})))
+    assert caught.value.segment == first and lake.metadata() == before
+    assert paths(land(lake.run(dates=frozenset({"2026-06-02"})))) == [other]
+    assert second in {row["segment"] for row in lake.machinery("segments")}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "no metadata file"),
+        ("", "does not hold a checkpoint-ts"),
+        ('{"checkpoint-ts": 4', "does not hold a checkpoint-ts"),
+        ("[]", "does not hold a checkpoint-ts"),
+        ("{}", "does not hold a checkpoint-ts"),
+        ('{"checkpoint-ts": "450000000000000000"}', "not a TSO"),
+        ('{"checkpoint-ts": true}', "not a TSO"),
+        ('{"checkpoint-ts": 0}', "not a TSO"),
+        ('{"checkpoint-ts": -1}', "not a TSO"),
+        ('{"checkpoint-ts": 9223372036854775808}', "not a TSO"),
+        ('{"checkpoint-ts": 1.5e17}', "not a TSO"),
+        ("\x00\xff", "does not hold a checkpoint-ts"),
+    ],
+)
+def test_files_land_under_a_checkpoint_that_cannot_be_read_and_the_published_one_stays(
+    lake: TestLake, sink: Sink, content: str | None, words: str
+) -> None:
+    path = sink.file("t")
+    lake.run().checkpoints.publish(Cut(T0 + 5), [])
+    metadata = lake.sink / "metadata"
+    metadata.unlink() if content is None else metadata.write_bytes(content.encode("latin-1"))
+    landed = land(lake.run())
+    assert (landed.shown_ts, landed.checkpoint_ts, paths(landed)) == (None, T0 + 5, [path])
+    assert len(landed.faults) == 1 and words in landed.faults[0]
+
+
+@pytest.mark.parametrize("content", [None, "x" * 65537], ids=["a directory", "too large"])
+def test_metadata_that_cannot_be_read_as_a_file_is_no_other_fault(
+    lake: TestLake, sink: Sink, content: str | None
+) -> None:
+    path, metadata = sink.file("t"), lake.sink / "metadata"
+    metadata.unlink()
+    metadata.mkdir() if content is None else metadata.write_text(content)
+    landed = land(lake.run())
+    assert (landed.shown_ts, paths(landed), len(landed.faults)) == (None, [path], 1)
+
+
+def test_a_checkpoint_that_went_backwards_is_told_and_not_followed(lake: TestLake, sink: Sink) -> None:
+    lake.run().checkpoints.publish(Cut(T0 + 11), [])
+    landed = land(lake.run())
+    assert (landed.shown_ts, landed.checkpoint_ts) == (T0 + 10, T0 + 11)
+    (fault,) = landed.faults
+    assert "backwards" in fault and str(T0 + 10) in fault and str(T0 + 11) in fault
+
+
+def test_the_published_checkpoint_again_is_no_fault(lake: TestLake, sink: Sink) -> None:
+    lake.run().checkpoints.publish(Cut(T0 + 10), [])
+    assert land(lake.run()).faults == ()
+
+
+def test_the_checkpoint_is_read_before_the_sink_is_listed(lake: TestLake, sink: Sink) -> None:
+    """The changefeed goes on right after the read: its new file may be taken, its new promise may not."""
+    new: list[str] = []
+
+    class Moving(LocalStore):
+        def read(self, path: str, *, limit: int) -> bytes:
+            content = super().read(path, limit=limit)
+            if path == "metadata" and not new:
+                new.append(sink.file("t", at=15))
+                sink.checkpoint(20)
+            return content
+
+    run = lake.run()
+    run.store = Moving(lake.sink)
+    landed = land(run)
+    assert (landed.checkpoint_ts, paths(landed)) == (T0 + 10, new)
+
+
+def test_a_hole_in_the_numbers_shows_until_the_file_is_there(lake: TestLake, sink: Sink) -> None:
+    first, second, third = (sink.file("t", at=at) for at in (1, 2, 3))
+    content = (lake.sink / second).read_bytes()
+    (lake.sink / second).unlink()
+    land(lake.run())
+    assert index_gaps(lake.run().segments.rows.values()) == {f"d/t/{T0}/2026-06-01": [2]}
+    (lake.sink / second).write_bytes(content)
+    assert paths(land(lake.run())) == [second]
+    assert index_gaps(lake.run().segments.rows.values()) == {}
+    assert {first, third} < set(lake.run().segments.rows)
+
+
+def test_files_that_no_sink_holds_are_named_and_left(lake: TestLake, sink: Sink) -> None:
+    path = sink.file("t")
+    (lake.sink / "d" / "README.txt").write_text("hello")
+    landed = land(lake.run())
+    assert paths(landed) == [path]
+    assert len(landed.faults) == 1 and "d/README.txt" in landed.faults[0]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [f"d/t/{T0}/2026-06-01/CDC99999999999999999999.json", "d/t/99999999999999999999/2026-06-01/CDC000001.json"],
+)
+def test_a_file_with_a_number_beyond_64_bits_does_not_stop_the_feed(lake: TestLake, sink: Sink, path: str) -> None:
+    good = sink.file("t")
+    (lake.sink / path).parent.mkdir(parents=True, exist_ok=True)
+    (lake.sink / path).write_text("{}\r\n")
+    landed = land(lake.run())
+    assert paths(landed) == [good] and path in landed.faults[0]
+
+
+def test_a_sink_with_another_separator_is_refused(tmp_path: Path) -> None:
+    lake = lake_in(tmp_path, date_separator="month")
+    sink = Sink(lake.sink)
+    sink.create("t")
+    sink.checkpoint(10)
+    sink.file("t")
+    with pytest.raises(SourceError, match="date-separator day"):
+        land(lake.run())
+    assert lake.machinery("segments") == []
+
+
+def test_a_sink_that_is_not_there_is_unreachable(lake: TestLake) -> None:
+    with pytest.raises(SourceUnreachableError):
+        land(lake.run())
+
+
+def test_a_directory_that_cannot_be_listed_is_quarantined_until_it_can(lake: TestLake, sink: Sink) -> None:
+    path = sink.file("t")
+    broken = lake.sink / "d" / "u"
+    broken.symlink_to(broken)
+    for _ in range(2):
+        assert path in {*paths(land(lake.run())), *lake.run().segments.rows}
+        (row,) = lake.machinery("quarantine")
+        assert (row["segment"], row["database"], row["table"], row["state"]) == ("d/u", "d", "u", "open")
+    broken.unlink()
+    land(lake.run())
+    (row,) = lake.machinery("quarantine")
+    assert row["state"] == "replayed" and row["resolved_at"] is not None

@@ -1,0 +1,129 @@
+"""Renaming real tables of a catalog until each is where it should be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdc_lakehouse.changelog.history import History, Incarnation
+from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.lake.current import CurrentTables
+from cdc_lakehouse.lake.names import Identifier
+from cdc_lakehouse.pipeline.naming import Placed, settle_names
+from tests.lake import CREATE, DROP, change
+from tests.lakes import TestLake
+from tests.pipeline import lake_in
+
+ROW = pa.schema([pa.field("id", pa.int64())])
+
+
+class Names:
+    """Tables by the incarnation that they hold, wherever they are."""
+
+    def __init__(self, directory: Path) -> None:
+        self.lake: TestLake = lake_in(directory)
+        self.tables = CurrentTables(self.lake.lake, self.lake.feed)
+        self.lives: dict[str, Incarnation] = {}
+
+    def at(self, name: str) -> Identifier:
+        return self.tables.identifier(TableName("d", name))
+
+    def make(self, name: str, *, dropped: bool = False, feed: str | None = None) -> str:
+        """A table of an incarnation that was born under its name."""
+        history = History()
+        history.apply([change(10, name, CREATE), *([change(20, name, DROP)] if dropped else [])])
+        ((id, life),) = history.incarnations().items()
+        properties = {**self.tables.first_properties(life), "format-version": "2"}
+        properties |= {"cdc.dropped-ts": "20"} if dropped else {}
+        properties |= {"cdc.feed": feed} if feed else {}
+        self.lake.lake.ensure_namespace(self.at(name).namespace)
+        self.lake.lake.catalog.create_table(self.at(name).parts, ROW, properties=properties)
+        self.lives[id] = life
+        return id
+
+    def settle(self, wanted: dict[str, str]) -> dict[str, str]:
+        """`wanted`: name now → name that should be."""
+        placed = [Placed(self.lives[f"d.{now}#1"], self.at(now), self.at(name)) for now, name in wanted.items()]
+        catalog = self.lake.lake.catalog
+        return settle_names(
+            self.tables, placed, self.lives, lambda old, new: catalog.rename_table(old.parts, new.parts) and None
+        )
+
+    def found(self) -> dict[str, str]:
+        """Name → incarnation of what is there."""
+        catalog, namespace = self.lake.lake.catalog, self.at("x").namespace
+        tables = (catalog.load_table(each) for each in catalog.list_tables(namespace))
+        return {table.name()[-1]: table.properties["cdc.incarnation"] for table in tables}
+
+
+@pytest.fixture
+def names(tmp_path: Path) -> Names:
+    return Names(tmp_path)
+
+
+@settings(max_examples=12, deadline=None)
+@given(data=st.data(), sources=st.lists(st.sampled_from("abcdef"), min_size=1, max_size=4, unique=True))
+def test_chains_swaps_and_circles_end_at_the_wanted_names(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, sources: list[str]
+) -> None:
+    targets = data.draw(st.permutations("abcdef"))[: len(sources)]
+    names = Names(tmp_path_factory.mktemp("names"))
+    for source in sources:
+        names.make(source)
+    assert names.settle(dict(zip(sources, targets, strict=True))) == {}
+    assert names.found() == {target: f"d.{source}#1" for source, target in zip(sources, targets, strict=True)}
+
+
+def test_a_dropped_table_gives_its_name_away_and_stays(names: Names) -> None:
+    names.make("a")
+    names.make("b", dropped=True)
+    assert names.settle({"a": "b"}) == {}
+    assert names.found() == {"b": "d.a#1", "b__dropped_20": "d.b#1"}
+
+
+@pytest.mark.parametrize(
+    ("feed", "words"), [("another", "not the feed's"), (None, "a table that is held")], ids=["foreign", "held"]
+)
+def test_a_name_that_is_anothers_blocks_its_table_and_no_other(names: Names, feed: str | None, words: str) -> None:
+    for name in ("a", "c"):
+        names.make(name)
+    names.make("b", feed=feed)
+    blocked = names.settle({"a": "b", "c": "d"})
+    assert list(blocked) == ["d.a#1"] and words in blocked["d.a#1"]
+    assert names.found() == {"a": "d.a#1", "b": "d.b#1", "d": "d.c#1"}
+
+
+def test_a_dropped_table_of_an_unknown_life_is_not_moved(names: Names) -> None:
+    names.make("a")
+    del names.lives[names.make("b", dropped=True)]
+    assert list(names.settle({"a": "b"})) == ["d.a#1"]
+    assert names.found() == {"a": "d.a#1", "b": "d.b#1"}
+
+
+def test_a_circle_that_a_crash_cut_short_is_finished_by_the_next_run(names: Names) -> None:
+    for name in ("a", "b"):
+        names.make(name)
+    catalog, done = names.lake.lake.catalog, list[str]()
+
+    def rename_once(old: Identifier, new: Identifier) -> None:
+        if done:
+            raise KeyboardInterrupt
+        done.append(new.name)
+        catalog.rename_table(old.parts, new.parts)
+
+    wanted = {"d.a#1": names.at("b"), "d.b#1": names.at("a")}
+
+    def placed() -> list[Placed]:
+        states = {id: names.tables.find(names.lives[id]) for id in wanted}
+        return [Placed(names.lives[id], state.identifier, wanted[id]) for id, state in states.items() if state]
+
+    with pytest.raises(KeyboardInterrupt):
+        settle_names(names.tables, placed(), names.lives, rename_once)
+    assert len(placed()) == 2
+    rest = placed()
+    settle_names(names.tables, rest, names.lives, lambda old, new: catalog.rename_table(old.parts, new.parts) and None)
+    assert names.found() == {"b": "d.a#1", "a": "d.b#1"}

@@ -1,0 +1,228 @@
+"""What a run has to do for each table: as much as is new, and nothing when nothing is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from cdc_lakehouse.changelog.mysql_types import ColumnType
+from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
+from cdc_lakehouse.lake.checkpoints import Cut
+from cdc_lakehouse.lake.current import CurrentTables, lineage
+from cdc_lakehouse.lake.quarantine import Quarantined
+from cdc_lakehouse.lake.segments import Segment
+from cdc_lakehouse.pipeline.feed_run import FeedRun
+from cdc_lakehouse.pipeline.work import Work, find_work
+from tests.lake import ADD_COLUMN, CREATE, DROP, ID, NOON, RENAME, TRUNCATE, change, segment, text
+from tests.lakes import TestLake
+from tests.pipeline import lake_in
+
+A, B = change(10, "a", CREATE), change(10, "b", CREATE)
+
+
+def decoded(table: str, batch: int, low: int | None, high: int | None, **more: Any) -> Segment:
+    counts = {"events": 0 if low is None else 2, "min_commit_ts": low, "max_commit_ts": high, **more}
+    return segment(f"d/{table}/10/CDC{batch:06}.json", batch, "decoded", file_index=batch, **counts)
+
+
+class Feed:
+    """Tables a and b, with segments in batch 1, published up to 50."""
+
+    def __init__(self, directory: Path, *changes: SchemaChange, held: tuple[tuple[str, str], ...] = ()) -> None:
+        self.lake: TestLake = lake_in(directory)
+        run = self.lake.run()
+        run.history.record([A, B, *changes], NOON)
+        run.segments.land([decoded("a", 1, 20, 40), decoded("b", 1, 20, 40)], {})
+        run.checkpoints.publish(Cut(50, 1, len(run.history.history.versions), run.settings, held), [])
+
+    def land(self, *segments: Segment) -> None:
+        self.lake.run().segments.land(segments, {})
+
+    def table(
+        self, name: str, *, applied_ts: int = 50, batch: int = 1, upto: int = 50, read_as: str | None = None
+    ) -> None:
+        """The current-state table as an earlier run left it."""
+        run = self.lake.run()
+        tables = CurrentTables(run.lake, run.feed)
+        whole = run.history.history.incarnations()[f"d.{name}#1"]
+        life = whole.upto(upto)
+        assert life is not None
+        where = tables.identifier(life.last.name)
+        run.lake.ensure_namespace(where.namespace)
+        properties = {
+            **tables.first_properties(whole),
+            "format-version": "2",
+            "cdc.applied-ts": str(applied_ts),
+            "cdc.applied-batch": str(batch),
+            "cdc.lineage": lineage(life, run.reading(life.last)) if read_as is None else read_as,
+        }
+        run.lake.catalog.create_table(where.parts, pa.schema([pa.field("id", pa.int64())]), properties=properties)
+
+    def work(self, upto: int = 50, **held: str) -> tuple[dict[str, Work], dict[str, str]]:
+        run: FeedRun = self.lake.run()
+        lives = {id: life for id, whole in run.history.history.incarnations().items() if (life := whole.upto(upto))}
+        found = find_work(run, CurrentTables(run.lake, run.feed), lives, held, upto)
+        return {each.life.id: each for each in found}, held
+
+
+@pytest.fixture
+def feed(tmp_path: Path) -> Feed:
+    return Feed(tmp_path)
+
+
+@pytest.mark.parametrize("upto", [50, 60])
+def test_without_anything_new_there_is_no_work(feed: Feed, upto: int) -> None:
+    assert feed.work(upto) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    ("new", "upto", "tables"),
+    [
+        (decoded("a", 2, 55, 58), 60, ["d.a#1"]),
+        (decoded("a", 2, 30, 30), 50, ["d.a#1"]),
+        (decoded("a", 2, None, None), 60, []),
+        (decoded("a", 2, None, None, replaces_snapshot=7), 60, ["d.a#1"]),
+        (replace(decoded("a", 2, 55, 58), state="landed"), 60, []),
+    ],
+    ids=["new", "late", "empty", "emptied", "not decoded"],
+)
+def test_new_segments_are_work_for_their_table_alone(feed: Feed, new: Segment, upto: int, tables: list[str]) -> None:
+    feed.land(new)
+    assert list(feed.work(upto)[0]) == tables
+
+
+@pytest.mark.parametrize(("upto", "tables"), [(59, []), (60, ["d.b#1"])])
+def test_events_above_the_checkpoint_wait_until_it_has_come(tmp_path: Path, upto: int, tables: list[str]) -> None:
+    feed = Feed(tmp_path)
+    feed.land(decoded("b", 2, 60, 70))
+    run = feed.lake.run()
+    run.checkpoints.publish(Cut(55, 2, 2, run.settings), [])
+    assert list(feed.work(upto)[0]) == tables
+
+
+def test_a_held_table_has_no_work(feed: Feed) -> None:
+    feed.land(decoded("a", 2, 55, 58))
+    assert feed.work(60, **{"d.a#1": "reason"}) == ({}, {"d.a#1": "reason"})
+
+
+def test_a_table_that_was_held_takes_up_all_that_it_missed(tmp_path: Path) -> None:
+    feed = Feed(tmp_path, held=(("d.a#1", "reason"),))
+    feed.table("a", applied_ts=30)
+    found, held = feed.work()
+    assert list(found) == ["d.a#1"] and held == {}
+    assert (found["d.a#1"].above, found["d.a#1"].upto) == (30, 50)
+
+
+def test_other_settings_are_work_for_all_tables(feed: Feed) -> None:
+    run = feed.lake.run()
+    run.checkpoints.publish(Cut(50, 1, 2, "settings of before"), [])
+    assert list(feed.work()[0]) == ["d.a#1", "d.b#1"]
+
+
+def test_a_table_that_is_not_there_begins_at_the_beginning(feed: Feed) -> None:
+    feed.land(decoded("a", 2, 55, 58))
+    work = feed.work(60)[0]["d.a#1"]
+    assert (work.state, work.above, work.upto, work.rebuild) == (None, 0, 60, False)
+    assert [(span.above, span.upto, span.key_columns) for span in work.spans()] == [(10, 60, ("id",))]
+
+
+def test_a_table_goes_on_from_where_it_stands(feed: Feed) -> None:
+    feed.table("a")
+    feed.land(decoded("a", 2, 55, 58))
+    work = feed.work(60)[0]["d.a#1"]
+    assert (work.above, work.upto, work.rebuild, work.again) == (50, 60, False, ())
+    assert [(span.above, span.upto) for span in work.spans()] == [(50, 60)]
+
+
+def test_a_table_that_a_crashed_run_published_is_not_applied_twice(feed: Feed) -> None:
+    feed.table("a", applied_ts=60, batch=2)
+    feed.land(decoded("a", 2, 55, 58))
+    work = feed.work(60)[0]["d.a#1"]
+    assert (work.above, list(work.spans()), work.again) == (60, [], ())
+
+
+@pytest.mark.parametrize("late", [decoded("a", 2, 30, 58), decoded("a", 2, 55, 58, replaces_snapshot=7)])
+def test_events_that_the_table_has_passed_are_looked_up_among_all(feed: Feed, late: Segment) -> None:
+    feed.table("a")
+    feed.land(late)
+    work = feed.work(60)[0]["d.a#1"]
+    assert work.again == (late,) and work.reads_all
+    assert [(span.above, span.upto) for span in work.spans()] == [(10, 60)]
+
+
+def test_a_table_written_under_another_lineage_is_worked_out_anew(feed: Feed) -> None:
+    feed.table("a", read_as="another")
+    feed.land(decoded("a", 2, 30, 58))
+    work = feed.work(60)[0]["d.a#1"]
+    assert (work.rebuild, work.cleared, work.again) == (True, True, ())
+    assert [(span.above, span.upto) for span in work.spans()] == [(10, 60)]
+
+
+def test_a_truncate_voids_what_was_before_it(tmp_path: Path) -> None:
+    feed = Feed(tmp_path, change(58, "a", TRUNCATE, "TRUNCATE TABLE a"))
+    feed.table("a")
+    work = feed.work(60)[0]["d.a#1"]
+    assert (work.floor, work.cleared) == (58, True)
+    assert [(span.above, span.upto) for span in work.spans()] == [(58, 60)]
+
+
+def test_a_truncate_that_was_applied_before_clears_nothing(tmp_path: Path) -> None:
+    feed = Feed(tmp_path, change(45, "a", TRUNCATE, "TRUNCATE TABLE a"))
+    feed.table("a")
+    feed.land(decoded("a", 2, 55, 58))
+    assert not feed.work(60)[0]["d.a#1"].cleared
+
+
+def test_events_go_to_the_names_and_columns_of_their_time(tmp_path: Path) -> None:
+    feed = Feed(
+        tmp_path,
+        change(30, "a", ADD_COLUMN, "ALTER TABLE a ADD COLUMN x VARCHAR(20)", ID, text("x")),
+        change(55, "c", RENAME, "RENAME TABLE d.a TO d.c", ID, text("x")),
+    )
+    work = feed.work(60)[0]["d.a#1"]
+    assert [(span.table, span.above, span.upto, span.version_no) for span in work.spans()] == [
+        ("a", 10, 30, 0), ("a", 30, 55, 1), ("c", 55, 60, 2)
+    ]  # fmt: skip
+    assert [column.name for column in work.applied.columns] == ["id"]
+    assert (str(work.target.name), [column.name for column in work.target.columns]) == ("d.c", ["id", "x"])
+
+
+def test_an_emptied_partition_is_told_with_the_partitions_before_it(tmp_path: Path) -> None:
+    ranges = "PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN (20))"
+    feed = Feed(
+        tmp_path,
+        change(12, "p", CREATE, f"CREATE TABLE p (id BIGINT PRIMARY KEY) {ranges}"),
+        change(55, "p", 20, "ALTER TABLE p DROP PARTITION p0"),
+    )
+    work = feed.work(60)[0]["d.p#1"]
+    (gone,) = work.emptied(0)
+    assert (gone.commit_ts, gone.name) == (55, "p0")
+    assert [partition.name for partition in gone.scheme.partitions] == ["p0", "p1"]
+    assert work.emptied(55) == () and work.floor == 0
+
+
+def test_a_table_that_was_dropped_before_the_last_cut_is_over(tmp_path: Path) -> None:
+    feed = Feed(tmp_path, change(45, "a", DROP, "DROP TABLE a"))
+    feed.land(decoded("a", 2, 30, 30), decoded("b", 3, 30, 30))
+    assert list(feed.work(60)[0]) == ["d.b#1"]
+
+
+def test_a_key_whose_text_changes_its_meaning_holds_its_table(tmp_path: Path) -> None:
+    other = SourceColumn("id", ColumnType.of("VARCHAR", length=20), nullable=False, primary_key=True)
+    feed = Feed(tmp_path, change(55, "a", 12, "ALTER TABLE a MODIFY COLUMN id VARCHAR(20)", other))
+    found, held = feed.work(60)
+    assert "d.a#1" not in found and "type of key column id" in held["d.a#1"]
+
+
+def test_rows_that_did_not_fit_are_not_tried_again_until_something_is_new(tmp_path: Path) -> None:
+    feed = Feed(tmp_path, held=(("d.a#1", "2 rows do not fit"),))
+    row = Quarantined("s", 1, "d", "a", "BadValue", "m", None, "open", NOON)
+    feed.lake.run().quarantine.add([row])
+    assert feed.work() == ({}, {"d.a#1": "2 rows do not fit"})
+    assert list(feed.work(60)[0]) == ["d.a#1"]
+    feed.land(decoded("b", 2, 55, 58))
+    assert list(feed.work()[0]) == ["d.a#1", "d.b#1"]

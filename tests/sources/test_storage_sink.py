@@ -1,0 +1,303 @@
+"""Paths of a sink as TiCDC lays them out, on a real disk."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdc_lakehouse.config import DateSeparator
+from cdc_lakehouse.errors import CheckpointError, ObjectMissingError, SourceError
+from cdc_lakehouse.sources.object_store import LocalStore, UnreadableDirectory
+from cdc_lakehouse.sources.storage_sink import DataFile, Listing, list_sink, read_checkpoint, read_index
+from tests import data_sets as packed
+
+SEPARATORS: tuple[DateSeparator, ...] = get_args(DateSeparator)
+DATES: dict[DateSeparator, str | None] = {"none": None, "year": "2026", "month": "2026-01", "day": "2026-01-31"}
+DISPATCHER = "76588717784795383582973671518555784591"
+FIRST = "CDC00000000000000000001.json"
+SCHEMA = "meta/schema_450000000000000001_0123456789.json"
+
+
+def sink(directory: Path, *paths: str) -> LocalStore:
+    for path in paths:
+        (directory / path).parent.mkdir(parents=True, exist_ok=True)
+        (directory / path).write_bytes(b"x")
+    return LocalStore(directory)
+
+
+def listing_of(directory: Path, *paths: str, separator: DateSeparator = "day") -> Listing:
+    return list_sink(sink(directory, *paths), separator)
+
+
+def joined(*parts: str | None) -> str:
+    return "/".join(part for part in parts if part is not None)
+
+
+def place(file: DataFile) -> tuple[str, str, int, int | None, str | None]:
+    return file.database, file.table, file.version, file.physical_partition, file.feed_date
+
+
+# --- Data files ---
+
+
+@pytest.mark.parametrize("separator", SEPARATORS)
+@pytest.mark.parametrize("partition", [None, "247"])
+@pytest.mark.parametrize("dispatcher", [None, DISPATCHER])
+@pytest.mark.parametrize("with_schema", [True, False])
+def test_every_layout(
+    tmp_path: Path, separator: DateSeparator, partition: str | None, dispatcher: str | None, with_schema: bool
+) -> None:
+    name = FIRST if dispatcher is None else f"CDC_{dispatcher}_00000000000000000001.json"
+    path = joined("db", "t", "450000000000000001", partition, DATES[separator], name)
+    listing = listing_of(tmp_path, path, *[f"db/t/{SCHEMA}"][: int(with_schema)], separator=separator)
+    (file,) = listing.data
+    number = None if partition is None else int(partition)
+    assert place(file) == ("db", "t", 450000000000000001, number, DATES[separator])
+    assert (file.path, file.dispatcher, file.index, file.size) == (path, dispatcher, 1, 1)
+    assert listing.unknown == [] and listing.unreadable == []
+
+
+@pytest.mark.parametrize("database", ["db", "my db", "a.b", "Ünï", "日本", "UPPER", "12345", "meta", "2026-01-31"])
+@pytest.mark.parametrize(
+    "table",
+    ["with space", "dot.ted", "dash-ed", "日本", "UPPER", "meta", "12345", "2026-01-31", "quo'te", "a/b", "meta/meta",
+     "metadata", "CDC000001.json", "x.tmp.y", "schema_1_0123456789.json", "t/meta", "7/8", " ", "%2F", "a\\b"],
+)  # fmt: skip
+def test_odd_names_are_told_by_their_schema_file(tmp_path: Path, database: str, table: str) -> None:
+    listing = listing_of(
+        tmp_path, f"{database}/{SCHEMA}", f"{database}/{table}/{SCHEMA}", f"{database}/{table}/7/2026-02-01/{FIRST}"
+    )
+    (file,) = listing.data
+    assert place(file) == (database, table, 7, None, "2026-02-01")
+    assert sorted(schema.directory for schema in listing.schemas) == [database, f"{database}/{table}"]
+    assert listing.unknown == []
+
+
+def test_a_table_may_lie_below_another(tmp_path: Path) -> None:
+    """Tables `t` and `t/7`: the deepest directory with a schema file owns the data."""
+    listing = listing_of(
+        tmp_path, f"db/t/{SCHEMA}", f"db/t/7/{SCHEMA}", f"db/t/7/2026-01-31/{FIRST}", f"db/t/7/9/2026-01-31/{FIRST}"
+    )
+    assert [place(file) for file in listing.data] == [
+        ("db", "t", 7, None, "2026-01-31"),
+        ("db", "t/7", 9, None, "2026-01-31"),
+    ]
+
+
+@pytest.mark.parametrize("digits", [6, 12, 20])
+def test_the_width_of_the_index_is_configurable(tmp_path: Path, digits: int) -> None:
+    (file,) = listing_of(tmp_path, f"db/t/7/2026-01-31/CDC{42:0{digits}d}.json").data
+    assert file.index == 42
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "db/t/7/2026-01-31/CDC00001.json",
+        "db/t/7/2026-01-31/CDC000000000000000000001.json",
+        "db/t/7/2026-01-31/CDC000001.csv",
+        "db/t/7/2026-01-31/cdc000001.json",
+        "db/t/7/2026-01-31/CDC000001.json.gz",
+        "db/t/v7/2026-01-31/CDC000001.json",
+        "db/t/7/2026-01-31/extra/CDC000001.json",
+        "7/2026-01-31/CDC000001.json",
+        "t/7/2026-01-31/CDC000001.json",
+        "db/meta/schema_7_123.json",
+        "db/t/meta/schema_7.json",
+        "db/metadata",
+        "README",
+    ],
+)
+def test_what_no_rule_explains_is_told(tmp_path: Path, path: str) -> None:
+    listing = listing_of(tmp_path, path, "metadata")
+    assert listing.unknown == [path]
+    assert (listing.data, listing.schemas, listing.indexes) == ([], [], [])
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"db/t/7/2026-01-31/{FIRST}",
+        f"db/t/{SCHEMA}",
+        "db/t/7/2026-01-31/meta/CDC.index",
+        "metadata",
+    ],
+)
+def test_what_is_still_being_written_is_passed_over(tmp_path: Path, path: str) -> None:
+    assert listing_of(tmp_path, f"{path}.tmp.5b8a8a3e-1e5f-4f0e-a2ad-2a1d3a1c0d11") == Listing()
+
+
+# The number of a physical partition may look like a year: a sink of years read as one without dates cannot be told.
+MISTAKEN = [
+    (written, configured)
+    for written in SEPARATORS
+    for configured in SEPARATORS
+    if written != configured and (written, configured) != ("year", "none")
+]
+
+
+@pytest.mark.parametrize(("written", "configured"), MISTAKEN)
+@pytest.mark.parametrize("with_schema", [True, False])
+def test_another_date_separator_is_refused(
+    tmp_path: Path, written: DateSeparator, configured: DateSeparator, with_schema: bool
+) -> None:
+    path = joined("db", "t", "450000000000000001", DATES[written], FIRST)
+    with pytest.raises(SourceError) as refused:
+        listing_of(tmp_path, path, *[f"db/t/{SCHEMA}"][: int(with_schema)], separator=configured)
+    assert f"date-separator {written}" in str(refused.value) and f"says {configured}" in str(refused.value)
+    assert refused.value.segment == path and f"date_separator to {written}" in str(refused.value.advice)
+
+
+# --- Schema and index files ---
+
+
+def test_a_schema_file_is_known_by_its_name(tmp_path: Path) -> None:
+    (schema,) = listing_of(tmp_path, "db/t/meta/schema_450000000000000001_0000000042.json").schemas
+    assert (schema.directory, schema.version, schema.checksum) == ("db/t", 450000000000000001, 42)
+
+
+@pytest.mark.parametrize(
+    ("name", "dispatcher", "content", "last"),
+    [
+        ("CDC.index", None, "CDC000002.json\n", "CDC000002.json"),
+        ("CDC.index", None, "CDC000002.json", "CDC000002.json"),
+        (f"CDC_{DISPATCHER}.index", DISPATCHER, f"CDC_{DISPATCHER}_000003.json\n", f"CDC_{DISPATCHER}_000003.json"),
+    ],
+)
+@pytest.mark.parametrize("directory", ["db/t/7/2026-01-31", "db/meta/7", "my db/日本/7/247/2026"])
+def test_an_index_names_the_last_file_beside_it(
+    tmp_path: Path, directory: str, name: str, dispatcher: str | None, content: str, last: str
+) -> None:
+    store = sink(tmp_path, f"{directory}/meta/{name}")
+    (tmp_path / directory / "meta" / name).write_text(content, encoding="utf-8")
+    (index,) = list_sink(store, "day").indexes
+    assert (index.directory, index.dispatcher) == (directory, dispatcher)
+    assert read_index(store, index) == f"{directory}/{last}"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\n", b"CDC.json", b"../CDC000001.json", b"\xff\x00", b"CDC000001.json CDC000002.json", b"x" * 5000],
+)
+def test_an_index_that_names_no_file(tmp_path: Path, content: bytes) -> None:
+    path = "db/t/7/2026-01-31/meta/CDC.index"
+    store = sink(tmp_path, path)
+    (tmp_path / path).write_bytes(content)
+    (index,) = list_sink(store, "day").indexes
+    with pytest.raises(SourceError) as refused:
+        read_index(store, index)
+    assert refused.value.segment == path
+
+
+def test_an_index_that_is_gone(tmp_path: Path) -> None:
+    path = "db/t/7/2026-01-31/meta/CDC.index"
+    store = sink(tmp_path, path)
+    (index,) = list_sink(store, "day").indexes
+    (tmp_path / path).unlink()
+    with pytest.raises(ObjectMissingError):
+        read_index(store, index)
+
+
+def test_a_part_that_cannot_be_listed_is_told(tmp_path: Path) -> None:
+    store = sink(tmp_path, f"db/t/7/2026-01-31/{FIRST}")
+    (tmp_path / "db/u").symlink_to("u")
+    listing = list_sink(store, "day")
+    assert listing.unreadable == [UnreadableDirectory("db/u", "Too many levels of symbolic links")]
+    assert [file.table for file in listing.data] == ["t"]
+
+
+# --- The checkpoint ---
+
+
+def checkpoint(directory: Path, content: bytes) -> int:
+    (directory / "metadata").write_bytes(content)
+    return read_checkpoint(LocalStore(directory))
+
+
+@pytest.mark.parametrize("value", [1, 466687623288586256, (1 << 63) - 1])
+def test_the_checkpoint(tmp_path: Path, value: int) -> None:
+    assert checkpoint(tmp_path, b'{"checkpoint-ts":%d}' % value) == value
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"{", b"\xff\xfe\x00", b"null", b"[]", b"7", b'"checkpoint-ts"', b"{}", b'{"checkpoint_ts":7}',
+        b'{"checkpoint-ts":null}', b'{"checkpoint-ts":true}', b'{"checkpoint-ts":"466687623288586256"}',
+        b'{"checkpoint-ts":7.0}', b'{"checkpoint-ts":NaN}', b'{"checkpoint-ts":[7]}', b'{"checkpoint-ts":0}',
+        b'{"checkpoint-ts":-7}', b'{"checkpoint-ts":9223372036854775808}', b'{"checkpoint-ts":' + b"9" * 5000 + b"}",
+        b'{"checkpoint-ts":7}{"checkpoint-ts":8}', b"\0" * 100,
+    ],
+)  # fmt: skip
+def test_a_file_that_holds_no_checkpoint(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(CheckpointError) as refused:
+        checkpoint(tmp_path, content)
+    assert refused.value.segment == "metadata" and len(str(refused.value)) < 6000
+
+
+def test_a_file_larger_than_any_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="larger than"):
+        checkpoint(tmp_path, b'{"checkpoint-ts":7}' + b" " * (1 << 16))
+
+
+def test_a_checkpoint_that_is_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "metadata").mkdir()
+    with pytest.raises(CheckpointError, match="Is a directory"):
+        read_checkpoint(LocalStore(tmp_path))
+
+
+def test_a_checkpoint_of_many_levels(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError):
+        checkpoint(tmp_path, b"[" * 60_000)
+
+
+def test_a_sink_without_metadata(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"no metadata file .*source\.uri"):
+        read_checkpoint(LocalStore(tmp_path))
+
+
+# --- Real sinks ---
+
+
+@pytest.mark.parametrize("name", packed.names("canal-json"))
+def test_paths_say_what_the_files_say(data_sets: Path, name: str) -> None:
+    dataset = data_sets / "canal-json" / name
+    separator = json.loads((dataset / "expected.json").read_text(encoding="utf-8"))["sink"]["date"]
+    tree = dataset / "tree"
+    listing = list_sink(LocalStore(tree), separator)
+    assert listing.unknown == [] and listing.unreadable == []
+
+    files = {path.relative_to(tree).as_posix() for path in tree.rglob("*") if path.is_file()}
+    told = [file.path for file in (*listing.data, *listing.schemas, *listing.indexes)]
+    assert set(told) == {path for path in files if path != "metadata" and not re.search(r"\.tmp\.[^/]*$", path)}
+    assert len(told) == len(set(told))
+
+    for file in listing.data:
+        event = json.loads((tree / file.path).read_bytes().partition(b"\r\n")[0])
+        assert (file.database, file.table) == (event["database"], event["table"])
+    for schema in listing.schemas:
+        document = json.loads((tree / schema.path).read_bytes())
+        named = (document["Schema"], document["Table"] or None)
+        assert (schema.directory, schema.version) == (joined(*named), document["TableVersion"])
+
+
+NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="/"), min_size=1, max_size=20).filter(
+    lambda name: name not in (".", "..") and ".tmp." not in name and len(name.encode()) < 200
+)
+
+
+@settings(deadline=None)
+@given(database=NAMES, table=NAMES, version=st.integers(1, (1 << 63) - 1), partition=st.none() | st.integers(1, 10**9))
+def test_any_name_goes_through(
+    tmp_path_factory: pytest.TempPathFactory, database: str, table: str, version: int, partition: int | None
+) -> None:
+    number = None if partition is None else str(partition)
+    path = joined(database, table, str(version), number, "2026-01-31", FIRST)
+    listing = listing_of(tmp_path_factory.mktemp("sink"), f"{database}/{table}/{SCHEMA}", path)
+    assert [place(file) for file in listing.data] == [(database, table, version, partition, "2026-01-31")]

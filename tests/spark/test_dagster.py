@@ -1,0 +1,209 @@
+"""The sample changefeed through Dagster and the command line, as the daemon and a person run it."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
+
+from cdc_lakehouse.cli import main
+from cdc_lakehouse.config import LakehouseConfig
+from cdc_lakehouse.definitions import build_definitions
+from cdc_lakehouse.sample import changefeed
+from tests.lakes import TestLake
+
+pytestmark = pytest.mark.spark
+
+END = datetime.datetime(2026, 3, 4, 18, tzinfo=datetime.UTC)
+START = END - datetime.timedelta(days=2)
+
+
+class Shop:
+    """The sample in a sink, its feed in the shared lake, and a Dagster instance of its own."""
+
+    def __init__(self, lake: TestLake, home: Path, instance: dg.DagsterInstance) -> None:
+        self.lake, self.home, self.instance = lake, home, instance
+        self._clock = itertools.count(1)
+        changefeed.write_history(lake.sink, start=START, end=END, transactions=150)
+
+    @property
+    def config(self) -> LakehouseConfig:
+        return self.lake.config
+
+    def go_on(self, batches: int) -> None:
+        clock = (END + datetime.timedelta(minutes=next(self._clock)) for _ in itertools.count())
+        for _ in changefeed.follow(self.lake.sink, pause_seconds=0, batches=batches, clock=lambda: next(clock)):
+            pass
+
+    def tick(self, cursor: str | None = None) -> Any:
+        definitions = build_definitions(self.config)
+        sensor = definitions.resolve_sensor_def(f"{self.lake.name}_checkpoint")
+        with dg.build_sensor_context(instance=self.instance, cursor=cursor) as context:
+            return sensor(context)
+
+    def execute(self, tags: dict[str, str]) -> dg.ExecuteInProcessResult:
+        job = build_definitions(self.config).resolve_job_def(f"{self.lake.name}_feed")
+        return job.execute_in_process(instance=self.instance, tags=tags)
+
+    def materializations(self, *key: str) -> list[dg.AssetMaterialization]:
+        records = self.instance.fetch_materializations(dg.AssetKey([self.lake.name, *key]), limit=100).records
+        return [record.asset_materialization for record in records if record.asset_materialization is not None]
+
+    def check(self) -> None:
+        expected = {name: truth(*table) for name, table in changefeed.current_shop(self.lake.sink).tables().items()}
+        assert {name: rows(table) for name, table in self.lake.tables().items()} == expected
+
+
+@pytest.fixture
+def shop(lake_root: Path, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    lake = TestLake(lake_root, tmp_path, lambda: spark)
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("CDC_LAKEHOUSE_CONFIG", str(tmp_path / "lakehouse.yaml"))
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    with dg.DagsterInstance.get() as instance:
+        yield Shop(lake, home, instance)
+
+
+def test_from_a_moved_checkpoint_to_a_published_cut(shop: Shop) -> None:
+    asked = shop.tick()
+    (request,) = asked.run_requests
+    assert shop.execute(request.tags).success
+    shop.check()
+
+    # Each date has its own numbers, and they are those of the files.
+    lines: dict[str, int] = {}
+    for path in shop.lake.sink.rglob("CDC*.json"):
+        lines[path.parent.name] = lines.get(path.parent.name, 0) + path.read_bytes().count(b"\n")
+    seen = {each.partition: each.metadata["events"].value for each in shop.materializations("events")}
+    assert seen == lines
+    assert {each.partition for each in shop.materializations("raw")} == set(lines)
+    (cut,) = shop.materializations("checkpoint")
+    assert (cut.metadata["tables"].value, cut.metadata["tables_held"].value) == (4, 0)
+    (orders,) = shop.materializations("current", "shop", "orders")
+    assert orders.metadata["dagster/row_count"].value == len(shop.lake.tables()["shop", "orders"].scan().to_arrow())
+    assert "ADD COLUMN `channel`" in str(shop.materializations("schema", "shop", "orders")[0].metadata["statements"])
+
+    assert isinstance(shop.tick(asked.cursor), dg.SkipReason)
+    shop.go_on(3)
+    (request,) = shop.tick(asked.cursor).run_requests
+    result = shop.execute(request.tags)
+    shop.check()
+    evaluations = {(each.check_name, each.passed) for each in result.get_asset_check_evaluations()}
+    names = {name for name, passed in evaluations if passed}
+    assert {"no_index_gaps", "nothing_quarantined", "events_of_segments", "nothing_held"} <= names
+    assert {"no_duplicate_keys", "rows_conserved", "schema_files_valid"} <= names
+    assert {name for name, passed in evaluations if not passed} <= {"fresh"}, "the sample is of a day that is past"
+
+
+def test_a_backfill_of_dates_is_one_run_and_changes_no_row(shop: Shop) -> None:
+    shop.execute(shop.tick().run_requests[0].tags)
+    before = shop.lake.events_by_segment()
+    first, last = START.date().isoformat(), (START.date() + datetime.timedelta(days=1)).isoformat()
+    result = shop.execute(
+        {
+            "cdc/feed": shop.lake.name,
+            "dagster/asset_partition_range_start": first,
+            "dagster/asset_partition_range_end": last,
+        }
+    )
+    assert result.success
+    shop.check()
+    assert shop.lake.events_by_segment() == before
+    again = [each.partition for each in shop.materializations("events")]
+    assert again.count(first) == again.count(last) == 2
+
+
+def cli(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+def test_the_command_line_runs_and_tells(shop: Shop) -> None:
+    done = cli("run", "--json")
+    assert done.exit_code == 0, done.output
+    (feed,) = json.loads(done.stdout)["feeds"]
+    assert (
+        feed["published"]
+        and feed["checkpoint_ts"] == json.loads((shop.lake.sink / "metadata").read_text())["checkpoint-ts"]
+    )
+    by_table = {each["table"]: each for each in feed["tables"]}
+    assert set(by_table) == {"customers", "orders", "payments", "carts", "baskets"}
+    orders = by_table["orders"]
+    assert orders["rows"] == len(shop.lake.tables()["shop", "orders"].scan().to_arrow())
+    assert orders["inserts"] - orders["deletes"] == orders["rows"]
+    assert [each["effect"] for each in orders["ddl"]] == ["create", "evolve", "none"]
+
+    again = cli("run")
+    assert again.exit_code == 0 and "nothing to do" in again.stdout
+
+    (status,) = json.loads(cli("status", "--json").stdout)["feeds"]
+    assert status["published_checkpoint_ts"] == status["source_checkpoint_ts"] == feed["checkpoint_ts"]
+
+    partition = cli("run", "--partition", START.date().isoformat())
+    assert partition.exit_code == 0
+    shop.check()
+
+
+def test_a_bad_line_is_exit_code_1_until_it_is_mended(shop: Shop) -> None:
+    path = max((shop.lake.sink / "shop" / "orders").rglob("CDC*.json"))
+    sound = path.read_bytes()
+    path.write_bytes(sound[:-9])
+    held = cli("run")
+    assert held.exit_code == 1
+    assert "shop.orders" in held.stdout and str(path.relative_to(shop.lake.sink)) in held.stdout
+    assert set(shop.lake.tables()) >= {("shop", "customers"), ("shop", "payments")}
+    path.write_bytes(sound)
+    assert cli("run").exit_code == 0
+    shop.check()
+
+
+def test_a_run_that_fails_is_told_in_one_line(shop: Shop) -> None:
+    shop.lake.sink.rename(shop.lake.sink.with_name("gone"))
+    lost = cli("run")
+    assert lost.exit_code == 3 and "is not a directory" in lost.output and "Traceback" not in lost.output
+
+
+def truth(columns: Any, found: list[dict[str, str | None]]) -> tuple[list[str], list[tuple[Any, ...]]]:
+    typed = [tuple(value(row[column.name], column.type) for column in columns) for row in found]
+    return [*(column.name for column in columns), "_commit_ts"], sorted(typed, key=repr)
+
+
+def value(text: str | None, kind: Any) -> Any:
+    """The sample's text as what a reader of the lake should see."""
+    if text is None:
+        return None
+    match kind.name:
+        case "bigint" | "int" | "tinyint":
+            return int(text)
+        case "decimal":
+            return Decimal(text)
+        case "enum":
+            return kind.elements[int(text) - 1]
+        case "set":
+            return ",".join(label for place, label in enumerate(kind.elements) if int(text) >> place & 1)
+        case "binary" | "varbinary":
+            return text.encode("latin-1")
+        case "date":
+            return datetime.date.fromisoformat(text)
+        case "datetime":
+            return datetime.datetime.fromisoformat(text)
+        case "timestamp":
+            return datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC)
+        case _:
+            return text
+
+
+def rows(table: Any) -> tuple[list[str], list[tuple[Any, ...]]]:
+    arrow = table.scan().to_arrow()
+    assert arrow.column_names[-1] == "_commit_ts"
+    cells = [arrow.column(name).to_pylist() for name in arrow.column_names[:-1]]
+    return arrow.column_names, sorted(zip(*cells, strict=True), key=repr)

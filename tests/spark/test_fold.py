@@ -1,0 +1,82 @@
+"""current(T) = fold(events up to T): for every T, every order of arrival, every restart, every kill."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+
+from cdc_lakehouse.pipeline.steps import run_all
+from tests.lakes import TestLake
+from tests.model.changefeed import DATABASE, Changefeed
+from tests.model.fold import Entry, fold
+from tests.model.history import Flush, Midnight, Restart, Run, Step, scenarios
+
+pytestmark = pytest.mark.spark
+
+EXAMPLES = int(os.environ.get("CDC_LAKEHOUSE_EXAMPLES", "12"))
+
+
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(steps=scenarios())
+def test_current_is_the_fold_at_every_cut(steps: list[Step], new_lake: Callable[..., TestLake]) -> None:
+    lake = new_lake()
+    feed = Changefeed(lake.sink)
+    for step in steps:
+        note(str(step))
+        match step:
+            case Run():
+                run(lake, feed, step)
+            case Flush():
+                feed.flush(step.lines)
+            case Midnight():
+                feed.date += 1
+            case Restart():
+                feed.restart()
+            case _:
+                feed.send(step)
+
+    # The same files, seen for the first time when all of them are there; then each date once more.
+    late = new_lake()
+    late.sink.symlink_to(lake.sink)
+    run_all(late.run())
+    check(late, feed.entries, feed.checkpoint_ts)
+    run_all(late.run(dates=frozenset(row["feed_date"] for row in late.machinery("segments"))))
+    check(late, feed.entries, feed.checkpoint_ts)
+
+
+def run(lake: TestLake, feed: Changefeed, step: Run) -> None:
+    if not feed.entries:
+        return
+    upto = feed.advance(step.behind)
+    if step.kill:
+        with step.kill():
+            run_all(lake.run())
+    done = run_all(lake.run())
+    assert not done.applied.held
+    assert done.published.cut.checkpoint_ts == upto
+    check(lake, feed.entries, upto)
+
+
+def check(lake: TestLake, entries: list[Entry], upto: int) -> None:
+    expected = {(DATABASE, name): table.typed() for name, table in fold(entries, upto).items()}
+    assert {name: seen(table) for name, table in lake.tables().items()} == expected
+
+
+def seen(table: Any) -> tuple[list[tuple[str, str]], list[tuple[Any, ...]]]:
+    columns = [(field.name, str(field.field_type)) for field in table.schema().fields]
+    arrow = table.scan().to_arrow()
+    cells = [arrow.column(place).to_pylist() for place in range(len(columns))]
+    rows = [
+        tuple(cell.normalize() if isinstance(cell, Decimal) else cell for cell in row)
+        for row in zip(*cells, strict=True)
+    ]
+    return columns, sorted(rows, key=repr)

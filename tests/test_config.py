@@ -1,0 +1,351 @@
+"""The configuration file, as a person writes it: what is taken, and what each mistake is answered with."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdc_lakehouse.config import LakehouseConfig, TablesConfig, anchor_uri, config_path, load
+from cdc_lakehouse.errors import ConfigurationError
+
+CATALOG = "lake.catalog"
+Document = dict[str, Any]
+Edit = Callable[[Document], object]
+
+
+def document() -> Document:
+    return {
+        "lake": {"warehouse": "warehouse", "catalog": {"type": "sql", "uri": "sqlite:///catalog.db"}},
+        "feeds": [
+            {
+                "name": "shop",
+                "source": {"type": "storage_sink", "uri": "sink", "protocol": "canal-json"},
+                "start_date": "2026-01-01",
+            }
+        ],
+    }
+
+
+def put(path: str, value: Any) -> Edit:
+    """Sets the value at a path such as `feeds.0.source.uri`."""
+
+    def edit(written: Document) -> None:
+        *parents, last = path.split(".")
+        place: Any = written
+        for step in parents:
+            place = place[int(step)] if step.isdigit() else place.setdefault(step, {})
+        place[last] = value
+
+    return edit
+
+
+def update(path: str, **values: str | int) -> Edit:
+    """Sets keys that may hold dots themselves."""
+
+    def edit(written: Document) -> None:
+        place: Any = written
+        for step in path.split("."):
+            place = place[int(step)] if step.isdigit() else place.setdefault(step, {})
+        place.update(values)
+
+    return edit
+
+
+def remove(path: str) -> Edit:
+    def edit(written: Document) -> None:
+        *parents, last = path.split(".")
+        place: Any = written
+        for step in parents:
+            place = place[int(step)] if step.isdigit() else place[step]
+        del place[last]
+
+    return edit
+
+
+def write(directory: Path, *edits: Edit) -> Path:
+    written = document()
+    for edit in edits:
+        edit(written)
+    path = directory / "lakehouse.yaml"
+    path.write_text(yaml.safe_dump(written, allow_unicode=True), encoding="utf-8")
+    return path
+
+
+def read(directory: Path, *edits: Edit, **environment: str) -> LakehouseConfig:
+    return load(write(directory, *edits), environment)
+
+
+def refusal(directory: Path, *edits: Edit, **environment: str) -> str:
+    with pytest.raises(ConfigurationError) as refused:
+        read(directory, *edits, **environment)
+    return str(refused.value)
+
+
+def refusal_of_text(directory: Path, text: str | bytes) -> str:
+    path = directory / "lakehouse.yaml"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    with pytest.raises(ConfigurationError) as refused:
+        load(path, {})
+    return str(refused.value)
+
+
+def test_defaults_of_the_smallest_file(tmp_path: Path) -> None:
+    config = read(tmp_path)
+    feed = config.feed("shop")
+    assert (feed.source.date_separator, feed.source.time_zone) == ("day", "UTC")
+    assert (feed.tables.include, feed.tables.exclude) == (("*.*",), ())
+    assert (feed.policy.zero_dates, feed.policy.quarantine, feed.policy.index_gap) == ("null", "hold", "hold")
+    assert feed.namespace == "{database}"
+    assert feed.start_date == datetime.date(2026, 1, 1)
+
+
+# --- What is not allowed: the key's path, what was given, what is allowed ---
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (put("feeds.0.name", "Shop 1"), ("feeds[0].name", "'Shop 1'", "[a-z]")),
+        (put("feeds.0.source.type", "kafka"), ("feeds[0].source.type", "'kafka'", "'storage_sink'")),
+        (put("feeds.0.source.protocol", "avro"), ("feeds[0].source.protocol", "'avro'", "'canal-json'")),
+        (
+            put("feeds.0.source.date_separator", "hour"),
+            ("feeds[0].source.date_separator", "'hour'", "'none', 'year', 'month' or 'day'"),
+        ),
+        (put("feeds.0.source.time_zone", "CEST"), ("feeds[0].source.time_zone", "'CEST'", "Asia/Shanghai")),
+        (put("feeds.0.start_date", "soon"), ("feeds[0].start_date", "'soon'", "date")),
+        (put("feeds.0.freshness_minutes", 0), ("feeds[0].freshness_minutes", "given: 0", "greater than 0")),
+        (put("feeds.0.policy.zero_dates", "drop"), ("feeds[0].policy.zero_dates", "'drop'", "'null', 'string'")),
+        (put("feeds.0.policy.quarantine", "stop"), ("feeds[0].policy.quarantine", "'stop'", "'hold' or 'skip'")),
+        (put("feeds.0.policy.index_gap", "stop"), ("feeds[0].policy.index_gap", "'stop'", "'hold' or 'skip'")),
+        (put("feeds.0.tables.include", ["orders"]), ("feeds[0].tables.include", "'orders'", "database.table")),
+        (put("feeds.0.tables.exclude", ["orders"]), ("feeds[0].tables.exclude", "'orders'", "database.table")),
+        (
+            put("feeds.0.tables.settings", {"a.b": {"zero_dates": "x"}}),
+            ("feeds[0].tables.settings.a.b.zero_dates", "'x'", "'error'"),
+        ),
+        (
+            put("feeds.0.tables.settings", {"a.b": {"primary_key": []}}),
+            ("feeds[0].tables.settings.a.b.primary_key", "at least 1"),
+        ),
+        (put("feeds.0.namespace", "{table}"), ("feeds[0].namespace", "'{table}'", "{database} and {feed}")),
+        (put("feeds.0.namespace", "{0}"), ("feeds[0].namespace", "'{0}'", "{database} and {feed}")),
+        (put("feeds.0.namespace", "{database"), ("feeds[0].namespace", "'{database'", "{database} and {feed}")),
+        (put("feeds.0.namespace", ""), ("feeds[0].namespace", "''", "empty")),
+        (put("lake.catalog.type", "jdbc"), ("lake.catalog.type", "'jdbc'", "'sql', 'rest', 'glue' or 'hive'")),
+        (remove("lake.catalog.uri"), ("lake.catalog", "sql needs a uri")),
+        (put("lake.spark.conf", "fast"), ("lake.spark.conf", "'fast'", "dictionary")),
+        (put("feeds", []), ("feeds", "at least 1")),
+    ],
+)
+def test_a_value_that_is_not_allowed(tmp_path: Path, edit: Edit, said: tuple[str, ...]) -> None:
+    text = refusal(tmp_path, edit)
+    assert [part for part in (*said, "lakehouse.yaml") if part not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("lake", "lake"),
+        ("lake.warehouse", "lake.warehouse"),
+        ("lake.catalog", "lake.catalog"),
+        ("lake.catalog.type", "lake.catalog.type"),
+        ("feeds", "feeds"),
+        ("feeds.0.name", "feeds[0].name"),
+        ("feeds.0.source.uri", "feeds[0].source.uri"),
+        ("feeds.0.start_date", "feeds[0].start_date"),
+    ],
+)
+def test_a_key_that_is_missing(tmp_path: Path, path: str, place: str) -> None:
+    assert f"  {place}: is missing" in refusal(tmp_path, remove(path)).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("tables", "tables"),
+        ("lake.warehose", "lake.warehose"),
+        ("lake.spark.cnf", "lake.spark.cnf"),
+        ("feeds.0.sink", "feeds[0].sink"),
+        ("feeds.0.source.seperator", "feeds[0].source.seperator"),
+        ("feeds.0.tables.includes", "feeds[0].tables.includes"),
+        ("feeds.0.policy.nulls", "feeds[0].policy.nulls"),
+    ],
+)
+def test_an_unknown_key_is_refused(tmp_path: Path, path: str, place: str) -> None:
+    assert f"  {place}: is not a key that is known here" in refusal(tmp_path, put(path, {})).splitlines()
+
+
+def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    text = refusal(tmp_path, put("lake.catalog.type", "x"), put("feeds.0.name", "X"), put("feeds.0.policy.a", 1))
+    assert all(place in text for place in ("lake.catalog.type", "feeds[0].name", "feeds[0].policy.a"))
+
+
+def test_one_mistake_is_one_line(tmp_path: Path) -> None:
+    assert len(refusal(tmp_path, put("feeds.0.freshness_minutes", 0)).splitlines()) == 2
+
+
+@pytest.mark.parametrize("namespace", ["{database.table}", "{database[table]}", "{database.__class__}"])
+def test_a_namespace_that_looks_into_its_placeholder(tmp_path: Path, namespace: str) -> None:
+    assert "feeds[0].namespace" in refusal(tmp_path, put("feeds.0.namespace", namespace))
+
+
+def test_settings_of_a_name_without_database_are_refused(tmp_path: Path) -> None:
+    assert "orders" in refusal(tmp_path, put("feeds.0.tables.settings", {"orders": {"primary_key": ["id"]}}))
+
+
+def test_two_feeds_of_one_name_are_refused(tmp_path: Path) -> None:
+    text = refusal(tmp_path, lambda written: written["feeds"].append(written["feeds"][0]))
+    assert "two feeds are called 'shop'" in text
+
+
+def test_a_feed_that_is_not_there_is_answered_with_those_that_are(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"'shp'.*the configuration has shop"):
+        read(tmp_path).feed("shp")
+
+
+# --- Files that are none ---
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "holds no mapping"),
+        ("- lake", "holds no mapping"),
+        ("lake: [", "is not YAML"),
+        ("lake: a: b", "is not YAML"),
+        (b"lake: \xff\xfe", "is not YAML"),
+        ("lake: !!python/object/apply:os.getcwd []", "is not YAML"),
+        ("lake: \x07", "is not YAML"),
+    ],
+)
+def test_content_that_is_no_configuration(tmp_path: Path, content: str | bytes, said: str) -> None:
+    assert said in refusal_of_text(tmp_path, content)
+
+
+def test_a_day_that_no_month_has(tmp_path: Path) -> None:
+    assert "2026-02-30" in refusal_of_text(tmp_path, "feeds: [{start_date: 2026-02-30}]")
+
+
+def test_a_file_that_is_missing_is_named_with_the_way_to_say_another(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        load(tmp_path / "none.yaml", {})
+    assert str(tmp_path / "none.yaml") in str(refused.value) and "CDC_LAKEHOUSE_CONFIG" in str(refused.value)
+
+
+def test_a_directory_is_no_configuration(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot read"):
+        load(tmp_path, {})
+
+
+@pytest.mark.parametrize("given", [{}, {"CDC_LAKEHOUSE_CONFIG": ""}])
+def test_the_default_file_is_in_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert config_path(given) == tmp_path / "lakehouse.yaml"
+
+
+def test_the_environment_names_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    assert load(environment={"CDC_LAKEHOUSE_CONFIG": str(path)}) == load(path, {})
+
+
+# --- Paths ---
+
+
+@pytest.mark.parametrize(
+    ("uri", "anchored"),
+    [
+        ("sink", "file:///etc/lake/sink"),
+        ("./a/../sink/", "file:///etc/lake/sink"),
+        ("../sink", "file:///etc/sink"),
+        ("/data/sink", "file:///data/sink"),
+        ("file:///data/sink/", "file:///data/sink"),
+        ("file://sink", "file:///etc/lake/sink"),
+        ("odd name é", "file:///etc/lake/odd name é"),
+        ("s3://bucket/sink/", "s3://bucket/sink"),
+        ("gs://bucket/../sink", "gs://bucket/../sink"),
+        pytest.param(
+            "file:/data/sink", "file:///data/sink"),
+    ],
+)  # fmt: skip
+def test_a_path_is_relative_to_the_file(uri: str, anchored: str) -> None:
+    assert anchor_uri(uri, Path("/etc/lake")) == anchored
+
+
+def test_no_path_depends_on_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    config = load(Path("lakehouse.yaml"), {})
+    assert config.lake.warehouse == f"file://{tmp_path}/warehouse"
+    assert config.lake.catalog.uri == f"sqlite:///{tmp_path}/catalog.db"
+    assert config.feed("shop").source.uri == f"file://{tmp_path}/sink"
+
+
+@pytest.mark.parametrize("uri", ["sqlite:////var/lake.db", "postgresql://db/lake"])
+def test_other_catalog_uris_stay(tmp_path: Path, uri: str) -> None:
+    assert read(tmp_path, update(CATALOG, uri=uri)).lake.catalog.uri == uri
+
+
+# --- What the values mean ---
+
+
+@pytest.mark.parametrize(
+    ("include", "exclude", "taken"),
+    [
+        (["*.*"], [], {"shop.orders", "shop.ORDERS", "a b.t.x"}),
+        (["shop.*"], [], {"shop.orders", "shop.ORDERS"}),
+        (["shop.orders"], [], {"shop.orders"}),
+        (["*.*"], ["shop.*"], {"a b.t.x"}),
+        (["shop.*"], ["*.orders"], {"shop.ORDERS"}),
+        (["shop.*", "a b.*"], ["*.t.x"], {"shop.orders", "shop.ORDERS"}),
+        (["none.*"], [], set[str]()),
+    ],
+)
+def test_patterns_of_tables(include: list[str], exclude: list[str], taken: set[str]) -> None:
+    tables = TablesConfig.model_validate({"include": include, "exclude": exclude})
+    names = [("shop", "orders"), ("shop", "ORDERS"), ("a b", "t.x")]
+    assert {f"{database}.{table}" for database, table in names if tables.takes(database, table)} == taken
+
+
+def test_settings_of_a_table_go_before_the_policy(tmp_path: Path) -> None:
+    own = {"shop.a": {"zero_dates": "error"}, "shop.b": {"primary_key": ["id", "n"]}}
+    feed = read(
+        tmp_path, put("feeds.0.policy.zero_dates", "string"), put("feeds.0.tables", {"settings": own})
+    ).feed("shop")  # fmt: skip
+    assert [feed.zero_dates_of("shop", table) for table in "abc"] == ["error", "string", "string"]
+    assert [feed.settings_of("shop", table).primary_key for table in "abc"] == [None, ("id", "n"), None]
+
+
+def test_spark_settings_are_text(tmp_path: Path) -> None:
+    """YAML reads `true` and `4` as other things; Spark takes text and knows only the lower case."""
+    config = read(tmp_path, put("lake.spark", {"conf": {"spark.a": True, "spark.b": 4, "spark.c": "x"}}))
+    assert config.lake.spark.conf == {"spark.a": "true", "spark.b": "4", "spark.c": "x"}
+
+
+def test_glue_needs_no_uri(tmp_path: Path) -> None:
+    config = read(tmp_path, put("lake.catalog", {"type": "glue", "glue.region": "eu-west-1"}))
+    assert config.lake.catalog.properties == {"glue.region": "eu-west-1"}
+
+
+@settings(deadline=None)
+@given(st.text(max_size=70))
+def test_names_of_feeds_are_plain_identifiers(name: str) -> None:
+    written = document()
+    written["feeds"][0]["name"] = name
+    plain = bool(re.match(r"[a-z][a-z0-9_]*\Z", name, re.ASCII)) and len(name) <= 63
+    try:
+        LakehouseConfig.model_validate(written)
+    except ValueError:
+        assert not plain
+    else:
+        assert plain
