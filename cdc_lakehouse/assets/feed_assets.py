@@ -3,6 +3,7 @@
 Bodies only call the steps and say what they did; a step that an asset depends on has happened when it is its turn,
 and if it is run alone the step makes the earlier ones happen."""
 
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -18,6 +19,8 @@ from cdc_lakehouse.lake.segments import Segment
 from cdc_lakehouse.pipeline.feed_run import utc_now
 from cdc_lakehouse.pipeline.steps import Steps
 
+# The policy is marked as beta, and every load would say so.
+warnings.filterwarnings("ignore", category=dg.BetaWarning, message=".*backfill_policy.*")
 _BACKFILL = dg.BackfillPolicy.single_run()
 
 

@@ -8,9 +8,20 @@ from typing import Any
 import dagster as dg
 
 from cdc_lakehouse.assets import keys
-from cdc_lakehouse.assets.resources import FEED_TAG
+from cdc_lakehouse.assets.alone import FAILURE_TAG, FEED_TAG
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.errors import CdcError, PermanentError
+
+
+@dg.failure_hook
+def _tell_failure(context: dg.HookContext) -> None:
+    """Note whether trying again may work: the sensor does, where it may."""
+    error: BaseException | None = context.op_exception
+    while error is not None and not isinstance(error, CdcError):
+        error = error.__cause__
+    kind = "permanent" if isinstance(error, PermanentError) else "transient"
+    context.instance.add_run_tags(context.run_id, {FAILURE_TAG: kind})
 
 
 def job_name(feed: str) -> str:
@@ -25,6 +36,7 @@ def build_job(feed: FeedConfig, tables: Sequence[TableName]) -> Any:
         job_name(feed.name),
         selection=dg.AssetSelection.groups(feed.name) - of_tables,
         executor_def=dg.in_process_executor,
+        hooks={_tell_failure},
         tags={FEED_TAG: feed.name},
         description=f"One pass over the feed {feed.name}: land, decode, evolve, apply, publish.",
     )

@@ -7,15 +7,17 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
 from cdc_lakehouse import config as configuration
+from cdc_lakehouse.assets.alone import note_run, take_feed
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.session import build_session
 from cdc_lakehouse.pipeline.feed_run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps
 
-FEED_TAG = "cdc/feed"
 TRIGGER_TAG = "cdc/trigger"
 """Who started a run: with `incremental` its partitions are a note of what is new, else they are decoded again."""
 INCREMENTAL = "incremental"
+DATES_TAG = "cdc/dates"
+"""The dates to decode again, where they are not all of a range."""
 
 
 class LakeSpark(LazyPySparkResource):
@@ -37,6 +39,8 @@ class Lakehouse(dg.ConfigurableResource[Any]):
     def steps(self, context: dg.AssetExecutionContext, feed: str) -> Steps:
         """The run's steps: one object for all ops of a run, for they share a process."""
         if context.run_id not in _STEPS:
+            take_feed(context.instance, feed, context.run_id)
+            note_run(context.instance, feed, context.run_id)
             config = configuration.load()
             run = FeedRun(
                 config.feed(feed),
@@ -62,6 +66,8 @@ def dates_to_decode(context: dg.AssetExecutionContext) -> frozenset[str]:
     if context.run.tags.get(TRIGGER_TAG) == INCREMENTAL:
         return frozenset()
     tags = context.run.tags
+    if DATES_TAG in tags:
+        return frozenset(tags[DATES_TAG].split(","))
     if "dagster/partition" in tags:
         return frozenset({tags["dagster/partition"]})
     if "dagster/asset_partition_range_start" in tags and context.has_partition_key_range:

@@ -1,14 +1,16 @@
 """The sensor of a feed: a checkpoint-ts that moved is one run."""
 
+import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import dagster as dg
 
+from cdc_lakehouse.assets.alone import FAILURE_TAG, FEED_TAG, unfinished_run
 from cdc_lakehouse.assets.jobs import partition_tags
 from cdc_lakehouse.assets.partitions import run_partitions
-from cdc_lakehouse.assets.resources import FEED_TAG, INCREMENTAL, TRIGGER_TAG
+from cdc_lakehouse.assets.resources import INCREMENTAL, TRIGGER_TAG
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import CheckpointError
 from cdc_lakehouse.lake.catalog import Lake
@@ -19,21 +21,18 @@ from cdc_lakehouse.sources.object_store import open_store
 from cdc_lakehouse.sources.storage_sink import list_sink, read_checkpoint
 
 INTERVAL_SECONDS: Final = 30
-UNFINISHED: Final = [
-    dg.DagsterRunStatus.QUEUED,
-    dg.DagsterRunStatus.NOT_STARTED,
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-    dg.DagsterRunStatus.CANCELING,
-]
+ATTEMPT_TAG: Final = "cdc/attempt"
+_FIRST_WAIT_SECONDS: Final = 60
+_LONGEST_WAIT_SECONDS: Final = 3600
 
 
 @dataclass(frozen=True)
 class Tick:
-    """What a tick decides: a run for `run_key`, or the reason why there is none."""
+    """What a tick decides: a run for `run_key`, or the reason why there is none. `attempt` counts those that failed."""
 
     run_key: str | None
     reason: str
+    attempt: int = 0
 
 
 def decide(feed: str, shown_ts: int, published_ts: int, cursor: str | None) -> Tick:
@@ -47,6 +46,22 @@ def decide(feed: str, shown_ts: int, published_ts: int, cursor: str | None) -> T
     return Tick(f"{feed}:{shown_ts}", f"the checkpoint-ts moved to {shown_ts}")
 
 
+def try_again(record: dg.RunRecord | None, feed: str, shown_ts: int, now: datetime.datetime) -> Tick | None:
+    """The decision after the feed's last run, where that failed in a way that may pass: each time after a longer
+    wait."""
+    if record is None or record.end_time is None:
+        return None
+    run = record.dagster_run
+    if run.status != dg.DagsterRunStatus.FAILURE or run.tags.get(FAILURE_TAG) != "transient":
+        return None
+    attempt = int(run.tags.get(ATTEMPT_TAG, "0")) + 1
+    wait = min(_FIRST_WAIT_SECONDS * 2 ** (attempt - 1), _LONGEST_WAIT_SECONDS)
+    left = round(record.end_time + wait - now.timestamp())
+    if left > 0:
+        return Tick(None, f"run {run.run_id} failed; it is tried again in {left} seconds")
+    return Tick(f"{feed}:{shown_ts}:{run.run_id}", f"run {run.run_id} failed and is tried again", attempt)
+
+
 def build_sensor(lake: Lake, feed: FeedConfig, job: Any) -> dg.SensorDefinition:
     @dg.sensor(
         name=f"{feed.name}_checkpoint",
@@ -56,21 +71,23 @@ def build_sensor(lake: Lake, feed: FeedConfig, job: Any) -> dg.SensorDefinition:
         description="Follows the checkpoint-ts of the sink's metadata file.",
     )
     def checkpoint_moved(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        unfinished = context.instance.get_run_records(
-            dg.RunsFilter(tags={FEED_TAG: feed.name}, statuses=UNFINISHED), limit=1
-        )
-        if unfinished:
-            return dg.SkipReason(f"run {unfinished[0].dagster_run.run_id} of the feed is not finished")
+        unfinished = unfinished_run(context.instance, feed.name)
+        if unfinished is not None:
+            return dg.SkipReason(f"run {unfinished.run_id} of the feed is not finished")
         store = open_store(feed.source.uri)
         try:
             shown = read_checkpoint(store)
         except CheckpointError as error:
             context.log.error(str(error))
             return dg.SkipReason(str(error))
-        tick = decide(feed.name, shown, Checkpoints(lake, feed.name).last().checkpoint_ts, context.cursor)
+        published = Checkpoints(lake, feed.name).last().checkpoint_ts
+        tick = decide(feed.name, shown, published, context.cursor)
+        if tick.run_key is None and shown > published:
+            last = context.instance.get_run_records(dg.RunsFilter(tags={FEED_TAG: feed.name}), limit=1)
+            tick = try_again(next(iter(last), None), feed.name, shown, utc_now()) or tick
         if tick.run_key is None:
             return dg.SkipReason(tick.reason)
-        tags = incremental_tags(feed, new_dates(lake, feed))
+        tags = incremental_tags(feed, new_dates(lake, feed)) | {ATTEMPT_TAG: str(tick.attempt)}
         request = dg.RunRequest(run_key=tick.run_key, tags=tags)
         return dg.SensorResult(run_requests=[request], cursor=str(shown))
 

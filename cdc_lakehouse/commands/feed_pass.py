@@ -3,10 +3,8 @@ instance."""
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -15,10 +13,11 @@ import dagster as dg
 import yaml
 
 from cdc_lakehouse import config as configuration
+from cdc_lakehouse.assets.alone import FEED_TAG, take_feed, unfinished_run
 from cdc_lakehouse.assets.jobs import job_name, partition_tags
 from cdc_lakehouse.assets.partitions import partitions_of
-from cdc_lakehouse.assets.resources import FEED_TAG, steps_of
-from cdc_lakehouse.assets.sensors import UNFINISHED, incremental_tags, new_dates
+from cdc_lakehouse.assets.resources import DATES_TAG, steps_of
+from cdc_lakehouse.assets.sensors import incremental_tags, new_dates
 from cdc_lakehouse.changelog.positions import commit_time
 from cdc_lakehouse.commands.exit_codes import BAD_CONFIGURATION, DONE, HELD, UNREACHABLE, exit_code
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
@@ -28,6 +27,7 @@ from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.pipeline.steps import Steps
 
 _HOME: Final = "dagster_home"
+_COMMAND_LINE: Final = "command line"
 # One run of a feed at a time; see assets.feed_assets.pool_of.
 _INSTANCE: Final = {
     "concurrency": {"pools": {"granularity": "run", "default_limit": 1}},
@@ -71,11 +71,11 @@ def _run_feed(
 ) -> FeedResult:
     result = FeedResult(feed.name)
     try:
-        with _alone(instance, feed):
-            tags = _tags(Lake(config.lake), feed, partitions)
-            job = definitions.resolve_job_def(job_name(feed.name))
-            console = {"loggers": {"console": {"config": {"log_level": "WARNING"}}}}
-            executed = job.execute_in_process(instance=instance, tags=tags, run_config=console, raise_on_error=False)
+        _take(instance, feed)
+        tags = _tags(Lake(config.lake), feed, partitions)
+        job = definitions.resolve_job_def(job_name(feed.name))
+        console = {"loggers": {"console": {"config": {"log_level": "WARNING"}}}}
+        executed = job.execute_in_process(instance=instance, tags=tags, run_config=console, raise_on_error=False)
     except CdcError as error:
         result.error, result.exit_code = str(error), exit_code(error)
         return result
@@ -90,7 +90,7 @@ def _run_feed(
 
 def _tags(lake: Lake, feed: FeedConfig, partitions: Sequence[str]) -> dict[str, str]:
     if partitions:
-        return {FEED_TAG: feed.name, **partition_tags(sorted(partitions))}
+        return {FEED_TAG: feed.name, DATES_TAG: ",".join(sorted(partitions)), **partition_tags(partitions)}
     return incremental_tags(feed, new_dates(lake, feed))
 
 
@@ -102,22 +102,14 @@ def _check_partitions(feed: FeedConfig, partitions: Sequence[str]) -> None:
             raise ConfigurationError(f"{partition!r}: the feed {feed.name} {what}")
 
 
-@contextlib.contextmanager
-def _alone(instance: dg.DagsterInstance, feed: FeedConfig) -> Iterator[None]:
+def _take(instance: dg.DagsterInstance, feed: FeedConfig) -> None:
     """The pool of the feed keeps the daemon's runs apart; a run from the command line looks for them itself."""
-    active = instance.get_run_records(dg.RunsFilter(tags={FEED_TAG: feed.name}, statuses=UNFINISHED), limit=1)
-    if active:
-        run_id = active[0].dagster_run.run_id
+    active = unfinished_run(instance, feed.name)
+    if active is not None:
         raise ConcurrentRunError(
-            f"run {run_id} of the feed is not finished", feed=feed.name, advice="wait, or cancel it"
+            f"run {active.run_id} of the feed is not finished", feed=feed.name, advice="wait, or cancel it"
         )
-    lock = Path(instance.root_directory) / f"{feed.name}.lock"
-    with lock.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConcurrentRunError("another process runs the feed", feed=feed.name, advice="wait") from None
-        yield
+    take_feed(instance, feed.name, _COMMAND_LINE)
 
 
 def _failure(executed: dg.ExecuteInProcessResult) -> tuple[str, int]:

@@ -10,6 +10,7 @@ from typing import Final
 import click
 
 from cdc_lakehouse.changelog.positions import commit_time
+from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.sample.changefeed import follow, write_history
 
 _CONFIGURATION: Final = """\
@@ -65,7 +66,10 @@ def command(
         configuration.write_text(_CONFIGURATION.format(start_date=start.date().isoformat()), encoding="utf-8")
         click.echo(f"wrote {configuration}")
     if follows:
-        _follow(sink, pause, batches)
+        try:
+            _follow(sink, pause, batches)
+        except CdcError as error:
+            raise click.ClickException(str(error)) from error
 
 
 def _follow(sink: Path, pause: float, batches: int | None) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -60,7 +60,7 @@ class Batch:
     `table_no` is its number among the winners. `cleared` says that nothing of what is there stays (a TRUNCATE, or a
     table that is worked out anew). `applied` is the version that the rows that are there were written under. Events
     of the batch have a commit-ts in (`above`, `upto`]. `emptied` are partitions for the winners, `emptied_now` those
-    for the rows that are there."""
+    for the rows that are there. With `skips_faults` rows that cannot be used are left out; else they stop it."""
 
     table_no: int
     identifier: Identifier
@@ -75,6 +75,7 @@ class Batch:
     cleared: bool
     emptied: tuple[EmptiedPartition, ...]
     emptied_now: tuple[EmptiedPartition, ...]
+    skips_faults: bool
 
 
 @dataclass(frozen=True)
@@ -131,20 +132,29 @@ class Staging:
             return Staged(branch=True, appended=0, zero_dates=0)
         rows = self._rows(batch, winners, events, reading)
         staged = self._append(batch, rows)
+        if not (staged.partial or (staged.faults and batch.skips_faults)):
+            return staged
+        # Rare, and not to be known before the rows are read: once more, with partial rows made whole, and without those
+        # that cannot be used.
         if staged.partial:
-            # Rare, and not to be known before the rows are read: once more, with those rows made whole.
             rows = self._completed(batch, winners, events, rows, reading)
-            self._api.open_branch(batch.identifier, BRANCH)
-            self._prepare(batch, winners, reading)
-            staged = self._append(batch, rows)
-        return staged
+        faults: tuple[Fault, ...] = ()
+        if batch.skips_faults:
+            faults, rows = _faults(rows), rows.where("not `cdc:fault`")
+        self._api.open_branch(batch.identifier, BRANCH)
+        self._prepare(batch, winners, reading)
+        again = self._append(batch, rows)
+        return replace(again, faults=faults or again.faults)
 
     def publish(self, batch: Batch, staged: Staged, properties: Mapping[str, str]) -> None:
+        # What was staged has the columns that were added before, and no other change of the schema.
+        beyond = bool(batch.plan.publish) or (not staged.branch and bool(batch.plan.before))
         self._api.publish(
             batch.identifier,
             BRANCH if staged.branch else None,
             batch.plan.publish,
             {COLUMNS: column_names({c.id: c.name for c in batch.target.columns}), STAGED: "[]", **properties},
+            self._summary if beyond else None,
         )
 
     def abandon(self, identifier: Identifier, staged_columns: Sequence[str]) -> None:
@@ -214,10 +224,9 @@ class Staging:
         )
         self._complete(batch, lake_columns(observed)).writeTo(batch.identifier.branch(BRANCH)).append()
         found = seen.get
-        if not found["faults"]:
-            return Staged(True, int(found["rows"]), int(found["zero_dates"] or 0), partial=bool(found["partial"]))
-        faults = tuple(Fault(row["segment"], row["line"], row["after"]) for row in faulty_rows(rows, FAULTS_LISTED))
-        return Staged(True, 0, 0, faults)
+        faults = _faults(rows) if found["faults"] else ()
+        partial, zero_dates = bool(found["partial"]), int(found["zero_dates"] or 0)
+        return Staged(True, int(found["rows"]), zero_dates, faults, partial)
 
     def _completed(
         self, batch: Batch, winners: Winners, events: DataFrame, rows: DataFrame, reading: Reading
@@ -268,6 +277,10 @@ class Staging:
         have = set(rows.columns)
         missing = [field for field in table.schema.fields if field.name not in have]
         return rows.withColumns({field.name: F.lit(None).cast(field.dataType) for field in missing})
+
+
+def _faults(rows: DataFrame) -> tuple[Fault, ...]:
+    return tuple(Fault(row["segment"], row["line"], row["after"]) for row in faulty_rows(rows, FAULTS_LISTED))
 
 
 def _without_emptied(rows: DataFrame, batch: Batch) -> DataFrame:

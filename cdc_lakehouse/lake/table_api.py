@@ -109,13 +109,24 @@ class TableApi:
         branch: str | None,
         steps: Iterable[Iterable[SchemaOperation]] = (),
         properties: Mapping[str, str] | None = None,
+        marked: Mapping[str, str] | None = None,
     ) -> None:
-        """Make a branch what readers see, with schema changes (in steps) and properties, as one commit."""
-        transaction = self.load(identifier).newTransaction()
+        """Make a branch what readers see, with schema changes (in steps) and properties, as one commit.
+
+        A snapshot is read with the schema that it was made under. With `marked` the last snapshot is one more, without
+        rows of its own and with these properties, so that what is published shows the new columns.
+        """
+        table = self.load(identifier)
+        transaction = table.newTransaction()
         for operations in steps:
             self._schema(transaction, operations)
         if branch is not None:
             transaction.manageSnapshots().fastForwardBranch(MAIN, branch).removeBranch(branch).commit()
+        if marked is not None and (branch is not None or table.currentSnapshot() is not None):
+            append = transaction.newFastAppend()
+            for key, value in marked.items():
+                append = append.set(key, value)
+            append.commit()
         self._properties(transaction, properties or {})
         self._commit(transaction)
 

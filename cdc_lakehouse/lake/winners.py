@@ -113,7 +113,7 @@ def latest(keyed: DataFrame) -> DataFrame:
 
 def find_winners(keyed: DataFrame, only: DataFrame | None = None) -> Winners:
     """The winners among keyed events. With `only` (table_no, key), of those keys alone, for each of them: a key without
-    any event left is deleted. The frame is cached until `release`."""
+    any event left is deleted. The frame is cached until it is unpersisted."""
     frame = latest(keyed)
     if only is not None:
         frame = only.join(frame, ["table_no", "key"], "left").withColumn("upsert", F.coalesce("upsert", F.lit(False)))

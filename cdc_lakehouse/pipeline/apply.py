@@ -10,14 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final
 
-from py4j.protocol import Py4JError
 from pyspark import inheritable_thread_target
-from pyspark.errors import PySparkException
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.errors import CdcError
-from cdc_lakehouse.lake.current import CurrentTables, TableState
+from cdc_lakehouse.lake.current import DROPPED_TS, CurrentTables, TableState
 from cdc_lakehouse.lake.quarantine import Quarantined
 from cdc_lakehouse.lake.staging import Staging
 from cdc_lakehouse.lake.table_api import TableApi
@@ -71,6 +69,7 @@ def apply(run: FeedRun, landed: Landed) -> Applied:
         return Applied(upto, lives, (), held)
     tables = CurrentTables(run.lake, run.feed)
     work = [replace(each, number=n) for n, each in enumerate(find_work(run, tables, lives, held, upto))]
+    _close_dropped(run, tables, lives, held)
     done: list[AppliedTable] = []
     if work:
         done = _carry_out(run, tables, lives, work, held)
@@ -99,6 +98,7 @@ def _carry_out(
             each.frame.unpersist()
     for each in prepared:
         publish(run, staging, each)
+    _close_dropped(run, tables, lives, held)
     api = TableApi(run.spark)
     placed = [Placed(each.work.life, each.identifier, each.wanted) for each in prepared]
     blocked = settle_names(tables, placed, lives, api.rename)
@@ -111,6 +111,16 @@ def _carry_out(
         if each.work.life.id not in blocked:
             done.append(_applied(each, state))
     return done
+
+
+def _close_dropped(run: FeedRun, tables: CurrentTables, lives: Mapping[str, Incarnation], held: dict[str, str]) -> None:
+    """Tables that cannot go on and were dropped meanwhile stay as they are: nothing waits for them any more."""
+    for id in [id for id in held if id in lives and lives[id].dropped_ts is not None]:
+        state = tables.find(lives[id])
+        if state is not None and state.dropped_ts is None:
+            run.log.warning("table %s was dropped while it was held: %s", state.name, held[id])
+            TableApi(run.spark).evolve(state.identifier, (), {DROPPED_TS: str(lives[id].dropped_ts)})
+        del held[id]
 
 
 def _applied(prepared: Prepared, state: TableState) -> AppliedTable:
@@ -142,9 +152,9 @@ def _stage_all(
             return stage(run, staging, prepared, winners[each.number])
         except CdcError as error:
             return str(error)
-        except (PySparkException, Py4JError) as error:
+        except Exception as error:  # One bad table never stops the others, whatever is wrong with it.
             run.log.exception("table %s could not be staged", each.target.name)
-            return f"the table could not be written: {str(error).splitlines()[0]}"
+            return f"the table could not be written: {type(error).__name__} {str(error).partition(chr(10))[0]}"
 
     with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
         results = list(pool.map(inheritable_thread_target(run.spark)(one), work))
@@ -152,11 +162,15 @@ def _stage_all(
     for each, result in zip(work, results, strict=True):
         if isinstance(result, str):
             held[each.life.id] = result
-        elif result.staged.faults:
-            held[each.life.id] = _quarantine_rows(run, each, result)
-            staging.abandon(result.identifier, result.plan.staged)
-        else:
-            prepared.append(result)
+            continue
+        if result.staged.faults:
+            reason = _quarantine_rows(run, each, result)
+            if not result.batch.skips_faults:
+                held[each.life.id] = reason
+                staging.abandon(result.identifier, result.plan.staged)
+                continue
+            run.log.warning("table %s goes on without rows: %s", each.target.name, reason)
+        prepared.append(result)
     return prepared
 
 
@@ -176,8 +190,17 @@ def _quarantine_rows(run: FeedRun, work: Work, prepared: Prepared) -> str:
 
 
 def _resolve_bad_values(run: FeedRun, prepared: Sequence[Prepared]) -> None:
-    """Rows that a table could not take, and that it has now gone past."""
-    names = {(each.work.target.name.database, each.work.target.name.table) for each in prepared}
-    run.quarantine.resolve(
-        lambda row: row.error_class == BAD_VALUE and (row.database, row.table) in names, "replayed", run.clock()
-    )
+    """Rows that a table could not take, and that it has now taken up, or that are no more."""
+    of_table = {(each.work.target.name.database, each.work.target.name.table): each for each in prepared}
+
+    def resolved(row: Quarantined) -> bool:
+        each = of_table.get((row.database or "", row.table or ""))
+        if row.error_class != BAD_VALUE or each is None:
+            return False
+        if (row.segment, row.line) in {(fault.segment, fault.line) for fault in each.staged.faults}:
+            return False
+        # A table that goes on without its bad rows has passed them by.
+        again = row.segment in {segment.segment for segment in each.work.again}
+        return again or each.work.rebuild or not each.batch.skips_faults
+
+    run.quarantine.resolve(resolved, "replayed", run.clock())

@@ -15,7 +15,7 @@ from cdc_lakehouse.pipeline.feed_run import FeedRun
 from cdc_lakehouse.pipeline.unseen import MISSING_FILE
 
 BAD_VALUE: Final = "BadValue"
-"""A row that a table could not take. It does not hold the table: the next run tries again."""
+"""A row that a table could not take. The row itself is no hold: the next run tries again, and holds when it must."""
 
 _SHOWN: Final = 5
 

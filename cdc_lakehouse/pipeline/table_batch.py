@@ -91,6 +91,7 @@ def prepare(run: FeedRun, tables: CurrentTables, work: Work, winners: Winners) -
         cleared=work.cleared,
         emptied=work.emptied(0 if work.reads_all else work.above),
         emptied_now=() if work.cleared else work.emptied(work.above),
+        skips_faults=run.feed.policy.quarantine == "skip",
     )
     return Prepared(
         work=work,

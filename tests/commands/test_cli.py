@@ -112,8 +112,8 @@ def test_a_storage_that_is_not_supported_is_2(lake: TestLake, call: Call) -> Non
 
 def test_a_feed_that_another_process_runs_is_left_alone(lake: TestLake, call: Call, tmp_path: Path) -> None:
     Sink(lake.sink).checkpoint(10)
-    (tmp_path / "home").mkdir()
-    with (tmp_path / "home" / f"{lake.name}.lock").open("w") as held:
+    (tmp_path / "home" / "cdc_locks").mkdir(parents=True)
+    with (tmp_path / "home" / "cdc_locks" / f"{lake.name}.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         result = call("run")
     assert result.exit_code == 1 and "another process runs the feed" in result.stdout

@@ -80,6 +80,7 @@ def scenarios(draw: st.DrawFn) -> list[Step]:
         if isinstance(command, tuple):
             steps.extend(history.command(*command))
         else:
+            history.pause()
             steps.append(command)
     return [*steps, Run(0, None)]
 
@@ -91,11 +92,14 @@ class _History:
         self._tables: Tables = {}
         self._clock = itertools.count(_START, 1 << 18)
         self._now = next(self._clock)
-        self._altered = False
-        """Rows come before a statement of the same time, never after it."""
+        self._over = False
+        """Nothing of this time comes any more: a statement comes after the rows, a checkpoint after everything."""
         self._last_ts = 0
         self._touched: Set[tuple[str, Key]] = frozenset()
         """Keys of the transaction: the log has what became of each in the end."""
+
+    def pause(self) -> None:
+        self._over = True
 
     def command(self, kind: str, a: int, b: int, c: int) -> list[Entry]:
         missing = [name for name in NAMES[:2] if name not in self._tables]
@@ -103,7 +107,7 @@ class _History:
             return self.create(missing[0], a)
         name = sorted(self._tables)[a % len(self._tables)]
         # Now and then several changes are of one transaction, or a statement has the time of the one before it.
-        if c % 4 or self._altered:
+        if c % 4 or self._over:
             self._now = next(self._clock)
         match kind:
             case "put":
@@ -187,7 +191,7 @@ class _History:
         apply(self._tables, entry)
         self._touched = keys | (self._touched if entry.commit_ts == self._last_ts else frozenset())
         self._last_ts = entry.commit_ts
-        self._altered = isinstance(entry, Ddl)
+        self._over = isinstance(entry, Ddl)
         return entry
 
 

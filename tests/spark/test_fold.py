@@ -68,12 +68,22 @@ def run(lake: TestLake, feed: Changefeed, step: Run) -> None:
 
 def check(lake: TestLake, entries: list[Entry], upto: int) -> None:
     expected = {(DATABASE, name): table.typed() for name, table in fold(entries, upto).items()}
-    assert {name: seen(table) for name, table in lake.tables().items()} == expected
+    tables = lake.tables()
+    assert {name: seen(table.schema(), table.scan()) for name, table in tables.items()} == expected
+    # The same for those who read the published cut.
+    cut = [row for row in lake.machinery("checkpoints") if row["checkpoint_ts"] == upto]
+    assert {(row["database"], row["table"]) for row in cut} == set(expected)
+    for row in cut:
+        name, snapshot = (row["database"], row["table"]), row["snapshot_id"]
+        assert row["row_count"] == len(expected[name][1])
+        if snapshot is not None:
+            scan = tables[name].scan(snapshot_id=snapshot)
+            assert seen(scan.projection(), scan) == expected[name]
 
 
-def seen(table: Any) -> tuple[list[tuple[str, str]], list[tuple[Any, ...]]]:
-    columns = [(field.name, str(field.field_type)) for field in table.schema().fields]
-    arrow = table.scan().to_arrow()
+def seen(schema: Any, scan: Any) -> tuple[list[tuple[str, str]], list[tuple[Any, ...]]]:
+    columns = [(field.name, str(field.field_type)) for field in schema.fields]
+    arrow = scan.to_arrow()
     cells = [arrow.column(place).to_pylist() for place in range(len(columns))]
     rows = [
         tuple(cell.normalize() if isinstance(cell, Decimal) else cell for cell in row)
