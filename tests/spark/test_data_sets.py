@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from cdc_lakehouse.pipeline.steps import run_all
 from tests import data_sets as packed
-from tests.crashes import crash_points
+from tests.crashes import CrashPoint, crash_points
 from tests.lakes import TestLake
 from tests.sinks import apply_stage
 from tests.truth import Truth
@@ -62,3 +63,18 @@ def test_all_at_once_then_again_then_each_date_again(truth: Truth, new_lake: Cal
     run_all(lake.run(dates=dates))
     check(lake, truth, last)
     assert lake.events_by_segment() == truth.events_by_segment(last)
+
+
+@pytest.mark.parametrize("truth", ["random_3", "rename_swap", "drop_recreate"], indirect=True)
+def test_a_process_that_dies_at_each_commit(truth: Truth, new_lake: Callable[..., TestLake]) -> None:
+    """After the first commit, then after the second of what is left to do, and so on, until a run gets through."""
+    lake = new_lake(date_separator=truth.date_separator)
+    for stage in range(len(truth.stages)):
+        apply_stage(truth.dataset, stage, lake.sink)
+        for number in itertools.count(1):
+            with CrashPoint(number, after=True)() as happened:
+                run_all(lake.run())
+            if not happened.is_set():
+                break
+        check(lake, truth, stage)
+        assert lake.events_by_segment() == truth.events_by_segment(stage)

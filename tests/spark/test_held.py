@@ -1,0 +1,149 @@
+"""Tables that cannot go on: what ends a hold, and what goes on in spite of one."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+
+from cdc_lakehouse.pipeline.steps import Steps, run_all
+from tests.lakes import TestLake
+from tests.model.changefeed import DATABASE, Changefeed
+from tests.model.fold import Column, Ddl, RowChange, Values
+
+pytestmark = pytest.mark.spark
+
+COLUMNS = (Column("id", "int"), Column("v", "int"))
+_clock = itertools.count(450_000_000_000_000_000, 1 << 18)
+
+
+class Table:
+    """One table t0 and its changefeed."""
+
+    def __init__(self, lake: TestLake) -> None:
+        self.lake = lake
+        self.feed = Changefeed(lake.sink)
+
+    def create(self, *key: str) -> None:
+        self.feed.send(Ddl(next(_clock), "t0", "create", columns=COLUMNS, key=key))
+
+    def drop(self) -> None:
+        self.feed.send(Ddl(next(_clock), "t0", "drop"))
+
+    def put(self, id: int, v: int | None, before: int | None = None) -> None:
+        self.feed.send(RowChange(next(_clock), "t0", _row(id, before) if before is not None else None, _row(id, v)))
+
+    def spoil(self, old: str, new: str) -> Callable[[], None]:
+        """Change a text in the newest file; gives what mends it."""
+        self.feed.flush(9)
+        path = max(self.lake.sink.rglob("CDC*.json"), key=lambda path: (path.parent.name, path.name))
+        sound = path.read_bytes()
+        assert old.encode() in sound
+        path.write_bytes(sound.replace(old.encode(), new.encode()))
+
+        def mend() -> None:
+            path.write_bytes(sound)
+
+        return mend
+
+    def run(self) -> Steps:
+        self.feed.advance(0)
+        return run_all(self.lake.run())
+
+    def rows(self) -> dict[int, int | None]:
+        table = self.lake.tables()[DATABASE, "t0"]
+        return {row["id"]: row["v"] for row in table.scan().to_arrow().to_pylist()}
+
+    def open(self) -> list[str]:
+        return [row["error_class"] for row in self.lake.machinery("quarantine") if row["state"] == "open"]
+
+
+def _row(id: int, v: int | None) -> Values:
+    return {"id": str(id), "v": None if v is None else str(v)}
+
+
+def test_a_held_table_that_is_dropped_makes_way_for_a_new_one(new_lake: Callable[..., TestLake]) -> None:
+    table = Table(new_lake())
+    table.create()
+    table.put(1, 10)
+    assert "primary_key" in str(table.run().applied.held)
+    table.drop()
+    table.create("id")
+    table.put(2, 20)
+    assert not table.run().applied.held
+    assert table.rows() == {2: 20}
+
+
+def test_a_table_that_is_dropped_while_it_is_held_stays_at_its_last_good_cut(new_lake: Callable[..., TestLake]) -> None:
+    table = Table(new_lake())
+    table.create("id")
+    table.put(1, 10)
+    table.run()
+    table.put(2, 20)
+    mend = table.spoil('"v": "20"', '"v": "twenty"')
+    assert table.run().applied.held
+    table.drop()
+    table.create("id")
+    table.put(3, 30)
+    done = table.run()
+    assert not done.applied.held
+    assert table.rows() == {3: 30}
+    (namespace,) = {
+        name for name in table.lake.lake.catalog.list_namespaces() if name[0].startswith(f"{table.lake.name}__")
+    }
+    (aside,) = [name for name in table.lake.lake.catalog.list_tables(namespace) if "dropped" in name[-1]]
+    old = table.lake.lake.catalog.load_table(aside)
+    assert old.properties["cdc.dropped-ts"] and old.scan().to_arrow().column("id").to_pylist() == [1]
+
+    before = table.lake.metadata()
+    table.run()
+    assert table.lake.metadata() == before
+    mend()
+    assert not table.run().applied.held
+    assert table.rows() == {3: 30}
+
+
+@pytest.mark.parametrize("partial", [False, True], ids=["whole rows", "a partial row beside"])
+def test_by_policy_a_table_goes_on_without_bad_rows(new_lake: Callable[..., TestLake], partial: bool) -> None:
+    table = Table(new_lake(policy={"quarantine": "skip"}))
+    table.create("id")
+    table.put(1, 10)
+    table.run()
+    if partial:
+        change = RowChange(next(_clock), "t0", _row(1, 10), _row(1, 10), frozenset({"v"}))
+        table.feed.send(change)
+    table.put(2, 20)
+    table.put(3, 30)
+    mend = table.spoil('"v": "20"', '"v": "twenty"')
+    done = table.run()
+    assert not done.applied.held
+    assert table.rows() == {1: 10, 3: 30}
+    assert table.open() == ["BadValue"]
+
+    table.put(4, 40)
+    table.run()
+    assert table.rows() == {1: 10, 3: 30, 4: 40}
+    assert table.open() == ["BadValue"], "what was passed by is still told"
+
+    mend()
+    table.run()
+    assert table.rows() == {1: 10, 2: 20, 3: 30, 4: 40}
+    assert table.open() == []
+
+
+def test_a_partial_update_of_a_row_that_was_never_seen_is_not_guessed(new_lake: Callable[..., TestLake]) -> None:
+    table = Table(new_lake())
+    table.create("id")
+    table.put(1, 10)
+    table.run()
+    table.put(2, 20)
+    table.feed.flush(1)
+    table.feed.send(RowChange(next(_clock), "t0", _row(2, 20), _row(2, 20), frozenset({"v"})))
+    (path,) = table.lake.sink.rglob("CDC00000000000000000002.json")
+    sound = path.read_bytes()
+    path.write_bytes(b"")
+    assert "do not fit" in str(table.run().applied.held)
+    path.write_bytes(sound)
+    assert not table.run().applied.held
+    assert table.rows() == {1: 10, 2: 20}
