@@ -29,9 +29,11 @@ def decode(records: DataFrame) -> DataFrame:
     # lost line end has put on the same line. Parsed beside the line number because a filter is never pushed below a
     # column that is not deterministic: pushed, it would parse every line twice.
     parsed = records.select(
-        "segment",
+        "file",
         line_number().alias("line"),
         "value",
+        F.is_valid_utf8("value").alias("valid"),
+        (F.col("value") == "").alias("blank"),
         F.from_json(F.concat(F.lit("["), "value", F.lit("]")), f"array<struct<{_MESSAGE}>>").alias("messages"),
     )
     message = F.col("messages")[0]
@@ -42,15 +44,15 @@ def decode(records: DataFrame) -> DataFrame:
         (F.size(data) == 1) & row.isNotNull() & ((kind != "UPDATE") | (F.coalesce(F.size(old), F.lit(1)) <= 1))
     )
     problem = (
-        F.when(~F.is_valid_utf8("value"), problems.NOT_UTF8)
+        F.when(~F.col("valid"), problems.NOT_UTF8)
         .when(F.coalesce(F.size("messages") != 1, F.lit(True)) | message.isNull(), problems.NOT_JSON)
         .when(~F.coalesce(is_change, F.lit(False)), problems.NOT_A_ROW_CHANGE)
         .when(~F.coalesce(has_one_row, F.lit(False)), problems.NO_ROW)
         .when(F.coalesce(message["_tidb"]["commitTs"], F.lit(0)) <= 0, problems.NO_COMMIT_TS)
     )
     is_delete = kind == "DELETE"
-    return parsed.where(F.length(F.trim("value")) > 0).select(
-        "segment",
+    return parsed.where("not blank").select(
+        "file",
         "line",
         "value",
         message["database"].alias("database"),

@@ -17,7 +17,7 @@ from pyspark.sql import types as T
 
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS
 from cdc_lakehouse.decoders import problems
-from cdc_lakehouse.decoders.lines import read_lines
+from cdc_lakehouse.decoders.lines import read_lines, segments_of
 from cdc_lakehouse.decoders.registry import DECODERS
 from cdc_lakehouse.lake.catalog import Lake, machinery
 from cdc_lakehouse.lake.names import quote
@@ -54,7 +54,8 @@ _PROPERTIES: Final = {
     "write.metadata.delete-after-commit.enabled": "true",
 }
 _ATTRIBUTES: Final = T.StructType([
-    T.StructField("of_segment", T.StringType()),
+    T.StructField("of_file", T.StringType()),
+    T.StructField("segment", T.StringType()),
     T.StructField("of_database", T.StringType()),
     T.StructField("of_table", T.StringType()),
     T.StructField("table_version", T.LongType()),
@@ -151,10 +152,15 @@ class Events:
 
     def decode(self, protocol: str, root: str, segments: Sequence[Segment]) -> DataFrame:
         """The lines of some segments as events, good and bad, with what the segments' paths say of them."""
-        lines = read_lines(self._spark, root, [segment.segment for segment in segments])
-        rows = [(s.segment, s.database, s.table, s.table_version, s.physical_partition, s.feed_date) for s in segments]
+        by_path = {segment.segment: segment for segment in segments}
+        lines = read_lines(self._spark, root, list(by_path))
+        rows = [
+            (file, s.segment, s.database, s.table, s.table_version, s.physical_partition, s.feed_date)
+            for file, path in segments_of(lines, root).items()
+            for s in [by_path[path]]
+        ]
         attributes = F.broadcast(self._spark.createDataFrame(rows, _ATTRIBUTES))
-        joined = DECODERS[protocol](lines).join(attributes, F.col("segment") == F.col("of_segment"), "left")
+        joined = DECODERS[protocol](lines).join(attributes, F.col("file") == F.col("of_file"), "left")
         own = (F.col("database") == F.col("of_database")) & (F.col("table") == F.col("of_table"))
         wrong = F.when(~F.coalesce(own, F.lit(False)), problems.WRONG_TABLE)
         return joined.withColumn("problem", F.coalesce("problem", wrong))
