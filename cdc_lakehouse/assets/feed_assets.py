@@ -5,7 +5,7 @@ and if it is run alone the step makes the earlier ones happen."""
 
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import dagster as dg
@@ -15,7 +15,7 @@ from cdc_lakehouse.assets.partitions import partitions_of
 from cdc_lakehouse.assets.resources import Lakehouse
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig
-from cdc_lakehouse.lake.segments import Segment
+from cdc_lakehouse.lake.segments import DECODED, Segment
 from cdc_lakehouse.pipeline.feed_run import utc_now
 from cdc_lakehouse.pipeline.steps import Steps
 
@@ -47,7 +47,8 @@ def _raw(feed: FeedConfig) -> dg.AssetsDefinition:
         landed = lakehouse.steps(context, feed.name).landed
         for fault in landed.faults:
             context.log.warning(fault)
-        return _by_date(context, landed.new, lambda own: numbers.of_landed(landed, own, utc_now()))
+        known = lakehouse.steps(context, feed.name).run.segments.rows.values()
+        return _by_date(context, known, landed.new, lambda own, new: numbers.of_landed(landed, own, new, utc_now()))
 
     return raw
 
@@ -64,22 +65,30 @@ def _events(feed: FeedConfig) -> dg.AssetsDefinition:
         description="Every change of every table, once, with its place in the sink. Values are the source's text.",
     )
     def events(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
-        return _by_date(context, lakehouse.steps(context, feed.name).decoded.segments, numbers.of_segments)
+        steps = lakehouse.steps(context, feed.name)
+        decoded = steps.decoded.segments
+        known = [segment for segment in steps.run.segments.rows.values() if segment.state == DECODED]
+        return _by_date(context, known, decoded, numbers.of_segments)
 
     return events
 
 
 def _by_date(
     context: dg.AssetExecutionContext,
-    segments: Sequence[Segment],
-    measure: Callable[[Sequence[Segment]], numbers.Metadata],
+    known: Iterable[Segment],
+    new: Iterable[Segment],
+    measure: Callable[[Sequence[Segment], Sequence[Segment]], numbers.Metadata],
 ) -> dg.MaterializeResult[Any]:
-    """Each partition of a run with its own numbers, so that they plot by date."""
+    """Each partition of a run with its own numbers, so that they plot by date: of all that is known of it, and of what
+    the run has brought."""
     if not context.has_partition_key and not context.has_partition_key_range:
-        return dg.MaterializeResult(metadata=measure(segments))
+        return dg.MaterializeResult(metadata=measure(list(known), list(new)))
+    by_date: dict[str | None, tuple[list[Segment], list[Segment]]] = defaultdict(lambda: ([], []))
+    for place, segments in enumerate((known, new)):
+        for segment in segments:
+            by_date[segment.feed_date][place].append(segment)
     for date in context.partition_keys:
-        own = [segment for segment in segments if segment.feed_date == date]
-        context.add_asset_metadata(measure(own), partition_key=date)
+        context.add_asset_metadata(measure(*by_date[date]), partition_key=date)
     return dg.MaterializeResult()
 
 

@@ -19,11 +19,13 @@ from cdc_lakehouse.pipeline.land import Landed
 Metadata = Mapping[str, Any]
 
 
-def of_landed(landed: Landed, segments: Sequence[Segment], now: datetime.datetime) -> Metadata:
-    """Of the segments that a run found, all or those of one date."""
+def of_landed(landed: Landed, segments: Sequence[Segment], new: Sequence[Segment], now: datetime.datetime) -> Metadata:
+    """Of the segments that are known and those that a run found new, all or those of one date."""
     numbers: dict[str, Any] = {
         "segments": len(segments),
         "bytes": sum(segment.size for segment in segments),
+        "new_segments": len(new),
+        "new_bytes": sum(segment.size for segment in new),
         "segments_in_sink": len(landed.listing.data),
     }
     if landed.shown_ts is not None:
@@ -34,14 +36,17 @@ def of_landed(landed: Landed, segments: Sequence[Segment], now: datetime.datetim
     return numbers
 
 
-def of_segments(segments: Sequence[Segment]) -> Metadata:
-    """Of segments that were decoded: rows out by operation, and the range of their commits."""
+def of_segments(segments: Sequence[Segment], new: Sequence[Segment]) -> Metadata:
+    """Of segments that are decoded: rows out by operation, and the range of their commits; and how many of them are of
+    this run."""
     sums = totals(segments)
     numbers: dict[str, Any] = {
         "segments": len(segments),
         "bytes": sums["size"],
         "dagster/row_count": sums["events"],
         **{name: sums[name] for name in ("events", "inserts", "updates", "deletes", "quarantined")},
+        "new_segments": len(new),
+        "new_events": totals(new)["events"],
     }
     lowest = [segment.min_commit_ts for segment in segments if segment.min_commit_ts is not None]
     highest = [segment.max_commit_ts for segment in segments if segment.max_commit_ts is not None]

@@ -50,26 +50,28 @@ def story() -> History:
 
 def test_of_what_landed() -> None:
     landed = Landed(T, T, 1, tuple(SEGMENTS), Listing(), ("it went backwards",))
-    seen = stored(numbers.of_landed(landed, SEGMENTS[:2], LATER))
+    seen = stored(numbers.of_landed(landed, SEGMENTS[:2], SEGMENTS[:1], LATER))
     assert (seen["segments"], seen["bytes"], seen["source_lag_seconds"]) == (2, 20, 90.0)
+    assert (seen["new_segments"], seen["new_bytes"]) == (1, 10)
     assert seen["source_checkpoint_ts"] == str(T) and seen["source_checkpoint_time"] == NOON.timestamp()
     assert "it went backwards" in seen["faults"]
 
 
 def test_of_a_source_without_a_checkpoint() -> None:
-    seen = stored(numbers.of_landed(Landed(0, None, 0, (), Listing()), [], LATER))
-    assert seen == {"segments": 0, "bytes": 0, "segments_in_sink": 0}
+    seen = stored(numbers.of_landed(Landed(0, None, 0, (), Listing()), [], [], LATER))
+    assert seen == {"segments": 0, "bytes": 0, "new_segments": 0, "new_bytes": 0, "segments_in_sink": 0}
 
 
 def test_of_decoded_segments() -> None:
-    seen = stored(numbers.of_segments(SEGMENTS))
+    seen = stored(numbers.of_segments(SEGMENTS, SEGMENTS[:1]))
     counts = {"events": 4, "inserts": 2, "updates": 1, "deletes": 1, "quarantined": 1, "segments": 3, "bytes": 30}
     assert {name: seen[name] for name in counts} == counts
+    assert (seen["new_segments"], seen["new_events"]) == (1, SEGMENTS[0].events)
     assert (seen["dagster/row_count"], seen["first_commit_ts"], seen["last_commit_ts"]) == (4, str(T), str(T + 9))
 
 
 def test_of_segments_without_an_event() -> None:
-    seen = stored(numbers.of_segments(SEGMENTS[1:2]))
+    seen = stored(numbers.of_segments(SEGMENTS[1:2], []))
     assert seen["events"] == 0 and not any("commit" in name for name in seen)
 
 

@@ -58,6 +58,17 @@ class Shop:
         records = self.instance.fetch_materializations(dg.AssetKey([self.lake.name, *key]), limit=100).records
         return [record.asset_materialization for record in records if record.asset_materialization is not None]
 
+    def events_by_date(self, number: str) -> dict[str | None, Any]:
+        """A number of the last materialization of each partition."""
+        found = reversed(self.materializations("events"))
+        return {each.partition: each.metadata[number].value for each in found}
+
+    def lines_by_date(self) -> dict[str, int]:
+        lines: dict[str, int] = {}
+        for path in self.lake.sink.rglob("CDC*.json"):
+            lines[path.parent.name] = lines.get(path.parent.name, 0) + path.read_bytes().count(b"\n")
+        return lines
+
     def check(self) -> None:
         expected = {name: truth(*table) for name, table in changefeed.current_shop(self.lake.sink).tables().items()}
         assert {name: rows(table) for name, table in self.lake.tables().items()} == expected
@@ -81,12 +92,8 @@ def test_from_a_moved_checkpoint_to_a_published_cut(shop: Shop) -> None:
     shop.check()
 
     # Each date has its own numbers, and they are those of the files.
-    lines: dict[str, int] = {}
-    for path in shop.lake.sink.rglob("CDC*.json"):
-        lines[path.parent.name] = lines.get(path.parent.name, 0) + path.read_bytes().count(b"\n")
-    seen = {each.partition: each.metadata["events"].value for each in shop.materializations("events")}
-    assert seen == lines
-    assert {each.partition for each in shop.materializations("raw")} == set(lines)
+    assert shop.events_by_date("events") == shop.events_by_date("new_events") == shop.lines_by_date()
+    assert {each.partition for each in shop.materializations("raw")} == set(shop.lines_by_date())
     (cut,) = shop.materializations("checkpoint")
     assert (cut.metadata["tables"].value, cut.metadata["tables_held"].value) == (4, 0)
     (orders,) = shop.materializations("current", "shop", "orders")
@@ -98,6 +105,9 @@ def test_from_a_moved_checkpoint_to_a_published_cut(shop: Shop) -> None:
     (request,) = shop.tick(asked.cursor).run_requests
     result = shop.execute(request.tags)
     shop.check()
+    assert shop.events_by_date("events") == shop.lines_by_date()
+    last = END.date().isoformat()
+    assert 0 < shop.events_by_date("new_events")[last] < shop.lines_by_date()[last]
     evaluations = {(each.check_name, each.passed) for each in result.get_asset_check_evaluations()}
     names = {name for name, passed in evaluations if passed}
     assert {"no_index_gaps", "nothing_quarantined", "events_of_segments", "nothing_held"} <= names
