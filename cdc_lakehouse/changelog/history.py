@@ -16,10 +16,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from cdc_lakehouse.changelog import actions
 from cdc_lakehouse.changelog.schema import SchemaChange, TableName, TableVersion
 from cdc_lakehouse.changelog.versions import Live, versions_of
+
+_OF_TWO_TABLES: Final = frozenset({actions.RENAME_TABLE, actions.EXCHANGE_PARTITION})
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,10 @@ class History:
         whole = self._latest.get(TableName(change.database, ""), 0)
         own = self._latest.get(TableName(change.database, change.table), 0)
         of_database = self._latest_in_database.get(change.database, 0) if not change.table else 0
-        return change.commit_ts < max(whole, own, of_database)
+        # Such a statement speaks of a second table, of which the change itself does not say the name.
+        speaks_of_others = change.action in _OF_TWO_TABLES or "like" in change.query.lower()
+        anywhere = max(self._latest.values(), default=0) if speaks_of_others else 0
+        return change.commit_ts < max(whole, own, of_database, anywhere)
 
     def apply(self, changes: Iterable[SchemaChange]) -> list[TableVersion]:
         """Record changes, which need not be in order; gives the versions that they made."""

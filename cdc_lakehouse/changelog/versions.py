@@ -15,6 +15,7 @@ from cdc_lakehouse.changelog.columns import (
     match_columns,
     unique_keys_after,
 )
+from cdc_lakehouse.changelog.ddl_definitions import Partitioning
 from cdc_lakehouse.changelog.schema import (
     Column,
     Effect,
@@ -152,32 +153,30 @@ def _create(
         if isinstance(clause, ddl.CreateTable):
             partitioning = clause.partitioning
     unique_keys = unique_keys_after(unique_keys, matched.columns, clauses or ())
-    made.append(
-        TableVersion(
-            commit_ts=change.commit_ts,
-            name=name,
-            incarnation=live.next_incarnation(name),
-            kind=actions.kind_of(change.action),
-            effect="create",
-            query=change.query,
-            origin=change.origin,
-            columns=matched.columns,
-            key=handle_key(_primary(change, matched.columns), unique_keys, matched.columns),
-            unique_keys=unique_keys,
-            next_id=matched.next_id,
-            partitioning=partitioning,
-            since=change.commit_ts,
-            note=_joined(reason),
-        )
-    )
+    made.append(_born(change, live, matched, unique_keys, change.commit_ts, _joined(reason), partitioning))
     return made
 
 
 def _first_sight(change: SchemaChange, live: Live, clauses: Sequence[ddl.Clause] | None) -> TableVersion:
     """A table that is older than the feed. Its name was its own since the last table of that name gave it up."""
-    name = TableName(change.database, change.table)
     matched = first_columns(change, clauses or ())
     unique_keys = unique_keys_after((), matched.columns, clauses or ())
+    since = live.vacated(TableName(change.database, change.table))
+    note = "the table is older than the feed: rows that were not changed since are not in it"
+    return _born(change, live, matched, unique_keys, since, note)
+
+
+def _born(
+    change: SchemaChange,
+    live: Live,
+    matched: Matched,
+    unique_keys: tuple[UniqueKey, ...],
+    since: int,
+    note: str | None,
+    partitioning: Partitioning | None = None,
+) -> TableVersion:
+    """The first version of an incarnation."""
+    name = TableName(change.database, change.table)
     return TableVersion(
         commit_ts=change.commit_ts,
         name=name,
@@ -190,8 +189,9 @@ def _first_sight(change: SchemaChange, live: Live, clauses: Sequence[ddl.Clause]
         key=handle_key(_primary(change, matched.columns), unique_keys, matched.columns),
         unique_keys=unique_keys,
         next_id=matched.next_id,
-        since=live.vacated(name),
-        note="the table is older than the feed: rows that were not changed since are not in it",
+        partitioning=partitioning,
+        since=since,
+        note=note,
     )
 
 

@@ -47,7 +47,7 @@ _FIXED: Final = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": 
 
 
 def spark_settings(config: LakeConfig) -> dict[str, str]:
-    """All Spark settings of a configuration; `lake.spark.conf` goes over the defaults."""
+    """The Spark settings of a configuration, but for the catalog's; `lake.spark.conf` goes over the defaults."""
     packages = ",".join([*PACKAGES, *filter(None, [config.spark.conf.get("spark.jars.packages")])])
     return {
         **_DEFAULTS,
@@ -55,7 +55,6 @@ def spark_settings(config: LakeConfig) -> dict[str, str]:
         # The workers must be the interpreter that has the project.
         "spark.pyspark.python": sys.executable,
         "spark.pyspark.driver.python": sys.executable,
-        **_catalog_settings(config.catalog, config.warehouse),
         **config.spark.conf,
         "spark.jars.packages": packages,
         **_FIXED,
@@ -66,7 +65,11 @@ def build_session(config: LakeConfig) -> SparkSession:
     builder = SparkSession.builder
     for key, value in spark_settings(config).items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    # Not with the others: those stand on the command line of the JVM, where everyone can read them.
+    for key, value in _catalog_settings(config.catalog, config.warehouse).items():
+        session.conf.set(key, value)
+    return session
 
 
 def _catalog_settings(catalog: CatalogConfig, warehouse: str) -> dict[str, str]:
