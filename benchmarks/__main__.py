@@ -29,7 +29,7 @@ _COUNT: Final = click.IntRange(min=1)
 @click.option("--repeats", type=_COUNT, default=3, show_default=True, help="Passes that are measured.")
 @click.option("--cores", type=_COUNT, default=2, show_default=True, help="Spark's task slots and DuckDB's threads.")
 @click.option("--memory-gib", type=_COUNT, default=2, show_default=True, help="The driver's heap and DuckDB's limit.")
-@click.option("--warm-up", type=_COUNT, default=50_000, show_default=True, help="Rows of the pass before, unmeasured.")
+@click.option("--warm-up", type=_COUNT, default=300_000, show_default=True, help="Rows of the pass before, unmeasured.")
 @click.option(
     "--cache",
     type=click.Path(file_okay=False, path_type=Path),

@@ -36,6 +36,8 @@ _DEFAULTS: Final = {
     _PREFIX: "org.apache.iceberg.spark.SparkCatalog",
     # PyIceberg and the table API commit beside Spark's SQL: a cached table would be a stale one.
     f"{_PREFIX}.cache-enabled": "false",
+    # Where in Python an expression was made: asked of every one of them, and of no use in an error of ours.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     # Sink files are never split, and each is a task of its own: that is what makes a row's number in its task the
     # line's number in its file. The decoder packs the tasks again before it writes.
     "spark.sql.files.maxPartitionBytes": str(1 << 40),

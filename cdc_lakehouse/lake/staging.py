@@ -41,6 +41,8 @@ _SNAPSHOT_PROPERTY: Final = "spark.sql.iceberg.snapshot-property"
 FAULTS_LISTED: Final = 1000
 _BROADCAST_LIMIT: Final = 2_000_000
 """Ids of winning events that are sent to every task; above it the join shuffles, which spills and needs no memory."""
+_KEYS_BROADCAST: Final = 500_000
+"""The same for touched keys, which may be wide texts."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,7 @@ class Staging:
         for emptied in batch.emptied_now:
             condition = _in_partition(emptied, lambda id: F.col(quote(batch.target.names[id])))
             # MERGE takes a condition as a column; DELETE takes only text.
-            self._merge_delete(target, self._spark.range(1).toDF("cdc:once"), condition)
+            self._merge_delete(target, F.broadcast(self._spark.range(1).toDF("cdc:once")), condition)
         if winners.touched(batch.table_no):
             names = [f"cdc:key_{position}" for position in range(len(batch.key))]
             keys = winners.of(batch.table_no).select(
@@ -197,10 +199,12 @@ class Staging:
                 own = F.col(quote(batch.target.names[column.id]))
                 blurred = casts.blurs(column.type, reading)
                 condition = condition & (own.eqNullSafe(F.col(quote(name))) if blurred else own == F.col(quote(name)))
+            if winners.touched(batch.table_no) <= _KEYS_BROADCAST:
+                keys = F.broadcast(keys)
             self._merge_delete(target, keys, condition)
 
     def _merge_delete(self, target: str, source: DataFrame, condition: Column) -> None:
-        F.broadcast(source).mergeInto(target, condition).whenMatched().delete().merge()
+        source.mergeInto(target, condition).whenMatched().delete().merge()
 
     def _rewrite(self, batch: Batch, reading: Reading) -> None:
         """Old values of columns whose type changed, converted into the new columns; all rows are written again."""

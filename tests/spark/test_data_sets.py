@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cdc_lakehouse.lake import staging
 from cdc_lakehouse.pipeline.steps import run_all
 from tests import data_sets as packed
 from tests.crashes import CrashPoint, crash_points
@@ -63,6 +64,19 @@ def test_all_at_once_then_again_then_each_date_again(truth: Truth, new_lake: Cal
     run_all(lake.run(dates=dates))
     check(lake, truth, last)
     assert lake.events_by_segment() == truth.events_by_segment(last)
+
+
+@pytest.mark.parametrize("truth", ["random_1", "text_keys"], indirect=True)
+def test_a_batch_too_large_to_be_sent_to_every_task(
+    truth: Truth, new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "_BROADCAST_LIMIT", 0)
+    monkeypatch.setattr(staging, "_KEYS_BROADCAST", 0)
+    lake = new_lake(date_separator=truth.date_separator)
+    for stage in range(len(truth.stages)):
+        apply_stage(truth.dataset, stage, lake.sink)
+        run_all(lake.run())
+        check(lake, truth, stage)
 
 
 @pytest.mark.parametrize("truth", ["random_3", "rename_swap", "drop_recreate"], indirect=True)
