@@ -12,7 +12,7 @@ import dagster as dg
 
 from cdc_lakehouse.assets import checks, keys, numbers
 from cdc_lakehouse.assets.partitions import partitions_of
-from cdc_lakehouse.assets.resources import Lakehouse
+from cdc_lakehouse.assets.resources import INCREMENTAL, TRIGGER_TAG, Lakehouse
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.segments import DECODED, Segment
@@ -132,12 +132,27 @@ def _tables(feed: FeedConfig, tables: Sequence[TableName]) -> dg.AssetsDefinitio
     )
     def tables_of_feed(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> Iterator[Any]:
         steps = lakehouse.steps(context, feed.name)
-        yield from _schema_results(context, steps, feed, tables)
-        yield from _current_results(context, steps, feed, tables)
+        asked = context.run.tags.get(TRIGGER_TAG) != INCREMENTAL
+        # In this order: Dagster refuses an asset that comes before one that it depends on.
+        for key_of, results in ((keys.schema_key, _schema_results), (keys.current_key, _current_results)):
+            told: set[dg.AssetKey | None] = set()
+            for result in results(context, steps, feed, tables):
+                told.add(result.asset_key)
+                yield result
+            if asked:
+                yield from _unchanged(
+                    key_of(feed.name, table) for table in tables if key_of(feed.name, table) not in told
+                )
         metadata = numbers.of_published(steps.published, steps.applied, utc_now())
         yield dg.MaterializeResult(asset_key=keys.checkpoint_key(feed.name), metadata=metadata)
 
     return tables_of_feed
+
+
+def _unchanged(assets: Iterable[dg.AssetKey]) -> Iterator[dg.MaterializeResult[Any]]:
+    """Assets with nothing new, in a run that somebody asked for: a backfill waits for all that it has chosen."""
+    for key in assets:
+        yield dg.MaterializeResult(asset_key=key, metadata={"unchanged": True})
 
 
 def _lineage(feed: FeedConfig, tables: Sequence[TableName]) -> dict[str, set[dg.AssetKey]]:
