@@ -59,8 +59,10 @@ def _blurs(run: FeedRun, work: Work) -> Column | None:
 def _again(run: FeedRun, work: Sequence[Work]) -> Winners:
     """Only the keys that are new or that a segment decoded again touches (or touched), each from all of its events;
     with them those that the lake cannot tell from them."""
-    events = run.events.frame()
-    everything = keyed_events(run.spark, events, [span for each in work for span in each.spans()])
+    spans = [span for each in work for span in each.spans()]
+    if not spans:
+        return _none(run)  # All that was decoded again is from before a TRUNCATE.
+    everything = keyed_events(run.spark, run.events.frame(), spans)
     fresh = _either(
         [(F.col("table_no") == each.number) & (F.col("position.commit_ts") > each.above) for each in work]
         + [condition for each in work if each.blurred and (condition := _blurs(run, each)) is not None]
