@@ -18,7 +18,7 @@ from tests.model.history import Flush, Midnight, Restart, Run, Step, scenarios
 
 pytestmark = pytest.mark.spark
 
-# The same examples each time, so that a change is judged by what it changes; others, and as many as one likes, on demand.
+# The same examples each time, so that a change is judged by what it changes; on demand others, as many as one likes.
 EXAMPLES = os.environ.get("CDC_LAKEHOUSE_EXAMPLES")
 
 
