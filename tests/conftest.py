@@ -5,11 +5,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from cdc_lakehouse.lake.session import build_session
 from tests.data_sets import unpack
 from tests.lakes import TestLake, lake_config
+
+# The same examples each time, so that a change is judged by what it changes. Others: `--hypothesis-profile=default`.
+settings.register_profile("same", derandomize=True)
+settings.load_profile("same")
 
 
 @pytest.fixture(scope="session")
