@@ -16,7 +16,7 @@ from cdc_lakehouse.lake.catalog import Lake
 
 
 def build_definitions(config: LakehouseConfig) -> dg.Definitions:
-    lake = Lake(config.lake)
+    lake = Lake(config.lake, config.storage)
     spark = LakeSpark()
     composed = dg.Definitions(resources={"spark": spark, "lakehouse": Lakehouse(spark=spark)})
     for feed in config.feeds:

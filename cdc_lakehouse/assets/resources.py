@@ -28,7 +28,8 @@ class LakeSpark(LazyPySparkResource):
 
     def _init_session(self) -> None:
         if self._spark_session is None:
-            self._spark_session = build_session(configuration.load().lake)
+            config = configuration.load()
+            self._spark_session = build_session(config.lake, config.storage)
 
 
 class Lakehouse(dg.ConfigurableResource[Any]):
@@ -44,7 +45,7 @@ class Lakehouse(dg.ConfigurableResource[Any]):
             config = configuration.load()
             run = FeedRun(
                 config.feed(feed),
-                Lake(config.lake),
+                Lake(config.lake, config.storage),
                 lambda: self.spark.spark_session,
                 dates=dates_to_decode(context),
                 log=context.log,

@@ -74,7 +74,7 @@ def build_sensor(lake: Lake, feed: FeedConfig, job: Any) -> dg.SensorDefinition:
         unfinished = unfinished_run(context.instance, feed.name)
         if unfinished is not None:
             return dg.SkipReason(f"run {unfinished.run_id} of the feed is not finished")
-        store = open_store(feed.source.uri)
+        store = open_store(feed.source.uri, lake.storage)
         try:
             shown = read_checkpoint(store)
         except CheckpointError as error:
@@ -97,7 +97,7 @@ def build_sensor(lake: Lake, feed: FeedConfig, job: Any) -> dg.SensorDefinition:
 def new_dates(lake: Lake, feed: FeedConfig) -> list[str]:
     """Feed dates of which the sink holds segments that are not known, or not in this form."""
     known = Segments(lake, feed.name).rows
-    listing = list_sink(open_store(feed.source.uri), feed.source.date_separator)
+    listing = list_sink(open_store(feed.source.uri, lake.storage), feed.source.date_separator)
     return sorted(
         {
             file.feed_date

@@ -72,7 +72,7 @@ def _run_feed(
     result = FeedResult(feed.name)
     try:
         _take(instance, feed)
-        tags = _tags(Lake(config.lake), feed, partitions)
+        tags = _tags(Lake(config.lake, config.storage), feed, partitions)
         job = definitions.resolve_job_def(job_name(feed.name))
         console = {"loggers": {"console": {"config": {"log_level": "WARNING"}}}}
         executed = job.execute_in_process(instance=instance, tags=tags, run_config=console, raise_on_error=False)

@@ -27,7 +27,7 @@ def command(table: str | None, feed_name: str | None, rows: int) -> None:
     """Print rows of TABLE (database.table), or of every table, as the published cut has them."""
 
     def work(config: LakehouseConfig) -> int:
-        lake = Lake(config.lake)
+        lake = Lake(config.lake, config.storage)
         found = [(feed, row) for feed in chosen(config, feed_name) for row in _cut(lake, feed)]
         wanted = [(feed, row) for feed, row in found if table in (None, f"{row.database}.{row.table}")]
         if not wanted:

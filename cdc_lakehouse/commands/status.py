@@ -56,10 +56,10 @@ class FeedStatus:
 
 
 def status_of(config: LakehouseConfig, feed: FeedConfig, now: datetime.datetime) -> FeedStatus:
-    lake = Lake(config.lake)
+    lake = Lake(config.lake, config.storage)
     error, unreachable, shown = None, False, None
     try:
-        store = open_store(feed.source.uri)
+        store = open_store(feed.source.uri, config.storage)
         store.check()
         shown = read_checkpoint(store)
     except CdcError as fault:

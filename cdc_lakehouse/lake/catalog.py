@@ -12,7 +12,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 
-from cdc_lakehouse.config import LakeConfig
+from cdc_lakehouse.config import LakeConfig, StorageConfig
 from cdc_lakehouse.lake.names import CATALOG, Identifier
 
 SQLITE_TIMEOUT_SECONDS: Final = 60
@@ -21,8 +21,9 @@ SQLITE_TIMEOUT_SECONDS: Final = 60
 class Lake:
     """The lake of one configuration, as PyIceberg sees it. Opening it needs neither a JVM nor a source."""
 
-    def __init__(self, config: LakeConfig) -> None:
+    def __init__(self, config: LakeConfig, storage: StorageConfig | None = None) -> None:
         self.config = config
+        self.storage = storage or StorageConfig.nothing()
         self._namespaces: set[str] = set()
         self._lock = threading.Lock()
 

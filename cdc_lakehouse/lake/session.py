@@ -9,7 +9,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from cdc_lakehouse.config import CatalogConfig, LakeConfig, SparkConfig
+from cdc_lakehouse.config import CatalogConfig, LakeConfig, SparkConfig, StorageConfig
 from cdc_lakehouse.lake.catalog import SQLITE_TIMEOUT_SECONDS
 from cdc_lakehouse.lake.names import CATALOG
 
@@ -63,7 +63,7 @@ def spark_settings(config: LakeConfig) -> dict[str, str]:
     }
 
 
-def build_session(config: LakeConfig) -> SparkSession:
+def build_session(config: LakeConfig, storage: StorageConfig | None = None) -> SparkSession:
     builder = SparkSession.builder
     for key, value in spark_settings(config).items():
         builder = builder.config(key, value)

@@ -49,7 +49,7 @@ class FeedRun:
 
     @functools.cached_property
     def store(self) -> ObjectStore:
-        return open_store(self.feed.source.uri)
+        return open_store(self.feed.source.uri, self.lake.storage)
 
     @functools.cached_property
     def segments(self) -> Segments:

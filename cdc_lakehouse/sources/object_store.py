@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from cdc_lakehouse.config import StorageConfig
 from cdc_lakehouse.errors import ConfigurationError, ObjectMissingError, SourceError, SourceUnreachableError
 
 
@@ -119,7 +120,7 @@ class LocalStore:
             raise SourceError(f"cannot read the file: {error.strerror}", segment=path) from error
 
 
-def open_store(uri: str) -> ObjectStore:
+def open_store(uri: str, storage: StorageConfig | None = None) -> ObjectStore:
     """The store at an absolute URI (see `config.anchor_uri`)."""
     if uri.startswith("file://"):
         return LocalStore(Path(uri.removeprefix("file://")))

@@ -1,0 +1,93 @@
+"""A feed: its source, its tables, and what to do with input that is not right."""
+
+from __future__ import annotations
+
+import datetime
+import string
+from fnmatch import fnmatchcase
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, field_validator
+
+from cdc_lakehouse.config.section import Section
+from cdc_lakehouse.config.source import StorageSinkSource
+
+_PLACEHOLDERS: Final = frozenset({"database", "feed"})
+_FEED_NAME: Final = r"^[a-z][a-z0-9_]{0,62}$"
+
+
+class TableSettings(Section):
+    primary_key: tuple[str, ...] | None = Field(None, min_length=1, description="Key of a table that declares none.")
+    zero_dates: Literal["null", "string", "error"] | None = Field(None, description="Overrides policy.zero_dates.")
+    virtual_columns: tuple[str, ...] | None = Field(
+        None, description="Virtual generated columns: in schema files but not in csv rows, and nothing marks them."
+    )
+
+
+class TablesConfig(Section):
+    include: tuple[str, ...] = Field(("*.*",), description="Patterns of database.table to take.")
+    exclude: tuple[str, ...] = Field((), description="Patterns of database.table to leave out.")
+    settings: dict[str, TableSettings] = Field(default_factory=dict, description="By database.table.")
+
+    @field_validator("settings")
+    @classmethod
+    def _names(cls, value: dict[str, TableSettings]) -> dict[str, TableSettings]:
+        for name in value:
+            if "." not in name:
+                raise ValueError(f"{name!r} is not a name of the form database.table, such as shop.orders")
+        return value
+
+    @field_validator("include", "exclude")
+    @classmethod
+    def _patterns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in value:
+            if "." not in pattern:
+                raise ValueError(f"{pattern!r} is not a pattern of the form database.table, such as shop.* or *.orders")
+        return value
+
+    def takes(self, database: str, table: str) -> bool:
+        name = f"{database}.{table}"
+        return any(fnmatchcase(name, p) for p in self.include) and not any(fnmatchcase(name, p) for p in self.exclude)
+
+
+class PolicyConfig(Section):
+    zero_dates: Literal["null", "string", "error"] = Field(
+        "null", description="Zero and partial dates become NULL, the column becomes text, or the row is quarantined."
+    )
+    quarantine: Literal["hold", "skip"] = Field(
+        "hold", description="A table with quarantined rows stays at its last good cut, or goes on without the rows."
+    )
+    index_gap: Literal["hold", "skip"] = Field(
+        "hold", description="A table with a missing data file stays at its last good cut, or goes on without it."
+    )
+
+
+class FeedConfig(Section):
+    name: str = Field(pattern=_FEED_NAME, description="Lower-case letters, digits and underscores.")
+    source: StorageSinkSource
+    tables: TablesConfig = Field(default_factory=lambda: TablesConfig.model_validate({}))
+    namespace: str = Field("{database}", description="Namespace of the current-state tables.")
+    start_date: datetime.date = Field(description="The first Dagster partition.")
+    policy: PolicyConfig = Field(default_factory=lambda: PolicyConfig.model_validate({}))
+    freshness_minutes: Annotated[int, Field(gt=0)] = Field(
+        60, description="The freshness check fails when the published cut is older than this."
+    )
+
+    @field_validator("namespace")
+    @classmethod
+    def _placeholders(cls, value: str) -> str:
+        try:
+            fields = [parts[1:] for parts in string.Formatter().parse(value) if parts[1] is not None]
+        except ValueError:
+            fields = [("", "", "")]
+        if any(name not in _PLACEHOLDERS or spec or conversion for name, spec, conversion in fields):
+            raise ValueError("may hold the placeholders {database} and {feed} and no others")
+        if not value:
+            raise ValueError("must not be empty")
+        return value
+
+    def settings_of(self, database: str, table: str) -> TableSettings:
+        return self.tables.settings.get(f"{database}.{table}", TableSettings.model_validate({}))
+
+    def zero_dates_of(self, database: str, table: str) -> Literal["null", "string", "error"]:
+        return self.settings_of(database, table).zero_dates or self.policy.zero_dates

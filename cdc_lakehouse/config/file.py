@@ -1,0 +1,169 @@
+"""`lakehouse.yaml`: the one configuration file, validated before anything runs.
+
+The file is found by `CDC_LAKEHOUSE_CONFIG`, else as `lakehouse.yaml` in the working directory. Paths in it are relative
+to it. A value `${NAME}` is taken from the environment; secrets may come in no other way.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, cast
+
+import yaml
+from pydantic import Field, ValidationError, field_validator
+
+from cdc_lakehouse.config.feed import FeedConfig
+from cdc_lakehouse.config.lake import LakeConfig
+from cdc_lakehouse.config.secrets import REFERENCE, refuse_plain_secrets
+from cdc_lakehouse.config.section import Section
+from cdc_lakehouse.config.storage import StorageConfig
+from cdc_lakehouse.errors import ConfigurationError
+
+ENVIRONMENT_VARIABLE: Final = "CDC_LAKEHOUSE_CONFIG"
+DEFAULT_FILE: Final = "lakehouse.yaml"
+
+
+class LakehouseConfig(Section):
+    lake: LakeConfig
+    storage: StorageConfig = Field(default_factory=StorageConfig.nothing)
+    feeds: tuple[FeedConfig, ...] = Field(min_length=1)
+
+    @field_validator("feeds")
+    @classmethod
+    def _distinct(cls, value: tuple[FeedConfig, ...]) -> tuple[FeedConfig, ...]:
+        names = [feed.name for feed in value]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two feeds are called {name!r}: names must differ")
+        return value
+
+    def feed(self, name: str) -> FeedConfig:
+        for feed in self.feeds:
+            if feed.name == name:
+                return feed
+        known = ", ".join(feed.name for feed in self.feeds)
+        raise ConfigurationError(f"no feed is called {name!r}", advice=f"the configuration has {known}")
+
+
+def config_path(environment: Mapping[str, str] | None = None) -> Path:
+    """Where the configuration file is expected."""
+    environment = os.environ if environment is None else environment
+    return Path(environment.get(ENVIRONMENT_VARIABLE) or DEFAULT_FILE).absolute()
+
+
+def load(path: Path | None = None, environment: Mapping[str, str] | None = None) -> LakehouseConfig:
+    """Read and validate the configuration.
+
+    Raises `ConfigurationError` that names the key's path, what was given and what is allowed.
+    """
+    environment = os.environ if environment is None else environment
+    path = config_path(environment) if path is None else path.absolute()
+    try:
+        document = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot read {path}: {error.strerror}", advice=f"write it, or point {ENVIRONMENT_VARIABLE} at it"
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} is not YAML: {_problem(error)}", advice="mend it there") from None
+    if not isinstance(document, dict):
+        raise ConfigurationError(f"{path} holds no mapping", advice="it needs the keys lake and feeds")
+    raw = cast("dict[str, Any]", document)
+    refuse_plain_secrets(raw, "")
+    resolved = _resolve(raw, "", environment)
+    try:
+        config = LakehouseConfig.model_validate(resolved)
+    except ValidationError as error:
+        raise ConfigurationError(f"{path} is not valid:\n{_explain(error, raw)}") from None
+    return _anchor(config, path.parent)
+
+
+class _Loader(yaml.SafeLoader):
+    """Dates stay text: what is wrong with one is told with its key."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def _problem(error: yaml.YAMLError | UnicodeDecodeError) -> str:
+    """What is wrong and where, without the file's own text, which may be a secret."""
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return "its bytes are not text" if isinstance(error, UnicodeDecodeError) else type(error).__name__
+    problem = re.sub(r"'[^']{2,}'", "it", error.problem or "it cannot be read")
+    return f"{problem}, at line {error.problem_mark.line + 1}, column {error.problem_mark.column + 1}"
+
+
+def _resolve(value: Any, where: str, environment: Mapping[str, str]) -> Any:
+    if isinstance(value, dict):
+        # A bare `null` is a key of TiCDC's csv options, and YAML's own word for nothing.
+        items = [("null" if k is None else k, v) for k, v in cast("dict[Any, Any]", value).items()]
+        return {k: _resolve(v, f"{where}.{k}" if where else str(k), environment) for k, v in items}
+    if isinstance(value, list):
+        return [_resolve(v, f"{where}[{i}]", environment) for i, v in enumerate(cast("list[Any]", value))]
+    if not isinstance(value, str):
+        return value
+
+    def replace(match: re.Match[str]) -> str:
+        if match[1] not in environment:
+            raise ConfigurationError(f"{where} names ${{{match[1]}}}, which the environment does not have")
+        return environment[match[1]]
+
+    return REFERENCE.sub(replace, value)
+
+
+def _explain(error: ValidationError, raw: dict[str, Any]) -> str:
+    """One line a fault: path of the key, what is wrong, what was given (as it stands in the file, so no secret)."""
+    lines: list[str] = []
+    faults = error.errors(include_url=False)
+    inner = {fault["loc"][:1] for fault in faults if len(fault["loc"]) > 1}
+    for fault in faults:
+        if fault["type"] == "too_short" and fault["loc"] in inner:
+            continue  # Only because those that are there are not valid.
+        place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in fault["loc"]).lstrip(".")
+        given = _given(raw, fault["loc"])
+        reason = {
+            "extra_forbidden": "is not a key that is known here",
+            "missing": "is missing",
+        }.get(fault["type"], fault["msg"].removeprefix("Value error, ").removeprefix("Input "))
+        shown = "" if given is None or fault["type"] in ("missing", "extra_forbidden") else f" (given: {given!r})"
+        lines.append(f"  {place}: {reason}{shown}")
+    return "\n".join(lines)
+
+
+def _given(raw: Any, location: tuple[int | str, ...]) -> Any:
+    for step in location:
+        try:
+            raw = raw[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return raw if isinstance(raw, (str, int, float, bool)) else None
+
+
+def _anchor(config: LakehouseConfig, base: Path) -> LakehouseConfig:
+    """Make every relative path of the file absolute, so that nothing depends on the working directory."""
+    catalog = config.lake.catalog
+    if catalog.type == "sql" and catalog.uri is not None and catalog.uri.startswith("sqlite:///"):
+        database = base / catalog.uri.removeprefix("sqlite:///")
+        catalog = catalog.model_copy(update={"uri": f"sqlite:///{os.path.normpath(database)}"})
+    lake = config.lake.model_copy(update={"warehouse": anchor_uri(config.lake.warehouse, base), "catalog": catalog})
+    feeds = tuple(
+        feed.model_copy(update={"source": feed.source.model_copy(update={"uri": anchor_uri(feed.source.uri, base)})})
+        for feed in config.feeds
+    )
+    return config.model_copy(update={"lake": lake, "feeds": feeds})
+
+
+def anchor_uri(uri: str, base: Path) -> str:
+    """An absolute URI: a path becomes `file://` and absolute, relative to `base`; other schemes stay as they are."""
+    if uri.startswith("file:"):
+        uri = uri.removeprefix("file:")
+        uri = uri.removeprefix("//")
+    elif "://" in uri:
+        return uri.rstrip("/")
+    return f"file://{os.path.normpath(base / uri)}"
