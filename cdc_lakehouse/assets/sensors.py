@@ -18,7 +18,7 @@ from cdc_lakehouse.lake.checkpoints import Checkpoints
 from cdc_lakehouse.lake.segments import Segments
 from cdc_lakehouse.pipeline.feed_run import utc_now
 from cdc_lakehouse.sources.object_store import open_store
-from cdc_lakehouse.sources.storage_sink import list_sink, read_checkpoint
+from cdc_lakehouse.sources.storage_sink import SinkLayout, list_sink, read_checkpoint
 
 INTERVAL_SECONDS: Final = 30
 ATTEMPT_TAG: Final = "cdc/attempt"
@@ -97,7 +97,7 @@ def build_sensor(lake: Lake, feed: FeedConfig, job: Any) -> dg.SensorDefinition:
 def new_dates(lake: Lake, feed: FeedConfig) -> list[str]:
     """Feed dates of which the sink holds segments that are not known, or not in this form."""
     known = Segments(lake, feed.name).rows
-    listing = list_sink(open_store(feed.source.uri, lake.storage), feed.source.date_separator)
+    listing = list_sink(open_store(feed.source.uri, lake.storage), SinkLayout.of(feed.source))
     return sorted(
         {
             file.feed_date

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -102,10 +102,10 @@ class SchemaHistory:
         return self._history
 
     @property
-    def origins(self) -> frozenset[str]:
-        """Where the changes that are recorded were read."""
+    def changes(self) -> Mapping[str, SchemaChange]:
+        """The source's own words, by where they were read."""
         _ = self.history
-        return frozenset(self._changes)
+        return self._changes
 
     def record(self, changes: Sequence[SchemaChange], now: datetime.datetime) -> list[TableVersion]:
         """Add changes in one commit; gives the versions they made.

@@ -10,7 +10,6 @@ from cdc_lakehouse.errors import SchemaFileError, SourceError
 from cdc_lakehouse.lake.quarantine import Quarantined
 from cdc_lakehouse.pipeline.feed_run import FeedRun
 from cdc_lakehouse.pipeline.land import Landed
-from cdc_lakehouse.sources.schema_file import read_schema_file
 from cdc_lakehouse.sources.storage_sink import SchemaFilePath
 
 BAD_SCHEMA_FILE: Final = "BadSchemaFile"
@@ -25,29 +24,29 @@ class Evolved:
 
 def evolve(run: FeedRun, landed: Landed) -> Evolved:
     """Record every schema file up to the checkpoint that is not recorded; those above it wait."""
-    known = run.history.origins
+    known = run.history.changes
     changes: list[SchemaChange] = []
     faults: list[tuple[SchemaFilePath, str]] = []
     for file in sorted(landed.listing.schemas, key=lambda file: (file.version, file.path)):
         if file.path in known or file.version > landed.checkpoint_ts:
             continue
         try:
-            changes.append(read_schema_file(run.store, file))
+            changes.append(landed.schema_files.read(file))
         except (SchemaFileError, SourceError) as error:
             faults.append((file, error.message))
-    _quarantine(run, faults)
+    _quarantine(run, landed, faults)
     versions = run.history.record(changes, run.clock())
     if versions:
         run.log.info("recorded %d schema versions", len(versions))
     return Evolved(tuple(versions))
 
 
-def _quarantine(run: FeedRun, faults: list[tuple[SchemaFilePath, str]]) -> None:
+def _quarantine(run: FeedRun, landed: Landed, faults: list[tuple[SchemaFilePath, str]]) -> None:
     bad = {file.path for file, _ in faults}
     now = run.clock()
     run.quarantine.resolve(lambda row: row.error_class == BAD_SCHEMA_FILE and row.segment not in bad, "replayed", now)
     found: list[Quarantined] = []
     for file, message in faults:
-        database, _, table = file.directory.partition("/")
-        found.append(Quarantined(file.path, None, database, table or None, BAD_SCHEMA_FILE, message, None, "open", now))
+        database, table = landed.schema_files.name_at(file.directory)
+        found.append(Quarantined(file.path, None, database, table, BAD_SCHEMA_FILE, message, None, "open", now))
     run.quarantine.add(found)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from cdc_lakehouse.errors import CheckpointError, SourceError
 from cdc_lakehouse.lake.catalog import machinery
 from cdc_lakehouse.lake.segments import DECODED, LANDED, Segment
 from cdc_lakehouse.pipeline.feed_run import FeedRun
+from cdc_lakehouse.pipeline.schema_files import SchemaFiles
 from cdc_lakehouse.pipeline.unseen import note_unseen
-from cdc_lakehouse.sources.storage_sink import DataFile, Listing, list_sink, read_checkpoint
+from cdc_lakehouse.sources.storage_sink import DataFile, Listing, SinkLayout, list_sink, read_checkpoint
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Landed:
     batch: int
     new: tuple[Segment, ...]
     listing: Listing
+    schema_files: SchemaFiles
     faults: tuple[str, ...] = field(default=())
 
     @property
@@ -36,19 +38,37 @@ class Landed:
 def land(run: FeedRun) -> Landed:
     """Read the checkpoint, then list, then record: in this order the listing holds all that the checkpoint promises."""
     shown, faults = _shown_checkpoint(run)
-    listing = list_sink(run.store, run.feed.source.date_separator)
+    listing = list_sink(run.store, SinkLayout.of(run.feed.source))
+    schema_files = SchemaFiles(run.store, run.history, listing.schemas)
     if listing.unknown:
         examples = ", ".join(listing.unknown[:5])
         faults.append(f"{len(listing.unknown)} files are not what a TiCDC sink holds and were not read: {examples}")
-    wanted = [file for file in listing.data if run.feed.tables.takes(file.database, file.table)]
+    files, nameless = _named(listing.data, schema_files)
+    if nameless:
+        faults.append(f"{len(nameless)} files wait for the schema file that says their table: {nameless[0]}")
+    wanted = [file for file in files if run.feed.tables.takes(file.database, file.table)]
     batch = run.segments.batch + 1
     new = tuple(_new_segments(run, wanted, batch))
     if new:
         run.segments.land(new, {"cdc.batch": str(batch)})
         run.log.info("landed %d segments in batch %d", len(new), batch)
     checkpoint = max(shown or 0, run.last_cut.checkpoint_ts)
-    note_unseen(run, listing, checkpoint)
-    return Landed(checkpoint, shown, run.segments.batch, new, listing, tuple(faults))
+    note_unseen(run, listing, schema_files, checkpoint)
+    return Landed(checkpoint, shown, run.segments.batch, new, listing, schema_files, tuple(faults))
+
+
+def _named(files: Sequence[DataFile], schema_files: SchemaFiles) -> tuple[list[DataFile], list[str]]:
+    """Files with the names of their tables, and the paths of those of which no schema file says it."""
+    named: list[DataFile] = []
+    nameless: list[str] = []
+    for file in files:
+        if file.table:
+            named.append(file)
+        elif (change := schema_files.of(file.directory, file.version)) is not None:
+            named.append(replace(file, database=change.database, table=change.table))
+        else:
+            nameless.append(file.path)
+    return named, nameless
 
 
 def _shown_checkpoint(run: FeedRun) -> tuple[int | None, list[str]]:

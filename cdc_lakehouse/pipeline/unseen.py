@@ -12,6 +12,7 @@ from cdc_lakehouse.changelog.positions import commit_time
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.quarantine import Quarantined
 from cdc_lakehouse.pipeline.feed_run import FeedRun
+from cdc_lakehouse.pipeline.schema_files import SchemaFiles
 from cdc_lakehouse.sources.storage_sink import Listing, read_index
 
 UNREADABLE_DIRECTORY: Final = "UnreadableDirectory"
@@ -21,15 +22,15 @@ MISSING_FILE: Final = "MissingFile"
 _CLOCKS: Final = datetime.timedelta(minutes=5)
 
 
-def note_unseen(run: FeedRun, listing: Listing, checkpoint_ts: int) -> None:
+def note_unseen(run: FeedRun, listing: Listing, schema_files: SchemaFiles, checkpoint_ts: int) -> None:
     seen = {file.path for file in listing.data}
     unreadable = {
         directory.path: f"the directory cannot be listed: {directory.reason}" for directory in listing.unreadable
     }
-    _note(run, UNREADABLE_DIRECTORY, unreadable, gone=set(unreadable))
+    _note(run, schema_files, UNREADABLE_DIRECTORY, unreadable, gone=set(unreadable))
     missing = dict(_missing_tails(run, listing, seen, checkpoint_ts))
     still = {row.segment for row in run.quarantine.open() if row.error_class == MISSING_FILE} - seen
-    _note(run, MISSING_FILE, missing, gone=still | set(missing))
+    _note(run, schema_files, MISSING_FILE, missing, gone=still | set(missing))
 
 
 def _missing_tails(run: FeedRun, listing: Listing, seen: set[str], checkpoint_ts: int) -> Iterator[tuple[str, str]]:
@@ -52,12 +53,12 @@ def _missing_tails(run: FeedRun, listing: Listing, seen: set[str], checkpoint_ts
             yield path, f"the data file is missing: {index.path} names it as the last, and the checkpoint-ts covers it"
 
 
-def _note(run: FeedRun, error_class: str, found: Mapping[str, str], gone: set[str]) -> None:
+def _note(run: FeedRun, schema_files: SchemaFiles, error_class: str, found: Mapping[str, str], gone: set[str]) -> None:
     """Rows for what was found; those of the class that are of nothing in `gone` are resolved."""
     now = run.clock()
     run.quarantine.resolve(lambda row: row.error_class == error_class and row.segment not in gone, "replayed", now)
     rows: list[Quarantined] = []
     for path, message in found.items():
-        database, table, *_ = (*path.split("/"), "", "")
-        rows.append(Quarantined(path, None, database, table or None, error_class, message, None, "open", now))
+        database, table = schema_files.name_at(path)
+        rows.append(Quarantined(path, None, database, table, error_class, message, None, "open", now))
     run.quarantine.add(rows)

@@ -1,10 +1,14 @@
 """The TiCDC storage sink: what each of its paths means.
 
-    {schema}/{table}/{version}/[{physical partition}/][{date}/]CDC{index}.json       data, one event a line
+    {schema}/{table}/{version}/[{physical partition}/][{date}/]CDC{index}.json       data, one event a line (or .csv)
     {schema}/{table}/{version}/[{physical partition}/][{date}/]meta/CDC.index         name of the last data file
     {schema}/{table}/meta/schema_{version}_{checksum}.json                            table schema and DDL
     {schema}/meta/schema_{version}_{checksum}.json                                    database DDL
     metadata                                                                          {"checkpoint-ts": N}
+
+TiCDC up to v7.0 (and v6.5.2) has one `{schema}/{table}/{version}/schema.json` in the place of `meta/schema_…`, and no
+index files. With use-table-id-as-path (from v8.5.7) `{table id}` stands in the place of `{schema}/{table}`, and there
+are no files of database DDL: which table it is stands in the schema files.
 
 With tables split across nodes the files are `CDC_{dispatcher}_{index}.json` and `meta/CDC_{dispatcher}.index`. Names
 stand in paths as they are (spaces, dots, unicode, upper case; a table called `a/b` makes two levels, one called `meta`
@@ -21,7 +25,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cdc_lakehouse.config import DateSeparator
+from cdc_lakehouse.config import DateSeparator, Protocol, StorageSinkSource
 from cdc_lakehouse.errors import CheckpointError, ObjectMissingError, SourceError
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, UnreadableDirectory
 
@@ -30,6 +34,7 @@ METADATA_LIMIT: Final = 64 * 1024
 INDEX_LIMIT: Final = 4 * 1024
 
 _SCHEMA_FILE: Final = re.compile(r"(?P<directory>.+)/meta/schema_(?P<version>\d{1,20})_(?P<checksum>\d{10})\.json")
+_OLD_SCHEMA_FILE: Final = re.compile(r"(?P<directory>.+)/(?P<version>\d{1,20})/schema\.json")
 _INDEX_FILE: Final = re.compile(r"(?P<directory>.+)/meta/CDC(?:_(?P<dispatcher>\d+))?\.index")
 _DATES: Final[dict[DateSeparator, str]] = {
     "none": "", "year": r"(?P<date>\d{4})/", "month": r"(?P<date>\d{4}-\d{2})/", "day": r"(?P<date>\d{4}-\d{2}-\d{2})/",
@@ -37,19 +42,37 @@ _DATES: Final[dict[DateSeparator, str]] = {
 _BELOW_TABLE: Final = {
     separator: re.compile(
         rf"(?P<version>\d{{1,20}})/(?:(?P<partition>\d{{1,20}})/)?{date}"
-        r"CDC(?:_(?P<dispatcher>\d+)_)?(?P<index>\d{6,20})\.json"
+        r"CDC(?:_(?P<dispatcher>\d+)_)?(?P<index>\d{6,20})\.(?P<extension>json|csv)"
     )
     for separator, date in _DATES.items()
 }
 _LARGEST: Final = (1 << 63) - 1
-_ANY_DATA_FILE: Final = re.compile(r"(?P<table>.+?)/(?P<below>\d{1,20}/(?:[\d-]+/){0,2}CDC(?:_\d+_)?\d{6,20}\.json)")
+_ANY_DATA_FILE: Final = re.compile(
+    r"(?P<table>.+?)/(?P<below>\d{1,20}/(?:[\d-]+/){0,2}CDC(?:_\d+_)?\d{6,20}\.(?:json|csv))"
+)
+_EXTENSIONS: Final[dict[Protocol, str]] = {"canal-json": "json", "csv": "csv"}
+
+
+@dataclass(frozen=True, slots=True)
+class SinkLayout:
+    """The options of a sink that its paths depend on."""
+
+    separator: DateSeparator = "day"
+    protocol: Protocol = "canal-json"
+    table_ids: bool = False
+
+    @classmethod
+    def of(cls, source: StorageSinkSource) -> SinkLayout:
+        return cls(source.date_separator, source.protocol, source.use_table_id_as_path)
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A segment of the sink: one data file. `feed_date` is the date directory's name, None without one."""
+    """A segment of the sink: one data file. `directory` is its table's; `feed_date` is the date directory's name, None
+    without one. Where directories are called by the ids of tables, `database` and `table` are empty."""
 
     path: str
+    directory: str
     database: str
     table: str
     version: int
@@ -64,12 +87,13 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class SchemaFilePath:
-    """A schema file; which database and table it speaks of is in its content."""
+    """A schema file; which database and table it speaks of is in its content. `checksum` is None where the name has
+    none."""
 
     path: str
     directory: str
     version: int
-    checksum: int
+    checksum: int | None
     etag: str
 
 
@@ -122,7 +146,7 @@ def read_checkpoint(store: ObjectStore) -> int:
     return checkpoint
 
 
-def list_sink(store: ObjectStore, separator: DateSeparator) -> Listing:
+def list_sink(store: ObjectStore, layout: SinkLayout) -> Listing:
     """Everything in the sink, told apart by its path."""
     listing = Listing()
     data: list[StoredObject] = []
@@ -131,11 +155,11 @@ def list_sink(store: ObjectStore, separator: DateSeparator) -> Listing:
             listing.unreadable.append(found)
         elif not _take(found, listing):
             data.append(found)
-    tables = _table_directories(listing.schemas)
+    tables = _table_directories(listing.schemas, layout)
     for found in data:
-        file = _data_file(found, tables, separator)
+        file = _data_file(found, tables, layout)
         if file is None:
-            _refuse_other_separator(found.path, separator)
+            _refuse_other_layout(found.path, layout)
             listing.unknown.append(found.path)
         else:
             listing.data.append(file)
@@ -161,6 +185,9 @@ def _take(found: StoredObject, listing: Listing) -> bool:
             SchemaFilePath(found.path, match["directory"], int(match["version"]), int(match["checksum"]), found.etag)
         )
         return True
+    if match := _OLD_SCHEMA_FILE.fullmatch(found.path):
+        listing.schemas.append(SchemaFilePath(found.path, match["directory"], int(match["version"]), None, found.etag))
+        return True
     if match := _INDEX_FILE.fullmatch(found.path):
         listing.indexes.append(
             IndexFile(found.path, match["directory"], match["dispatcher"], found.etag, found.modified)
@@ -169,32 +196,44 @@ def _take(found: StoredObject, listing: Listing) -> bool:
     return False
 
 
-def _table_directories(schemas: Iterable[SchemaFilePath]) -> set[str]:
-    return {schema.directory for schema in schemas if "/" in schema.directory}
+def schema_file_at(path: str) -> tuple[str, int] | None:
+    """Directory and version of the schema file at a path; None when it is not one's."""
+    match = _SCHEMA_FILE.fullmatch(path) or _OLD_SCHEMA_FILE.fullmatch(path)
+    return None if match is None else (match["directory"], int(match["version"]))
 
 
-def _data_file(found: StoredObject, tables: set[str], separator: DateSeparator) -> DataFile | None:
+def _table_directories(schemas: Iterable[SchemaFilePath], layout: SinkLayout) -> set[str]:
+    return {schema.directory for schema in schemas if ("/" in schema.directory) != layout.table_ids}
+
+
+def _data_file(found: StoredObject, tables: set[str], layout: SinkLayout) -> DataFile | None:
     # From the deepest directory up: of `db/t/7` and `db/t`, both tables, the longer one owns `db/t/7/{version}/CDC…`.
     parts = found.path.split("/")
-    for depth in range(len(parts) - 2, 1, -1):
+    below_table = _BELOW_TABLE[layout.separator]
+    for depth in range(len(parts) - 2, 0, -1):
         directory = "/".join(parts[:depth])
-        if directory in tables and (match := _BELOW_TABLE[separator].fullmatch("/".join(parts[depth:]))):
-            return _as_data_file(found, directory, match)
+        if directory in tables and (match := below_table.fullmatch("/".join(parts[depth:]))):
+            return _as_data_file(found, directory, match, layout)
+    if layout.table_ids:
+        return None
     # No schema file speaks of it (yet): the shortest table name that makes sense, so that the file is still landed.
     if match := _ANY_DATA_FILE.fullmatch(found.path):
-        below = _BELOW_TABLE[separator].fullmatch(match["below"])
+        below = below_table.fullmatch(match["below"])
         if below and "/" in match["table"]:
-            return _as_data_file(found, match["table"], below)
+            return _as_data_file(found, match["table"], below, layout)
     return None
 
 
-def _as_data_file(found: StoredObject, directory: str, match: re.Match[str]) -> DataFile | None:
-    database, _, table = directory.partition("/")
+def _as_data_file(found: StoredObject, directory: str, match: re.Match[str], layout: SinkLayout) -> DataFile | None:
+    database, _, table = ("", "", "") if layout.table_ids else directory.partition("/")
     parts = match.groupdict()
+    if parts["extension"] != _EXTENSIONS[layout.protocol]:
+        return None
     if any(int(parts[name] or 0) > _LARGEST for name in ("version", "partition", "index")):
         return None
     return DataFile(
         path=found.path,
+        directory=directory,
         database=database,
         table=table,
         version=int(parts["version"]),
@@ -208,15 +247,29 @@ def _as_data_file(found: StoredObject, directory: str, match: re.Match[str]) -> 
     )
 
 
-def _refuse_other_separator(path: str, separator: DateSeparator) -> None:
+def _refuse_other_layout(path: str, layout: SinkLayout) -> None:
     match = _ANY_DATA_FILE.fullmatch(path)
     if match is None:
         return
+    if ("/" in match["table"]) if layout.table_ids else match["table"].isdigit():
+        given, other = ("true", "false") if layout.table_ids else ("false", "true")
+        raise SourceError(
+            f"the sink was written with use-table-id-as-path={other}, the configuration says {given}",
+            segment=path,
+            advice=f"set source.use_table_id_as_path to {other}",
+        )
+    for protocol, extension in _EXTENSIONS.items():
+        if protocol != layout.protocol and path.endswith(f".{extension}"):
+            raise SourceError(
+                f"the sink was written with protocol {protocol}, the configuration says {layout.protocol}",
+                segment=path,
+                advice=f"set source.protocol to {protocol}",
+            )
     # A year may be taken for a physical partition, so it is tried before no date at all.
     for other, pattern in sorted(_BELOW_TABLE.items(), reverse=True):
-        if other != separator and pattern.fullmatch(match["below"]):
+        if other != layout.separator and pattern.fullmatch(match["below"]):
             raise SourceError(
-                f"the sink was written with date-separator {other}, the configuration says {separator}",
+                f"the sink was written with date-separator {other}, the configuration says {layout.separator}",
                 segment=path,
                 advice=f"set source.date_separator to {other}",
             )

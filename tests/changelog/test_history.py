@@ -17,7 +17,7 @@ from cdc_lakehouse.changelog.schema import SchemaChange, TableName
 from cdc_lakehouse.config import DateSeparator
 from cdc_lakehouse.sources.object_store import LocalStore
 from cdc_lakehouse.sources.schema_file import read_schema_file
-from cdc_lakehouse.sources.storage_sink import list_sink
+from cdc_lakehouse.sources.storage_sink import SinkLayout, list_sink
 from tests import data_sets as packed
 from tests.changelog.statements import (
     ADD,
@@ -328,7 +328,7 @@ def test_real_logs_end_in_the_servers_own_tables(data_sets: Path, name: str) -> 
     store = LocalStore(truth.dataset / "tree")
     separator = cast("DateSeparator", truth.date_separator)
     found = History()
-    found.apply(read_schema_file(store, file) for file in list_sink(store, separator).schemas)
+    found.apply(read_schema_file(store, file) for file in list_sink(store, SinkLayout(separator)).schemas)
     live = {
         (life.last.name.database, life.last.name.table): life.last
         for life in found.incarnations().values()

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from cdc_lakehouse.cli import main
 from cdc_lakehouse.config import load
 from cdc_lakehouse.sources.object_store import LocalStore, open_store
-from cdc_lakehouse.sources.storage_sink import list_sink, read_checkpoint
+from cdc_lakehouse.sources.storage_sink import SinkLayout, list_sink, read_checkpoint
 
 
 def sample(directory: Path, *options: str) -> Result:
@@ -26,7 +26,7 @@ def test_the_configuration_that_it_writes_is_valid_and_finds_the_sink(tmp_path: 
     assert result.exit_code == 0, result.output
     (feed,) = load(tmp_path / "demo" / "lakehouse.yaml", {}).feeds
     store = open_store(feed.source.uri)
-    listing = list_sink(store, feed.source.date_separator)
+    listing = list_sink(store, SinkLayout(feed.source.date_separator))
     assert str(read_checkpoint(store)) in result.stdout
     assert listing.unknown == [] and {file.database for file in listing.data} == {"shop"}
     assert all(file.feed_date and file.feed_date >= feed.start_date.isoformat() for file in listing.data)
@@ -44,10 +44,10 @@ def test_what_is_there_is_kept(tmp_path: Path) -> None:
 def test_following_moves_the_checkpoint_batch_by_batch_and_changes_no_file(tmp_path: Path) -> None:
     sample(tmp_path)
     store = LocalStore(tmp_path / "sink")
-    before, files = read_checkpoint(store), {file.path: file.etag for file in list_sink(store, "day").data}
+    before, files = read_checkpoint(store), {file.path: file.etag for file in list_sink(store, SinkLayout()).data}
     result = sample(tmp_path, "--follow", "--batches", "2", "--pause", "0.1")
     assert result.exit_code == 0 and "batch 2: checkpoint-ts" in result.stdout
-    after = {file.path: file.etag for file in list_sink(store, "day").data}
+    after = {file.path: file.etag for file in list_sink(store, SinkLayout()).data}
     assert read_checkpoint(store) > before
     assert files.items() < after.items()
 

@@ -17,7 +17,7 @@ from cdc_lakehouse.sample.changefeed import current_shop, follow, state_path, wr
 from cdc_lakehouse.sample.shop import Shop
 from cdc_lakehouse.sources.object_store import LocalStore
 from cdc_lakehouse.sources.schema_file import read_schema_file
-from cdc_lakehouse.sources.storage_sink import list_sink, read_checkpoint, read_index
+from cdc_lakehouse.sources.storage_sink import SinkLayout, list_sink, read_checkpoint, read_index
 from tests.sample.fold import contents, data_files, fold, messages, schema_documents
 
 START = datetime.datetime(2026, 6, 1, 9, tzinfo=datetime.UTC)
@@ -74,7 +74,7 @@ def sink(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_project_reads_every_file(sink: Path) -> None:
     store = LocalStore(sink)
-    listing = list_sink(store, "day")
+    listing = list_sink(store, SinkLayout())
     assert listing.unknown == [] and listing.unreadable == []
     schemas = [read_schema_file(store, file) for file in listing.schemas]
     assert {change.table for change in schemas} == {"", "customers", "orders", "payments", "carts", "baskets"}
@@ -141,7 +141,7 @@ def test_everything_happens(sink: Path) -> None:
 
 def test_the_schema_history_understands_all_ddl(sink: Path) -> None:
     store = LocalStore(sink)
-    versions = History().apply(read_schema_file(store, file) for file in list_sink(store, "day").schemas)
+    versions = History().apply(read_schema_file(store, file) for file in list_sink(store, SinkLayout()).schemas)
     assert [version.hold or version.note for version in versions if version.hold or version.note] == []
     effects = Counter(version.effect for version in versions)
     assert effects == {"create": 5, "evolve": 5, "none": 1, "empty": 1, "move": 1}
@@ -221,7 +221,7 @@ def test_a_schema_changes_now_and_then(tmp_path: Path) -> None:
     go_on(sink, 52)
     assert_true(sink)
     assert [document["Type"] for document in schema_documents(sink)[statements:]] == [5]
-    listing = list_sink(LocalStore(sink), "day")
+    listing = list_sink(LocalStore(sink), SinkLayout())
     assert listing.unknown == []
 
 

@@ -16,7 +16,7 @@ from cdc_lakehouse.sample.row_change import RowChange, Table
 from cdc_lakehouse.sample.sink_writer import SinkWriter
 from cdc_lakehouse.sources.object_store import LocalStore
 from cdc_lakehouse.sources.schema_file import read_schema_file
-from cdc_lakehouse.sources.storage_sink import list_sink, read_checkpoint
+from cdc_lakehouse.sources.storage_sink import SinkLayout, list_sink, read_checkpoint
 from tests.sample.fold import contents
 
 REAL = ["date_dirs", "multi_schema_change", "pk_updates", "rename_chain", "types_enum_set", "types_text", "types_time"]
@@ -45,7 +45,7 @@ def without_chance(content: bytes) -> bytes:
 def test_a_real_sink_is_written_byte_for_byte(name: str, data_sets: Path, tmp_path: Path) -> None:
     real = data_sets / "canal-json" / name / "tree"
     store = LocalStore(real)
-    listing = list_sink(store, "day")
+    listing = list_sink(store, SinkLayout())
     writer = SinkWriter(tmp_path)
     tables: dict[tuple[str, str, int], Table] = {}
     for file in listing.schemas:
@@ -82,7 +82,7 @@ def test_a_statement_on_a_database_lies_beside_its_tables(tmp_path: Path) -> Non
     document = json.loads((tmp_path / path).read_bytes())
     assert path.startswith(f"shop/meta/schema_{tso(DAY)}_")
     assert (document["Table"], document["TableColumns"], document["TableColumnsTotal"]) == ("", None, 0)
-    listing = list_sink(LocalStore(tmp_path), "day")
+    listing = list_sink(LocalStore(tmp_path), SinkLayout())
     assert read_schema_file(LocalStore(tmp_path), listing.schemas[0]).query == "CREATE DATABASE `shop`"
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cdc_lakehouse.config import DateSeparator
 from cdc_lakehouse.errors import CheckpointError, ObjectMissingError, SourceError
 from cdc_lakehouse.sources.object_store import LocalStore, UnreadableDirectory
-from cdc_lakehouse.sources.storage_sink import DataFile, Listing, list_sink, read_checkpoint, read_index
+from cdc_lakehouse.sources.storage_sink import DataFile, Listing, SinkLayout, list_sink, read_checkpoint, read_index
 from tests import data_sets as packed
 
 SEPARATORS: tuple[DateSeparator, ...] = get_args(DateSeparator)
@@ -32,7 +32,7 @@ def sink(directory: Path, *paths: str) -> LocalStore:
 
 
 def listing_of(directory: Path, *paths: str, separator: DateSeparator = "day") -> Listing:
-    return list_sink(sink(directory, *paths), separator)
+    return list_sink(sink(directory, *paths), SinkLayout(separator))
 
 
 def joined(*parts: str | None) -> str:
@@ -101,7 +101,7 @@ def test_the_width_of_the_index_is_configurable(tmp_path: Path, digits: int) -> 
     [
         "db/t/7/2026-01-31/CDC00001.json",
         "db/t/7/2026-01-31/CDC000000000000000000001.json",
-        "db/t/7/2026-01-31/CDC000001.csv",
+        "db/t/7/2026-01-31/CDC000001.parquet",
         "db/t/7/2026-01-31/cdc000001.json",
         "db/t/7/2026-01-31/CDC000001.json.gz",
         "db/t/v7/2026-01-31/CDC000001.json",
@@ -154,6 +154,45 @@ def test_another_date_separator_is_refused(
     assert refused.value.segment == path and f"date_separator to {written}" in str(refused.value.advice)
 
 
+@pytest.mark.parametrize(
+    ("layout", "path", "said"),
+    [
+        (SinkLayout(), "db/t/7/2026-01-31/CDC000001.csv", "source.protocol to csv"),
+        (SinkLayout(protocol="csv"), "db/t/7/2026-01-31/CDC000001.json", "source.protocol to canal-json"),
+        (SinkLayout(), "112/7/2026-01-31/CDC000001.json", "source.use_table_id_as_path to true"),
+        (SinkLayout(table_ids=True), "db/t/7/2026-01-31/CDC000001.json", "source.use_table_id_as_path to false"),
+    ],
+)
+def test_another_option_is_refused(tmp_path: Path, layout: SinkLayout, path: str, said: str) -> None:
+    with pytest.raises(SourceError) as refused:
+        list_sink(sink(tmp_path, path), layout)
+    assert refused.value.segment == path and said in str(refused.value.advice)
+
+
+@pytest.mark.parametrize("separator", SEPARATORS)
+@pytest.mark.parametrize("partition", [None, "247"])
+def test_directories_called_by_the_ids_of_tables(
+    tmp_path: Path, separator: DateSeparator, partition: str | None
+) -> None:
+    path = joined("112", "450000000000000001", partition, DATES[separator], "CDC000001.csv")
+    listing = list_sink(sink(tmp_path, path, f"112/{SCHEMA}"), SinkLayout(separator, "csv", table_ids=True))
+    (file,) = listing.data
+    assert (file.directory, file.database, file.table, file.version) == ("112", "", "", 450000000000000001)
+    assert file.physical_partition == (None if partition is None else int(partition))
+    assert [schema.directory for schema in listing.schemas] == ["112"]
+
+
+def test_the_layout_before_v7_1(tmp_path: Path) -> None:
+    paths = ["db/t/7/CDC000001.csv", "db/t/7/schema.json", "db/t/9/schema.json"]
+    listing = list_sink(sink(tmp_path, *paths), SinkLayout("none", "csv"))
+    assert [place(file) for file in listing.data] == [("db", "t", 7, None, None)]
+    assert sorted((s.directory, s.version, s.checksum) for s in listing.schemas) == [
+        ("db/t", 7, None),
+        ("db/t", 9, None),
+    ]
+    assert listing.unknown == []
+
+
 # --- Schema and index files ---
 
 
@@ -176,7 +215,7 @@ def test_an_index_names_the_last_file_beside_it(
 ) -> None:
     store = sink(tmp_path, f"{directory}/meta/{name}")
     (tmp_path / directory / "meta" / name).write_text(content, encoding="utf-8")
-    (index,) = list_sink(store, "day").indexes
+    (index,) = list_sink(store, SinkLayout()).indexes
     assert (index.directory, index.dispatcher) == (directory, dispatcher)
     assert read_index(store, index) == f"{directory}/{last}"
 
@@ -189,7 +228,7 @@ def test_an_index_that_names_no_file(tmp_path: Path, content: bytes) -> None:
     path = "db/t/7/2026-01-31/meta/CDC.index"
     store = sink(tmp_path, path)
     (tmp_path / path).write_bytes(content)
-    (index,) = list_sink(store, "day").indexes
+    (index,) = list_sink(store, SinkLayout()).indexes
     with pytest.raises(SourceError) as refused:
         read_index(store, index)
     assert refused.value.segment == path
@@ -198,7 +237,7 @@ def test_an_index_that_names_no_file(tmp_path: Path, content: bytes) -> None:
 def test_an_index_that_is_gone(tmp_path: Path) -> None:
     path = "db/t/7/2026-01-31/meta/CDC.index"
     store = sink(tmp_path, path)
-    (index,) = list_sink(store, "day").indexes
+    (index,) = list_sink(store, SinkLayout()).indexes
     (tmp_path / path).unlink()
     with pytest.raises(ObjectMissingError):
         read_index(store, index)
@@ -207,7 +246,7 @@ def test_an_index_that_is_gone(tmp_path: Path) -> None:
 def test_a_part_that_cannot_be_listed_is_told(tmp_path: Path) -> None:
     store = sink(tmp_path, f"db/t/7/2026-01-31/{FIRST}")
     (tmp_path / "db/u").symlink_to("u")
-    listing = list_sink(store, "day")
+    listing = list_sink(store, SinkLayout())
     assert listing.unreadable == [UnreadableDirectory("db/u", "Too many levels of symbolic links")]
     assert [file.table for file in listing.data] == ["t"]
 
@@ -270,7 +309,7 @@ def test_paths_say_what_the_files_say(data_sets: Path, name: str) -> None:
     dataset = data_sets / "canal-json" / name
     separator = json.loads((dataset / "expected.json").read_text(encoding="utf-8"))["sink"]["date"]
     tree = dataset / "tree"
-    listing = list_sink(LocalStore(tree), separator)
+    listing = list_sink(LocalStore(tree), SinkLayout(separator))
     assert listing.unknown == [] and listing.unreadable == []
 
     files = {path.relative_to(tree).as_posix() for path in tree.rglob("*") if path.is_file()}

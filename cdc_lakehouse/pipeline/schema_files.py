@@ -1,0 +1,76 @@
+"""What the source's schema files say of its directories. Each is read once in a run, and those of the history not
+again."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+
+from cdc_lakehouse.changelog.history import History
+from cdc_lakehouse.changelog.schema import SchemaChange, TableName, TableVersion
+from cdc_lakehouse.errors import SchemaFileError, SourceError
+from cdc_lakehouse.lake.schema_history import SchemaHistory
+from cdc_lakehouse.sources.object_store import ObjectStore
+from cdc_lakehouse.sources.schema_file import read_schema_file
+from cdc_lakehouse.sources.storage_sink import SchemaFilePath, schema_file_at
+
+
+class SchemaFiles:
+    """The schema files of a listing and those that are recorded already."""
+
+    def __init__(self, store: ObjectStore, recorded: SchemaHistory, listed: Iterable[SchemaFilePath]) -> None:
+        self._store = store
+        self._recorded = recorded
+        self._listed = tuple(listed)
+        self._read: dict[str, SchemaChange] = {}
+
+    def read(self, file: SchemaFilePath) -> SchemaChange:
+        """Raises `SchemaFileError` or `SourceError` when it cannot be used."""
+        if file.path not in self._read:
+            self._read[file.path] = read_schema_file(self._store, file)
+        return self._read[file.path]
+
+    def of(self, directory: str, version: int) -> SchemaChange | None:
+        """The schema of a table's directory at a version; None when no file that can be used has it."""
+        return self._by_place.get((directory, version))
+
+    def name_at(self, path: str) -> tuple[str | None, str | None]:
+        """Database and table that a path is of, as far as they can be told; a table of a directory called by its id may
+        have had other names at other times."""
+        parts = path.split("/")
+        for depth in range(len(parts), 0, -1):
+            if (known := self._names.get("/".join(parts[:depth]))) is not None:
+                return known.database, known.table or None
+        database, table, *_ = (*parts, "", "")
+        return database, table or None
+
+    @functools.cached_property
+    def versions(self) -> Mapping[tuple[TableName, int], TableVersion]:
+        """Versions by table and commit-ts as the history will have them, also of files above the checkpoint."""
+        changes = {change.origin: change for change in (*self._recorded.changes.values(), *self._by_place.values())}
+        history = self._recorded.history
+        if changes.keys() - self._recorded.changes.keys():
+            history = History()
+            history.apply(changes.values())
+        return {(version.name, version.commit_ts): version for version in history.versions}
+
+    @functools.cached_property
+    def _by_place(self) -> Mapping[tuple[str, int], SchemaChange]:
+        found: dict[tuple[str, int], SchemaChange] = {}
+        for origin, change in self._recorded.changes.items():
+            if (place := schema_file_at(origin)) is not None:
+                found[place] = change
+        for file in self._listed:
+            if file.path not in self._recorded.changes and (change := self._usable(file)) is not None:
+                found[file.directory, file.version] = change
+        return found
+
+    @functools.cached_property
+    def _names(self) -> Mapping[str, TableName]:
+        return {directory: TableName(c.database, c.table) for (directory, _), c in sorted(self._by_place.items())}
+
+    def _usable(self, file: SchemaFilePath) -> SchemaChange | None:
+        try:
+            return self.read(file)
+        except (SchemaFileError, SourceError):
+            return None  # Step 3 reads it again and says so.
