@@ -92,3 +92,7 @@ class ConcurrentRunError(TransientError):
 
 class ObjectMissingError(SourceError):
     """An object that should be in the source is not there."""
+
+
+class ObjectChangedError(SourceError):
+    """An object is not the one that was listed any more, or changes while it is read."""

@@ -202,8 +202,8 @@ def test_the_checkpoint_is_read_before_the_sink_is_listed(lake: TestLake, sink: 
     new: list[str] = []
 
     class Moving(LocalStore):
-        def read(self, path: str, *, limit: int) -> bytes:
-            content = super().read(path, limit=limit)
+        def read(self, path: str, *, limit: int, etag: str | None = None) -> bytes:
+            content = super().read(path, limit=limit, etag=etag)
             if path == "metadata" and not new:
                 new.append(sink.file("t", at=15))
                 sink.checkpoint(20)

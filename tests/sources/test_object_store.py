@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from cdc_lakehouse.errors import ConfigurationError, ObjectMissingError, SourceError, SourceUnreachableError
+from cdc_lakehouse.errors import (
+    ConfigurationError,
+    ObjectChangedError,
+    ObjectMissingError,
+    SourceError,
+    SourceUnreachableError,
+)
 from cdc_lakehouse.sources.object_store import LocalStore, StoredObject, UnreadableDirectory, open_store
 
 # Of `mkdir -p`, this often, makes a path that the system refuses to open by its whole name, even to root.
@@ -86,6 +92,89 @@ def test_listing_and_reading_change_nothing(tmp_path: Path) -> None:
     listed(store)
     assert store.read("d/f", limit=7) == b"content"
     assert [(path, path.stat().st_mtime_ns) for path in sorted(tmp_path.rglob("*"))] == before
+
+
+# --- Parts of it ---
+
+PATHS = ("A", "a-b", "a.b/1", "a/b.c", "a/b/1", "a/b/2", "a/é", "a/\uffff", "a/𐍈", "a0", "b/c/d/e", "~")
+
+
+@pytest.fixture
+def parted(tmp_path: Path) -> LocalStore:
+    for path in PATHS:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+    (tmp_path / "empty").mkdir()
+    return LocalStore(tmp_path)
+
+
+@pytest.mark.parametrize("prefix", ["", "a/", "a/b/", "b/", "b/c/", "empty/", "no/", "A/"])
+@pytest.mark.parametrize(
+    "after", [None, "", "\0", "a", "a/", "a/b/", "a/b/1x", "a/zzz", "b/c/d/e/f", "\U0010ffff", *PATHS]
+)
+def test_what_is_listed_after_a_path(parted: LocalStore, prefix: str, after: str | None) -> None:
+    everything = [each.path for each in parted.list()]
+    assert everything == sorted(everything, key=str.encode)
+    expected = [
+        path for path in everything if path.startswith(prefix) and (after is None or path.encode() > after.encode())
+    ]
+    assert [each.path for each in parted.list(prefix, after)] == expected
+
+
+def test_what_lies_before_is_not_looked_at(parted: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+    scandir = os.scandir
+
+    def watched(path: Path) -> object:
+        looked.append(str(path.relative_to(parted.uri.removeprefix("file://"))))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", watched)
+    assert [each.path for each in parted.list("", "b/c/d")] == ["b/c/d/e", "~"]
+    assert looked == [".", "b", "b/c", "b/c/d", "empty"]
+
+
+@pytest.mark.parametrize(
+    ("prefix", "names"),
+    [("", ("a", "a.b", "b", "empty")), ("a/", ("b",)), ("a/b/", ()), ("b/", ("c",)), ("no/", ()), ("A/", ())],
+)
+def test_the_directories_of_a_prefix(parted: LocalStore, prefix: str, names: tuple[str, ...]) -> None:
+    assert parted.directories(prefix) == names
+
+
+def test_a_link_to_a_directory_is_one(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d/f").touch()
+    (tmp_path / "link").symlink_to("d")
+    (tmp_path / "loop").symlink_to("loop")
+    assert LocalStore(tmp_path).directories() == ("d", "link")
+    assert [each.path for each in LocalStore(tmp_path).list("link/")] == ["link/f"]
+
+
+def test_a_prefix_is_a_directory(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    for call in (store.directories, lambda prefix: list(store.list(prefix))):
+        with pytest.raises(ValueError, match="'a/b'"):
+            call("a/b")
+
+
+def test_a_prefix_below_a_root_that_is_not_there(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "sink")
+    for call in (store.directories, lambda prefix: list(store.list(prefix))):
+        with pytest.raises(SourceUnreachableError):
+            call("a/")
+
+
+def test_a_prefix_that_may_not_be_listed() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        root.chmod(0o755)
+        (root / "db").mkdir(mode=0)
+        store = LocalStore(root)
+        with unprivileged():
+            assert list(store.list("db/")) == [UnreadableDirectory("db", "Permission denied")]
+            with pytest.raises(SourceError, match=r"Permission denied \[segment db/\]"):
+                store.directories("db/")
 
 
 # --- What cannot be listed ---
@@ -183,6 +272,49 @@ def test_a_file_above_the_limit_is_refused(tmp_path: Path) -> None:
 def test_the_head_of_a_file(tmp_path: Path, size: int, head: bytes) -> None:
     (tmp_path / "f").write_bytes(b"abc")
     assert LocalStore(tmp_path).head("f", size) == head
+
+
+def etag_of(store: LocalStore, path: str) -> str:
+    (found,) = [each for each in store.list() if each.path == path]
+    assert isinstance(found, StoredObject)
+    return found.etag
+
+
+def test_a_file_that_is_the_listed_one(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"abc")
+    store = LocalStore(tmp_path)
+    etag = etag_of(store, "f")
+    assert store.read("f", limit=3, etag=etag) == b"abc"
+    assert store.head("f", 2, etag=etag) == b"ab"
+
+
+def test_a_file_that_is_another_one_by_now(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"x" * 8)
+    store = LocalStore(tmp_path)
+    etag = etag_of(store, "f")
+    replaced(path)
+    for read in (lambda: store.read("f", limit=8, etag=etag), lambda: store.head("f", 1, etag=etag)):
+        with pytest.raises(ObjectChangedError, match=r"changed since it was listed \[segment f\]"):
+            read()
+
+
+@pytest.mark.parametrize("content", [b"", b"xy", b"abcd"])
+def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"abc")
+    fstat, looked = os.fstat, list[os.stat_result]()
+
+    def changing(descriptor: int) -> os.stat_result:
+        looked.append(fstat(descriptor))
+        if len(looked) == 1:
+            path.write_bytes(content)
+            os.utime(path, ns=(0, looked[0].st_mtime_ns + 1))
+        return looked[-1]
+
+    monkeypatch.setattr(os, "fstat", changing)
+    with pytest.raises(ObjectChangedError, match=r"changes while it is read \[segment f\]"):
+        LocalStore(tmp_path).read("f", limit=10)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -1,0 +1,122 @@
+"""A directory of this machine, or a mounted one (NFS)."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from cdc_lakehouse.errors import ObjectChangedError, ObjectMissingError, SourceError, SourceUnreachableError
+from cdc_lakehouse.sources.object_store.store import StoredObject, UnreadableDirectory, require_directory_prefix
+
+
+class LocalStore:
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    @property
+    def uri(self) -> str:
+        return f"file://{self._root}"
+
+    def check(self) -> None:
+        try:
+            found = self._root.is_dir()
+        except OSError as error:
+            raise SourceUnreachableError(f"cannot look at {self._root}: {error.strerror}") from error
+        if not found:
+            raise SourceUnreachableError(
+                f"{self._root} is not a directory", advice="start the changefeed, or correct the feed's source.uri"
+            )
+
+    def list(self, prefix: str = "", after: str | None = None) -> Iterator[StoredObject | UnreadableDirectory]:
+        require_directory_prefix(prefix)
+        self.check()
+        yield from self._walk(prefix, b"" if after is None else os.fsencode(after))
+
+    def directories(self, prefix: str = "") -> tuple[str, ...]:
+        require_directory_prefix(prefix)
+        self.check()
+        try:
+            with os.scandir(self._root / prefix) as entries:
+                return tuple(sorted((entry.name for entry in entries if _is_directory(entry)), key=os.fsencode))
+        except (FileNotFoundError, NotADirectoryError):
+            return ()
+        except OSError as error:
+            raise SourceError(f"cannot list the directory: {error.strerror}", segment=prefix or None) from error
+
+    def _walk(self, prefix: str, after: bytes) -> Iterator[StoredObject | UnreadableDirectory]:
+        """In byte order of the paths, in which a directory's name counts with its `/`."""
+        try:
+            with os.scandir(self._root / prefix) as entries:
+                found = sorted(_paths(prefix, entries))
+        except FileNotFoundError:
+            if not prefix:
+                raise SourceUnreachableError(f"{self._root} is not there any more") from None
+            return  # Expired between the listing and the look.
+        except NotADirectoryError:
+            return  # A prefix of the caller's that no directory has.
+        except OSError as error:
+            if not prefix:
+                raise SourceUnreachableError(f"cannot list {self._root}: {error.strerror}") from error
+            yield UnreadableDirectory(prefix.rstrip("/"), error.strerror or type(error).__name__)
+            return
+        for encoded in found:
+            if encoded <= after and not (encoded.endswith(b"/") and after.startswith(encoded)):
+                continue  # With all that is below it.
+            path = os.fsdecode(encoded)
+            if path.endswith("/"):
+                yield from self._walk(path, after)
+            elif (each := self._look_at(path)) is not None:
+                yield each
+
+    def _look_at(self, path: str) -> StoredObject | UnreadableDirectory | None:
+        try:
+            status = (self._root / path).stat()
+        except FileNotFoundError:
+            return None  # Renamed or expired between the listing and the look.
+        except OSError as error:
+            return UnreadableDirectory(path, error.strerror or type(error).__name__)
+        modified = datetime.datetime.fromtimestamp(status.st_mtime, datetime.UTC)
+        return StoredObject(path, status.st_size, _etag(status), modified)
+
+    def read(self, path: str, *, limit: int, etag: str | None = None) -> bytes:
+        content = self._read(path, limit + 1, etag)
+        if len(content) > limit:
+            raise SourceError(f"the file is larger than {limit} bytes", segment=path)
+        return content
+
+    def head(self, path: str, size: int, *, etag: str | None = None) -> bytes:
+        return self._read(path, size, etag)
+
+    def _read(self, path: str, size: int, etag: str | None) -> bytes:
+        try:
+            with (self._root / path).open("rb") as file:
+                before = os.fstat(file.fileno())
+                content = file.read(size)
+                after = os.fstat(file.fileno())
+        except FileNotFoundError as error:
+            raise ObjectMissingError("the file is not there", segment=path) from error
+        except OSError as error:
+            raise SourceError(f"cannot read the file: {error.strerror}", segment=path) from error
+        if etag is not None and _etag(before) != etag:
+            raise ObjectChangedError("the file has changed since it was listed", segment=path)
+        if _etag(before) != _etag(after) or len(content) < min(size, before.st_size):
+            raise ObjectChangedError("the file changes while it is read", segment=path)
+        return content
+
+
+def _etag(status: os.stat_result) -> str:
+    return f"{status.st_mtime_ns:x}-{status.st_size:x}"
+
+
+def _paths(prefix: str, entries: Iterator[os.DirEntry[str]]) -> Iterator[bytes]:
+    for entry in entries:
+        yield os.fsencode(f"{prefix}{entry.name}{'/' if _is_directory(entry) else ''}")
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False  # A link that cannot be followed: told when it is looked at as a file.

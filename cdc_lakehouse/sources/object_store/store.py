@@ -1,0 +1,67 @@
+"""What a store is to those who read from it."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """One object of the store: path relative to the store's root, size in bytes, and what changes with its content."""
+
+    path: str
+    size: int
+    etag: str
+    modified: datetime.datetime
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableDirectory:
+    """A part of the store that could not be listed, and why."""
+
+    path: str
+    reason: str
+
+
+class ObjectStore(Protocol):
+    """Paths are relative to the root and use `/`. A directory prefix ends in `/`; the empty one is the root."""
+
+    @property
+    def uri(self) -> str: ...
+
+    def check(self) -> None:
+        """Raises `SourceUnreachableError` when the root is not there."""
+        ...
+
+    def list(self, prefix: str = "", after: str | None = None) -> Iterator[StoredObject | UnreadableDirectory]:
+        """Everything below a directory prefix, in no order; with `after`, only what sorts after that path in the byte
+        order of paths. What lies before costs little: it is not looked at.
+
+        A prefix without objects gives nothing. Raises `SourceUnreachableError` when the root cannot be listed.
+        """
+        ...
+
+    def directories(self, prefix: str = "") -> tuple[str, ...]:
+        """Names of the directories right below a directory prefix, sorted. Raises `SourceError` when it cannot be
+        listed; a prefix without objects has none."""
+        ...
+
+    def read(self, path: str, *, limit: int, etag: str | None = None) -> bytes:
+        """The whole object, and with `etag` only the one that was listed with it.
+
+        Raises `ObjectMissingError`, `ObjectChangedError` when it is another one by now or changes while it is read, or
+        `SourceError` when it is larger than `limit` bytes.
+        """
+        ...
+
+    def head(self, path: str, size: int, *, etag: str | None = None) -> bytes:
+        """The first bytes of an object, fewer when it is shorter. Raises as `read` does."""
+        ...
+
+
+def require_directory_prefix(prefix: str) -> None:
+    if prefix and not prefix.endswith("/"):
+        raise ValueError(f"not a directory prefix, which ends in '/': {prefix!r}")
