@@ -7,7 +7,7 @@ import os
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -15,6 +15,7 @@ from benchmarks.change_log import Workload, change_log
 from benchmarks.lakehouse import lake_config
 from benchmarks.passes import Bench, Part
 from benchmarks.report import as_json, as_markdown
+from cdc_lakehouse.config import Protocol
 from cdc_lakehouse.lake.session import build_session
 
 _CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cdc-lakehouse" / "benchmarks"
@@ -26,6 +27,9 @@ _COUNT: Final = click.IntRange(min=1)
 @click.option("--changes", type=_COUNT, default=300_000, show_default=True, help="Changes on top of them.")
 @click.option("--file-mib", type=_COUNT, default=64, show_default=True, help="Size at which the sink cuts its files.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the workload's values.")
+@click.option(
+    "--protocol", type=click.Choice(["canal-json", "csv"]), default="canal-json", show_default=True, help="The sink's."
+)
 @click.option("--repeats", type=_COUNT, default=3, show_default=True, help="Passes that are measured.")
 @click.option("--cores", type=_COUNT, default=2, show_default=True, help="Spark's task slots and DuckDB's threads.")
 @click.option("--memory-gib", type=_COUNT, default=2, show_default=True, help="The driver's heap and DuckDB's limit.")
@@ -37,7 +41,7 @@ _COUNT: Final = click.IntRange(min=1)
     help="Where workloads are kept and, for as long as it runs, the lake. [default: in the user's cache directory]",
 )
 @click.option("--json", "json_wanted", is_flag=True, help="JSON instead of a Markdown table.")
-def main(cache: Path, json_wanted: bool, warm_up: int, **settings: int) -> None:
+def main(cache: Path, json_wanted: bool, warm_up: int, **settings: Any) -> None:
     """Measure the main path on a sysbench table, beside DuckDB doing the same."""
     cache.mkdir(parents=True, exist_ok=True)
     parts = _measure(cache.absolute(), warm_up, **settings)
@@ -53,11 +57,12 @@ def _measure(
     changes: int,
     file_mib: int,
     seed: int,
+    protocol: Protocol,
     repeats: int,
     cores: int,
     memory_gib: int,
 ) -> list[Part]:
-    workload = Workload(inserts, changes, file_mib, seed)
+    workload = Workload(inserts, changes, file_mib, seed, protocol)
     log = change_log(workload, cache)
     small = change_log(replace(workload, inserts=warm_up, changes=max(1, warm_up // 3)), cache)
     _say(f"workload: {sum(stage.bytes for stage in log.stages) >> 20} MiB in {log.directory}")

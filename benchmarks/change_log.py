@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import sbtest
+from benchmarks.csv_row import csv_row
 from cdc_lakehouse.changelog.positions import commit_time
+from cdc_lakehouse.config import Protocol
 from cdc_lakehouse.sample.canal_message import canal_message
 from cdc_lakehouse.sample.row_change import RowChange
 from cdc_lakehouse.sample.sink_writer import LINE_END, SinkWriter
@@ -32,10 +34,12 @@ class Workload:
     changes: int
     file_mib: int
     seed: int
+    protocol: Protocol = "canal-json"
 
     @property
     def directory_name(self) -> str:
-        return f"sbtest-{_FORMAT}-{self.inserts}-{self.changes}-{self.file_mib}-{self.seed}"
+        kind = "" if self.protocol == "canal-json" else f"{self.protocol}-"
+        return f"sbtest-{kind}{_FORMAT}-{self.inserts}-{self.changes}-{self.file_mib}-{self.seed}"
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,7 @@ class Stage:
 class ChangeLog:
     directory: Path
     stages: tuple[Stage, ...]
+    protocol: Protocol
 
     def lay(self, stage: Stage, sink: Path) -> None:
         """Bring a sink to a stage: the files are links, which cost neither time nor space."""
@@ -63,7 +68,7 @@ class ChangeLog:
 
     def read_through(self) -> None:
         """So that whoever is measured first does not wait for the disk."""
-        for path in sorted(self.directory.rglob("*.json")):
+        for path in sorted(self.directory.rglob("CDC*.*")):
             with path.open("rb") as file:
                 while file.read(8 * MIB):
                     pass
@@ -78,17 +83,17 @@ def change_log(workload: Workload, cache: Path) -> ChangeLog:
         _write(workload, part)
         part.rename(directory)
     stages = json.loads((directory / "stages.json").read_text(encoding="utf-8"))
-    return ChangeLog(directory, tuple(Stage(**stage) for stage in stages))
+    return ChangeLog(directory, tuple(Stage(**stage) for stage in stages), workload.protocol)
 
 
 def _write(workload: Workload, directory: Path) -> None:
     table = sbtest.Sbtest(workload.seed)
     limit = workload.file_mib * MIB
-    inserts = _Writer(directory / "inserts", limit)
+    inserts = _Writer(directory / "inserts", limit, workload.protocol)
     inserts.sink.write_ddl(sbtest.create_table(), sbtest.FILL_DAY)
     stages = [
         inserts.write(table, table.fill(workload.inserts)),
-        _Writer(directory / "changes", limit).write(table, table.mix(workload.changes)),
+        _Writer(directory / "changes", limit, workload.protocol).write(table, table.mix(workload.changes)),
     ]
     text = json.dumps([asdict(stage) for stage in stages])
     (directory / "stages.json").write_text(text, encoding="utf-8")
@@ -97,9 +102,10 @@ def _write(workload: Workload, directory: Path) -> None:
 class _Writer:
     """Writes one stage, cutting its files at about `limit` bytes."""
 
-    def __init__(self, directory: Path, limit: int) -> None:
+    def __init__(self, directory: Path, limit: int, protocol: Protocol) -> None:
         self.directory = directory
-        self.sink = SinkWriter(directory)
+        self._encode, extension = (csv_row, "csv") if protocol == "csv" else (canal_message, "json")
+        self.sink = SinkWriter(directory, self._encode, extension)
         self._limit = limit
         self._lengths: dict[str, int] = {}
 
@@ -115,13 +121,13 @@ class _Writer:
                 size = 0
         self.sink.flush(commit_time(table.last_ts))
         self.sink.checkpoint(table.last_ts)
-        written = sum(path.stat().st_size for path in self.directory.rglob("CDC*.json"))
+        written = sum(path.stat().st_size for path in self.directory.rglob("CDC*.*"))
         return Stage(self.directory.name, dict(events), table.rows, written)
 
     def _length(self, change: RowChange) -> int:
         """Of the change's line, near enough: lines of a kind differ by some digits only."""
         if change.kind not in self._lengths:
-            self._lengths[change.kind] = len(canal_message(change, sbtest.FILL_DAY) + LINE_END)
+            self._lengths[change.kind] = len(self._encode(change, sbtest.FILL_DAY) + LINE_END)
         return self._lengths[change.kind]
 
 

@@ -14,7 +14,9 @@ from typing import Final
 
 import duckdb
 
+from benchmarks import sbtest
 from benchmarks.change_log import Stage
+from cdc_lakehouse.config import Protocol
 
 _LINE: Final = (
     """{"database": 'VARCHAR', "table": 'VARCHAR', "isDdl": 'BOOLEAN', "type": 'VARCHAR', """
@@ -31,6 +33,29 @@ COPY (
         {segment} AS segment,
         row_number() OVER () AS line
     FROM read_json({file}, format = 'newline_delimited', columns = {columns})
+) TO {target} (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1)
+"""
+_ROW: Final = (
+    """{"op": 'VARCHAR', "tbl": 'VARCHAR', "db": 'VARCHAR', "commit_ts": 'BIGINT', """
+    + ", ".join(f"\"{column.name}\": 'VARCHAR'" for column in sbtest.COLUMNS)
+    + "}"
+)
+_DECODE_CSV: Final = """
+COPY (
+    SELECT
+        op,
+        commit_ts,
+        CASE WHEN op = 'D' THEN row END AS before,
+        CASE WHEN op <> 'D' THEN row END AS after,
+        {segment} AS segment,
+        row_number() OVER () AS line
+    FROM (
+        SELECT op, commit_ts, MAP {{{row}}} AS row
+        FROM read_csv(
+            {file}, columns = {columns}, header = false, auto_detect = false, delim = ',', quote = '"', escape = '"',
+            nullstr = '\\N', allow_quoted_nulls = false, new_line = '\\r\\n'
+        )
+    )
 ) TO {target} (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1)
 """
 # Measured against arg_max and against positions first and rows afterwards: the fastest, or as fast.
@@ -58,11 +83,12 @@ _KEPT: Final = "SELECT * FROM read_parquet({table}) ANTI JOIN latest USING (id) 
 class Files:
     """`decode` and then `publish`, once for each stage of the sink."""
 
-    def __init__(self, directory: Path, sink: Path, cores: int, memory_gib: int) -> None:
+    def __init__(self, directory: Path, sink: Path, cores: int, memory_gib: int, protocol: Protocol) -> None:
         directory.mkdir(parents=True)
         self._directory = directory
         self._sink = sink
         self._cores = cores
+        self._csv = protocol == "csv"
         self._connection = duckdb.connect(config={"threads": cores, "memory_limit": f"{memory_gib}GiB"})
         self._connection.execute("SET preserve_insertion_order = false")
         self._decoded: set[Path] = set()
@@ -71,7 +97,7 @@ class Files:
 
     def decode(self, stage: Stage) -> None:
         """Sink files to events: a Parquet file for each."""
-        new = sorted(set(self._sink.rglob("CDC*.json")) - self._decoded)
+        new = sorted(set(self._sink.rglob("CDC*.*")) - self._decoded)
         self._batch = [self._directory / f"events-{stage.name}-{number}.parquet" for number in range(len(new))]
         with ThreadPoolExecutor(self._cores) as pool:
             list(pool.map(self._decode_file, new, self._batch))
@@ -100,7 +126,11 @@ class Files:
 
     def _decode_file(self, file: Path, target: Path) -> None:
         segment = file.relative_to(self._sink).as_posix()
-        statement = _DECODE.format(file=_text(file), segment=_text(segment), columns=_LINE, target=_text(target))
+        given = {"file": _text(file), "segment": _text(segment), "target": _text(target)}
+        row = ", ".join(f"'{column.name}': \"{column.name}\"" for column in sbtest.COLUMNS)
+        statement = (
+            _DECODE_CSV.format(columns=_ROW, row=row, **given) if self._csv else _DECODE.format(columns=_LINE, **given)
+        )
         with self._connection.cursor() as cursor:
             cursor.execute(statement)
 

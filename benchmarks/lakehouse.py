@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from benchmarks import sbtest
 from benchmarks.agreement import Disagreement
 from benchmarks.change_log import Stage
-from cdc_lakehouse.config import FeedConfig, LakeConfig
+from cdc_lakehouse.config import FeedConfig, LakeConfig, Protocol
 from cdc_lakehouse.lake.catalog import Lake, machinery
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.pipeline.feed_run import FeedRun
@@ -33,7 +33,7 @@ def lake_config(directory: Path, cores: int, memory_gib: int) -> LakeConfig:
 class Feed:
     """`decode` and then `publish`, once for each stage of the sink."""
 
-    def __init__(self, config: LakeConfig, spark: SparkSession, name: str, sink: Path) -> None:
+    def __init__(self, config: LakeConfig, spark: SparkSession, name: str, sink: Path, protocol: Protocol) -> None:
         self._config = config
         self._spark = spark
         self._feed = FeedConfig.model_validate(
@@ -42,8 +42,9 @@ class Feed:
                 "source": {
                     "type": "storage_sink",
                     "uri": sink.as_uri(),
-                    "protocol": "canal-json",
+                    "protocol": protocol,
                     "date_separator": "day",
+                    **({"csv": {"include-commit-ts": True}} if protocol == "csv" else {}),
                 },
                 "namespace": _NAMESPACE,
                 "start_date": sbtest.FILL_DAY.date(),

@@ -79,8 +79,8 @@ class Bench:
         self._passes += 1
         name = f"bench_{self._passes}"
         sinks = [self._directory / "sinks" / f"{name}_{engine}" for engine in ("ours", "duckdb")]
-        feed = Feed(self._lake, self._spark, name, sinks[0])
-        files = Files(self._directory / "duckdb" / name, sinks[1], self._cores, self._memory_gib)
+        feed = Feed(self._lake, self._spark, name, sinks[0], log.protocol)
+        files = Files(self._directory / "duckdb" / name, sinks[1], self._cores, self._memory_gib, log.protocol)
         self._run(feed, log, sinks[0], [part.ours for part in parts])
         self._run(files, log, sinks[1], [part.duckdb for part in parts])
         files.close()

@@ -33,7 +33,7 @@ def as_json(parts: Sequence[Part], settings: dict[str, Any]) -> dict[str, Any]:
 def as_markdown(figures: dict[str, Any]) -> str:
     settings, machine = figures["settings"], figures["machine"]
     lines = [
-        "| events | measured | MiB of JSON | ours, s | events/s | DuckDB, s | ratio "
+        "| events | measured | MiB read | ours, s | events/s | DuckDB, s | ratio "
         "| heap, MiB | JVM, MiB | DuckDB, MiB |",
         "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|",
         *(_line(part) for part in figures["parts"]),

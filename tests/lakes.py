@@ -108,7 +108,7 @@ def check_table(name: tuple[str, str], seen: Any, expected: dict[str, Any]) -> N
 
 
 def write_config(
-    path: Path, root: Path, sink: Path, name: str, *, date_separator: str = "day", **feed: Any
+    path: Path, root: Path, sink: Path, name: str, *, source: dict[str, Any] | None = None, **feed: Any
 ) -> LakehouseConfig:
     path.parent.mkdir(parents=True, exist_ok=True)
     document = {
@@ -120,7 +120,7 @@ def write_config(
                     "type": "storage_sink",
                     "uri": str(sink),
                     "protocol": "canal-json",
-                    "date_separator": date_separator,
+                    **(source or {}),
                 },
                 "namespace": name + "__{database}",
                 "start_date": "2026-01-01",

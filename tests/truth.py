@@ -30,6 +30,29 @@ class Truth:
         return self.expected["sink"]["date"]
 
     @property
+    def protocol(self) -> str:
+        return self.dataset.parent.name
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """What the configuration says of the sink."""
+        source: dict[str, Any] = {"protocol": self.protocol, "date_separator": self.date_separator}
+        if self.protocol == "csv":
+            encoder = self.expected["encoder"]
+            source["csv"] = {
+                "delimiter": encoder["delimiter"],
+                "quote": encoder["quote"],
+                "null": encoder["null"],
+                "terminator": self.expected["sink"]["terminator"],
+                "include-commit-ts": encoder["commit_ts"],
+                "binary-encoding-method": encoder["binary"],
+                "output-old-value": encoder["old_value"],
+                "output-handle-key": encoder["handle_key"],
+                "output-field-header": encoder["header"],
+            }
+        return source
+
+    @property
     def ddl(self) -> list[dict[str, Any]]:
         return self.expected["ddl"]
 
@@ -38,10 +61,19 @@ class Truth:
         stages = json.loads((self.dataset / "stages.json").read_text(encoding="utf-8"))["stages"]
         found: dict[str, int] = {}
         for entry in stages[stage]["files"]:
-            if re.search(r"/CDC[\d_]+\.json$", entry["path"]):
+            if re.search(r"/CDC[\d_]+\.(json|csv)$", entry["path"]):
                 content = (self.dataset / (entry.get("src") or f"tree/{entry['path']}")).read_bytes()
-                found[entry["path"]] = content.count(b"\n")
+                found[entry["path"]] = content.count(b"\n") if self.protocol == "canal-json" else self._rows(content)
         return found
+
+    def _rows(self, content: bytes) -> int:
+        """Events of a csv file, by what its rows begin with; an UPDATE with old values is two rows."""
+        encoder = self.expected["encoder"]
+        quote, delimiter = (re.escape(encoder[key]) for key in ("quote", "delimiter"))
+        name = rf"{delimiter}(?:(?!{delimiter}).)+"
+        beginning = rf"(?m)^{quote}[IUD]{quote}{name}{name}{delimiter}\d{{15,}}"
+        rows = re.findall(rf"{beginning}(?:{delimiter}(true|false))?", content.decode())
+        return len(rows) - rows.count("true") // 2 if encoder["old_value"] else len(rows)
 
     def tables(self, stage: int) -> dict[tuple[str, str], dict[str, Any]]:
         return {(table["schema"], table["table"]): table for table in self.stages[stage]["tables"]}

@@ -11,6 +11,8 @@ from pyiceberg.table import Table
 
 from cdc_lakehouse.assets import keys
 from cdc_lakehouse.assets.numbers import held_list
+from cdc_lakehouse.changelog.history import History
+from cdc_lakehouse.changelog.mysql_types import LABELS
 from cdc_lakehouse.changelog.positions import BEGINNING, lag_seconds
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
@@ -19,6 +21,7 @@ from cdc_lakehouse.lake.checkpoints import Checkpoints
 from cdc_lakehouse.lake.current import CurrentTables
 from cdc_lakehouse.lake.measures import conservation, duplicate_keys, event_counts
 from cdc_lakehouse.lake.quarantine import Quarantine
+from cdc_lakehouse.lake.schema_history import SchemaHistory
 from cdc_lakehouse.lake.segments import Segments, index_gaps
 from cdc_lakehouse.pipeline.evolve import BAD_SCHEMA_FILE
 from cdc_lakehouse.pipeline.feed_run import utc_now
@@ -192,7 +195,36 @@ def _of_checkpoint(lake: Lake, feed: FeedConfig) -> list[dg.AssetChecksDefinitio
         rows = [row for row in Quarantine(lake, feed.name).open() if row.error_class == BAD_SCHEMA_FILE]
         return _of_rows(rows, "Restore the files as TiCDC wrote them; the next run reads them again.")
 
-    return [fresh, nothing_held, schema_files_valid]
+    @dg.asset_check(
+        asset=asset, name="labels_known", description="ENUM and SET values are labels, not the source's numbers."
+    )
+    def labels_known() -> dg.AssetCheckResult:
+        unknown = without_labels(feed, SchemaHistory(lake, feed.name).history)
+        advice = (
+            "Neither schema files nor statements say the labels of these columns: their values are numbers. An ALTER "
+            "TABLE … MODIFY COLUMN in the source that states the type again brings the labels."
+        )
+        return dg.AssetCheckResult(
+            passed=not unknown,
+            severity=dg.AssetCheckSeverity.WARN,
+            metadata={"columns": len(unknown), "first": ", ".join(unknown[:_SHOWN]) or "none"},
+            description=advice if unknown else None,
+        )
+
+    return [fresh, nothing_held, schema_files_valid, labels_known]
+
+
+def without_labels(feed: FeedConfig, history: History) -> list[str]:
+    """Columns of live tables whose values are numbers of labels that the log does not show."""
+    if feed.source.protocol == "csv":
+        return []  # It has the labels themselves.
+    lives = (life for life in history.incarnations().values() if life.dropped_ts is None)
+    return sorted(
+        f"{life.last.name}.{column.name}"
+        for life in lives
+        for column in life.last.columns
+        if column.type.name in LABELS and not column.type.elements
+    )
 
 
 def _of_rows(rows: list[Any], advice: str) -> dg.AssetCheckResult:

@@ -150,14 +150,15 @@ def _ambiguous(previous: Sequence[Column], change: SchemaChange, new_names: set[
 
 
 def _kept(old: Column, column: SourceColumn, definition: ColumnDefinition | None) -> Column:
-    carried = old.carried if definition is None else _carried(column, definition, None)
+    told = definition is not None or column.virtual is not None
+    carried = _carried(column, definition, None) if told else old.carried
     labelled = _labelled(column.type, definition, old)
     return Column(old.id, column.name, labelled, column.nullable, old.initial, column.source_id, carried)
 
 
 def _carried(column: SourceColumn, definition: ColumnDefinition | None, model: Column | None) -> bool:
     """Virtual generated columns and the hidden columns of expression indexes are in schema files, never in rows."""
-    if column.name.lower().startswith("_v$_"):
+    if column.virtual is not None or column.name.lower().startswith("_v$_"):
         return False
     if definition is not None:
         return definition.generated != "virtual"

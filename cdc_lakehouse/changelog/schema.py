@@ -17,7 +17,8 @@ class SourceColumn:
     """A column as the source describes it.
 
     `default` is the source's text of the default; `source_id` the source's own identity of the column, where it says
-    one."""
+    one. `virtual` says that it is a generated column which rows never have, and who knows it, for the source does not
+    say: the configuration, or somebody who has seen the rows."""
 
     name: str
     type: ColumnType
@@ -25,6 +26,7 @@ class SourceColumn:
     primary_key: bool = False
     default: str | None = None
     source_id: int | None = None
+    virtual: Literal["configured", "seen"] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,12 @@
-"""Protocols: a DataFrame of raw records becomes a DataFrame of events, without Python in the path of a row.
+"""Protocols: files of a source become a DataFrame of events, without Python code for a row.
 
-Each module has one function `decode(records) -> DataFrame` and is one row of `registry.DECODERS`. A decoder takes the
-columns `file` (what Spark calls the file) and `value` and gives
+Each module has one function `decode(spark, files) -> Decoded` and is one row of `registry.DECODERS`. It gives
 
-    file string, line bigint, value string, database string, table string, op string (I, U, D), commit_ts bigint,
-    before map<string,string>, after map<string,string>, problem string
+    file string, line bigint, value (string or binary), database string, table string, op string (I, U, D),
+    commit_ts bigint, before map<string,string>, after map<string,string>, problem string
 
-where `problem` is null, or a key of `problems.PROBLEMS` for a record that cannot be used. Values stay the source's
+and says which segment each `file` is. `line` counts a file's records from 1. `value` is the record as it stands there,
+needed where it cannot be used; then `problem` is a key of `problems.PROBLEMS`, else null. Values stay the source's
 text.
 
 How to add a protocol: write the module, with the facts of the format and their source in its docstring; add its row

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cdc_lakehouse.decoders import problems
-from cdc_lakehouse.decoders.lines import line_number
+from cdc_lakehouse.decoders.lines import line_number, read_lines, segments_of
+from cdc_lakehouse.decoders.segment_files import Decoded, SegmentFiles
 
 _MESSAGE: Final = (
     "database string, `table` string, isDdl boolean, type string, "
@@ -23,8 +24,13 @@ _MESSAGE: Final = (
 )
 
 
-def decode(records: DataFrame) -> DataFrame:
+def decode(spark: SparkSession, files: SegmentFiles) -> Decoded:
     """See the package's docstring for the shape."""
+    lines = read_lines(spark, files.uri, files.paths)
+    return Decoded(_events(lines), segments_of(lines, files.uri))
+
+
+def _events(records: DataFrame) -> DataFrame:
     # As an array of one: Spark's parser stops after the first value of a text and would drop a second message that a
     # lost line end has put on the same line. Parsed beside the line number because a filter is never pushed below a
     # column that is not deterministic: pushed, it would parse every line twice.

@@ -4,16 +4,24 @@ from typing import Final
 
 NOT_UTF8: Final = "NotUtf8"
 NOT_JSON: Final = "NotJson"
+NOT_CSV: Final = "NotCsv"
+FIELD_COUNT: Final = "FieldCount"
 NO_COMMIT_TS: Final = "NoCommitTs"
+NO_IS_UPDATE: Final = "NoIsUpdate"
 NOT_A_ROW_CHANGE: Final = "NotARowChange"
 NO_ROW: Final = "NoRow"
 WRONG_TABLE: Final = "WrongTable"
 
 PROBLEMS: Final = {
-    NOT_UTF8: "the line is not UTF-8",
+    NOT_UTF8: "the record is not UTF-8",
     NOT_JSON: "the line is not one JSON object (garbage, cut short, or two messages run together)",
-    NO_COMMIT_TS: "the message has no commit-ts; set enable-tidb-extension=true in the changefeed's sink URI",
-    NOT_A_ROW_CHANGE: "the message is not an INSERT, UPDATE or DELETE",
+    NOT_CSV: "the record is not csv as TiCDC writes it (garbage, cut short, a quote that is never closed, text beside "
+    "quotes, or a backslash that escapes nothing)",
+    FIELD_COUNT: "the record has more or fewer fields than the table's columns and the csv options give",
+    NO_COMMIT_TS: "the record has no commit-ts; set enable-tidb-extension=true (canal-json) or include-commit-ts=true "
+    "(csv) in the changefeed",
+    NO_IS_UPDATE: "the record does not say true or false where is-update stands (csv with output-old-value)",
+    NOT_A_ROW_CHANGE: "the record is not an INSERT, UPDATE or DELETE",
     NO_ROW: "the message does not hold exactly one row",
-    WRONG_TABLE: "the message is of another table than its path",
+    WRONG_TABLE: "the record is of another table than its path",
 }

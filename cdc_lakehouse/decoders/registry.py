@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import SparkSession
 
-from cdc_lakehouse.decoders import canal_json
+from cdc_lakehouse.decoders import canal_json, ticdc_csv
+from cdc_lakehouse.decoders.segment_files import Decoded, SegmentFiles
 
-DECODERS: Final[dict[str, Callable[[DataFrame], DataFrame]]] = {
+DECODERS: Final[dict[str, Callable[[SparkSession, SegmentFiles], Decoded]]] = {
     "canal-json": canal_json.decode,
+    "csv": ticdc_csv.decode,
 }

@@ -1,8 +1,8 @@
 """Text of the source as values of Iceberg types, as Spark expressions. What cannot be read is told, never nulled.
 
-Notation of the text (TiCDC Canal-JSON and csv): numbers plain; BIT as an unsigned number; ENUM as its 1-based index, 0
-for the empty error value; SET as a bit mask; times as MySQL prints them; binary values as one character a byte
-(ISO-8859-1); VECTOR as a JSON list.
+Notation of the text: numbers plain or with an exponent; BIT as an unsigned number; times as MySQL prints them; VECTOR
+as a JSON list. In Canal-JSON ENUM is its 1-based index, 0 for the empty error value, SET a bit mask, and a binary value
+one character a byte (ISO-8859-1); in TiCDC's csv ENUM and SET are their labels, and a binary value is base64 or hex.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from typing import Final, Literal
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from cdc_lakehouse.changelog.mysql_types import BLOBS, ColumnType, iceberg_type
+from cdc_lakehouse.changelog.mysql_types import BLOBS, LABELS, ColumnType, iceberg_type
 
 _SPARK_TYPES: Final = {
     "long": "bigint", "timestamp": "timestamp_ntz", "timestamptz": "timestamp", "list<float>": "array<float>",
 }  # fmt: skip
+Binary = Literal["characters", "base64", "hex"]
+
 _ZONED: Final = frozenset({"date", "datetime", "timestamp"})
 _LOOKS_LIKE_A_DATE: Final = r"^\d{4}-\d{2}-\d{2}"
 _FIRST_DATE: Final = "0001-01-01"
@@ -28,10 +30,13 @@ _FIRST_DATE: Final = "0001-01-01"
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How the text of a feed's table is read: the zone of TIMESTAMP text, and what zero and partial dates become."""
+    """How the text of a feed's table is read: the zone of TIMESTAMP text, what zero and partial dates become, whether
+    ENUM and SET are labels already, and the notation of binary values."""
 
     zone: str = "UTC"
     zero_dates: Literal["null", "string", "error"] = "null"
+    labels: bool = False
+    binary: Binary = "characters"
 
     @property
     def zone_info(self) -> datetime.tzinfo:
@@ -49,12 +54,10 @@ def spark_type(iceberg: str) -> str:
 def value(text: Column, column: ColumnType, reading: Reading) -> Column:
     """The text's value, NULL for NULL and for what cannot be read (see `unreadable`)."""
     target = reading.type_of(column)
-    if column.name == "enum" and column.elements:
-        return _enum(text, column)
-    if column.name == "set" and column.elements:
-        return _set(text, column)
+    if column.name in LABELS and column.elements and not reading.labels:
+        return _enum(text, column) if column.name == "enum" else _set(text, column)
     if column.name in BLOBS:
-        return F.when(_is_bytes(text), F.encode(text, "ISO-8859-1"))
+        return _bytes(text, reading.binary)
     if target == "string":
         return text
     match column.name:
@@ -93,8 +96,10 @@ def blurs(column: ColumnType, reading: Reading) -> bool:
     return reading.zero_dates == "null" and column.name in _ZONED
 
 
-def _is_bytes(text: Column) -> Column:
-    return ~text.rlike(r"[^\x{00}-\x{FF}]")
+def _bytes(text: Column, notation: Binary) -> Column:
+    if notation == "characters":
+        return F.when(~text.rlike(r"[^\x{00}-\x{FF}]"), F.encode(text, "ISO-8859-1"))
+    return F.try_to_binary(text, F.lit(notation))
 
 
 def _labels(column: ColumnType) -> Column:

@@ -184,7 +184,12 @@ def lineage(life: Incarnation, reading: Reading) -> str:
     configuration has another time zone or policy: the table must be worked out anew.
     """
     told = [
-        (version.commit_ts, str(version.name), version.effect, [(c.id, c.name, repr(c.type)) for c in version.columns])
+        (
+            version.commit_ts,
+            str(version.name),
+            version.effect,
+            [(c.id, c.name, repr(c.type), c.carried) for c in version.columns],
+        )
         for version in life.versions
         if version.effect != "none"
     ]

@@ -17,8 +17,8 @@ from pyspark.sql import types as T
 
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS
 from cdc_lakehouse.decoders import problems
-from cdc_lakehouse.decoders.lines import read_lines, segments_of
 from cdc_lakehouse.decoders.registry import DECODERS
+from cdc_lakehouse.decoders.segment_files import SegmentFiles
 from cdc_lakehouse.lake.catalog import Lake, machinery
 from cdc_lakehouse.lake.names import quote
 from cdc_lakehouse.lake.quarantine import LINES_PER_SEGMENT, RAW_LIMIT
@@ -150,27 +150,32 @@ class Events:
         # Spark measures nothing where there is nothing to read.
         return int(seen.get["bad"]) if any(segment.size for segment in segments) else 0
 
-    def decode(self, protocol: str, root: str, segments: Sequence[Segment]) -> DataFrame:
+    def decode(self, files: SegmentFiles, segments: Sequence[Segment]) -> DataFrame:
         """The lines of some segments as events, good and bad, with what the segments' paths say of them."""
         by_path = {segment.segment: segment for segment in segments}
-        lines = read_lines(self._spark, root, list(by_path))
+        decoded = DECODERS[files.source.protocol](self._spark, files)
         rows = [
             (file, s.segment, s.database, s.table, s.table_version, s.physical_partition, s.feed_date)
-            for file, path in segments_of(lines, root).items()
+            for file, path in decoded.segments.items()
             for s in [by_path[path]]
         ]
         attributes = F.broadcast(self._spark.createDataFrame(rows, _ATTRIBUTES))
-        joined = DECODERS[protocol](lines).join(attributes, F.col("file") == F.col("of_file"), "left")
+        joined = decoded.events.join(attributes, F.col("file") == F.col("of_file"), "left")
         own = (F.col("database") == F.col("of_database")) & (F.col("table") == F.col("of_table"))
         wrong = F.when(~F.coalesce(own, F.lit(False)), problems.WRONG_TABLE)
         return joined.withColumn("problem", F.coalesce("problem", wrong))
 
     def bad_lines(self, decoded: DataFrame) -> list[BadLine]:
         """The lines that are not good: the first of each segment, and one count for what is beyond."""
-        bad = decoded.where(F.col("problem").isNotNull()).select("segment", "line", "problem", "value").persist()
+        bad = decoded.where(F.col("problem").isNotNull()).select(
+            "segment", "line", "problem", "value", "before", "after"
+        )
+        bad = bad.persist()
         try:
             counts = {row["segment"]: row["count"] for row in bad.groupBy("segment").count().collect()}
-            raw = F.substring(F.col("value").cast("binary"), 1, RAW_LIMIT).alias("raw")
+            # Decoders that give no bytes of a sound record: it is here because it is in the wrong place.
+            told = F.coalesce(F.col("value").cast("binary"), F.to_json(F.struct("before", "after")).cast("binary"))
+            raw = F.substring(told, 1, RAW_LIMIT).alias("raw")
             found: list[BadLine] = []
             for segment, count in sorted(counts.items()):
                 first = bad.where(F.col("segment") == segment).orderBy("line").limit(LINES_PER_SEGMENT)

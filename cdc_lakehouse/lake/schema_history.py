@@ -110,11 +110,12 @@ class SchemaHistory:
     def record(self, changes: Sequence[SchemaChange], now: datetime.datetime) -> list[TableVersion]:
         """Add changes in one commit; gives the versions they made.
 
-        A change that belongs before recorded ones makes the history be worked out again from the source's words.
+        A change that belongs before recorded ones, or is another than was recorded, makes the history be worked out
+        again from the source's words.
         """
         if not changes:
             return []
-        late = any(self.history.is_late(change) for change in changes)
+        late = any(change.origin in self.changes or self.history.is_late(change) for change in changes)
         self._changes |= {change.origin: change for change in changes}
         new = {change.origin for change in changes}
         if not late:

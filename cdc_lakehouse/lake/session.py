@@ -4,6 +4,7 @@ tests."""
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from typing import Final
 
@@ -54,9 +55,6 @@ def spark_settings(config: LakeConfig) -> dict[str, str]:
     return {
         **_DEFAULTS,
         "spark.master": config.spark.master,
-        # The workers must be the interpreter that has the project.
-        "spark.pyspark.python": sys.executable,
-        "spark.pyspark.driver.python": sys.executable,
         **config.spark.conf,
         "spark.jars.packages": packages,
         **_FIXED,
@@ -64,6 +62,8 @@ def spark_settings(config: LakeConfig) -> dict[str, str]:
 
 
 def build_session(config: LakeConfig, storage: StorageConfig | None = None) -> SparkSession:
+    # The workers must be the interpreter that has the project. PySpark looks for it here, not in its settings.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder
     for key, value in spark_settings(config).items():
         builder = builder.config(key, value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from cdc_lakehouse.changelog.schema import SchemaChange, TableVersion
+from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.errors import SchemaFileError, SourceError
 from cdc_lakehouse.lake.quarantine import Quarantined
 from cdc_lakehouse.pipeline.feed_run import FeedRun
@@ -25,13 +25,13 @@ class Evolved:
 def evolve(run: FeedRun, landed: Landed) -> Evolved:
     """Record every schema file up to the checkpoint that is not recorded; those above it wait."""
     known = run.history.changes
-    changes: list[SchemaChange] = []
+    changes = [marked for change in known.values() if (marked := landed.schema_files.marked(change)) != change]
     faults: list[tuple[SchemaFilePath, str]] = []
     for file in sorted(landed.listing.schemas, key=lambda file: (file.version, file.path)):
         if file.path in known or file.version > landed.checkpoint_ts:
             continue
         try:
-            changes.append(landed.schema_files.read(file))
+            changes.append(landed.schema_files.marked(landed.schema_files.read(file)))
         except (SchemaFileError, SourceError) as error:
             faults.append((file, error.message))
     _quarantine(run, landed, faults)

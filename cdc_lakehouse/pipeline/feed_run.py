@@ -81,7 +81,10 @@ class FeedRun:
     def reading(self, version: TableVersion) -> Reading:
         """How the text of a table's values is read."""
         zero_dates = self.feed.zero_dates_of(version.name.database, version.name.table)
-        return Reading(self.feed.source.time_zone, zero_dates)
+        source = self.feed.source
+        if source.csv is None:
+            return Reading(source.time_zone, zero_dates)
+        return Reading(source.time_zone, zero_dates, labels=True, binary=source.csv.binary_encoding_method)
 
     @functools.cached_property
     def events(self) -> Events:

@@ -39,7 +39,7 @@ def land(run: FeedRun) -> Landed:
     """Read the checkpoint, then list, then record: in this order the listing holds all that the checkpoint promises."""
     shown, faults = _shown_checkpoint(run)
     listing = list_sink(run.store, SinkLayout.of(run.feed.source))
-    schema_files = SchemaFiles(run.store, run.history, listing.schemas)
+    schema_files = SchemaFiles(run.feed, run.store, run.history, listing.schemas)
     if listing.unknown:
         examples = ", ".join(listing.unknown[:5])
         faults.append(f"{len(listing.unknown)} files are not what a TiCDC sink holds and were not read: {examples}")

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Literal
 
 from cdc_lakehouse.changelog.history import History
-from cdc_lakehouse.changelog.schema import SchemaChange, TableName, TableVersion
+from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName, TableVersion
+from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import SchemaFileError, SourceError
 from cdc_lakehouse.lake.schema_history import SchemaHistory
 from cdc_lakehouse.sources.object_store import ObjectStore
@@ -18,17 +21,41 @@ from cdc_lakehouse.sources.storage_sink import SchemaFilePath, schema_file_at
 class SchemaFiles:
     """The schema files of a listing and those that are recorded already."""
 
-    def __init__(self, store: ObjectStore, recorded: SchemaHistory, listed: Iterable[SchemaFilePath]) -> None:
+    def __init__(
+        self, feed: FeedConfig, store: ObjectStore, recorded: SchemaHistory, listed: Iterable[SchemaFilePath]
+    ) -> None:
+        self._feed = feed
         self._store = store
         self._recorded = recorded
         self._listed = tuple(listed)
         self._read: dict[str, SchemaChange] = {}
+        self._not_in_rows: dict[tuple[str, int], frozenset[str]] = {}
 
     def read(self, file: SchemaFilePath) -> SchemaChange:
         """Raises `SchemaFileError` or `SourceError` when it cannot be used."""
         if file.path not in self._read:
             self._read[file.path] = read_schema_file(self._store, file)
         return self._read[file.path]
+
+    def note_not_in_rows(self, directory: str, version: int, columns: Iterable[str]) -> None:
+        """Columns that the rows of a version are seen not to have."""
+        self._not_in_rows[directory, version] = frozenset(columns)
+
+    def marked(self, change: SchemaChange) -> SchemaChange:
+        """The change with what is known of its columns beside the schema file: which of them are virtual."""
+        names = self._feed.settings_of(change.database, change.table).virtual_columns
+        configured = {name.lower() for name in names or ()}
+        place = schema_file_at(change.origin)
+        seen = self._not_in_rows.get(place, frozenset()) if place else frozenset()
+
+        def virtual(column: SourceColumn) -> Literal["configured", "seen"] | None:
+            if column.name.lower() in configured:
+                return "configured"
+            return "seen" if column.name in seen or column.virtual == "seen" else None
+
+        if all(column.virtual == virtual(column) for column in change.columns):
+            return change
+        return replace(change, columns=tuple(replace(column, virtual=virtual(column)) for column in change.columns))
 
     def of(self, directory: str, version: int) -> SchemaChange | None:
         """The schema of a table's directory at a version; None when no file that can be used has it."""

@@ -24,8 +24,7 @@ class Steps:
 
     @functools.cached_property
     def decoded(self) -> Decoded:
-        _ = self.landed
-        return decode(self.run)
+        return decode(self.run, self.landed.schema_files)
 
     @functools.cached_property
     def evolved(self) -> Evolved:

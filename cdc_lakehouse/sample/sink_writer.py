@@ -2,7 +2,8 @@
 
 A data file comes first, then the index file that names it, then `metadata` with the checkpoint-ts; a schema file comes
 after the rows that are older than its DDL. Every file is written beside its place and renamed. Options: canal-json with
-enable-tidb-extension, date-separator `day`, index numbers of 20 digits, times in UTC.
+enable-tidb-extension (or what another encoder makes of a change), date-separator `day`, index numbers of 20 digits,
+times in UTC.
 
 A writer can go on where another stopped: it asks the directory for the last index number.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 import datetime
 import re
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -25,14 +26,19 @@ from cdc_lakehouse.sample.schema_document import schema_document, schema_path
 LINE_END: Final = "\r\n"
 METADATA: Final = "metadata"
 
-_DATA_FILE: Final = re.compile(r"CDC(\d{20})\.json")
+_DATA_FILE: Final = re.compile(r"CDC(\d{20})\.\w+")
+
+Encode = Callable[[RowChange, datetime.datetime], str]
+"""A change as the lines of a data file, without the last line end; the time is that of the encoding."""
 
 
 class SinkWriter:
     """Rows wait in memory until `flush`; `now` is the wall clock of the simulated server, with a zone."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, encode: Encode = canal_message, extension: str = "json") -> None:
         self._directory = directory
+        self._encode = encode
+        self._extension = extension
         self._waiting: dict[str, list[RowChange]] = {}
         self._last_index: dict[Path, int] = {}
 
@@ -52,8 +58,8 @@ class SinkWriter:
         for table, changes in waiting.items():
             directory = self._directory / table / date
             index = self._next_index(directory)
-            name = f"CDC{index:020d}.json"
-            lines = (canal_message(change, now) + LINE_END for change in changes)
+            name = f"CDC{index:020d}.{self._extension}"
+            lines = (self._encode(change, now) + LINE_END for change in changes)
             write_atomically(directory / name, "".join(lines))
             write_atomically(directory / "meta" / "CDC.index", f"{name}\n")
         return len(waiting)
@@ -64,7 +70,7 @@ class SinkWriter:
 
     def _next_index(self, directory: Path) -> int:
         if directory not in self._last_index:
-            found = (_DATA_FILE.fullmatch(path.name) for path in directory.glob("CDC*.json"))
+            found = (_DATA_FILE.fullmatch(path.name) for path in directory.glob("CDC*.*"))
             self._last_index[directory] = max((int(match[1]) for match in found if match), default=0)
         self._last_index[directory] += 1
         return self._last_index[directory]

@@ -202,6 +202,16 @@ def schema_file_at(path: str) -> tuple[str, int] | None:
     return None if match is None else (match["directory"], int(match["version"]))
 
 
+def table_directory(data_file: str, version: int) -> str:
+    """The directory of the table that a data file of a version is of."""
+    parts = data_file.split("/")
+    # Above the version's own directory; below it may be a partition's, a date's, or both.
+    for depth in range(len(parts) - 2, 0, -1):
+        if parts[depth].isdecimal() and int(parts[depth]) == version:
+            return "/".join(parts[:depth])
+    raise ValueError(f"{data_file} is not of version {version}")
+
+
 def _table_directories(schemas: Iterable[SchemaFilePath], layout: SinkLayout) -> set[str]:
     return {schema.directory for schema in schemas if ("/" in schema.directory) != layout.table_ids}
 

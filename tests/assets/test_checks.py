@@ -12,12 +12,13 @@ import pyarrow as pa
 import pytest
 
 from cdc_lakehouse.assets.checks import build_checks, table_evaluations
+from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import tso
-from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.changelog.schema import SourceColumn, TableName
 from cdc_lakehouse.lake.checkpoints import Cut
 from cdc_lakehouse.lake.quarantine import Quarantined
 from cdc_lakehouse.pipeline.feed_run import utc_now
-from tests.lake import NOON, segment
+from tests.lake import ID, NOON, change, segment
 from tests.lakes import TestLake
 from tests.pipeline import lake_in
 
@@ -62,11 +63,17 @@ def lost_events(lake: TestLake) -> None:
     lake.run().segments.land([segment("d/t/1/CDC000001.json", state="decoded", events=3)], {})
 
 
+def labels_unknown(lake: TestLake) -> None:
+    kind = SourceColumn("kind", ColumnType.of("ENUM"))
+    lake.run().history.record([change(5, "t", 0, "", ID, kind)], NOON)
+
+
 FAULTS: dict[str, Callable[[TestLake], None]] = {
     "no_index_gaps": gap,
     "nothing_quarantined": lambda lake: quarantine(lake, "BadLine"),
     "schema_files_valid": lambda lake: quarantine(lake, "BadSchemaFile"),
     "events_of_segments": lost_events,
+    "labels_known": labels_unknown,
     "nothing_held": lambda lake: publish(lake, tso(utc_now()), **{"d.t#1": "a reason"}),
     "fresh": lambda lake: publish(lake, tso(utc_now() - datetime.timedelta(hours=2))),
 }

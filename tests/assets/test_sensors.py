@@ -152,7 +152,7 @@ def test_a_run_of_another_feed_is_not_waited_for(lake: TestLake, sink: Sink) -> 
 def test_a_wrong_separator_and_a_start_in_the_future_are_told(tmp_path: Path) -> None:
     for number, (settings, error, words) in enumerate(
         [
-            ({"date_separator": "year"}, SourceError, "date-separator day"),
+            ({"source": {"date_separator": "year"}}, SourceError, "date-separator day"),
             ({"start_date": "2999-01-01"}, ConfigurationError, "start_date"),
         ]
     ):

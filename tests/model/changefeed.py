@@ -1,4 +1,4 @@
-"""A changefeed of a scenario's entries: the sink's files, in canal-json, as they would come."""
+"""A changefeed of a scenario's entries: the sink's files, in canal-json or csv, as they would come."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ _ACTIONS: Final = {
 
 @dataclass
 class Changefeed:
-    """Lines wait by directory until they are flushed."""
+    """Lines wait by directory until they are flushed. With csv `old_values` is its output-old-value."""
 
     sink: Path
+    csv: bool = False
+    old_values: bool = False
     date: int = 1
     checkpoint_ts: int = 0
     entries: list[Entry] = field(default_factory=list)
@@ -44,7 +46,8 @@ class Changefeed:
             self._schema_file(entry)
             return
         table = self._tables[entry.table]
-        for part, message in _messages(entry, table):
+        messages = _csv_rows(entry, table, self.old_values) if self.csv else _messages(entry, table)
+        for part, message in messages:
             directory = f"{DATABASE}/{entry.table}/{self._versions[entry.table]}{part}"
             self._sent.append((entry.commit_ts, directory, message))
             self._waiting.append((directory, message))
@@ -59,7 +62,7 @@ class Changefeed:
         for directory, messages in by_directory.items():
             for start in range(0, len(messages), lines):
                 self._index[directory] += 1
-                name = f"CDC{self._index[directory]:020d}.json"
+                name = f"CDC{self._index[directory]:020d}.{'csv' if self.csv else 'json'}"
                 self._write(f"{directory}/{name}", "".join(f"{line}\r\n" for line in messages[start : start + lines]))
                 self._write(f"{directory}/meta/CDC.index", f"{name}\n")
 
@@ -96,7 +99,7 @@ def _messages(change: RowChange, table: Table) -> Iterable[tuple[str, str]]:
     before, after = change.before, change.after
 
     def place(row: Values) -> str:
-        return f"/{int(row[table.key[0]] or 0) % 2 + 100}" if change.table == PARTITIONED else ""
+        return _partition(change, table, row)
 
     def message(kind: str, data: Values, old: Values | None = None) -> str:
         return json.dumps(_message(change, table, kind, data, old), ensure_ascii=False)
@@ -115,6 +118,36 @@ def _messages(change: RowChange, table: Table) -> Iterable[tuple[str, str]]:
         changed = {name: text for name, text in before.items() if text != after[name]}
         data = {name: text for name, text in after.items() if name not in change.partial}
         yield place(after), message("UPDATE", data, changed if change.style % 3 else before)
+
+
+def _csv_rows(change: RowChange, table: Table, old_values: bool) -> Iterable[tuple[str, str]]:
+    before, after = change.before, change.after
+
+    def row(op: str, values: Values, *, is_update: bool = False) -> str:
+        told = [f'"{op}"', f'"{change.table}"', f'"{DATABASE}"', str(change.commit_ts)]
+        told += [str(is_update).lower()] if old_values else []
+        texts = (values[column.name] for column in table.columns)
+        return ",".join([*told, *("\\N" if text is None else '"' + text.replace('"', '""') + '"' for text in texts)])
+
+    moved = before is not None and after is not None and table.key_of(before) != table.key_of(after)
+    if before is None:
+        assert after is not None
+        yield _partition(change, table, after), row("I", after)
+    elif after is None:
+        yield _partition(change, table, before), row("D", before)
+    elif moved and (change.style % 2 or change.table == PARTITIONED or not old_values):
+        # Without old values nobody could tell which key went.
+        yield _partition(change, table, before), row("D", before)
+        yield _partition(change, table, after), row("I", after)
+    elif old_values:
+        pair = row("D", before, is_update=True) + "\r\n" + row("I", after, is_update=True)
+        yield _partition(change, table, after), pair
+    else:
+        yield _partition(change, table, after), row("U", after)
+
+
+def _partition(change: RowChange, table: Table, row: Values) -> str:
+    return f"/{int(row[table.key[0]] or 0) % 2 + 100}" if change.table == PARTITIONED else ""
 
 
 def _message(change: RowChange, table: Table, kind: str, data: Values, old: Values | None) -> dict[str, Any]:

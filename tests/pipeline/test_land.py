@@ -248,7 +248,7 @@ def test_a_file_with_a_number_beyond_64_bits_does_not_stop_the_feed(lake: TestLa
 
 
 def test_a_sink_with_another_separator_is_refused(tmp_path: Path) -> None:
-    lake = lake_in(tmp_path, date_separator="month")
+    lake = lake_in(tmp_path, source={"date_separator": "month"})
     sink = Sink(lake.sink)
     sink.create("t")
     sink.checkpoint(10)

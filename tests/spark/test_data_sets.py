@@ -1,4 +1,4 @@
-"""Every canal-json data set equals its true rows after each stage, however it is read."""
+"""Every data set equals its true rows after each stage, however it is read."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from tests.truth import Truth
 
 pytestmark = pytest.mark.spark
 
-NAMES = [name for name in packed.names("canal-json") if not name.startswith("fault_")]
+NAMES = [f"{protocol}/{name}" for protocol in ("canal-json", "csv") for name in packed.names(protocol)]
+SOUND = [name for name in NAMES if "/fault_" not in name]
 
 
 @pytest.fixture
 def truth(request: pytest.FixtureRequest, data_sets: Path) -> Truth:
-    return Truth(data_sets / "canal-json" / request.param)
+    return Truth(data_sets / request.param)
 
 
 def check(lake: TestLake, truth: Truth, stage: int) -> None:
@@ -32,11 +33,11 @@ def check(lake: TestLake, truth: Truth, stage: int) -> None:
     lake.check(truth.tables(stage), except_for=keyless)
 
 
-@pytest.mark.parametrize("truth", NAMES, indirect=True)
+@pytest.mark.parametrize("truth", SOUND, indirect=True)
 def test_stage_by_stage_with_a_kill_in_each(truth: Truth, new_lake: Callable[..., TestLake]) -> None:
     """In each stage a run is killed at another commit, then run again: nothing is lost, nothing is there twice."""
-    lake = new_lake(date_separator=truth.date_separator)
-    points = crash_points(NAMES.index(truth.dataset.name))
+    lake = new_lake(source=truth.source)
+    points = crash_points(SOUND.index(f"{truth.protocol}/{truth.dataset.name}"))
     for stage, point in zip(range(len(truth.stages)), points, strict=False):
         apply_stage(truth.dataset, stage, lake.sink)
         with point():
@@ -47,9 +48,9 @@ def test_stage_by_stage_with_a_kill_in_each(truth: Truth, new_lake: Callable[...
         assert lake.events_by_segment() == truth.events_by_segment(stage)
 
 
-@pytest.mark.parametrize("truth", NAMES, indirect=True)
+@pytest.mark.parametrize("truth", SOUND, indirect=True)
 def test_all_at_once_then_again_then_each_date_again(truth: Truth, new_lake: Callable[..., TestLake]) -> None:
-    lake = new_lake(date_separator=truth.date_separator)
+    lake = new_lake(source=truth.source)
     last = len(truth.stages) - 1
     apply_stage(truth.dataset, last, lake.sink)
     run_all(lake.run())
@@ -66,23 +67,27 @@ def test_all_at_once_then_again_then_each_date_again(truth: Truth, new_lake: Cal
     assert lake.events_by_segment() == truth.events_by_segment(last)
 
 
-@pytest.mark.parametrize("truth", ["random_1", "text_keys"], indirect=True)
+@pytest.mark.parametrize("truth", ["canal-json/random_1", "canal-json/text_keys", "csv/random_1"], indirect=True)
 def test_a_batch_too_large_to_be_sent_to_every_task(
     truth: Truth, new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(staging, "_BROADCAST_LIMIT", 0)
     monkeypatch.setattr(staging, "_KEYS_BROADCAST", 0)
-    lake = new_lake(date_separator=truth.date_separator)
+    lake = new_lake(source=truth.source)
     for stage in range(len(truth.stages)):
         apply_stage(truth.dataset, stage, lake.sink)
         run_all(lake.run())
         check(lake, truth, stage)
 
 
-@pytest.mark.parametrize("truth", ["random_3", "rename_swap", "drop_recreate"], indirect=True)
+@pytest.mark.parametrize(
+    "truth",
+    ["canal-json/random_3", "canal-json/rename_swap", "canal-json/drop_recreate", "csv/random_3"],
+    indirect=True,
+)
 def test_a_process_that_dies_at_each_commit(truth: Truth, new_lake: Callable[..., TestLake]) -> None:
     """After the first commit, then after the second of what is left to do, and so on, until a run gets through."""
-    lake = new_lake(date_separator=truth.date_separator)
+    lake = new_lake(source=truth.source)
     for stage in range(len(truth.stages)):
         apply_stage(truth.dataset, stage, lake.sink)
         for number in itertools.count(1):

@@ -75,7 +75,7 @@ class Faulty:
 
 @pytest.fixture
 def faulty(data_sets: Path, new_lake: Callable[..., TestLake]) -> Faulty:
-    faulty = Faulty(data_sets, new_lake(date_separator="none"))
+    faulty = Faulty(data_sets, new_lake(source={"date_separator": "none"}))
     for number in (0, 1):
         faulty.stage(number)
         faulty.run()
@@ -302,7 +302,7 @@ def test_an_unreadable_file(faulty: Faulty) -> None:
 
 
 def test_a_sink_without_commit_ts_is_refused_as_a_whole(data_sets: Path, new_lake: Callable[..., TestLake]) -> None:
-    faulty = Faulty(data_sets, new_lake(date_separator="none"))
+    faulty = Faulty(data_sets, new_lake(source={"date_separator": "none"}))
     faulty.stage(0)
     for path in faulty.sink.rglob("CDC*.json"):
         path.write_bytes(re.sub(rb',"_tidb":\{[^}]*\}', b"", path.read_bytes()))
@@ -312,7 +312,7 @@ def test_a_sink_without_commit_ts_is_refused_as_a_whole(data_sets: Path, new_lak
 
 
 def test_a_sink_with_another_date_separator(data_sets: Path, new_lake: Callable[..., TestLake]) -> None:
-    faulty = Faulty(data_sets, new_lake(date_separator="day"))
+    faulty = Faulty(data_sets, new_lake())
     faulty.stage(0)
     with pytest.raises(SourceError, match="date-separator none"):
         faulty.run()
@@ -333,7 +333,7 @@ def test_fault_sets(name: str, stages: int | None, data_sets: Path, new_lake: Ca
     truth = Truth(data_sets / "canal-json" / name)
     (fault,) = truth.expected["faults"]
     touched = tuple(fault["path"].split("/")[:2])
-    lake = new_lake(date_separator=truth.date_separator)
+    lake = new_lake(source=truth.source)
     for stage in range(len(truth.stages)) if stages is None else [stages]:
         apply_stage(truth.dataset, stage, lake.sink)
         done = run_all(lake.run())

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
 
 from cdc_lakehouse.pipeline.steps import run_all
 from tests.lakes import TestLake
@@ -22,16 +23,20 @@ pytestmark = pytest.mark.spark
 EXAMPLES = os.environ.get("CDC_LAKEHOUSE_EXAMPLES")
 
 
+@pytest.mark.parametrize("csv", [False, True], ids=["canal-json", "csv"])
 @settings(
     max_examples=int(EXAMPLES or 12),
     derandomize=EXAMPLES is None,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-@given(steps=scenarios())
-def test_current_is_the_fold_at_every_cut(steps: list[Step], new_lake: Callable[..., TestLake]) -> None:
-    lake = new_lake()
-    feed = Changefeed(lake.sink)
+@given(steps=scenarios(), old_values=st.booleans())
+def test_current_is_the_fold_at_every_cut(
+    csv: bool, steps: list[Step], old_values: bool, new_lake: Callable[..., TestLake]
+) -> None:
+    source = {"protocol": "csv", "csv": {"include-commit-ts": True, "output-old-value": old_values}} if csv else {}
+    lake = new_lake(source=source)
+    feed = Changefeed(lake.sink, csv, old_values)
     for step in steps:
         note(str(step))
         match step:
@@ -47,7 +52,7 @@ def test_current_is_the_fold_at_every_cut(steps: list[Step], new_lake: Callable[
                 feed.send(step)
 
     # The same files, seen for the first time when all of them are there; then each date once more.
-    late = new_lake()
+    late = new_lake(source=source)
     late.sink.symlink_to(lake.sink)
     run_all(late.run())
     check(late, feed.entries, feed.checkpoint_ts)

@@ -1,0 +1,66 @@
+"""Sinks written by hand, a file at a time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cdc_lakehouse.changelog.mysql_types import ColumnType
+from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
+from cdc_lakehouse.sample.schema_document import schema_document, schema_path
+
+DAY = "2026-06-10"
+T0 = 466_000_000_000_000_000
+CREATE, ADD_COLUMN, TRUNCATE, RENAME = 3, 5, 11, 14
+
+ID = SourceColumn("id", ColumnType.of("BIGINT", length=20), nullable=False, primary_key=True)
+
+
+def integer(name: str) -> SourceColumn:
+    return SourceColumn(name, ColumnType.of("INT", length=11))
+
+
+def text(name: str) -> SourceColumn:
+    return SourceColumn(name, ColumnType.of("VARCHAR", length=50))
+
+
+@dataclass
+class HandSink:
+    """Tables of database `d`, in csv. `at` counts commit-ts from `T0`. `directory` is the table's, where it is not that
+    of its name."""
+
+    root: Path
+
+    def schema(
+        self,
+        table: str,
+        at: int,
+        *columns: SourceColumn,
+        action: int = 0,
+        query: str = "",
+        directory: str | None = None,
+    ) -> None:
+        change = SchemaChange(T0 + at, "d", table, action, query, columns, "")
+        path = schema_path(change)
+        if directory is not None:
+            path = path.replace(f"d/{table}/", f"{directory}/")
+        self.write(path, schema_document(change))
+
+    def rows(self, directory: str, version: int, *lines: str, index: int = 1, date: str = DAY) -> Path:
+        return self.write(f"{directory}/{T0 + version}/{date}/CDC{index:020d}.csv", "".join(f"{x}\r\n" for x in lines))
+
+    def checkpoint(self, at: int) -> None:
+        self.write("metadata", json.dumps({"checkpoint-ts": T0 + at}))
+
+    def write(self, path: str, content: str) -> Path:
+        place = self.root / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(content, encoding="utf-8", newline="")
+        return place
+
+
+def row(op: str, table: str, at: int, *values: str, extra: Sequence[str] = ()) -> str:
+    """A csv row; the values stand as they are given."""
+    return ",".join([f'"{op}"', f'"{table}"', '"d"', str(T0 + at), *extra, *values])
