@@ -32,7 +32,7 @@ class TestLake:
         self.session = session
         self.feed_settings = feed
         self.config = write_config(directory / "lakehouse.yaml", root, self.sink, self.name, **feed)
-        self.lake = Lake(self.config.lake)
+        self.lake = Lake(self.config.lake, self.config.storage)
 
     @property
     def feed(self) -> FeedConfig:
@@ -40,7 +40,7 @@ class TestLake:
 
     def run(self, **options: Any) -> FeedRun:
         logger = logging.getLogger("cdc_lakehouse.tests")
-        return FeedRun(self.feed, Lake(self.config.lake), self.session, log=logger, **options)
+        return FeedRun(self.feed, Lake(self.config.lake, self.config.storage), self.session, log=logger, **options)
 
     def tables(self) -> dict[tuple[str, str], Any]:
         """The live current-state tables, found by their properties as a reader would."""

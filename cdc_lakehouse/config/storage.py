@@ -7,9 +7,9 @@ identity), for GCS the application default credentials, for Azure the environmen
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from cdc_lakehouse.config.section import Section
 
@@ -17,14 +17,46 @@ from cdc_lakehouse.config.section import Section
 class _Account(Section):
     """Settings that several buckets have in common; `buckets` has what is other for one of them."""
 
+    CREDENTIALS: ClassVar[tuple[str, ...]] = ()
+    """Keys that say who asks: a bucket that has one of them has none of the service's."""
+
     endpoint: str | None = Field(None, description="URL of the service, where it is not the cloud's own.")
     anonymous: bool = Field(False, description="Requests are not signed.")
 
-    def settings(self) -> dict[str, Any]:
-        return self.model_dump(exclude={"buckets"}, exclude_unset=True)
+    @field_validator("endpoint")
+    @classmethod
+    def _is_url(cls, value: str | None) -> str | None:
+        if value is None or value.startswith(("http://", "https://")):
+            return value and value.rstrip("/")
+        raise ValueError("must begin with https:// or http://")
+
+    @model_validator(mode="after")
+    def _anonymous_or_not(self) -> Self:
+        given = [key for key in self.CREDENTIALS if getattr(self, key) is not None]
+        if self.anonymous and given:
+            raise ValueError(f"anonymous requests have no {given[0]}")
+        return self
+
+
+_Settings = TypeVar("_Settings", bound=_Account)
+
+
+def _of_bucket(service: _Settings, bucket: _Account | None) -> _Settings:
+    if bucket is None:
+        return service
+    told: dict[str, Any] = bucket.model_dump(exclude_unset=True)
+    who = {"anonymous", *service.CREDENTIALS}
+    if who & set(told):
+        told = {"anonymous": False, **dict.fromkeys(service.CREDENTIALS), **told}
+    return service.model_copy(update=told)
 
 
 class _S3Settings(_Account):
+    CREDENTIALS: ClassVar[tuple[str, ...]] = (
+        "profile", "role_arn", "external_id", "web_identity_token_file",
+        "access_key_id", "secret_access_key", "session_token",
+    )  # fmt: skip
+
     region: str | None = None
     path_style: bool = Field(False, description="The bucket stands in the path of a URL, not in the host.")
     profile: str | None = Field(None, description="Profile of the shared AWS configuration files.")
@@ -39,8 +71,14 @@ class _S3Settings(_Account):
     def _whole(self) -> Self:
         if (self.access_key_id is None) != (self.secret_access_key is None):
             raise ValueError("access_key_id and secret_access_key belong together")
+        if self.session_token is not None and self.access_key_id is None:
+            raise ValueError("session_token belongs to an access_key_id")
+        if self.access_key_id is not None and self.profile is not None:
+            raise ValueError("profile and access_key_id exclude each other")
         if self.web_identity_token_file is not None and self.role_arn is None:
             raise ValueError("web_identity_token_file needs the role_arn that it is for")
+        if self.external_id is not None and self.role_arn is None:
+            raise ValueError("external_id needs the role_arn that asks for it")
         return self
 
 
@@ -50,10 +88,12 @@ class S3Storage(_S3Settings):
     buckets: dict[str, _S3Settings] = Field(default_factory=dict)
 
     def of(self, bucket: str) -> S3Storage:
-        return self.model_copy(update=self.buckets[bucket].settings()) if bucket in self.buckets else self
+        return _of_bucket(self, self.buckets.get(bucket))
 
 
 class _GcsSettings(_Account):
+    CREDENTIALS: ClassVar[tuple[str, ...]] = ("service_account_file",)
+
     service_account_file: str | None = Field(None, description="Key file of a service account.")
 
 
@@ -63,16 +103,27 @@ class GcsStorage(_GcsSettings):
     buckets: dict[str, _GcsSettings] = Field(default_factory=dict)
 
     def of(self, bucket: str) -> GcsStorage:
-        return self.model_copy(update=self.buckets[bucket].settings()) if bucket in self.buckets else self
+        return _of_bucket(self, self.buckets.get(bucket))
 
 
 class _AzureSettings(_Account):
+    CREDENTIALS: ClassVar[tuple[str, ...]] = ("account_key", "sas_token", "tenant_id", "client_id", "client_secret")
+
     account: str | None = Field(None, description="Storage account, where the URI does not name it.")
     account_key: str | None = Field(None, repr=False)
     sas_token: str | None = Field(None, repr=False)
     tenant_id: str | None = None
     client_id: str | None = None
     client_secret: str | None = Field(None, repr=False)
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        given = [key for key in ("account_key", "sas_token", "client_secret") if getattr(self, key) is not None]
+        if len(given) > 1:
+            raise ValueError(f"{given[0]} and {given[1]} exclude each other")
+        if self.client_secret is not None and None in (self.tenant_id, self.client_id):
+            raise ValueError("client_secret needs tenant_id and client_id")
+        return self
 
 
 class AzureStorage(_AzureSettings):
@@ -81,7 +132,7 @@ class AzureStorage(_AzureSettings):
     buckets: dict[str, _AzureSettings] = Field(default_factory=dict)
 
     def of(self, bucket: str) -> AzureStorage:
-        return self.model_copy(update=self.buckets[bucket].settings()) if bucket in self.buckets else self
+        return _of_bucket(self, self.buckets.get(bucket))
 
 
 class StorageConfig(Section):

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cdc_lakehouse.decoders import problems
-from cdc_lakehouse.decoders.lines import line_number, read_lines, segments_of
+from cdc_lakehouse.decoders.lines import evaluated_once, read_lines, segments_of
 from cdc_lakehouse.decoders.segment_files import Decoded, SegmentFiles
 
 _MESSAGE: Final = (
@@ -26,17 +26,16 @@ _MESSAGE: Final = (
 
 def decode(spark: SparkSession, files: SegmentFiles) -> Decoded:
     """See the package's docstring for the shape."""
-    lines = read_lines(spark, files.uri, files.paths)
-    return Decoded(_events(lines), segments_of(lines, files.uri))
+    lines = read_lines(spark, files.uri, files.storage, files.segments)
+    return Decoded(_events(lines), segments_of(lines, files.uri, files.segments))
 
 
 def _events(records: DataFrame) -> DataFrame:
     # As an array of one: Spark's parser stops after the first value of a text and would drop a second message that a
-    # lost line end has put on the same line. Parsed beside the line number because a filter is never pushed below a
-    # column that is not deterministic: pushed, it would parse every line twice.
+    # lost line end has put on the same line.
     parsed = records.select(
         "file",
-        line_number().alias("line"),
+        evaluated_once("line").alias("line"),
         "value",
         F.is_valid_utf8("value").alias("valid"),
         (F.col("value") == "").alias("blank"),

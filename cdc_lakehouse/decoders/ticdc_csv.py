@@ -5,46 +5,31 @@ files are parsed in Python, over Arrow (see `csv_rows`). Format: TiCDC storage s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import pyarrow as pa
-from cdc_lakehouse.decoders.csv_rows import read_rows
 from pyspark.sql import SparkSession
 
-from cdc_lakehouse.decoders.segment_files import Decoded, SegmentFiles, in_tasks
-from cdc_lakehouse.sources.object_store import open_store
+from cdc_lakehouse.decoders.csv_rows import EVENTS, read_rows
+from cdc_lakehouse.decoders.segment_files import Decoded, SegmentFiles
+from cdc_lakehouse.decoders.segment_tasks import segments_in_tasks
 
-_COLUMNS: Final = (
-    "file string, line bigint, value binary, database string, `table` string, op string, commit_ts bigint, "
-    "before map<string,string>, after map<string,string>, problem string"
+_SCHEMA: Final = (
+    "file string, line bigint, database string, `table` string, op string, commit_ts bigint, "
+    "before map<string,string>, after map<string,string>, problem string, value binary"
 )
-_LARGEST: Final = 2**31 - 1
-"""Bytes of a file; TiCDC's own limit is 512 MiB."""
 
 
 def decode(spark: SparkSession, files: SegmentFiles) -> Decoded:
     """See the package's docstring for the shape; `file` is the segment itself."""
-    tasks = in_tasks(files.files, spark.sparkContext.defaultParallelism)
-    uri, storage, layouts, options = files.uri, files.storage, files.layouts, files.source.csv
+    layouts, options = files.layouts, files.source.csv
     assert options is not None, "the configuration asks for them"
 
-    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        store = open_store(uri, storage)
-        for batch in batches:
-            for task in batch.column(0).to_pylist():
-                for file in tasks[task]:
-                    content = store.read(file.path, limit=_LARGEST)
-                    for rows in read_rows(content, options, layouts[file.path]):
-                        yield _with_file(rows, file.path)
+    def rows(path: str, content: bytes) -> Iterator[pa.RecordBatch]:
+        for batch in read_rows(content, options, layouts[path]):
+            file = pa.repeat(pa.scalar(path), batch.num_rows)
+            yield pa.RecordBatch.from_arrays([file, *batch.columns], names=["file", *EVENTS.names])
 
-    events = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(read, _COLUMNS)
-    return Decoded(events, {file.path: file.path for file in files.files})
-
-
-_NAMES: Final = ("line", "value", "database", "table", "op", "commit_ts", "before", "after", "problem")
-
-
-def _with_file(rows: pa.RecordBatch, path: str) -> pa.RecordBatch:
-    file = pa.array([path], pa.string()).take(pa.repeat(pa.scalar(0, pa.int32()), rows.num_rows))
-    return pa.RecordBatch.from_arrays([file, *(rows.column(name) for name in _NAMES)], names=["file", *_NAMES])
+    events = segments_in_tasks(spark, files.uri, files.storage, files.segments, rows, _SCHEMA)
+    return Decoded(events, {segment.path: segment.path for segment in files.segments})

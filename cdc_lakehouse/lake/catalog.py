@@ -10,6 +10,7 @@ from typing import Final
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.io import load_file_io
 from pyiceberg.table import Table
 
 from cdc_lakehouse.config import LakeConfig, StorageConfig
@@ -50,6 +51,11 @@ class Lake:
             with contextlib.suppress(NamespaceAlreadyExistsError):
                 self.catalog.create_namespace((namespace,))
             self._namespaces.add(namespace)
+
+    def write(self, location: str, content: bytes) -> None:
+        """A file of the lake's own, beside its tables."""
+        with load_file_io(dict(self.catalog.properties), location).new_output(location).create(overwrite=True) as file:
+            file.write(content)
 
     def location(self, *parts: str) -> str:
         return "/".join((self.config.warehouse.rstrip("/"), *parts))

@@ -7,7 +7,7 @@ can tell whether the batch is in.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -150,14 +150,14 @@ class Events:
         # Spark measures nothing where there is nothing to read.
         return int(seen.get["bad"]) if any(segment.size for segment in segments) else 0
 
-    def decode(self, files: SegmentFiles, segments: Sequence[Segment]) -> DataFrame:
-        """The lines of some segments as events, good and bad, with what the segments' paths say of them."""
-        by_path = {segment.segment: segment for segment in segments}
+    def decode(self, files: SegmentFiles, segments: Mapping[str, Segment]) -> DataFrame:
+        """The lines of some segments (by their paths in `files`) as events, good and bad, with what the segments' own
+        paths say of them."""
         decoded = DECODERS[files.source.protocol](self._spark, files)
         rows = [
             (file, s.segment, s.database, s.table, s.table_version, s.physical_partition, s.feed_date)
             for file, path in decoded.segments.items()
-            for s in [by_path[path]]
+            for s in [segments[path]]
         ]
         attributes = F.broadcast(self._spark.createDataFrame(rows, _ATTRIBUTES))
         joined = decoded.events.join(attributes, F.col("file") == F.col("of_file"), "left")

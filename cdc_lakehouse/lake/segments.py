@@ -79,6 +79,12 @@ class Segment:
     replaces_snapshot: int | None = None
 
 
+COUNTS: Final = (
+    "decoded_at", "events", "inserts", "updates", "deletes", "quarantined", "min_commit_ts", "max_commit_ts",
+)  # fmt: skip
+"""What is known of a segment once it is decoded."""
+
+
 class Segments:
     """The segments of one feed, read once and kept up with what this object itself writes."""
 

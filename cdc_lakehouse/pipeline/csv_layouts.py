@@ -109,7 +109,7 @@ class _FirstRow:
 def _first_rows(run: FeedRun, options: CsvOptions, group: Sequence[Segment]) -> Iterator[_FirstRow]:
     for segment in [segment for segment in group if segment.size][:_PROBED]:
         for size in (_HEAD, _WHOLE):
-            head = run.store.head(segment.segment, size)
+            head = run.raw.head(segment, size)
             fields = first_row(head, options, whole=len(head) < size)
             if fields is not None or len(head) < size:
                 yield _FirstRow(header_names(head, options), fields)

@@ -14,7 +14,8 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 
 from cdc_lakehouse.decoders.problems import NO_COMMIT_TS, PROBLEMS
-from cdc_lakehouse.decoders.segment_files import SegmentFile, SegmentFiles
+from cdc_lakehouse.decoders.segment_files import SegmentFiles
+from cdc_lakehouse.decoders.segment_tasks import SegmentRef, errors_of_tasks
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.events import BadLine, SegmentCounts
 from cdc_lakehouse.lake.quarantine import Quarantined
@@ -22,12 +23,10 @@ from cdc_lakehouse.lake.segments import DECODED, Segment
 from cdc_lakehouse.pipeline.csv_layouts import Layouts, find_layouts
 from cdc_lakehouse.pipeline.feed_run import FeedRun
 from cdc_lakehouse.pipeline.schema_files import SchemaFiles
+from cdc_lakehouse.pipeline.set_aside import SET_ASIDE, UNKNOWN_COLUMNS, UNREADABLE_SEGMENT, set_aside, unreadable
 
 _HEAD: Final = 1024 * 1024
 """Bytes of a segment that are looked at for its first line."""
-
-UNREADABLE_SEGMENT: Final = "UnreadableSegment"
-UNKNOWN_COLUMNS: Final = "UnknownColumns"
 
 
 @dataclass(frozen=True)
@@ -48,23 +47,16 @@ def decode(run: FeedRun, files: SchemaFiles) -> Decoded:
 def _decode_batch(run: FeedRun, files: SchemaFiles, batch: int, segments: Sequence[Segment]) -> list[Segment]:
     run.events.ensure()
     bad: int | None = None
-    layouts = Layouts()
-    appended = run.events.snapshot_of(batch) is not None
-    if not appended:
-        unreadable = _unreadable(run, segments)
-        readable = [segment for segment in segments if segment.segment not in unreadable]
-        layouts = _layouts(run, files, readable)
-        segments = _set_aside(run, segments, {UNREADABLE_SEGMENT: unreadable, UNKNOWN_COLUMNS: layouts.reasons})
+    if run.events.snapshot_of(batch) is None:
+        segments, bad = _append(run, files, segments)
         if not segments:
             return []
         batch = segments[0].batch
-        _require_commit_ts(run, segments)
-        again = [segment.segment for segment in segments if segment.replaces_snapshot is not None]
-        bad = run.events.append(_frame(run, layouts, segments), batch, segments, again)
-    else:
-        layouts = _layouts(run, files, segments)
     # After a crash the number of bad lines is not known: look.
-    lines = [] if bad == 0 else run.events.bad_lines(_frame(run, layouts, segments))
+    lines: list[BadLine] = []
+    if bad != 0:
+        with errors_of_tasks():
+            lines = run.events.bad_lines(_frame(run, _layouts(run, files, segments), segments))
     _quarantine(run, segments, lines)
     decoded = _counted(run, segments, run.events.counts(batch), lines)
     run.segments.mark_decoded(batch, decoded, {"cdc.batch": str(batch)})
@@ -72,10 +64,43 @@ def _decode_batch(run: FeedRun, files: SchemaFiles, batch: int, segments: Sequen
     return decoded
 
 
+def _append(run: FeedRun, files: SchemaFiles, segments: Sequence[Segment]) -> tuple[Sequence[Segment], int]:
+    """Append the segments that can be decoded, as one commit: which they are, and how many bad lines they have."""
+    lost = run.raw.keep(segments)
+    look_first = run.raw.store.uri.startswith("file:")  # Elsewhere a look costs a request, and the tasks tell.
+    while True:
+        faults = dict(lost)
+        if look_first:
+            faults |= unreadable(run, [segment for segment in segments if segment.segment not in faults])
+        readable = [segment for segment in segments if segment.segment not in faults]
+        try:
+            layouts = _layouts(run, files, readable)
+            ready = set_aside(run, segments, {UNREADABLE_SEGMENT: faults, UNKNOWN_COLUMNS: layouts.reasons})
+            if not ready:
+                return [], 0
+            _require_commit_ts(run, ready)
+            again = [segment.segment for segment in ready if segment.replaces_snapshot is not None]
+            with errors_of_tasks():
+                return ready, run.events.append(_frame(run, layouts, ready), ready[0].batch, ready, again)
+        except SourceError as error:
+            # What is of one segment is set aside; what is of the whole store ends the run. So does what a look at
+            # each segment did not find.
+            if error.segment is None or (look_first and len(readable) == len(segments)):
+                raise
+        segments, look_first = readable, True
+
+
 def _frame(run: FeedRun, layouts: Layouts, segments: Sequence[Segment]) -> DataFrame:
-    files = tuple(SegmentFile(segment.segment, segment.size, segment.etag) for segment in segments)
-    source = run.feed.source
-    return run.events.decode(SegmentFiles(run.store.uri, run.lake.storage, source, files, layouts.found), segments)
+    raw = run.raw
+    refs = {raw.place(segment): segment for segment in segments}
+    files = SegmentFiles(
+        raw.store.uri,
+        run.lake.storage,
+        run.feed.source,
+        tuple(SegmentRef(place, segment.size, raw.etag(segment)) for place, segment in refs.items()),
+        {place: layouts.found[segment.segment] for place, segment in refs.items() if segment.segment in layouts.found},
+    )
+    return run.events.decode(files, refs)
 
 
 def _layouts(run: FeedRun, files: SchemaFiles, segments: Sequence[Segment]) -> Layouts:
@@ -83,58 +108,25 @@ def _layouts(run: FeedRun, files: SchemaFiles, segments: Sequence[Segment]) -> L
     return Layouts() if options is None else find_layouts(run, options, files, segments)
 
 
-def _unreadable(run: FeedRun, segments: Sequence[Segment]) -> dict[str, str]:
-    """The segments that cannot be read, and why."""
-    reasons: dict[str, str] = {}
-    for segment in segments:
-        try:
-            run.store.head(segment.segment, 1)
-        except SourceError as error:
-            reasons[segment.segment] = error.message
-    return reasons
-
-
-def _set_aside(run: FeedRun, segments: Sequence[Segment], faults: Mapping[str, Mapping[str, str]]) -> Sequence[Segment]:
-    """The segments that can be decoded. Those with a fault (reasons by segment, by class) keep the batch, where each
-    run tries them again; the others get the next one, for a batch is decoded as a whole."""
-    now = run.clock()
-    looked_at = {segment.segment for segment in segments}
-    run.quarantine.resolve(
-        lambda row: row.segment in looked_at and row.segment not in faults.get(row.error_class, {row.segment: ""}),
-        "replayed",
-        now,
-    )
-    aside = {segment for reasons in faults.values() for segment in reasons}
-    if not aside:
-        return segments
-    run.quarantine.add(
-        Quarantined(s.segment, None, s.database, s.table, error_class, reasons[s.segment], None, "open", now)
-        for error_class, reasons in faults.items()
-        for s in segments
-        if s.segment in reasons
-    )
-    batch = run.segments.batch + 1
-    rest = [replace(s, batch=batch) for s in segments if s.segment not in aside]
-    if rest:
-        run.segments.land(rest, {"cdc.batch": str(batch)})
-    return rest
-
-
 def _require_commit_ts(run: FeedRun, segments: Sequence[Segment]) -> None:
     """A sink without commit-ts has it nowhere: say so once, instead of quarantining every line."""
     if run.feed.source.protocol != "canal-json":
         return
-    first = next((segment.segment for segment in segments if segment.size), None)
+    first = next((segment for segment in segments if segment.size), None)
     if first is None:
         return
-    line = run.store.head(first, _HEAD).splitlines()[0]
+    line = run.raw.head(first, _HEAD).splitlines()[0]
     try:
         message: Any = json.loads(line)
     except ValueError:
         return  # A bad line, or one that is longer than what was looked at: the decoder judges it.
     if isinstance(message, dict) and "type" in message and "_tidb" not in message:
         raise SourceError(
-            PROBLEMS[NO_COMMIT_TS], feed=run.feed.name, segment=first, line=1, advice="then start the feed afresh"
+            PROBLEMS[NO_COMMIT_TS],
+            feed=run.feed.name,
+            segment=first.segment,
+            line=1,
+            advice="then start the feed afresh",
         )
 
 
@@ -143,7 +135,11 @@ def _quarantine(run: FeedRun, segments: Sequence[Segment], lines: Sequence[BadLi
     landed = {segment.segment: segment.landed_at for segment in segments}
     now = run.clock()
     run.quarantine.resolve(
-        lambda row: row.segment in landed and row.quarantined_at < landed[row.segment], "replayed", now
+        lambda row: (
+            row.segment in landed and (row.error_class in SET_ASIDE or row.quarantined_at < landed[row.segment])
+        ),
+        "replayed",
+        now,
     )
     tables = {segment.segment: (segment.database, segment.table) for segment in segments}
     run.quarantine.add(

@@ -19,6 +19,7 @@ from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.checkpoints import Checkpoints, Cut
 from cdc_lakehouse.lake.events import Events
 from cdc_lakehouse.lake.quarantine import Quarantine
+from cdc_lakehouse.lake.raw_files import Archive, RawFiles, SourceFiles
 from cdc_lakehouse.lake.schema_history import SchemaHistory
 from cdc_lakehouse.lake.segments import Segments
 from cdc_lakehouse.sources.object_store import ObjectStore, open_store
@@ -50,6 +51,11 @@ class FeedRun:
     @functools.cached_property
     def store(self) -> ObjectStore:
         return open_store(self.feed.source.uri, self.lake.storage)
+
+    @functools.cached_property
+    def raw(self) -> RawFiles:
+        """Where the content of segments is read."""
+        return Archive(self.lake, self.feed.name, self.store) if self.feed.source.archive else SourceFiles(self.store)
 
     @functools.cached_property
     def segments(self) -> Segments:

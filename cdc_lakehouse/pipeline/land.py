@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from cdc_lakehouse.errors import CheckpointError, SourceError
 from cdc_lakehouse.lake.catalog import machinery
-from cdc_lakehouse.lake.segments import DECODED, LANDED, Segment
+from cdc_lakehouse.lake.raw_files import Archive
+from cdc_lakehouse.lake.segments import COUNTS, DECODED, LANDED, Segment
 from cdc_lakehouse.pipeline.feed_run import FeedRun
 from cdc_lakehouse.pipeline.schema_files import SchemaFiles
 from cdc_lakehouse.pipeline.unseen import note_unseen
@@ -86,17 +88,13 @@ def _shown_checkpoint(run: FeedRun) -> tuple[int | None, list[str]]:
 def _new_segments(run: FeedRun, files: Iterable[DataFile], batch: int) -> Iterable[Segment]:
     known = run.segments.rows
     files = list(files)
-    _refuse_partial_backfill(run, files)
-    snapshot: int | None = None
+    present = {file.path for file in files}
+    _refuse_partial_backfill(run, present)
+    events = functools.cache(lambda: _events_snapshot(run))
     for file in files:
         old = known.get(file.path)
         if old is not None and old.etag == file.etag and file.feed_date not in run.dates:
             continue
-        replaces = None
-        if old is not None:
-            # Keys of the earlier events must be worked out again too, and only this snapshot still has them.
-            snapshot = snapshot or _events_snapshot(run)
-            replaces = snapshot if old.state == DECODED else old.replaces_snapshot
         yield Segment(
             segment=file.path,
             database=file.database,
@@ -112,18 +110,30 @@ def _new_segments(run: FeedRun, files: Iterable[DataFile], batch: int) -> Iterab
             batch=batch,
             state=LANDED,
             landed_at=run.clock(),
-            replaces_snapshot=replaces,
+            replaces_snapshot=None if old is None else _replaced(old, events),
         )
+    for row in _expired(run, present):
+        again = {**dict.fromkeys(COUNTS), "state": LANDED, "landed_at": run.clock()}
+        yield replace(row, batch=batch, replaces_snapshot=_replaced(row, events), **again)
 
 
-def _refuse_partial_backfill(run: FeedRun, files: list[DataFile]) -> None:
+def _expired(run: FeedRun, present: set[str]) -> list[Segment]:
+    """Segments of the dates that are to be decoded again which the source no longer has."""
+    return [
+        row
+        for row in run.segments.rows.values()
+        if row.feed_date in run.dates and row.segment not in present and run.feed.tables.takes(row.database, row.table)
+    ]
+
+
+def _refuse_partial_backfill(run: FeedRun, present: set[str]) -> None:
     """A date is decoded again whole or not at all: its events are replaced."""
-    present = {file.path for file in files}
+    archive = run.raw if isinstance(run.raw, Archive) else None
     for date in sorted(run.dates):
         gone = [
             row.segment
-            for row in run.segments.rows.values()
-            if row.feed_date == date and row.segment not in present and run.feed.tables.takes(row.database, row.table)
+            for row in _expired(run, present)
+            if row.feed_date == date and not (archive is not None and archive.has(row))
         ]
         if gone:
             raise SourceError(
@@ -132,6 +142,11 @@ def _refuse_partial_backfill(run: FeedRun, files: list[DataFile]) -> None:
                 segment=gone[0],
                 advice="restore them; the events that were decoded before are still there and were not touched",
             )
+
+
+def _replaced(old: Segment, events: Callable[[], int | None]) -> int | None:
+    """The snapshot of `events` that still has a segment's earlier events: their keys must be worked out again too."""
+    return events() if old.state == DECODED else old.replaces_snapshot
 
 
 def _events_snapshot(run: FeedRun) -> int | None:

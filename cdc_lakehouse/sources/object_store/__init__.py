@@ -1,7 +1,14 @@
-"""Read-only access to the store that holds a sink. Nothing here can write, rename or delete."""
+"""Read-only access to the store that holds a sink. Nothing here can write, rename or delete.
+
+How to add a service: a case in `location`, its client in `clients`, its settings in `config/storage.py`."""
 
 from cdc_lakehouse.sources.object_store.local_store import LocalStore
+from cdc_lakehouse.sources.object_store.location import Location
 from cdc_lakehouse.sources.object_store.opening import open_store
+from cdc_lakehouse.sources.object_store.segment_reader import SEGMENT_LIMIT, read_segment
 from cdc_lakehouse.sources.object_store.store import ObjectStore, StoredObject, UnreadableDirectory
 
-__all__ = ["LocalStore", "ObjectStore", "StoredObject", "UnreadableDirectory", "open_store"]
+__all__ = [
+    "SEGMENT_LIMIT", "LocalStore", "Location", "ObjectStore", "StoredObject", "UnreadableDirectory", "open_store",
+    "read_segment",
+]  # fmt: skip

@@ -1,0 +1,123 @@
+"""Segments read whole in Spark's tasks, with the same client that lists them: no Hadoop connector, the same
+credentials, and never an object that is not the listed one.
+
+An error of the project's that a task raises comes to the driver as one line in Java's and Python's traces. It carries
+itself there, so that the driver raises the same error again: its type says whether it is worth another try."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import math
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from cdc_lakehouse import errors
+from cdc_lakehouse.config import StorageConfig
+from cdc_lakehouse.errors import CdcError
+from cdc_lakehouse.sources.object_store import read_segment
+
+Read = Callable[[str, bytes], Iterator[pa.RecordBatch]]
+"""What makes rows of a segment: of its path and its content."""
+
+_REQUEST: Final = 1024 * 1024
+"""A request costs about as much time as this many bytes."""
+_GROUP_BYTES: Final = 128 * 1024 * 1024
+_AHEAD_BYTES: Final = 32 * 1024 * 1024
+_REQUESTS_AT_ONCE: Final = 8
+_MARK: Final = re.compile(r"cdc-error:([A-Za-z0-9+/=]+);")
+
+
+class SegmentRef(NamedTuple):
+    """A segment as it was listed."""
+
+    path: str
+    size: int
+    etag: str | None
+
+
+def segments_in_tasks(
+    spark: SparkSession, root: str, storage: StorageConfig, segments: Sequence[SegmentRef], read: Read, schema: str
+) -> DataFrame:
+    """The rows that `read` makes of each segment below `root`; a task reads several, one after the other."""
+    groups = _groups(segments, spark.sparkContext.defaultParallelism)
+
+    def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                for segment, content in _contents(root, storage, groups[number]):
+                    yield from read(segment.path, content)
+
+    return spark.range(0, len(groups), 1, len(groups)).mapInArrow(rows, schema)
+
+
+def _groups(segments: Sequence[SegmentRef], tasks: int) -> list[list[SegmentRef]]:
+    """Neighbours together, for they are of one table, in parts that take about the same time."""
+    weights = [segment.size + _REQUEST for segment in segments]
+    wanted = max(4 * tasks, math.ceil(sum(weights) / _GROUP_BYTES))
+    share = sum(weights) / wanted
+    groups: list[list[SegmentRef]] = []
+    filled = share
+    for segment, weight in zip(segments, weights, strict=True):
+        if filled >= share:
+            groups.append([])
+            filled = 0
+        groups[-1].append(segment)
+        filled += weight
+    return groups
+
+
+def _contents(root: str, storage: StorageConfig, segments: Sequence[SegmentRef]) -> Iterator[tuple[SegmentRef, bytes]]:
+    """Each segment's content, in order; small ones are asked for ahead, for each answer takes its time to come."""
+    asked: deque[tuple[SegmentRef, Future[bytes]]] = deque()
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
+        left = deque(segments)
+        while asked or left:
+            while left and (not asked or sum(each.size for each, _ in asked) + left[0].size <= _AHEAD_BYTES):
+                segment = left.popleft()
+                asked.append((segment, pool.submit(read_segment, root, storage, segment.path, segment.etag)))
+            segment, content = asked.popleft()
+            try:
+                yield segment, content.result()
+            except CdcError as error:
+                pool.shutdown(cancel_futures=True)
+                raise SegmentTaskError(error) from None
+
+
+class SegmentTaskError(Exception):
+    """An error of the project's on its way from a task to the driver."""
+
+    def __init__(self, error: CdcError) -> None:
+        kind, message, places = type(error).__name__, error.message, {**vars(error)}
+        places.pop("message")
+        carried = base64.b64encode(json.dumps([kind, message, places]).encode()).decode()
+        super().__init__(f"{error} (cdc-error:{carried};)")
+
+
+@contextlib.contextmanager
+def errors_of_tasks() -> Iterator[None]:
+    """Raises the project's error that made a task fail, in the place of Spark's about the failed task."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        found = _carried(str(error))
+        if found is None:
+            raise
+        raise found from None
+
+
+def _carried(text: str) -> CdcError | None:
+    match = _MARK.search(text)
+    if match is None:
+        return None
+    kind, message, places = json.loads(base64.b64decode(match[1]))
+    return getattr(errors, kind)(message, **places)

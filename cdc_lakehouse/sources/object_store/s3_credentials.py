@@ -1,0 +1,124 @@
+# pyright: standard
+# Boto3 has no types.
+"""Credentials for S3: by boto3's chain (environment, profile, container, instance), or as the configuration says.
+
+They are asked for again and again, so that those that expire are renewed while a store is in use."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import boto3
+import botocore.exceptions
+from botocore import UNSIGNED
+from botocore.config import Config
+from obstore.auth.boto3 import Boto3CredentialProvider, StsCredentialProvider
+
+from cdc_lakehouse.config import S3Storage
+from cdc_lakehouse.errors import CdcError, ConfigurationError, SourceError, SourceUnreachableError
+
+if TYPE_CHECKING:
+    from obstore.store import S3Credential
+
+# Boto3 renews what expires 10 to 15 minutes ahead: asked this often, nothing is used that has expired.
+_TTL: Final = datetime.timedelta(minutes=5)
+_SESSION: Final = "cdc_lakehouse"
+
+
+class S3Credentials:
+    """A provider for obstore that keeps why it failed: obstore tells its own error only."""
+
+    def __init__(self, region: str | None, provide: Callable[[], S3Credential]) -> None:
+        self.region = region
+        self.failure: CdcError | None = None
+        self._provide = provide
+
+    def __call__(self) -> S3Credential:
+        try:
+            credential = self._provide()
+        except (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError, OSError) as error:
+            self.failure = _failure(error)
+            raise self.failure from None
+        self.failure = None
+        return credential
+
+
+def s3_credentials(settings: S3Storage) -> S3Credentials | None:
+    """What signs requests; None where they are not signed. Raises `ConfigurationError` where there is nothing."""
+    if settings.anonymous:
+        return None
+    try:
+        session = boto3.Session(
+            aws_access_key_id=settings.access_key_id,
+            aws_secret_access_key=settings.secret_access_key,
+            aws_session_token=settings.session_token,
+            region_name=settings.region,
+            profile_name=settings.profile,
+        )
+        if settings.web_identity_token_file is not None:
+            return S3Credentials(session.region_name, _web_identity(session, settings))
+        if settings.role_arn is not None:
+            return S3Credentials(session.region_name, _role(session, settings))
+        if session.get_credentials() is None:
+            raise ConfigurationError(
+                "no credentials for S3 were found", advice="set storage.s3.profile or access_key_id, or anonymous: true"
+            )
+        return S3Credentials(session.region_name, Boto3CredentialProvider(session, ttl=_TTL))
+    except botocore.exceptions.BotoCoreError as error:
+        raise ConfigurationError(f"credentials for S3: {_words(error)}", advice="correct storage.s3") from None
+
+
+def _role(session: boto3.Session, settings: S3Storage) -> Callable[[], S3Credential]:
+    if settings.external_id is None:
+        return StsCredentialProvider(session, RoleArn=settings.role_arn or "", RoleSessionName=_SESSION)
+    return StsCredentialProvider(
+        session, RoleArn=settings.role_arn or "", RoleSessionName=_SESSION, ExternalId=settings.external_id
+    )
+
+
+def _web_identity(session: boto3.Session, settings: S3Storage) -> Callable[[], S3Credential]:
+    def provide() -> S3Credential:
+        # The token's file is written anew before it expires, so it is read each time.
+        token = Path(settings.web_identity_token_file or "").read_text(encoding="utf-8").strip()
+        sts = session.client("sts", config=Config(signature_version=UNSIGNED))
+        answer = sts.assume_role_with_web_identity(
+            RoleArn=settings.role_arn or "", RoleSessionName=_SESSION, WebIdentityToken=token
+        )
+        found = answer["Credentials"]
+        return {
+            "access_key_id": found["AccessKeyId"],
+            "secret_access_key": found["SecretAccessKey"],
+            "token": found["SessionToken"],
+            "expires_at": found["Expiration"],
+        }
+
+    return provide
+
+
+_UNREACHABLE: Final = (botocore.exceptions.HTTPClientError, botocore.exceptions.ConnectionError)
+
+
+def _failure(error: Exception) -> CdcError:
+    if isinstance(error, _UNREACHABLE):
+        return SourceUnreachableError(f"the service that gives credentials for S3 does not answer: {_words(error)}")
+    if isinstance(error, botocore.exceptions.ClientError):
+        answer = error.response.get("Error", {})
+        if answer.get("Code") in ("Throttling", "ThrottlingException", "InternalFailure", "ServiceUnavailable"):
+            return SourceUnreachableError(f"credentials for S3: {answer.get('Code')}")
+        return SourceError(
+            f"credentials for S3 are refused: {answer.get('Code')}",
+            advice="look at storage.s3: role_arn and external_id, and what the role trusts",
+        )
+    return SourceError(f"credentials for S3: {_words(error)}", advice="correct storage.s3")
+
+
+def _words(error: Exception) -> str:
+    """Of the client library's own errors only those that are known to hold no secret are quoted."""
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, botocore.exceptions.ProfileNotFound | botocore.exceptions.NoCredentialsError):
+        return str(error)
+    return type(error).__name__
