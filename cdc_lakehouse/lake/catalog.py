@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import functools
+import datetime
 import threading
 from pathlib import Path
 from typing import Final
@@ -14,6 +14,7 @@ from pyiceberg.io import load_file_io
 from pyiceberg.table import Table
 
 from cdc_lakehouse.config import LakeConfig, StorageConfig
+from cdc_lakehouse.lake.file_io import pyiceberg_file_io
 from cdc_lakehouse.lake.names import CATALOG, Identifier
 
 SQLITE_TIMEOUT_SECONDS: Final = 60
@@ -26,11 +27,23 @@ class Lake:
         self.config = config
         self.storage = storage or StorageConfig.nothing()
         self._namespaces: set[str] = set()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._catalog: Catalog | None = None
+        self._expires_at: datetime.datetime | None = None
 
-    @functools.cached_property
+    @property
     def catalog(self) -> Catalog:
-        properties = {**self.config.catalog.properties, "warehouse": self.config.warehouse}
+        """Opened once, and again when the credentials for the warehouse have ended."""
+        with self._lock:
+            ends = self._expires_at
+            if self._catalog is None or (ends is not None and ends < datetime.datetime.now(datetime.UTC)):
+                self._catalog = self._open()
+            return self._catalog
+
+    def _open(self) -> Catalog:
+        file_io = pyiceberg_file_io(self.config.warehouse, self.storage)
+        self._expires_at = file_io.expires_at
+        properties = {**file_io.pyiceberg, **self.config.catalog.properties, "warehouse": self.config.warehouse}
         uri = properties.get("uri", "")
         if uri.startswith("sqlite:///"):
             Path(uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)

@@ -6,12 +6,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import Final
+from typing import Any, Final
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from cdc_lakehouse.config import CatalogConfig, LakeConfig, SparkConfig, StorageConfig
 from cdc_lakehouse.lake.catalog import SQLITE_TIMEOUT_SECONDS
+from cdc_lakehouse.lake.file_io import packages, spark_file_io
+from cdc_lakehouse.lake.jvm import start_jvm
 from cdc_lakehouse.lake.names import CATALOG
 
 # Moved together only: a runtime is built for one Spark minor version.
@@ -51,12 +54,12 @@ _FIXED: Final = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": 
 
 def spark_settings(config: LakeConfig) -> dict[str, str]:
     """The Spark settings of a configuration, but for the catalog's; `lake.spark.conf` goes over the defaults."""
-    packages = ",".join([*PACKAGES, *filter(None, [config.spark.conf.get("spark.jars.packages")])])
+    further = filter(None, [config.spark.conf.get("spark.jars.packages")])
     return {
         **_DEFAULTS,
         "spark.master": config.spark.master,
         **config.spark.conf,
-        "spark.jars.packages": packages,
+        "spark.jars.packages": ",".join([*PACKAGES, *packages(config.warehouse), *further]),
         **_FIXED,
     }
 
@@ -64,12 +67,25 @@ def spark_settings(config: LakeConfig) -> dict[str, str]:
 def build_session(config: LakeConfig, storage: StorageConfig | None = None) -> SparkSession:
     # The workers must be the interpreter that has the project. PySpark looks for it here, not in its settings.
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    settings = spark_settings(config)
+    gateway = start_jvm(settings)
     builder = SparkSession.builder
-    for key, value in spark_settings(config).items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    # Not with the others: those stand on the command line of the JVM, where everyone can read them.
-    for key, value in _catalog_settings(config.catalog, config.warehouse).items():
+    if gateway is None:
+        for key, value in settings.items():
+            builder = builder.config(key, value)
+    else:
+        SparkContext(gateway=gateway)
+    return use_catalog(builder.getOrCreate(), config, storage or StorageConfig.nothing())
+
+
+def use_catalog(session: SparkSession, config: LakeConfig, storage: StorageConfig) -> SparkSession:
+    """Give a session the catalog and the warehouse of a configuration."""
+    file_io = spark_file_io(config.warehouse, storage)
+    system: Any = session.sparkContext._jvm
+    for key, value in file_io.system.items():
+        system.java.lang.System.setProperty(key, value)
+    settings = {f"{_PREFIX}.{key}": value for key, value in file_io.catalog.items()}
+    for key, value in {**settings, **_catalog_settings(config.catalog, config.warehouse)}.items():
         session.conf.set(key, value)
     return session
 

@@ -1,0 +1,220 @@
+"""How PyIceberg and Iceberg on Spark reach the warehouse, from the one section of the configuration that says it.
+
+Iceberg's own FileIO is used, not Hadoop's file systems: one bundle of the service's SDK, and no settings but these."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from dataclasses import dataclass, field
+from typing import Final
+
+from cdc_lakehouse.config import AzureStorage, GcsStorage, S3Storage, StorageConfig
+from cdc_lakehouse.errors import ConfigurationError
+from cdc_lakehouse.sources.object_store import Location, s3_credentials
+
+# The newest of each that is published; they hold the services' SDKs alone, so they may be older than the runtime.
+_AWS_BUNDLE: Final = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
+_GCP_BUNDLE: Final = "org.apache.iceberg:iceberg-gcp-bundle:1.11.0"
+_AZURE_BUNDLE: Final = "org.apache.iceberg:iceberg-azure-bundle:1.10.0"
+
+_AWS_PROVIDERS: Final = "software.amazon.awssdk.auth.credentials"
+_DEFAULT_REGION: Final = "us-east-1"
+
+
+@dataclass(frozen=True)
+class FileIO:
+    """What is needed for a warehouse on a service. `repr` shows no settings: they hold secrets."""
+
+    pyiceberg: dict[str, str] = field(default_factory=dict, repr=False)
+    expires_at: datetime.datetime | None = None
+    """When the credentials among `pyiceberg` end."""
+
+
+@dataclass(frozen=True)
+class SparkFileIO:
+    catalog: dict[str, str] = field(default_factory=dict, repr=False)
+    """Properties of the catalog."""
+    system: dict[str, str] = field(default_factory=dict, repr=False)
+    """System properties of the JVM, from which the service's SDK takes credentials."""
+
+
+def packages(warehouse: str) -> tuple[str, ...]:
+    """The jars that a warehouse needs beside Iceberg's own."""
+    bundle = {"s3": _AWS_BUNDLE, "gs": _GCP_BUNDLE, "abfss": _AZURE_BUNDLE}.get(_scheme(warehouse))
+    return () if bundle is None else (bundle,)
+
+
+def pyiceberg_file_io(warehouse: str, storage: StorageConfig) -> FileIO:
+    match _scheme(warehouse):
+        case "s3":
+            return _pyiceberg_s3(storage.s3.of(Location.of(warehouse).bucket))
+        case "gs":
+            return _pyiceberg_gs(storage.gs.of(Location.of(warehouse).bucket))
+        case "abfss":
+            location = Location.of(warehouse)
+            return _pyiceberg_azure(location, _azure(location, storage))
+        case _:
+            return FileIO()
+
+
+def spark_file_io(warehouse: str, storage: StorageConfig) -> SparkFileIO:
+    match _scheme(warehouse):
+        case "s3":
+            return _spark_s3(storage.s3.of(Location.of(warehouse).bucket))
+        case "gs":
+            return _spark_gs(storage.gs.of(Location.of(warehouse).bucket))
+        case "abfss":
+            location = Location.of(warehouse)
+            return _spark_azure(location, _azure(location, storage))
+        case _:
+            return SparkFileIO()
+
+
+def _scheme(warehouse: str) -> str:
+    scheme = warehouse.partition("://")[0]
+    if scheme in ("azure", "azblob", "gcs"):
+        raise ConfigurationError(
+            f"Iceberg has no warehouse at {scheme}://",
+            advice="write lake.warehouse as gs://bucket/… or abfss://container@account.dfs.core.windows.net/…",
+        )
+    return scheme
+
+
+def _given(**properties: str | None) -> dict[str, str]:
+    return {name: value for name, value in properties.items() if value is not None}
+
+
+def _pyiceberg_s3(settings: S3Storage) -> FileIO:
+    properties = {"s3.force-virtual-addressing": str(not settings.path_style and settings.endpoint is not None)}
+    if settings.endpoint is not None:
+        properties["s3.endpoint"] = settings.endpoint
+    if settings.anonymous:
+        properties["s3.anonymous"] = "true"
+    region, expires_at = settings.region, None
+    # PyArrow's own chain knows the environment, the default profile and the instance, and renews what they give.
+    if any(getattr(settings, key) is not None for key in settings.CREDENTIALS):
+        provide = s3_credentials(settings)
+        if provide is not None:
+            region, credential = region or provide.region, provide()
+            expires_at = credential["expires_at"]
+            properties["s3.access-key-id"] = credential["access_key_id"]
+            properties["s3.secret-access-key"] = credential["secret_access_key"]
+            if (token := credential.get("token")) is not None:
+                properties["s3.session-token"] = token
+    if region is None and settings.endpoint is not None:
+        region = _DEFAULT_REGION
+    return FileIO(properties if region is None else {**properties, "s3.region": region}, expires_at)
+
+
+def _spark_s3(settings: S3Storage) -> SparkFileIO:
+    catalog = {
+        "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+        "s3.path-style-access": str(settings.path_style).lower(),
+    }
+    if settings.endpoint is not None:
+        catalog["s3.endpoint"] = settings.endpoint
+    region = settings.region or (None if settings.endpoint is None else _DEFAULT_REGION)
+    if region is not None:
+        catalog["client.region"] = region
+    if settings.anonymous:
+        return SparkFileIO({**catalog, "client.credentials-provider": f"{_AWS_PROVIDERS}.AnonymousCredentialsProvider"})
+    if settings.role_arn is not None and settings.web_identity_token_file is None:
+        catalog |= {
+            "client.factory": "org.apache.iceberg.aws.AssumeRoleAwsClientFactory",
+            "client.assume-role.arn": settings.role_arn,
+            "client.assume-role.region": region or _DEFAULT_REGION,
+            "client.assume-role.session-name": "cdc_lakehouse",
+        }
+        if settings.external_id is not None:
+            catalog["client.assume-role.external-id"] = settings.external_id
+        return SparkFileIO(catalog, _aws_system(settings))
+    if settings.access_key_id is not None and settings.secret_access_key is not None:
+        catalog |= {"s3.access-key-id": settings.access_key_id, "s3.secret-access-key": settings.secret_access_key}
+        if settings.session_token is not None:
+            catalog["s3.session-token"] = settings.session_token
+        return SparkFileIO(catalog)
+    if settings.web_identity_token_file is not None:
+        provider = f"{_AWS_PROVIDERS}.WebIdentityTokenFileCredentialsProvider"
+        return SparkFileIO({**catalog, "client.credentials-provider": provider}, _aws_system(settings))
+    if settings.profile is not None:
+        provider = f"{_AWS_PROVIDERS}.ProfileCredentialsProvider"
+        return SparkFileIO({**catalog, "client.credentials-provider": provider}, _aws_system(settings))
+    return SparkFileIO(catalog)
+
+
+def _aws_system(settings: S3Storage) -> dict[str, str]:
+    """The SDK's own names for what says who asks."""
+    named = {
+        "aws.profile": settings.profile,
+        "aws.roleArn": settings.role_arn if settings.web_identity_token_file is not None else None,
+        "aws.webIdentityTokenFile": settings.web_identity_token_file,
+        "aws.accessKeyId": settings.access_key_id,
+        "aws.secretAccessKey": settings.secret_access_key,
+        "aws.sessionToken": settings.session_token,
+    }
+    return _given(**named)
+
+
+def _pyiceberg_gs(settings: GcsStorage) -> FileIO:
+    _name_key_file(settings)
+    properties = _given(**{"gcs.service.host": settings.endpoint})
+    if settings.anonymous:
+        # PyArrow always asks for a token; an emulator takes any.
+        properties |= {"gcs.oauth2.token": "anonymous", "gcs.oauth2.token-expires-at": "4102444800000"}
+    return FileIO(properties)
+
+
+def _spark_gs(settings: GcsStorage) -> SparkFileIO:
+    _name_key_file(settings)
+    properties = {
+        "io-impl": "org.apache.iceberg.gcp.gcs.GCSFileIO",
+        **_given(**{"gcs.service.host": settings.endpoint}),
+    }
+    if settings.anonymous:
+        properties["gcs.no-auth"] = "true"
+    return SparkFileIO(properties)
+
+
+def _name_key_file(settings: GcsStorage) -> None:
+    """Neither PyArrow nor Iceberg takes a key file but from the environment, as Google's libraries do."""
+    if settings.service_account_file is not None:
+        os.environ["GOOGLE_APPLICATION_CREDENTIALS"] = settings.service_account_file
+
+
+def _azure(location: Location, storage: StorageConfig) -> AzureStorage:
+    settings = storage.azure.of(location.bucket)
+    if settings.endpoint is not None or settings.anonymous:
+        raise ConfigurationError(
+            "a warehouse on Azure is reached at the host in its URI, with credentials",
+            advice=f"set storage.azure.buckets.{location.bucket} without endpoint and anonymous",
+        )
+    return settings
+
+
+def _pyiceberg_azure(location: Location, settings: AzureStorage) -> FileIO:
+    named = {
+        "adls.account-name": location.account,
+        "adls.account-key": settings.account_key,
+        "adls.sas-token": settings.sas_token,
+        "adls.tenant-id": settings.tenant_id if settings.client_secret is not None else None,
+        "adls.client-id": settings.client_id,
+        "adls.client-secret": settings.client_secret,
+    }
+    return FileIO(_given(**named))
+
+
+def _spark_azure(location: Location, settings: AzureStorage) -> SparkFileIO:
+    host = location.uri.partition("@")[2].partition("/")[0]
+    catalog = {"io-impl": "org.apache.iceberg.azure.adlsv2.ADLSFileIO"}
+    if settings.sas_token is not None:
+        catalog[f"adls.sas-token.{host}"] = settings.sas_token
+    if settings.account_key is not None and location.account is not None:
+        catalog["adls.auth.shared-key.account.name"] = location.account
+        catalog["adls.auth.shared-key.account.key"] = settings.account_key
+    named = {
+        "AZURE_TENANT_ID": settings.tenant_id,
+        "AZURE_CLIENT_ID": settings.client_id,
+        "AZURE_CLIENT_SECRET": settings.client_secret,
+    }
+    return SparkFileIO(catalog, _given(**named))
