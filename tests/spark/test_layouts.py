@@ -89,3 +89,56 @@ def test_files_that_expire_after_they_landed_are_not_missed(new_lake: Callable[.
     run(lake)
     # The fourth file expired before it was seen: nothing can tell. What was seen is all there.
     assert rows(lake, "t") == [(1, "x", None), (2, "x", None), (3, "x", None), (4, "x", "y")]
+
+
+@pytest.mark.parametrize(
+    ("separator", "dates"),
+    [("none", ("", "")), ("year", ("/2025", "/2026")), ("month", ("/2025-12", "/2026-01")),
+     ("day", ("/2025-12-31", "/2026-01-01"))],
+)  # fmt: skip
+def test_dates_partitions_and_dispatchers_in_one_sink(
+    separator: str, dates: tuple[str, str], new_lake: Callable[..., TestLake]
+) -> None:
+    """Numbers of six digits, two physical partitions, and two dispatchers whose files overlap in time; index files are
+    lost."""
+    lake = new_lake(source={**CSV, "date_separator": separator})
+    sink = HandSink(lake.sink)
+    sink.schema("p", 1, ID, text("s"))
+    sink.schema("t", 1, ID, text("s"))
+    before, after = dates
+    step = 1 if separator == "none" else 0
+    # The row moves to another partition: both halves have one commit-ts, and the files are in no order.
+    sink.write(f"d/p/{T0 + 1}/247{before}/CDC000001.csv", row("I", "p", 2, "1", '"a"') + "\r\n")
+    sink.write(f"d/p/{T0 + 1}/248{after}/CDC000001.csv", row("I", "p", 5, "1", '"b"') + "\r\n")
+    sink.write(f"d/p/{T0 + 1}/247{after}/CDC{1 + step:06d}.csv", row("D", "p", 5, "1", '"a"') + "\r\n")
+    for dispatcher, lines in {
+        "76588717784795383582973671518555784591": [("I", 3, "1", '"x"'), ("U", 6, "1", '"y"')],
+        "8": [("I", 4, "2", '"x"'), ("D", 7, "2", '"x"')],
+    }.items():
+        for number, ((op, at, *values), date) in enumerate(zip(lines, dates, strict=True)):
+            index = 1 + number * step
+            sink.write(f"d/t/{T0 + 1}{date}/CDC_{dispatcher}_{index:06d}.csv", row(op, "t", at, *values) + "\r\n")
+    sink.checkpoint(9)
+    run(lake)
+    assert rows(lake, "p") == [(1, "b")]
+    assert rows(lake, "t") == [(1, "y")]
+    expected = {None} if separator == "none" else {date.removeprefix("/") for date in dates}
+    assert {segment["feed_date"] for segment in lake.machinery("segments")} == expected
+
+
+def test_files_of_a_directory_that_expired_before_they_were_seen_hold_the_table(
+    new_lake: Callable[..., TestLake],
+) -> None:
+    lake = new_lake(source=CSV)
+    sink = HandSink(lake.sink)
+    sink.schema("t", 1, ID, text("s"))
+    sink.rows("d/t", 1, row("I", "t", 3, "3", '"x"'), index=3)
+    sink.checkpoint(5)
+    done = run_all(lake.run())
+    (reason,) = done.applied.held.values()
+    assert "data files are missing" in reason and "has no file 1, 2" in reason
+
+    lake = new_lake(source=CSV, policy={"index_gap": "skip"})
+    HandSink(lake.sink).root.symlink_to(sink.root)
+    run(lake)
+    assert rows(lake, "t") == [(3, "x")]
