@@ -1,0 +1,194 @@
+"""Buckets on real servers, with the writes that a sink does and that the product must not be able to."""
+
+from __future__ import annotations
+
+import base64
+import email.utils
+import hashlib
+import hmac
+import itertools
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import boto3
+import obstore
+from botocore.config import Config
+from obstore.store import AzureStore
+
+from cdc_lakehouse.config import StorageConfig
+
+PREFIX: Final = "sink of/a=b+c"
+_NUMBERS: Final = itertools.count(1)
+
+
+class Bucket(Protocol):
+    name: str
+    storage: dict[str, Any]
+    """The section of the configuration that reaches it."""
+
+    @property
+    def uri(self) -> str: ...
+
+    def put(self, path: str, content: bytes) -> None: ...
+
+    def delete(self, path: str) -> None: ...
+
+
+def store_config(bucket: Bucket) -> StorageConfig:
+    return StorageConfig.model_validate(bucket.storage)
+
+
+class Mirror:
+    """Brings a bucket to what a local sink has, in the order in which a sink writes."""
+
+    def __init__(self, sink: Path, bucket: Bucket) -> None:
+        self._sink = sink
+        self._bucket = bucket
+        self._seen: dict[str, bytes] = {}
+
+    def sync(self) -> None:
+        there = {str(path.relative_to(self._sink)): path for path in self._sink.rglob("*") if path.is_file()}
+        for name in sorted(there, key=lambda name: (name == "metadata", name.endswith(".index"), name)):
+            content = there[name].read_bytes()
+            if self._seen.get(name) != content:
+                self._bucket.put(name, content)
+                self._seen[name] = content
+        for name in set(self._seen) - set(there):
+            self._bucket.delete(name)
+            del self._seen[name]
+
+
+class S3Bucket:
+    """With the credentials of the server's owner, who alone may write."""
+
+    ACCESS, SECRET = "owner", "owner-secret-7f3a"
+
+    def __init__(self, endpoint: str, prefix: str = PREFIX) -> None:
+        self.name = f"bucket-{next(_NUMBERS)}"
+        self.endpoint = endpoint
+        self.prefix = prefix
+        self.client = s3_client(endpoint, self.ACCESS, self.SECRET)
+        self.client.create_bucket(Bucket=self.name)
+        self.storage = s3_storage(endpoint, self.ACCESS, self.SECRET)
+
+    @property
+    def uri(self) -> str:
+        return f"s3://{self.name}/{self.prefix}" if self.prefix else f"s3://{self.name}"
+
+    def put(self, path: str, content: bytes) -> None:
+        self.client.put_object(Bucket=self.name, Key=self._key(path), Body=content)
+
+    def delete(self, path: str) -> None:
+        self.client.delete_object(Bucket=self.name, Key=self._key(path))
+
+    def keys(self) -> Iterator[str]:
+        for page in self.client.get_paginator("list_objects_v2").paginate(Bucket=self.name):
+            yield from (each["Key"] for each in page.get("Contents", ()))
+
+    def _key(self, path: str) -> str:
+        return f"{self.prefix}/{path}" if self.prefix else path
+
+    def allow_reading(self, user: str) -> None:
+        policy = {
+            "Version": "2012-10-17",
+            "Statement": [
+                {"Effect": "Allow", "Principal": {"AWS": [user]}, "Action": action, "Resource": resource}
+                for action, resource in (
+                    ("s3:ListBucket", f"arn:aws:s3:::{self.name}"),
+                    ("s3:GetObject", f"arn:aws:s3:::{self.name}/*"),
+                )
+            ],
+        }
+        self.client.put_bucket_policy(Bucket=self.name, Policy=json.dumps(policy))
+
+
+def s3_client(endpoint: str, access: str, secret: str) -> Any:
+    return boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        aws_access_key_id=access,
+        aws_secret_access_key=secret,
+        region_name="us-east-1",
+        config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 1}),
+    )
+
+
+def s3_storage(endpoint: str, access: str, secret: str) -> dict[str, Any]:
+    keys = {"access_key_id": access, "secret_access_key": secret}
+    return {"s3": {"endpoint": endpoint, "path_style": True, "region": "us-east-1", **keys}}
+
+
+class GcsBucket:
+    def __init__(self, endpoint: str, prefix: str = PREFIX) -> None:
+        self.name = f"bucket-{next(_NUMBERS)}"
+        self.prefix = prefix
+        self._endpoint = endpoint
+        self._send("POST", "/storage/v1/b?project=test", json.dumps({"name": self.name}).encode(), "application/json")
+        self.storage: dict[str, Any] = {"gs": {"endpoint": endpoint, "anonymous": True}}
+
+    @property
+    def uri(self) -> str:
+        return f"gs://{self.name}/{self.prefix}" if self.prefix else f"gs://{self.name}"
+
+    def put(self, path: str, content: bytes) -> None:
+        name = self._quoted(path)
+        self._send("POST", f"/upload/storage/v1/b/{self.name}/o?uploadType=media&name={name}", content)
+
+    def delete(self, path: str) -> None:
+        self._send("DELETE", f"/storage/v1/b/{self.name}/o/{self._quoted(path)}")
+
+    def _quoted(self, path: str) -> str:
+        return urllib.parse.quote(f"{self.prefix}/{path}" if self.prefix else path, safe="")
+
+    def _send(self, method: str, path: str, body: bytes | None = None, kind: str = "application/octet-stream") -> None:
+        request = urllib.request.Request(
+            self._endpoint + path, data=body, method=method, headers={"Content-Type": kind}
+        )
+        with urllib.request.urlopen(request, timeout=30):
+            pass
+
+
+class AzureContainer:
+    ACCOUNT = "devstoreaccount1"
+    # The key that every Azurite has.
+    KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+
+    def __init__(self, endpoint: str, prefix: str = PREFIX) -> None:
+        self.name = f"container-{next(_NUMBERS)}"
+        self.prefix = prefix
+        self._create(endpoint)
+        settings = {"endpoint": endpoint, "account": self.ACCOUNT, "account_key": self.KEY}
+        self.storage: dict[str, Any] = {"azure": settings}
+        self._store = AzureStore(
+            self.name,
+            config={"endpoint": endpoint, "account_name": self.ACCOUNT, "account_key": self.KEY},
+            client_options={"allow_http": True},
+        )
+
+    @property
+    def uri(self) -> str:
+        return f"azure://{self.name}/{self.prefix}" if self.prefix else f"azure://{self.name}"
+
+    def put(self, path: str, content: bytes) -> None:
+        obstore.put(self._store, self._key(path), content)
+
+    def delete(self, path: str) -> None:
+        obstore.delete(self._store, self._key(path))
+
+    def _key(self, path: str) -> str:
+        return f"{self.prefix}/{path}" if self.prefix else path
+
+    def _create(self, endpoint: str) -> None:
+        headers = {"x-ms-date": email.utils.formatdate(usegmt=True), "x-ms-version": "2021-08-06"}
+        lines = "\n".join(f"{name}:{value}" for name, value in headers.items())
+        resource = f"/{self.ACCOUNT}/{self.ACCOUNT}/{self.name}\nrestype:container"
+        signed = hmac.new(base64.b64decode(self.KEY), f"PUT{chr(10) * 12}{lines}\n{resource}".encode(), hashlib.sha256)
+        headers["Authorization"] = f"SharedKey {self.ACCOUNT}:{base64.b64encode(signed.digest()).decode()}"
+        request = urllib.request.Request(f"{endpoint}/{self.name}?restype=container", method="PUT", headers=headers)
+        with urllib.request.urlopen(request, timeout=30):
+            pass

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.servers.buckets import AzureContainer, Bucket, GcsBucket, S3Bucket
+from tests.servers.process import free_port, running
+from tests.servers.tools import azurite, go_server
+
+
+@dataclass(frozen=True)
+class S3Server:
+    endpoint: str
+
+    def add_user(self, access: str, secret: str) -> None:
+        """Someone who may do nothing that a bucket's policy does not allow."""
+        owner = ["--access", S3Bucket.ACCESS, "--secret", S3Bucket.SECRET, "--endpoint-url", self.endpoint]
+        user = ["--access", access, "--secret", secret, "--role", "user"]
+        subprocess.run([go_server("versitygw"), "admin", *owner, "create-user", *user], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    root, port = tmp_path_factory.mktemp("s3"), free_port()
+    (root / "data").mkdir()
+    (root / "users").mkdir()
+    command = [
+        *(go_server("versitygw"), "--port", f"127.0.0.1:{port}", "--quiet"),
+        *("--access", S3Bucket.ACCESS, "--secret", S3Bucket.SECRET, "--iam-dir", str(root / "users")),
+        *("posix", str(root / "data")),
+    ]
+    with running(command, port, root / "log"):
+        yield S3Server(f"http://127.0.0.1:{port}")
+
+
+@pytest.fixture(scope="session")
+def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    port = free_port()
+    endpoint = f"http://127.0.0.1:{port}"
+    command = [
+        *(go_server("fake-gcs-server"), "-scheme", "http", "-host", "127.0.0.1", "-port", str(port)),
+        *("-backend", "memory", "-public-host", f"127.0.0.1:{port}", "-external-url", endpoint),
+    ]
+    with running(command, port, tmp_path_factory.mktemp("gcs") / "log"):
+        yield endpoint
+
+
+@pytest.fixture(scope="session")
+def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    port = free_port()
+    command = [
+        *(*azurite(), "--blobHost", "127.0.0.1", "--blobPort", str(port)),
+        *("--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry", "--silent"),
+    ]
+    with running(command, port, tmp_path_factory.mktemp("azure") / "log"):
+        yield f"http://127.0.0.1:{port}/{AzureContainer.ACCOUNT}"
+
+
+@pytest.fixture
+def new_bucket(request: pytest.FixtureRequest) -> Callable[..., Bucket]:
+    """Makes a bucket of its own on a server, which is started when it is first needed."""
+
+    def make(service: str, prefix: str | None = None) -> Bucket:
+        options = {} if prefix is None else {"prefix": prefix}
+        match service:
+            case "s3":
+                return S3Bucket(request.getfixturevalue("s3").endpoint, **options)
+            case "gcs":
+                return GcsBucket(request.getfixturevalue("gcs"), **options)
+            case _:
+                return AzureContainer(request.getfixturevalue("azure"), **options)
+
+    return make
+
+
+@pytest.fixture
+def working(tmp_path: Path) -> Path:
+    path = tmp_path / "sink"
+    path.mkdir()
+    return path

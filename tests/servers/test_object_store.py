@@ -1,0 +1,206 @@
+"""One behaviour on every store: a local directory, and buckets on real servers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cdc_lakehouse.config import StorageConfig
+from cdc_lakehouse.errors import ConfigurationError, ObjectChangedError, ObjectMissingError, SourceError
+from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, open_store, read_segment
+from tests.servers.buckets import PREFIX, Bucket, store_config
+
+pytestmark = pytest.mark.server
+
+NAMES = (
+    "metadata",
+    "A/a",
+    "a b/t+x=1%20&/1/CDC000001.json",
+    "a.b/~!'()*#?;:@,$/f",
+    "a/b-c/1",
+    "a/b/1",
+    "a/b/2",
+    "a/b0",
+    'db/[x]{y}^`|"<>/f',
+    "db/slash/table/458/2026-01-01/CDC000001.json",
+    "db/slash/table/458/2026-01-01/meta/CDC.index",
+    "db/slash/table/meta/schema_458_0123456789.json",
+    "x/%2F%25/f",
+    "ü中/日本 語/1/CDC1.json",
+    "𐍈/1",
+)
+
+
+class Directory:
+    """A local directory, as if it were a bucket."""
+
+    storage: dict[str, object] = {}  # noqa: RUF012
+
+    def __init__(self, root: Path) -> None:
+        self.name, self._root = "local", root
+
+    @property
+    def uri(self) -> str:
+        return f"file://{self._root}"
+
+    def put(self, path: str, content: bytes) -> None:
+        place = self._root / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        part = place.with_name(f"{place.name}.part")
+        part.write_bytes(content)
+        part.replace(place)
+
+    def delete(self, path: str) -> None:
+        (self._root / path).unlink()
+
+
+@pytest.fixture(params=["local", "s3", "gcs", "azure"])
+def bucket(request: pytest.FixtureRequest, new_bucket: Callable[..., Bucket], working: Path) -> Bucket:
+    return Directory(working) if request.param == "local" else new_bucket(request.param)
+
+
+@pytest.fixture
+def store(bucket: Bucket) -> ObjectStore:
+    return open_store(bucket.uri, store_config(bucket))
+
+
+@pytest.fixture
+def filled(bucket: Bucket) -> ObjectStore:
+    for name in NAMES:
+        bucket.put(name, name.encode())
+    return open_store(bucket.uri, store_config(bucket))
+
+
+def listed(store: ObjectStore, prefix: str = "", after: str | None = None) -> dict[str, StoredObject]:
+    return {found.path: found for found in store.list(prefix, after) if isinstance(found, StoredObject)}
+
+
+def test_every_name_is_listed_and_read(filled: ObjectStore) -> None:
+    found = listed(filled)
+    assert sorted(found) == sorted(NAMES)
+    for name, each in found.items():
+        content = name.encode()
+        assert each.size == len(content)
+        assert filled.read(name, limit=each.size) == content
+        assert filled.read(name, limit=each.size, etag=each.etag) == content
+        assert filled.head(name, 3, etag=each.etag) == content[:3]
+        assert filled.head(name, 1000) == content
+
+
+def test_listing_again_gives_the_same(filled: ObjectStore) -> None:
+    assert listed(filled) == listed(filled)
+
+
+@pytest.mark.parametrize("prefix", ["", "a/", "a/b/", "db/slash/", "no/", "ü中/"])
+def test_what_is_listed_after_a_path(filled: ObjectStore, prefix: str) -> None:
+    for after in (None, "", "a", "a/", "a/b", "a/b/", "a/b/1", "a/b/1x", "db/t", "ü中/zzz", "\U0010ffff", *NAMES):
+        wanted = {
+            name for name in NAMES if name.startswith(prefix) and (after is None or name.encode() > after.encode())
+        }
+        assert set(listed(filled, prefix, after)) == wanted, after
+
+
+def test_directories(filled: ObjectStore) -> None:
+    assert filled.directories() == tuple(sorted({name.split("/")[0] for name in NAMES if "/" in name}))
+    assert filled.directories("a/") == ("b", "b-c")
+    assert filled.directories("db/slash/table/") == ("458", "meta")
+    assert filled.directories("db/slash/table/meta/") == filled.directories("no/") == ()
+
+
+def test_the_root_of_a_bucket(new_bucket: Callable[..., Bucket]) -> None:
+    for service in ("s3", "gcs", "azure"):
+        bucket = new_bucket(service, prefix="")
+        bucket.put("a/b", b"1")
+        bucket.put("metadata", b"22")
+        store = open_store(bucket.uri, store_config(bucket))
+        assert {path: found.size for path, found in listed(store).items()} == {"a/b": 1, "metadata": 2}
+        assert store.directories() == ("a",)
+        assert store.read("metadata", limit=2) == b"22"
+
+
+def test_more_than_one_page(bucket: Bucket, store: ObjectStore) -> None:
+    names = [f"t/{number:05}" for number in range(1100)]
+    for name in names:
+        bucket.put(name, b"")
+    assert sorted(listed(store)) == names
+    assert sorted(listed(store, "t/", "t/00998")) == names[999:]
+
+
+def test_a_prefix_that_begins_alike_is_another(bucket: Bucket, store: ObjectStore) -> None:
+    bucket.put("sink/f", b"")
+    bucket.put("sink2/f", b"")
+    assert list(listed(store, "sink/")) == ["sink/f"]
+
+
+def test_an_empty_object(bucket: Bucket, store: ObjectStore) -> None:
+    bucket.put("empty", b"")
+    (found,) = listed(store).values()
+    assert found.size == 0
+    assert store.read("empty", limit=0, etag=found.etag) == store.head("empty", 5, etag=found.etag) == b""
+
+
+def test_an_object_that_is_not_there(filled: ObjectStore) -> None:
+    for call in (lambda: filled.read("a/none", limit=1), lambda: filled.head("a/none", 1)):
+        with pytest.raises(ObjectMissingError, match=r"segment a/none"):
+            call()
+
+
+def test_an_object_above_the_limit(filled: ObjectStore) -> None:
+    with pytest.raises(SourceError, match=r"larger than 7 bytes \[segment metadata\]"):
+        filled.read("metadata", limit=7)
+
+
+def test_an_object_that_changed_since_it_was_listed(bucket: Bucket, store: ObjectStore) -> None:
+    bucket.put("f", b"first")
+    before = listed(store)["f"]
+    bucket.put("f", b"other")
+    for call in (
+        lambda: store.read("f", limit=10, etag=before.etag),
+        lambda: store.head("f", 1, etag=before.etag),
+        lambda: read_segment(bucket.uri, store_config(bucket), "f", before.etag),
+    ):
+        with pytest.raises(ObjectChangedError, match=r"changed since it was listed \[segment f\]"):
+            call()
+    now = listed(store)["f"]
+    assert now.etag != before.etag
+    assert read_segment(bucket.uri, store_config(bucket), "f", now.etag) == b"other"
+
+
+def test_a_large_object(bucket: Bucket, store: ObjectStore) -> None:
+    content = bytes(range(256)) * 40_000
+    bucket.put("large", content)
+    (found,) = listed(store).values()
+    assert store.read("large", limit=found.size, etag=found.etag) == content
+    assert store.head("large", 1 << 20) == content[: 1 << 20]
+
+
+def test_a_root_without_objects(store: ObjectStore) -> None:
+    store.check()
+    assert listed(store) == {} and store.directories() == ()
+
+
+def test_the_uri_is_the_one_that_was_given(bucket: Bucket, store: ObjectStore) -> None:
+    assert store.uri == bucket.uri
+
+
+@pytest.mark.parametrize("service", ["s3", "azure"])
+def test_a_bucket_that_is_not_there(service: str, new_bucket: Callable[..., Bucket]) -> None:
+    bucket = new_bucket(service)
+    store = open_store(bucket.uri.replace(bucket.name, "no-such-bucket"), store_config(bucket))
+    for call in (store.check, store.directories, lambda: store.read("f", limit=1)):
+        with pytest.raises(SourceError, match=rf"no bucket 'no-such-bucket'.*storage\.{service}") as told:
+            call()
+        assert told.value.segment is None and not isinstance(told.value, ObjectMissingError)
+
+
+def test_azure_by_an_abfss_uri(new_bucket: Callable[..., Bucket]) -> None:
+    bucket = new_bucket("azure")
+    bucket.put("metadata", b"x")
+    settings = {**bucket.storage["azure"], "account": None}
+    uri = f"abfss://{bucket.name}@devstoreaccount1.dfs.core.windows.net/{PREFIX}"
+    store = open_store(uri, StorageConfig.model_validate({"azure": settings}))
+    assert list(listed(store)) == ["metadata"]
+    with pytest.raises(ConfigurationError, match=r"no storage account: set storage\.azure\.account"):
+        open_store(bucket.uri, StorageConfig.model_validate({"azure": settings}))
