@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from obstore.exceptions import BaseError, PreconditionError
+from obstore.exceptions import BaseError, PreconditionError, UnauthenticatedError
 
 from cdc_lakehouse.errors import (
     CdcError,
@@ -53,7 +53,7 @@ def fault(location: Location, error: BaseException, path: str | None = None) -> 
         return ObjectMissingError("the object is not there", segment=path)
     if isinstance(error, PreconditionError) or status == "412":
         return ObjectChangedError("the object has changed since it was listed", segment=path)
-    if code in _BAD_CREDENTIALS or status == "401":
+    if code in _BAD_CREDENTIALS or status == "401" or isinstance(error, UnauthenticatedError):
         return SourceError(
             f"the bucket {bucket!r} does not take the credentials ({said})",
             advice=f"renew or correct those of {setting}, or of the environment where it names none",
@@ -65,7 +65,7 @@ def fault(location: Location, error: BaseException, path: str | None = None) -> 
             segment=path,
             advice=f"allow the identity of {setting} to list the bucket and to read its objects",
         )
-    if code in _OTHER_REGION or status in ("301", "307"):
+    if code in _OTHER_REGION or status in ("301", "307") or "Received redirect" in text:
         return SourceError(
             f"the bucket {bucket!r} is in another region ({said})", advice=f"set {setting}.region to the bucket's"
         )
@@ -91,6 +91,11 @@ def settings_fault(location: Location, error: BaseException) -> ConfigurationErr
 def beyond_the_end(error: BaseException) -> bool:
     """Whether a range lies beyond the end of an object: one that is empty has no first byte."""
     return _first(_STATUS, str(error)) == "416"
+
+
+def broke_off(error: BaseException) -> bool:
+    """Whether an answer began and did not end: the client tries again what is not answered, but not that."""
+    return "response body" in str(error)
 
 
 def _first(pattern: re.Pattern[str], text: str) -> str | None:

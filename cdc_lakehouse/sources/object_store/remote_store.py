@@ -4,20 +4,21 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import obstore
 
-from cdc_lakehouse.errors import ObjectChangedError, SourceError, SourceUnreachableError
+from cdc_lakehouse.errors import CdcError, ObjectChangedError, SourceError, SourceUnreachableError
 from cdc_lakehouse.sources.object_store.clients import Client
 from cdc_lakehouse.sources.object_store.location import Location
-from cdc_lakehouse.sources.object_store.remote_faults import CLIENT_ERRORS, beyond_the_end, fault
+from cdc_lakehouse.sources.object_store.remote_faults import CLIENT_ERRORS, beyond_the_end, broke_off, fault
 from cdc_lakehouse.sources.object_store.store import StoredObject, require_directory_prefix
 
 if TYPE_CHECKING:
-    from obstore import GetOptions, ObjectMeta
+    from obstore import GetOptions
 
 T = TypeVar("T")
 
@@ -42,44 +43,52 @@ class RemoteStore:
 
     def list(self, prefix: str = "", after: str | None = None) -> Iterator[StoredObject]:
         require_directory_prefix(prefix)
-        offset = None if after is None else self._root + after
-        pages = self._call(None, lambda: self._list(self._root + prefix, offset))
-        low = b"" if after is None else after.encode()
-        while (page := self._call(None, lambda: next(pages, None))) is not None:
-            for found in page:
-                path = found["path"].removeprefix(self._root)
-                # Emulators, and stores that only resemble S3, give what lies before as well.
-                if path.startswith(prefix) and path.encode() > low:
-                    yield StoredObject(path, found["size"], _plain(found["e_tag"]), found["last_modified"])
+        given: set[str] = set()
+        for attempt in itertools.count(1):
+            try:
+                for found in self._list(prefix, after):
+                    if found.path not in given:
+                        given.add(found.path)
+                        yield found
+                return
+            except _BrokenBodyError as error:
+                self._wait(attempt, error)
 
-    def _list(self, key: str, offset: str | None) -> Iterator[Sequence[ObjectMeta]]:
-        return iter(obstore.list(self._client.store, key.rstrip("/") or None, offset=offset, chunk_size=_PAGE))
+    def _list(self, prefix: str, after: str | None) -> Iterator[StoredObject]:
+        key, offset = self._root + prefix, None if after is None else self._root + after
+        low = b"" if after is None else after.encode()
+        try:
+            for page in obstore.list(self._client.store, key.rstrip("/") or None, offset=offset, chunk_size=_PAGE):
+                for found in page:
+                    path = found["path"].removeprefix(self._root)
+                    # Emulators, and stores that only resemble S3, give what lies before as well.
+                    if path.startswith(prefix) and path.encode() > low:
+                        yield StoredObject(path, found["size"], _plain(found["e_tag"]), found["last_modified"])
+        except CLIENT_ERRORS as error:
+            raise self._fault(error) from None
 
     def directories(self, prefix: str = "") -> tuple[str, ...]:
         require_directory_prefix(prefix)
         key = self._root + prefix
-        found = self._call(None, lambda: obstore.list_with_delimiter(self._client.store, key.rstrip("/") or None))
-        return tuple(sorted(each.rstrip("/").removeprefix(key) for each in found["common_prefixes"]))
+
+        def once() -> tuple[str, ...]:
+            try:
+                found = obstore.list_with_delimiter(self._client.store, key.rstrip("/") or None)
+            except CLIENT_ERRORS as error:
+                raise self._fault(error) from None
+            return tuple(sorted(each.rstrip("/").removeprefix(key) for each in found["common_prefixes"]))
+
+        return self._persist(once)
 
     def read(self, path: str, *, limit: int, etag: str | None = None) -> bytes:
-        return self._read(path, limit, {}, etag)
+        return self._persist(lambda: self._read(path, limit, {}, etag))
 
     def head(self, path: str, size: int, *, etag: str | None = None) -> bytes:
-        return self._read(path, None, {"range": (0, size)}, etag) if size > 0 else b""
+        return self._persist(lambda: self._read(path, None, {"range": (0, size)}, etag)) if size > 0 else b""
 
     def _read(self, path: str, limit: int | None, options: GetOptions, etag: str | None) -> bytes:
         if etag is not None:
             options = {**options, "if_match": f'"{etag}"'}
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                return self._read_once(path, limit, options, etag)
-            except _BrokenBodyError as error:
-                if attempt == _ATTEMPTS:
-                    raise SourceUnreachableError(error.message, segment=path) from None
-                time.sleep(_WAIT_SECONDS * 2**attempt)
-        raise AssertionError("not reached")
-
-    def _read_once(self, path: str, limit: int | None, options: GetOptions, etag: str | None) -> bytes:
         try:
             result = obstore.get(self._client.store, self._root + path, options=options)
         except CLIENT_ERRORS as error:
@@ -95,22 +104,32 @@ class RemoteStore:
         try:
             content = bytes(result.bytes())
         except CLIENT_ERRORS as error:
-            problem = self._fault(error, path)
-            if isinstance(problem, SourceUnreachableError):
-                raise _BrokenBodyError(f"an object of the bucket {self._location.bucket!r} broke off") from None
-            raise problem from None
+            raise self._fault(error, path, body=True) from None
         if len(content) != end - start:
-            raise _BrokenBodyError(f"{len(content)} of the {end - start} bytes of an object came")
+            raise _BrokenBodyError(f"{len(content)} of the {end - start} bytes of an object came", segment=path)
         return content
 
-    def _call(self, path: str | None, call: Callable[[], T]) -> T:
-        try:
-            return call()
-        except CLIENT_ERRORS as error:
-            raise self._fault(error, path) from None
+    def _persist(self, call: Callable[[], T]) -> T:
+        for attempt in itertools.count(1):
+            try:
+                return call()
+            except _BrokenBodyError as error:
+                self._wait(attempt, error)
+        raise AssertionError("not reached")
 
-    def _fault(self, error: BaseException, path: str | None) -> Exception:
-        return self._client.failure or fault(self._location, error, path)
+    @staticmethod
+    def _wait(attempt: int, error: CdcError) -> None:
+        if attempt == _ATTEMPTS:
+            raise SourceUnreachableError(error.message, segment=error.segment) from None
+        time.sleep(_WAIT_SECONDS * 2**attempt)
+
+    def _fault(self, error: BaseException, path: str | None = None, *, body: bool = False) -> CdcError:
+        if self._client.failure is not None:
+            return self._client.failure
+        told = fault(self._location, error, path)
+        if isinstance(told, SourceUnreachableError) and (body or broke_off(error)):
+            return _BrokenBodyError(f"an answer of the bucket {self._location.bucket!r} broke off", segment=path)
+        return told
 
 
 class _BrokenBodyError(SourceUnreachableError):

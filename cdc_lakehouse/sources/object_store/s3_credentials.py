@@ -43,7 +43,14 @@ class S3Credentials:
             self.failure = _failure(error)
             raise self.failure from None
         self.failure = None
-        return credential
+        # Obstore takes no other zone than Python's own UTC; botocore gives one of its own.
+        ends = credential["expires_at"]
+        return {
+            "access_key_id": credential["access_key_id"],
+            "secret_access_key": credential["secret_access_key"],
+            "token": credential.get("token") or None,
+            "expires_at": None if ends is None else ends.astimezone(datetime.UTC),
+        }
 
 
 def s3_credentials(settings: S3Storage) -> S3Credentials | None:

@@ -1,0 +1,230 @@
+"""Who asks: each way to say it, against servers that check it."""
+
+from __future__ import annotations
+
+import datetime
+import http.server
+import itertools
+import json
+import threading
+import urllib.parse
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import botocore.exceptions
+import pytest
+
+from cdc_lakehouse.config import StorageConfig
+from cdc_lakehouse.errors import ConfigurationError, SourceError
+from cdc_lakehouse.sources.object_store import open_store
+from tests.servers.buckets import AzureContainer, S3Bucket, s3_client
+from tests.servers.conftest import S3Server
+
+pytestmark = pytest.mark.server
+
+_USERS = itertools.count(1)
+READER_SECRET = "reader-secret-5d1c"
+
+
+@pytest.fixture(autouse=True)
+def no_credentials_around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+@pytest.fixture
+def bucket(s3: S3Server) -> S3Bucket:
+    bucket = S3Bucket(s3.endpoint)
+    bucket.put("metadata", b"{}")
+    return bucket
+
+
+@pytest.fixture
+def reader(s3: S3Server, bucket: S3Bucket) -> str:
+    """Someone who may list and read the bucket, and no more."""
+    name = f"reader{next(_USERS)}"
+    s3.add_user(name, READER_SECRET)
+    bucket.allow_reading(name)
+    return name
+
+
+def s3_config(bucket: S3Bucket, **settings: Any) -> StorageConfig:
+    common = {"endpoint": bucket.endpoint, "path_style": True, "region": "us-east-1"}
+    return StorageConfig.model_validate({"s3": {**common, **settings}})
+
+
+def check(bucket: S3Bucket, storage: StorageConfig) -> None:
+    store = open_store(bucket.uri, storage)
+    assert [found.path for found in store.list()] == ["metadata"]
+    assert store.read("metadata", limit=2) == b"{}"
+    for shown in (repr(storage), str(storage), repr(store)):
+        assert READER_SECRET not in shown and S3Bucket.SECRET not in shown
+
+
+def test_a_reader_reads_and_may_not_write(s3: S3Server, bucket: S3Bucket, reader: str) -> None:
+    check(bucket, s3_config(bucket, access_key_id=reader, secret_access_key=READER_SECRET))
+    with pytest.raises(botocore.exceptions.ClientError, match="AccessDenied"):
+        s3_client(s3.endpoint, reader, READER_SECRET).put_object(Bucket=bucket.name, Key="x", Body=b"")
+
+
+def test_a_store_has_nothing_that_writes(bucket: S3Bucket) -> None:
+    store = open_store(bucket.uri, StorageConfig.model_validate(bucket.storage))
+    assert {name for name in dir(store) if not name.startswith("_")} == {
+        "uri", "check", "list", "directories", "read", "head",
+    }  # fmt: skip
+
+
+def test_by_the_environment(bucket: S3Bucket, reader: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", reader)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", READER_SECRET)
+    check(bucket, s3_config(bucket))
+
+
+def test_by_a_profile(bucket: S3Bucket, reader: str, tmp_path: Path) -> None:
+    keys = f"aws_access_key_id={reader}\naws_secret_access_key={READER_SECRET}\n"
+    (tmp_path / "credentials").write_text(f"[cdc]\n{keys}")
+    check(bucket, s3_config(bucket, profile="cdc"))
+    with pytest.raises(ConfigurationError, match=r"\(none\) could not be found.*storage\.s3"):
+        open_store(bucket.uri, s3_config(bucket, profile="none"))
+
+
+def test_a_bucket_of_its_own(bucket: S3Bucket, reader: str) -> None:
+    own = {"access_key_id": reader, "secret_access_key": READER_SECRET}
+    check(bucket, s3_config(bucket, access_key_id="x", secret_access_key="y", buckets={bucket.name: own}))
+
+
+def test_no_credentials(bucket: S3Bucket) -> None:
+    with pytest.raises(ConfigurationError, match=r"no credentials for S3 were found: set storage\.s3\.profile"):
+        open_store(bucket.uri, s3_config(bucket))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"access_key_id": S3Bucket.ACCESS, "secret_access_key": "wrong-secret"}, "does not take the credentials"),
+        ({"access_key_id": "nobody", "secret_access_key": "wrong-secret"}, "does not take the credentials"),
+        ({"anonymous": True}, "no permission to list the bucket"),
+    ],
+)
+def test_wrong_credentials(bucket: S3Bucket, settings: dict[str, Any], words: str) -> None:
+    store = open_store(bucket.uri, s3_config(bucket, **settings))
+    for call in (lambda: list(store.list()), lambda: store.read("metadata", limit=10), store.directories):
+        with pytest.raises(SourceError) as told:
+            call()
+        assert bucket.name in str(told.value) and "storage.s3" in str(told.value)
+        assert "wrong-secret" not in str(told.value) and "Signature=" not in str(told.value)
+    with pytest.raises(SourceError, match=words):
+        list(store.list())
+
+
+def test_a_reader_of_another_bucket(s3: S3Server, bucket: S3Bucket, reader: str) -> None:
+    other = S3Bucket(s3.endpoint)
+    storage = s3_config(bucket, access_key_id=reader, secret_access_key=READER_SECRET)
+    with pytest.raises(
+        SourceError, match=rf"no permission to list the bucket '{other.name}' \(HTTP 403 AccessDenied\)"
+    ):
+        open_store(other.uri, storage).check()
+
+
+# --- Roles: a token service that gives the owner's keys ---
+
+
+@pytest.fixture
+def sts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[dict[str, str]]]]:
+    """A token service for tests; gives the requests that it was asked. A role called `refused` is refused."""
+    asked: list[dict[str, str]] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            asked.append(dict(urllib.parse.parse_qsl(body)))
+            refused = asked[-1]["RoleArn"].endswith("refused")
+            expires = (datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+            action = asked[-1]["Action"]
+            answer = (
+                "<ErrorResponse><Error><Code>AccessDenied</Code><Message>no</Message></Error></ErrorResponse>"
+                if refused
+                else f"<{action}Response xmlns='https://sts.amazonaws.com/doc/2011-06-15/'><{action}Result><Credentials>"
+                f"<AccessKeyId>{S3Bucket.ACCESS}</AccessKeyId><SecretAccessKey>{S3Bucket.SECRET}</SecretAccessKey>"
+                f"<SessionToken></SessionToken><Expiration>{expires}</Expiration>"
+                f"</Credentials></{action}Result></{action}Response>"
+            )
+            self.send_response(403 if refused else 200)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://127.0.0.1:{server.server_address[1]}")
+    yield lambda: asked
+    server.shutdown()
+    server.server_close()
+
+
+def test_by_a_role(bucket: S3Bucket, sts: Callable[[], list[dict[str, str]]]) -> None:
+    keys = {"access_key_id": "who", "secret_access_key": "ever"}
+    check(bucket, s3_config(bucket, role_arn="arn:aws:iam::1:role/reader", external_id="ext", **keys))
+    assert {(each["Action"], each["RoleArn"], each["ExternalId"]) for each in sts()} == {
+        ("AssumeRole", "arn:aws:iam::1:role/reader", "ext")
+    }
+
+
+def test_by_a_web_identity(bucket: S3Bucket, sts: Callable[[], list[dict[str, str]]], tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("the-token\n")
+    settings = {"role_arn": "arn:aws:iam::1:role/web", "web_identity_token_file": str(tmp_path / "token")}
+    check(bucket, s3_config(bucket, **settings))
+    assert {(each["Action"], each["WebIdentityToken"]) for each in sts()} == {
+        ("AssumeRoleWithWebIdentity", "the-token")
+    }
+    (tmp_path / "token").unlink()
+    with pytest.raises(SourceError, match=r"token: No such file"):
+        open_store(bucket.uri, s3_config(bucket, **settings)).check()
+
+
+def test_a_role_that_is_refused(bucket: S3Bucket, sts: Callable[[], list[dict[str, str]]]) -> None:
+    keys = {"access_key_id": "who", "secret_access_key": "ever"}
+    store = open_store(bucket.uri, s3_config(bucket, role_arn="arn:aws:iam::1:role/refused", **keys))
+    with pytest.raises(SourceError, match=r"credentials for S3 are refused: AccessDenied.*role_arn"):
+        store.check()
+
+
+# --- Azure and GCS ---
+
+
+def test_an_azure_sas_token_is_never_told(azure: str) -> None:
+    bucket = AzureContainer(azure)
+    settings = {"endpoint": azure, "account": AzureContainer.ACCOUNT}
+    signature = "sv=2021-08-06&sr=c&sp=rl&se=2020-01-01T00:00:00Z&sig=c2VjcmV0LXNpZ25hdHVyZQ%3D%3D"
+    storage = StorageConfig.model_validate({"azure": {**settings, "sas_token": signature}})
+    store = open_store(bucket.uri, storage)
+    for call in (store.check, lambda: store.read("f", limit=1)):
+        with pytest.raises(SourceError, match=r"storage\.azure") as told:
+            call()
+        assert "c2VjcmV0" not in str(told.value) and told.value.__cause__ is None and told.value.__suppress_context__
+    assert "c2VjcmV0" not in repr(storage)
+
+
+def test_a_wrong_azure_key(azure: str) -> None:
+    bucket = AzureContainer(azure)
+    settings = {"endpoint": azure, "account": AzureContainer.ACCOUNT, "account_key": "d3Jvbmc="}
+    with pytest.raises(SourceError, match=r"list the bucket.*HTTP 403.*storage\.azure"):
+        open_store(bucket.uri, StorageConfig.model_validate({"azure": settings})).check()
+
+
+def test_a_key_file_that_is_none(tmp_path: Path) -> None:
+    for content in (None, json.dumps({"type": "x", "private_key": "hidden-key"})):
+        path = tmp_path / "key.json"
+        if content is not None:
+            path.write_text(content)
+        storage = StorageConfig.model_validate({"gs": {"service_account_file": str(path)}})
+        with pytest.raises(ConfigurationError, match=r"storage\.gs") as told:
+            open_store("gs://bucket/sink", storage)
+        assert "hidden-key" not in str(told.value)

@@ -1,0 +1,148 @@
+"""What a store does on a bad day: tried again where it may pass, told where it does not, never a half-read object."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from cdc_lakehouse.config import StorageConfig
+from cdc_lakehouse.errors import ObjectChangedError, SourceError, SourceUnreachableError
+from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, clients, open_store, remote_store
+from tests.servers.buckets import S3Bucket, s3_storage
+from tests.servers.conftest import S3Server
+from tests.servers.proxy import Fault, Proxy, listing, proxy_before, reading
+
+pytestmark = pytest.mark.server
+
+CONTENT = bytes(range(256)) * 4096
+
+
+@pytest.fixture
+def proxy(s3: S3Server) -> Iterator[Proxy]:
+    with proxy_before(s3.endpoint) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def bucket(s3: S3Server) -> S3Bucket:
+    bucket = S3Bucket(s3.endpoint)
+    bucket.put("a/large", CONTENT)
+    bucket.put("a/small", b"small")
+    return bucket
+
+
+@pytest.fixture
+def store(bucket: S3Bucket, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
+    """Through the proxy, with less patience than in earnest."""
+    monkeypatch.setattr(remote_store, "_WAIT_SECONDS", 0.01)
+    retries = {"max_retries": 3, "retry_timeout": datetime.timedelta(seconds=20)}
+    monkeypatch.setattr(
+        clients, "RETRIES", {**retries, "backoff": {"init_backoff": datetime.timedelta(milliseconds=5)}}
+    )
+    monkeypatch.setattr(clients, "TIMEOUTS", {"connect_timeout": "1s", "read_timeout": "400ms", "timeout": "2s"})
+    return open_store(
+        bucket.uri, StorageConfig.model_validate(s3_storage(proxy.endpoint, bucket.ACCESS, bucket.SECRET))
+    )
+
+
+def names(store: ObjectStore) -> list[str]:
+    return [found.path for found in store.list()]
+
+
+Use = Callable[[ObjectStore], object]
+USES: dict[str, Use] = {
+    "list": lambda store: list(store.list("a/")),
+    "directories": lambda store: store.directories(),
+    "read": lambda store: store.read("a/large", limit=len(CONTENT)),
+    "head": lambda store: store.head("a/small", 3),
+}
+PASSING: dict[str, Fault] = {
+    "503": Fault(times=3, status=503),
+    "500": Fault(times=3, status=500, code="InternalError"),
+    "429": Fault(times=3, status=429, code="TooManyRequests"),
+    "slow": Fault(times=2, wait=0.6),
+    "reset at once": Fault(times=3, cut=0),
+    "reset in the middle": Fault(times=3, cut=0.5),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("fault", PASSING)
+def test_what_passes_is_not_seen(store: ObjectStore, proxy: Proxy, use: str, fault: str) -> None:
+    wanted = USES[use](store)
+    shown = PASSING[fault]
+    spoiled = proxy.add(times=shown.times, status=shown.status, code=shown.code, wait=shown.wait, cut=shown.cut)
+    assert USES[use](store) == wanted
+    assert spoiled.seen == spoiled.times
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("fault", PASSING)
+def test_what_does_not_pass_is_told_as_what_may(store: ObjectStore, proxy: Proxy, use: str, fault: str) -> None:
+    shown = PASSING[fault]
+    proxy.add(times=1000, status=shown.status, code=shown.code, wait=shown.wait, cut=shown.cut)
+    with pytest.raises(SourceUnreachableError) as told:
+        USES[use](store)
+    assert S3Bucket.SECRET not in str(told.value) and "http" not in str(told.value)
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_server_that_is_not_there(bucket: S3Bucket, use: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "RETRIES", {"max_retries": 1, "retry_timeout": datetime.timedelta(seconds=2)})
+    for endpoint in ("http://127.0.0.1:1", "http://no-such-host.invalid"):
+        store = open_store(bucket.uri, StorageConfig.model_validate(s3_storage(endpoint, "a", "b")))
+        with pytest.raises(SourceUnreachableError, match="cannot be read for now"):
+            USES[use](store)
+
+
+PERMANENT = {
+    "expired": (400, "ExpiredToken", "does not take the credentials.*renew"),
+    "wrong key": (403, "SignatureDoesNotMatch", "does not take the credentials"),
+    "not allowed": (403, "AccessDenied", "no permission to"),
+    "other region": (301, "PermanentRedirect", r"another region.*storage\.s3\.region"),
+    "other": (400, "InvalidRequest", r"refuses the request \(HTTP 400 InvalidRequest\)"),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("kind", PERMANENT)
+def test_what_does_not_pass_by_itself_is_not_tried_again(
+    store: ObjectStore, bucket: S3Bucket, proxy: Proxy, use: str, kind: str
+) -> None:
+    status, code, words = PERMANENT[kind]
+    fault = proxy.add(times=1000, status=status, code=code)
+    with pytest.raises(SourceError, match=words) as told:
+        USES[use](store)
+    assert bucket.name in str(told.value) and "storage.s3" in str(told.value)
+    assert fault.seen == 1
+
+
+def test_an_object_that_changes_between_list_and_read(store: ObjectStore, bucket: S3Bucket, proxy: Proxy) -> None:
+    found = next(each for each in store.list() if isinstance(each, StoredObject) and each.path == "a/small")
+    proxy.add(applies=reading("a/small"), before=lambda: bucket.put("a/small", b"other"))
+    with pytest.raises(ObjectChangedError, match=r"segment a/small"):
+        store.read("a/small", limit=100, etag=found.etag)
+
+
+@pytest.mark.parametrize("conditional", [True, False])
+def test_an_object_that_changes_while_a_read_is_tried_again(
+    store: ObjectStore, bucket: S3Bucket, proxy: Proxy, conditional: bool
+) -> None:
+    """The first half of one object is never put before the second of another."""
+    found = next(each for each in store.list() if isinstance(each, StoredObject) and each.path == "a/large")
+    other = bytes(reversed(CONTENT))
+    proxy.add(applies=reading("a/large"), cut=0.5)
+    proxy.add(applies=reading("a/large"), before=lambda: bucket.put("a/large", other))
+    try:
+        content = store.read("a/large", limit=len(CONTENT), etag=found.etag if conditional else None)
+    except ObjectChangedError:
+        return
+    assert not conditional and content == other
+
+
+def test_a_list_that_misses_what_was_just_written(store: ObjectStore, proxy: Proxy) -> None:
+    proxy.add(applies=listing, hide="a/small")
+    assert names(store) == ["a/large"]
+    assert names(store) == ["a/large", "a/small"]
