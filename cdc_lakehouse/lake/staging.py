@@ -5,7 +5,6 @@ rows that survive are appended. A full MERGE would shuffle the table, a copy-on-
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Self
@@ -18,7 +17,7 @@ from cdc_lakehouse.changelog.ddl_definitions import Partitioning
 from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.lake import casts
 from cdc_lakehouse.lake.casts import Reading
-from cdc_lakehouse.lake.conversions import convert
+from cdc_lakehouse.lake.conversions import convert_through
 from cdc_lakehouse.lake.current import COLUMNS, STAGED, column_names, staged_names
 from cdc_lakehouse.lake.evolution import Drop, LakeColumn, Plan
 from cdc_lakehouse.lake.names import Identifier, quote
@@ -138,11 +137,12 @@ class Staging:
             return staged
         # Rare, and not to be known before the rows are read: once more, with partial rows made whole, and without those
         # that cannot be used.
+        faults = staged.faults
         if staged.partial:
             rows = self._completed(batch, winners, events, rows, reading)
-        faults: tuple[Fault, ...] = ()
+            faults = _faults(rows) if batch.skips_faults else ()
         if batch.skips_faults:
-            faults, rows = _faults(rows), rows.where("not `cdc:fault`")
+            rows = rows.where("not `cdc:fault`")
         self._api.open_branch(batch.identifier, BRANCH)
         self._prepare(batch, winners, reading)
         again = self._append(batch, rows)
@@ -254,10 +254,8 @@ class Staging:
     def _conversions(self, batch: Batch, reading: Reading) -> Iterator[tuple[int, Column, str, str]]:
         """For each column whose type changed: its id, its old values converted, the old name and the new one."""
         for id, old_name, new_name in batch.plan.rewritten:
-            value = F.col(quote(old_name))
-            for old, new in itertools.pairwise(types_since(id, batch.target, batch.applied)):
-                value = convert(value, old, new, reading)
-            yield id, value, old_name, new_name
+            types = types_since(id, batch.target, batch.applied)
+            yield id, convert_through(F.col(quote(old_name)), types, reading), old_name, new_name
 
     def _rows(self, batch: Batch, winners: Winners, events: DataFrame, reading: Reading) -> DataFrame:
         chosen = winners.of(batch.table_no).where("upsert").select("event", "version_no")

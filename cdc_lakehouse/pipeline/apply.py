@@ -192,15 +192,15 @@ def _quarantine_rows(run: FeedRun, work: Work, prepared: Prepared) -> str:
 def _resolve_bad_values(run: FeedRun, prepared: Sequence[Prepared]) -> None:
     """Rows that a table could not take, and that it has now taken up, or that are no more."""
     of_table = {(each.work.target.name.database, each.work.target.name.table): each for each in prepared}
+    bad = {name: {(fault.segment, fault.line) for fault in each.staged.faults} for name, each in of_table.items()}
+    again = {name: {segment.segment for segment in each.work.again} for name, each in of_table.items()}
 
     def resolved(row: Quarantined) -> bool:
-        each = of_table.get((row.database or "", row.table or ""))
-        if row.error_class != BAD_VALUE or each is None:
-            return False
-        if (row.segment, row.line) in {(fault.segment, fault.line) for fault in each.staged.faults}:
+        name = (row.database or "", row.table or "")
+        each = of_table.get(name)
+        if row.error_class != BAD_VALUE or each is None or (row.segment, row.line) in bad[name]:
             return False
         # A table that goes on without its bad rows has passed them by.
-        again = row.segment in {segment.segment for segment in each.work.again}
-        return again or each.work.rebuild or not each.batch.skips_faults
+        return row.segment in again[name] or each.work.rebuild or not each.batch.skips_faults
 
     run.quarantine.resolve(resolved, "replayed", run.clock())

@@ -25,11 +25,6 @@ from tests.pipeline import lake_in
 T = TableName("d", "t")
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> TestLake:
-    return lake_in(tmp_path)
-
-
 def check(lake: TestLake, name: str) -> dg.AssetCheckResult:
     (found,) = [
         each for each in build_checks(lake.lake, lake.feed, []) if name in {key.name for key in each.check_keys}
