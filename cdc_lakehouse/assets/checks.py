@@ -231,6 +231,6 @@ def _of_rows(rows: list[Any], advice: str) -> dg.AssetCheckResult:
     lines = [f"- `{row.segment}` line {row.line or '-'}: {row.message}" for row in rows[:_SHOWN]]
     return dg.AssetCheckResult(
         passed=not rows,
-        metadata={"open": len(rows), "first": dg.MetadataValue.md("\n".join(lines) or "none")},
+        metadata={"open": sum(row.count for row in rows), "first": dg.MetadataValue.md("\n".join(lines) or "none")},
         description=advice if rows else None,
     )

@@ -130,7 +130,7 @@ def _describe(result: FeedResult, steps: Steps) -> None:
     )
     result.published = published.new
     result.held = dict(applied.held)
-    result.quarantined = len(steps.run.quarantine.open())
+    result.quarantined = steps.run.quarantine.count()
     result.faults = list(steps.landed.faults)
     result.tables = _tables(steps)
     result.exit_code = HELD if result.held or result.quarantined or result.faults else DONE

@@ -177,13 +177,21 @@ def _parsed(text: str, target: str, reading: Reading) -> Any:
 
 
 def faulty_rows(rows: DataFrame, limit: int) -> Sequence[Any]:
-    """The rows with a fault, where they came from and what they hold, at most `limit`."""
+    """The rows with a fault, where they came from and what they hold: `limit` of them one by one, and of those beyond
+    the first of each segment, with the `count` that it stands for."""
     bad = rows.where(F.col("`cdc:fault`")).select(
         F.col("`cdc:segment`").alias("segment"),
         F.col("`cdc:line`").alias("line"),
         F.to_json("`cdc:after`").alias("after"),
     )
-    return bad.orderBy("segment", "line").limit(limit).collect()
+    listed = bad.orderBy("segment", "line").limit(limit).withColumn("count", F.lit(1)).collect()
+    if len(listed) < limit:
+        return listed
+    last = listed[-1]
+    later = (F.col("segment") == last["segment"]) & (F.col("line") > last["line"])
+    beyond = bad.where((F.col("segment") > last["segment"]) | later).groupBy("segment")
+    firsts = beyond.agg(F.min(F.struct("line", "after")).alias("first"), F.count("*").alias("count"))
+    return listed + firsts.select("segment", "first.*", "count").orderBy("segment").collect()
 
 
 def lake_columns(rows: DataFrame) -> DataFrame:

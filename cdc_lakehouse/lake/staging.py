@@ -38,6 +38,7 @@ from cdc_lakehouse.lake.winners import KeyedSpan, Winners, keyed_events
 BRANCH: Final = "cdc"
 _SNAPSHOT_PROPERTY: Final = "spark.sql.iceberg.snapshot-property"
 FAULTS_LISTED: Final = 1000
+"""Rows of a batch that cannot be used and are told one by one; those beyond are told by segment."""
 _BROADCAST_LIMIT: Final = 2_000_000
 """Ids of winning events that are sent to every task; above it the join shuffles, which spills and needs no memory."""
 _KEYS_BROADCAST: Final = 500_000
@@ -81,9 +82,12 @@ class Batch:
 
 @dataclass(frozen=True)
 class Fault:
+    """A row that cannot be used, or the first of `count` such rows of a segment."""
+
     segment: str
     line: int
     row: str
+    count: int = 1
 
 
 @dataclass(frozen=True)
@@ -282,7 +286,7 @@ class Staging:
 
 
 def _faults(rows: DataFrame) -> tuple[Fault, ...]:
-    return tuple(Fault(row["segment"], row["line"], row["after"]) for row in faulty_rows(rows, FAULTS_LISTED))
+    return tuple(Fault(*row) for row in faulty_rows(rows, FAULTS_LISTED))
 
 
 def _without_emptied(rows: DataFrame, batch: Batch) -> DataFrame:

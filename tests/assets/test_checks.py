@@ -46,8 +46,9 @@ def publish(lake: TestLake, checkpoint_ts: int, **held: str) -> None:
     lake.run().checkpoints.publish(Cut(checkpoint_ts, held=tuple(held.items())), [])
 
 
-def quarantine(lake: TestLake, kind: str) -> None:
-    lake.run().quarantine.add([Quarantined("d/t/s", 7, "d", "t", kind, "it is bad", None, "open", NOON)])
+def quarantine(lake: TestLake, kind: str, count: int = 1) -> None:
+    row = Quarantined("d/t/s", 7, "d", "t", kind, "it is bad", None, "open", NOON, count=count)
+    lake.run().quarantine.add([row])
 
 
 def gap(lake: TestLake) -> None:
@@ -84,11 +85,11 @@ def test_a_fault_fails_its_check_and_no_other(lake: TestLake, fault: str) -> Non
 
 def test_what_is_missing_and_bad_is_counted_and_named(lake: TestLake) -> None:
     gap(lake)
-    quarantine(lake, "BadLine")
+    quarantine(lake, "BadLine", count=12)
     missing = check(lake, "no_index_gaps")
     assert number(missing, "missing_files") == 2 and "`d/t/1`: 1, 2" in number(missing, "where")
     bad = check(lake, "nothing_quarantined")
-    assert number(bad, "open") == 1 and "`d/t/s` line 7: it is bad" in number(bad, "first")
+    assert number(bad, "open") == 12 and "`d/t/s` line 7: it is bad" in number(bad, "first")
 
 
 def test_an_empty_lake_is_not_fresh_and_otherwise_sound(lake: TestLake) -> None:
