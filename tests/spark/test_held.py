@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from cdc_lakehouse.lake import staging
+from cdc_lakehouse.lake import events, staging
 from cdc_lakehouse.pipeline.steps import Steps, run_all
 from tests.lakes import TestLake
 from tests.model.changefeed import DATABASE, Changefeed
@@ -59,7 +59,7 @@ class Table:
     def open(self) -> list[str]:
         return [row["error_class"] for row in self.lake.machinery("quarantine") if row["state"] == "open"]
 
-    def left_out(self) -> dict[tuple[int, int], int]:
+    def left_out(self) -> dict[tuple[int, int | None], int]:
         """By data file and line, how many rows an open row of the quarantine stands for."""
         rows = [row for row in self.lake.machinery("quarantine") if row["state"] == "open"]
         numbers = {path: number for number, path in enumerate(sorted({row["segment"] for row in rows}), 1)}
@@ -172,6 +172,20 @@ def test_bad_rows_beyond_those_that_are_listed_are_counted(
     table.run()
     assert table.rows() == {1: 10, 7: 70, **dict.fromkeys([*range(2, 7), 8, 9], 20)}
     assert table.open() == []
+
+
+def test_bad_lines_beyond_those_that_are_listed_are_counted(
+    new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "LINES_PER_SEGMENT", 2)
+    table = Table(new_lake(policy={"quarantine": "skip"}))
+    table.create("id")
+    for id in range(5):
+        table.put(id, 10)
+    table.spoil('"isDdl": false', '"isDdl": true')
+    done = table.run()
+    assert table.left_out() == {(1, 1): 1, (1, 2): 1, (1, None): 3}
+    assert done.run.quarantine.count() == 5
 
 
 def test_a_partial_update_of_a_row_that_was_never_seen_is_not_guessed(new_lake: Callable[..., TestLake]) -> None:
