@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from cdc_lakehouse.lake.session import build_session
 from tests.data_sets import unpack
 from tests.lakes import TestLake, lake_config
+from tests.pipeline import lake_in
 
 # The same examples each time, so that a change is judged by what it changes. Others: `--hypothesis-profile=default`.
 settings.register_profile("same", derandomize=True)
@@ -33,6 +34,12 @@ def spark(lake_root: Path) -> Iterator[SparkSession]:
 def data_sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The data sets of TiCDC, unpacked: `{protocol}/{name}`."""
     return unpack(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> TestLake:
+    """A feed in a lake of its own, for what needs no JVM."""
+    return lake_in(tmp_path)
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ HOST_TAG: Final = "cdc/host"
 FAILURE_TAG: Final = "cdc/failure"
 """Of a run that failed: `transient` when trying again may work, else `permanent`."""
 
-UNFINISHED: Final = [
+_UNFINISHED: Final = [
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.NOT_STARTED,
     dg.DagsterRunStatus.STARTING,
@@ -58,7 +58,7 @@ def note_run(instance: dg.DagsterInstance, feed: str, run_id: str) -> None:
 
 def unfinished_run(instance: dg.DagsterInstance, feed: str) -> dg.DagsterRun | None:
     """A run of the feed that is under way. Those whose process is gone are reported as failed on the way."""
-    records = instance.get_run_records(dg.RunsFilter(tags={FEED_TAG: feed}, statuses=UNFINISHED))
+    records = instance.get_run_records(dg.RunsFilter(tags={FEED_TAG: feed}, statuses=_UNFINISHED))
     for record in records:
         run = record.dagster_run
         if not _is_dead(instance, feed, record):

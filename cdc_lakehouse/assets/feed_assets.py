@@ -44,10 +44,11 @@ def _raw(feed: FeedConfig) -> dg.AssetsDefinition:
         description="What the sink holds: each data file is listed once. Files stay where they are.",
     )
     def raw(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
-        landed = lakehouse.steps(context, feed.name).landed
+        steps = lakehouse.steps(context, feed.name)
+        landed = steps.landed
         for fault in landed.faults:
             context.log.warning(fault)
-        known = lakehouse.steps(context, feed.name).run.segments.rows.values()
+        known = steps.run.segments.rows.values()
         return _by_date(context, known, landed.new, lambda own, new: numbers.of_landed(landed, own, new, utc_now()))
 
     return raw

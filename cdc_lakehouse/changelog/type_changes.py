@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Sequence
 from typing import Final, Literal
 
 from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, LABELS, TEXTS, ColumnType, iceberg_type
@@ -30,6 +32,11 @@ def type_change(old: ColumnType, new: ColumnType) -> TypeChange:
     if current == target:
         return "none"
     return "widen" if promotable(current, target) else "convert"
+
+
+def converts(types: Sequence[ColumnType]) -> bool:
+    """Whether values change on their way through the types that a column had."""
+    return any(type_change(old, new) == "convert" for old, new in itertools.pairwise(types))
 
 
 def _changes_values(old: ColumnType, new: ColumnType) -> bool:

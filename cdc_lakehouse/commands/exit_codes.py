@@ -14,8 +14,13 @@ BAD_CONFIGURATION: Final = 2
 UNREACHABLE: Final = 3
 """A source cannot be reached."""
 
+_OF_ERRORS: Final = {SourceUnreachableError: UNREACHABLE, ConfigurationError: BAD_CONFIGURATION}
+
 
 def exit_code(error: CdcError) -> int:
-    if isinstance(error, SourceUnreachableError):
-        return UNREACHABLE
-    return BAD_CONFIGURATION if isinstance(error, ConfigurationError) else HELD
+    return next((code for kind, code in _OF_ERRORS.items() if isinstance(error, kind)), HELD)
+
+
+def exit_code_named(error_class: str | None) -> int:
+    """By the name of an error's class: of an error in a run Dagster keeps no more."""
+    return next((code for kind, code in _OF_ERRORS.items() if kind.__name__ == error_class), HELD)

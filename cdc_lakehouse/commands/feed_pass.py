@@ -19,10 +19,10 @@ from cdc_lakehouse.assets.partitions import partitions_of
 from cdc_lakehouse.assets.resources import DATES_TAG, steps_of
 from cdc_lakehouse.assets.sensors import incremental_tags, new_dates
 from cdc_lakehouse.changelog.positions import commit_time
-from cdc_lakehouse.commands.exit_codes import BAD_CONFIGURATION, DONE, HELD, UNREACHABLE, exit_code
+from cdc_lakehouse.commands.exit_codes import DONE, HELD, exit_code, exit_code_named
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.definitions import build_definitions
-from cdc_lakehouse.errors import CdcError, ConcurrentRunError, ConfigurationError, SourceUnreachableError
+from cdc_lakehouse.errors import CdcError, ConcurrentRunError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.pipeline.steps import Steps
 
@@ -118,9 +118,7 @@ def _failure(executed: dg.ExecuteInProcessResult) -> tuple[str, int]:
         if event.is_step_failure and (found := event.step_failure_data.error) is not None:
             while found.cause is not None:
                 found = found.cause
-            kinds = {kind.__name__: kind for kind in (SourceUnreachableError, ConfigurationError)}
-            code = {SourceUnreachableError: UNREACHABLE, ConfigurationError: BAD_CONFIGURATION}
-            return found.message.strip(), code.get(kinds.get(found.cls_name or "", Exception), HELD)
+            return found.message.strip(), exit_code_named(found.cls_name)
     return "the run failed; see its log", HELD
 
 
@@ -132,7 +130,7 @@ def _describe(result: FeedResult, steps: Steps) -> None:
     )
     result.published = published.new
     result.held = dict(applied.held)
-    result.quarantined = len(steps.run.quarantine.open())
+    result.quarantined = steps.run.quarantine.count()
     result.faults = list(steps.landed.faults)
     result.tables = _tables(steps)
     result.exit_code = HELD if result.held or result.quarantined or result.faults else DONE

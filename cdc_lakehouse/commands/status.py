@@ -79,7 +79,7 @@ def status_of(config: LakehouseConfig, feed: FeedConfig, now: datetime.datetime)
             for row in sorted(rows, key=lambda row: (row.database, row.table))
         ],
         held=dict(cut.held),
-        quarantined=len(Quarantine(lake, feed.name).open()),
+        quarantined=Quarantine(lake, feed.name).count(),
         error=error,
         unreachable=unreachable,
     )

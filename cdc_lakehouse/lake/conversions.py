@@ -6,7 +6,8 @@ ALTER that would lose data fails in the source, so whatever reaches this point c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from pyspark.sql import Column
@@ -26,8 +27,15 @@ _WORDS: Final = TEXTS | {"enum", "set", "json", "time"}
 Convert = Callable[[Column, ColumnType, ColumnType, Reading], Column]
 
 
-def convert(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
-    """A typed value of `old` as one of `new`. Raises `DdlError` for a pair that has no conversion."""
+def convert_through(value: Column, types: Sequence[ColumnType], reading: Reading) -> Column:
+    """A typed value of the first type, taken through each of those that a column had after it. Raises `DdlError` for a
+    pair that has no conversion."""
+    for old, new in itertools.pairwise(types):
+        value = _convert(value, old, new, reading)
+    return value
+
+
+def _convert(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
     if type_change(old, new) != "convert":
         return value.cast(spark_type(reading.type_of(new)))
     for olds, news, conversion in _TABLE:

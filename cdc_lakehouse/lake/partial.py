@@ -7,8 +7,7 @@ is never guessed.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+import functools
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
@@ -17,9 +16,10 @@ from pyspark.sql import functions as F
 from cdc_lakehouse.changelog import schema
 from cdc_lakehouse.lake import casts
 from cdc_lakehouse.lake.casts import Reading, spark_type
-from cdc_lakehouse.lake.conversions import convert
+from cdc_lakehouse.lake.conversions import convert_through
+from cdc_lakehouse.lake.expressions import any_of
 from cdc_lakehouse.lake.names import quote
-from cdc_lakehouse.lake.projection import COMMIT_TS, Target, literal, types_since
+from cdc_lakehouse.lake.projection import COMMIT_TS, Target, default_value, types_since
 
 _EMPTY = "map<int,struct<version_no:int,text:string>>"
 
@@ -54,7 +54,7 @@ def merged_rows(parts: PartialKeys, base: BaseRows | None, target: Target, readi
         F.col("last.segment").alias("cdc:segment"),
         F.col("last.line").alias("cdc:line"),
         F.col("last_after").alias("cdc:after"),
-        _any([unreadable for _, unreadable in columns]).alias("cdc:fault"),
+        any_of(unreadable for _, unreadable in columns).alias("cdc:fault"),
         F.lit(False).alias("cdc:partial"),
         F.lit(None).cast("bigint").alias("cdc:event"),
         F.lit(0).alias("cdc:zero_dates"),
@@ -71,9 +71,7 @@ def _folded(parts: PartialKeys, target: Target) -> DataFrame:
         "key", "position", "after", (F.col("op") == "I").alias("is_insert")
     )
     texts = [_texts_of_version(joined, number, target) for number in target.order]
-    union = texts[0]
-    for frame in texts[1:]:
-        union = union.unionByName(frame)
+    union = functools.reduce(DataFrame.unionByName, texts)
     history = union.groupBy("key").agg(
         F.array_sort(F.collect_list(F.struct("position", "starts", "texts", "after")), _by_position).alias("history")
     )
@@ -155,10 +153,11 @@ def _column(column: schema.Column, base: BaseRows | None, target: Target, readin
             continue
         read = casts.value(entry["text"], own.type, reading)
         chosen = entry["version_no"] == number
-        typed = F.when(chosen, _brought(read, column, number, target, reading)).otherwise(typed)
+        brought = convert_through(read, types_since(column.id, target, target.versions[number]), reading)
+        typed = F.when(chosen, brought.cast(kind)).otherwise(typed)
         lost = lost | (chosen & casts.unreadable(entry["text"], read, own.type, reading))
     unborn = _unborn(column, target)
-    older = F.when(unborn, _default(column, target, reading))
+    older = F.when(unborn, default_value(column, target, reading))
     if base is not None:
         older = F.when(F.col("based"), F.col(quote(f"cdc:base_{column.id}"))).otherwise(older)
     said = F.map_contains_key("fold.merged", F.lit(column.id))
@@ -166,28 +165,7 @@ def _column(column: schema.Column, base: BaseRows | None, target: Target, readin
     return F.when(said, typed).otherwise(older).cast(kind), F.coalesce(lost, F.lit(False)) | unknown
 
 
-def _brought(value: Column, column: schema.Column, number: int, target: Target, reading: Reading) -> Column:
-    for old, new in itertools.pairwise(types_since(column.id, target, target.versions[number])):
-        value = convert(value, old, new, reading)
-    return value.cast(spark_type(reading.type_of(column.type)))
-
-
 def _unborn(column: schema.Column, target: Target) -> Column:
     """Whether the row began before the column did."""
     without = [number for number in target.order if target.versions[number].column(column.id) is None]
     return F.coalesce(F.col("fold.born").isin(*without), F.lit(False)) if without else F.lit(False)
-
-
-def _default(column: schema.Column, target: Target, reading: Reading) -> Column:
-    first = next(own for number in target.order if (own := target.versions[number].column(column.id)))
-    value = literal(first, reading)
-    for old, new in itertools.pairwise(types_since(column.id, target, None)):
-        value = convert(value, old, new, reading)
-    return value
-
-
-def _any(conditions: Sequence[Column]) -> Column:
-    result = F.lit(False)
-    for condition in conditions:
-        result = result | condition
-    return result

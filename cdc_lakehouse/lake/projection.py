@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import itertools
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -21,7 +21,8 @@ from cdc_lakehouse.changelog.mysql_types import BLOBS, ColumnType
 from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.lake import casts
 from cdc_lakehouse.lake.casts import Reading, spark_type
-from cdc_lakehouse.lake.conversions import convert
+from cdc_lakehouse.lake.conversions import convert_through
+from cdc_lakehouse.lake.expressions import any_of
 from cdc_lakehouse.lake.names import quote
 
 COMMIT_TS: Final = "_commit_ts"
@@ -51,10 +52,7 @@ def typed_rows(winners: DataFrame, numbers: Sequence[int], target: Target, readi
     frames = [
         _rows_of_version(winners.where(F.col("version_no") == number), number, target, reading) for number in numbers
     ]
-    union = frames[0]
-    for frame in frames[1:]:
-        union = union.unionByName(frame)
-    return union
+    return functools.reduce(DataFrame.unionByName, frames)
 
 
 def _rows_of_version(winners: DataFrame, number: int, target: Target, reading: Reading) -> DataFrame:
@@ -94,7 +92,7 @@ def _rows_of_version(winners: DataFrame, number: int, target: Target, reading: R
         F.col("segment").alias("cdc:segment"),
         F.col("line").alias("cdc:line"),
         F.col("after").alias("cdc:after"),
-        _any(faults).alias("cdc:fault"),
+        F.coalesce(any_of(faults), F.lit(False)).alias("cdc:fault"),
         F.coalesce("absent", F.lit(False)).alias("cdc:partial"),
         F.col("event").alias("cdc:event"),
         _sum(zero_dates).alias("cdc:zero_dates"),
@@ -110,15 +108,17 @@ def target_sources(version: TableVersion, target: Target) -> list[schema.Column]
 def _column(column: schema.Column, version: TableVersion, target: Target, reading: Reading) -> Column:
     own = version.column(column.id)
     if own is None:
-        # Added after the event: the default, as the column was when it was added, and what became of its type since.
-        first = next(target.versions[n].column(column.id) for n in target.order if target.versions[n].column(column.id))
-        assert first is not None
-        value, types = literal(first, reading), types_since(column.id, target, None)
+        value = default_value(column, target, reading)
     else:
-        value, types = F.col(f"value_{column.id}"), types_since(column.id, target, version)
-    for old, new in itertools.pairwise(types):
-        value = convert(value, old, new, reading)
+        value = convert_through(F.col(f"value_{column.id}"), types_since(column.id, target, version), reading)
     return value.cast(spark_type(reading.type_of(column.type)))
+
+
+def default_value(column: schema.Column, target: Target, reading: Reading) -> Column:
+    """What rows hold in a column that was added after them: the default, as the column was when it was added, and what
+    became of its type since."""
+    first = next(own for number in target.order if (own := target.versions[number].column(column.id)))
+    return convert_through(_literal(first, reading), types_since(column.id, target, None), reading)
 
 
 def types_since(column_id: int, target: Target, since: TableVersion | None) -> list[ColumnType]:
@@ -134,7 +134,7 @@ def types_since(column_id: int, target: Target, since: TableVersion | None) -> l
     return types
 
 
-def literal(column: schema.Column, reading: Reading) -> Column:
+def _literal(column: schema.Column, reading: Reading) -> Column:
     """A column's initial default as a literal of its type when it was added."""
     value = initial_value(column, reading)
     kind = spark_type(reading.type_of(column.type))
@@ -177,25 +177,26 @@ def _parsed(text: str, target: str, reading: Reading) -> Any:
 
 
 def faulty_rows(rows: DataFrame, limit: int) -> Sequence[Any]:
-    """The rows with a fault, where they came from and what they hold, at most `limit`."""
+    """The rows with a fault, where they came from and what they hold: `limit` of them one by one, and of those beyond
+    the first of each segment, with the `count` that it stands for."""
     bad = rows.where(F.col("`cdc:fault`")).select(
         F.col("`cdc:segment`").alias("segment"),
         F.col("`cdc:line`").alias("line"),
         F.to_json("`cdc:after`").alias("after"),
     )
-    return bad.orderBy("segment", "line").limit(limit).collect()
+    listed = bad.orderBy("segment", "line").limit(limit).withColumn("count", F.lit(1)).collect()
+    if len(listed) < limit:
+        return listed
+    last = listed[-1]
+    later = (F.col("segment") == last["segment"]) & (F.col("line") > last["line"])
+    beyond = bad.where((F.col("segment") > last["segment"]) | later).groupBy("segment")
+    firsts = beyond.agg(F.min(F.struct("line", "after")).alias("first"), F.count("*").alias("count"))
+    return listed + firsts.select("segment", "first.*", "count").orderBy("segment").collect()
 
 
 def lake_columns(rows: DataFrame) -> DataFrame:
     """Only what goes into the table."""
     return rows.select(*(F.col(quote(name)) for name in rows.columns if not name.startswith(_BESIDE)))
-
-
-def _any(conditions: Sequence[Column]) -> Column:
-    result = F.lit(False)
-    for condition in conditions:
-        result = result | F.coalesce(condition, F.lit(False))
-    return result
 
 
 def _sum(numbers: Sequence[Column]) -> Column:

@@ -1,7 +1,8 @@
 """The `quarantine` table: one row for each thing that could not be used. Nothing is dropped without one.
 
 A row is `open` until what it speaks of could be used after all (`replayed`) or a person gave it up (`discarded`).
-`line` is None where the whole segment is meant; `segment` may also be a schema file, a directory or a DDL's origin.
+`line` is None where the whole segment is meant; `segment` may also be a schema file, a directory or a DDL's origin. Of
+very many things in one segment the first have a row each, and one more row has the `count` of the others.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ SCHEMA: Final = pa.schema([
     pa.field("state", pa.string(), nullable=False),
     pa.field("quarantined_at", pa.timestamp("us", tz="UTC"), nullable=False),
     pa.field("resolved_at", pa.timestamp("us", tz="UTC")),
+    pa.field("count", pa.int64(), nullable=False),
 ])  # fmt: skip
 
 
@@ -51,10 +53,12 @@ class Quarantined:
     state: State
     quarantined_at: datetime.datetime
     resolved_at: datetime.datetime | None = None
+    count: int = 1
 
     @property
-    def identity(self) -> tuple[str, int, str]:
-        return self.segment, -1 if self.line is None else self.line, self.error_class
+    def identity(self) -> tuple[str, int, str, int]:
+        # With the count: a row that stands for more than it did is told again rather than not at all.
+        return self.segment, -1 if self.line is None else self.line, self.error_class, self.count
 
 
 class Quarantine:
@@ -72,6 +76,10 @@ class Quarantine:
 
     def open(self) -> list[Quarantined]:
         return [row for row in self.rows if row.state == "open"]
+
+    def count(self) -> int:
+        """How many things are open, those that have no row of their own too."""
+        return sum(row.count for row in self.open())
 
     def add(self, found: Iterable[Quarantined]) -> int:
         """Add what is not open already; how many that were."""

@@ -5,7 +5,6 @@ rows that survive are appended. A full MERGE would shuffle the table, a copy-on-
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Self
@@ -18,7 +17,7 @@ from cdc_lakehouse.changelog.ddl_definitions import Partitioning
 from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.lake import casts
 from cdc_lakehouse.lake.casts import Reading
-from cdc_lakehouse.lake.conversions import convert
+from cdc_lakehouse.lake.conversions import convert_through
 from cdc_lakehouse.lake.current import COLUMNS, STAGED, column_names, staged_names
 from cdc_lakehouse.lake.evolution import Drop, LakeColumn, Plan
 from cdc_lakehouse.lake.names import Identifier, quote
@@ -39,6 +38,7 @@ from cdc_lakehouse.lake.winners import KeyedSpan, Winners, keyed_events
 BRANCH: Final = "cdc"
 _SNAPSHOT_PROPERTY: Final = "spark.sql.iceberg.snapshot-property"
 FAULTS_LISTED: Final = 1000
+"""Rows of a batch that cannot be used and are told one by one; those beyond are told by segment."""
 _BROADCAST_LIMIT: Final = 2_000_000
 """Ids of winning events that are sent to every task; above it the join shuffles, which spills and needs no memory."""
 _KEYS_BROADCAST: Final = 500_000
@@ -82,9 +82,12 @@ class Batch:
 
 @dataclass(frozen=True)
 class Fault:
+    """A row that cannot be used, or the first of `count` such rows of a segment."""
+
     segment: str
     line: int
     row: str
+    count: int = 1
 
 
 @dataclass(frozen=True)
@@ -138,11 +141,12 @@ class Staging:
             return staged
         # Rare, and not to be known before the rows are read: once more, with partial rows made whole, and without those
         # that cannot be used.
+        faults = staged.faults
         if staged.partial:
             rows = self._completed(batch, winners, events, rows, reading)
-        faults: tuple[Fault, ...] = ()
+            faults = _faults(rows) if batch.skips_faults else ()
         if batch.skips_faults:
-            faults, rows = _faults(rows), rows.where("not `cdc:fault`")
+            rows = rows.where("not `cdc:fault`")
         self._api.open_branch(batch.identifier, BRANCH)
         self._prepare(batch, winners, reading)
         again = self._append(batch, rows)
@@ -254,10 +258,8 @@ class Staging:
     def _conversions(self, batch: Batch, reading: Reading) -> Iterator[tuple[int, Column, str, str]]:
         """For each column whose type changed: its id, its old values converted, the old name and the new one."""
         for id, old_name, new_name in batch.plan.rewritten:
-            value = F.col(quote(old_name))
-            for old, new in itertools.pairwise(types_since(id, batch.target, batch.applied)):
-                value = convert(value, old, new, reading)
-            yield id, value, old_name, new_name
+            types = types_since(id, batch.target, batch.applied)
+            yield id, convert_through(F.col(quote(old_name)), types, reading), old_name, new_name
 
     def _rows(self, batch: Batch, winners: Winners, events: DataFrame, reading: Reading) -> DataFrame:
         chosen = winners.of(batch.table_no).where("upsert").select("event", "version_no")
@@ -284,7 +286,7 @@ class Staging:
 
 
 def _faults(rows: DataFrame) -> tuple[Fault, ...]:
-    return tuple(Fault(row["segment"], row["line"], row["after"]) for row in faulty_rows(rows, FAULTS_LISTED))
+    return tuple(Fault(*row) for row in faulty_rows(rows, FAULTS_LISTED))
 
 
 def _without_emptied(rows: DataFrame, batch: Batch) -> DataFrame:

@@ -17,7 +17,7 @@ from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.current import DROPPED_TS, CurrentTables, TableState
 from cdc_lakehouse.lake.quarantine import Quarantined
-from cdc_lakehouse.lake.staging import Staging
+from cdc_lakehouse.lake.staging import Fault, Staging
 from cdc_lakehouse.lake.table_api import TableApi
 from cdc_lakehouse.lake.winners import Winners
 from cdc_lakehouse.pipeline.feed_run import FeedRun
@@ -29,6 +29,9 @@ from cdc_lakehouse.pipeline.touched import find_touched
 from cdc_lakehouse.pipeline.work import Work, find_work
 
 _TABLES_AT_ONCE: Final = 8
+_DOES_NOT_FIT: Final = (
+    "the row does not fit the table's columns: a value that is not of its type, or a column that is not known"
+)
 
 
 @dataclass(frozen=True)
@@ -177,30 +180,47 @@ def _stage_all(
 def _quarantine_rows(run: FeedRun, work: Work, prepared: Prepared) -> str:
     name = work.target.name
     now = run.clock()
-    message = "the row does not fit the table's columns: a value that is not of its type, or a column that is not known"
+    faults = prepared.staged.faults
     run.quarantine.add(
         Quarantined(
-            fault.segment, fault.line, name.database, name.table, BAD_VALUE, message, fault.row.encode(), "open", now
+            fault.segment,
+            # Also of those that are only counted: the next run may leave out others of the same segment.
+            fault.line,
+            name.database,
+            name.table,
+            BAD_VALUE,
+            _message(fault),
+            fault.row.encode(),
+            "open",
+            now,
+            count=fault.count,
         )
-        for fault in prepared.staged.faults
+        for fault in faults
     )
-    first = prepared.staged.faults[0]
-    count = len(prepared.staged.faults)
-    return f"{count} rows do not fit the table's columns, the first at {first.segment} line {first.line}"
+    count = sum(fault.count for fault in faults)
+    return f"{count} rows do not fit the table's columns, the first at {faults[0].segment} line {faults[0].line}"
+
+
+def _message(fault: Fault) -> str:
+    more = f" (and {fault.count - 1} further rows of the segment, not listed one by one)" if fault.count > 1 else ""
+    return f"{_DOES_NOT_FIT}{more}"
 
 
 def _resolve_bad_values(run: FeedRun, prepared: Sequence[Prepared]) -> None:
     """Rows that a table could not take, and that it has now taken up, or that are no more."""
     of_table = {(each.work.target.name.database, each.work.target.name.table): each for each in prepared}
+    bad = {
+        name: {(fault.segment, fault.line, fault.count) for fault in each.staged.faults}
+        for name, each in of_table.items()
+    }
+    again = {name: {segment.segment for segment in each.work.again} for name, each in of_table.items()}
 
     def resolved(row: Quarantined) -> bool:
-        each = of_table.get((row.database or "", row.table or ""))
-        if row.error_class != BAD_VALUE or each is None:
-            return False
-        if (row.segment, row.line) in {(fault.segment, fault.line) for fault in each.staged.faults}:
+        name = (row.database or "", row.table or "")
+        each = of_table.get(name)
+        if row.error_class != BAD_VALUE or each is None or (row.segment, row.line, row.count) in bad[name]:
             return False
         # A table that goes on without its bad rows has passed them by.
-        again = row.segment in {segment.segment for segment in each.work.again}
-        return again or each.work.rebuild or not each.batch.skips_faults
+        return row.segment in again[name] or each.work.rebuild or not each.batch.skips_faults
 
     run.quarantine.resolve(resolved, "replayed", run.clock())

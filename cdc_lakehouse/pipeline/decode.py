@@ -143,7 +143,17 @@ def _quarantine(run: FeedRun, segments: Sequence[Segment], lines: Sequence[BadLi
     )
     tables = {segment.segment: (segment.database, segment.table) for segment in segments}
     run.quarantine.add(
-        Quarantined(bad.segment, bad.line, *tables[bad.segment], bad.problem, _message(bad), bad.raw, "open", now)
+        Quarantined(
+            bad.segment,
+            bad.line,
+            *tables[bad.segment],
+            bad.problem,
+            _message(bad),
+            bad.raw,
+            "open",
+            now,
+            count=bad.count,
+        )
         for bad in lines
     )
 

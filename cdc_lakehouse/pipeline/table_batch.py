@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import threading
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cdc_lakehouse.changelog.type_changes import type_change
+from cdc_lakehouse.changelog.type_changes import converts
 from cdc_lakehouse.errors import TableHeldError
 from cdc_lakehouse.lake.casts import Reading
 from cdc_lakehouse.lake.current import (
@@ -168,12 +167,9 @@ def _target(work: Work) -> Target:
 
 def _converted(work: Work, target: Target) -> frozenset[int]:
     """Columns whose values in the lake change with the type."""
-    found: set[int] = set()
-    for column in work.target.carried:
-        types = types_since(column.id, target, work.applied)
-        if any(type_change(old, new) == "convert" for old, new in itertools.pairwise(types)):
-            found.add(column.id)
-    return frozenset(found)
+    return frozenset(
+        column.id for column in work.target.carried if converts(types_since(column.id, target, work.applied))
+    )
 
 
 def _replacing_all(plan: Plan, state: TableState) -> Plan:

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.lake import casts
+from cdc_lakehouse.lake.expressions import any_of
 from cdc_lakehouse.lake.winners import Winners, find_winners, keyed_events
 from cdc_lakehouse.pipeline.feed_run import FeedRun
 from cdc_lakehouse.pipeline.work import Work
@@ -41,7 +42,7 @@ def _blurred(run: FeedRun, work: Sequence[Work], winners: Winners) -> set[int]:
     conditions = [condition for each in work if (condition := _blurs(run, each)) is not None]
     if not conditions:
         return set()
-    rows = winners.frame.where(_either(conditions)).select("table_no").distinct().collect()
+    rows = winners.frame.where(any_of(conditions)).select("table_no").distinct().collect()
     return {row["table_no"] for row in rows}
 
 
@@ -53,7 +54,7 @@ def _blurs(run: FeedRun, work: Work) -> Column | None:
         if casts.blurs(column.type, reading):
             part = F.col("key")[position]
             parts.append(part.isNotNull() & casts.value(part, column.type, reading).isNull())
-    return (F.col("table_no") == work.number) & _either(parts) if parts else None
+    return (F.col("table_no") == work.number) & any_of(parts) if parts else None
 
 
 def _again(run: FeedRun, work: Sequence[Work]) -> Winners:
@@ -63,7 +64,7 @@ def _again(run: FeedRun, work: Sequence[Work]) -> Winners:
     if not spans:
         return _none(run)  # All that was decoded again is from before a TRUNCATE.
     everything = keyed_events(run.spark, run.events.frame(), spans)
-    fresh = _either(
+    fresh = any_of(
         [(F.col("table_no") == each.number) & (F.col("position.commit_ts") > each.above) for each in work]
         + [condition for each in work if each.blurred and (condition := _blurs(run, each)) is not None]
     )
@@ -77,13 +78,6 @@ def _again(run: FeedRun, work: Sequence[Work]) -> Winners:
         for snapshot in sorted({s.replaces_snapshot for s in segments if s.replaces_snapshot is not None}):
             keys = keys.union(_earlier_keys(run, work, snapshot, redone))
     return find_winners(everything, keys.distinct())
-
-
-def _either(conditions: Sequence[Column]) -> Column:
-    result = F.lit(False)
-    for condition in conditions:
-        result = result | condition
-    return result
 
 
 def _earlier_keys(run: FeedRun, work: Sequence[Work], snapshot: int, redone: DataFrame) -> DataFrame:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
-from cdc_lakehouse.changelog.type_changes import type_change
+from cdc_lakehouse.changelog.type_changes import converts
 from cdc_lakehouse.errors import TableHeldError
 from cdc_lakehouse.lake.current import CurrentTables, TableState, lineage
 from cdc_lakehouse.lake.segments import DECODED, Segment
@@ -150,7 +149,7 @@ def _check_key(work: Work) -> None:
     """Keys of one batch are compared as text: the text of a key must mean the same in all of its versions."""
     for column in work.key:
         types = [own.type for v in work.life.versions if (own := v.column(column.id)) and v.commit_ts > work.above]
-        if any(type_change(old, new) == "convert" for old, new in itertools.pairwise(types)):
+        if converts(types):
             raise TableHeldError(f"the type of key column {column.name} changes, which is not carried out yet")
 
 

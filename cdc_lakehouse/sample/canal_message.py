@@ -9,7 +9,6 @@ Not covered: TiCDC raises the sqlType of an unsigned number above its signed ran
 from __future__ import annotations
 
 import datetime
-import re
 from typing import Final
 
 from cdc_lakehouse.changelog.mysql_types import BLOBS, ColumnType
@@ -24,10 +23,6 @@ _SQL_TYPES: Final = {
     "tinytext": 2005, "text": 2005, "mediumtext": 2005, "longtext": 2005, **dict.fromkeys(BLOBS, 2004),
     "enum": 4, "set": -7, "json": 12, "vector": 12,
 }  # fmt: skip
-
-# Unlike its schema files, TiCDC's messages have no short escapes for these two.
-_SHORT_ESCAPES: Final = re.compile(r"\\[\\bf]")
-_LONG_ESCAPES: Final = {r"\b": r"\u0008", r"\f": r"\u000c"}
 
 
 def canal_message(change: RowChange, encoded: datetime.datetime) -> str:

@@ -127,9 +127,7 @@ class _Feed:
         """Carry out the next batch, which is the same for the same state and time; gives its checkpoint-ts."""
         self.batches += 1
         if self.batches % _BATCHES_PER_DDL == 0:
-            self.writer.write_ddl(
-                self.shop.change_schema(now - _TRANSACTIONS_PER_BATCH[1] * _BETWEEN_TRANSACTIONS), now
-            )
+            self.writer.write_ddl(self.shop.change_schema(now - _BATCH_SPAN), now)
         count = random.Random(f"{self.shop.seed}/batch/{self.batches}").randint(*_TRANSACTIONS_PER_BATCH)
         for number in reversed(range(count)):
             self.writer.write(self.shop.trade(now - number * _BETWEEN_TRANSACTIONS))

@@ -25,11 +25,6 @@ from tests.pipeline import lake_in
 T = TableName("d", "t")
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> TestLake:
-    return lake_in(tmp_path)
-
-
 def check(lake: TestLake, name: str) -> dg.AssetCheckResult:
     (found,) = [
         each for each in build_checks(lake.lake, lake.feed, []) if name in {key.name for key in each.check_keys}
@@ -51,8 +46,9 @@ def publish(lake: TestLake, checkpoint_ts: int, **held: str) -> None:
     lake.run().checkpoints.publish(Cut(checkpoint_ts, held=tuple(held.items())), [])
 
 
-def quarantine(lake: TestLake, kind: str) -> None:
-    lake.run().quarantine.add([Quarantined("d/t/s", 7, "d", "t", kind, "it is bad", None, "open", NOON)])
+def quarantine(lake: TestLake, kind: str, count: int = 1) -> None:
+    row = Quarantined("d/t/s", 7, "d", "t", kind, "it is bad", None, "open", NOON, count=count)
+    lake.run().quarantine.add([row])
 
 
 def gap(lake: TestLake) -> None:
@@ -89,11 +85,11 @@ def test_a_fault_fails_its_check_and_no_other(lake: TestLake, fault: str) -> Non
 
 def test_what_is_missing_and_bad_is_counted_and_named(lake: TestLake) -> None:
     gap(lake)
-    quarantine(lake, "BadLine")
+    quarantine(lake, "BadLine", count=12)
     missing = check(lake, "no_index_gaps")
     assert number(missing, "missing_files") == 2 and "`d/t/1`: 1, 2" in number(missing, "where")
     bad = check(lake, "nothing_quarantined")
-    assert number(bad, "open") == 1 and "`d/t/s` line 7: it is bad" in number(bad, "first")
+    assert number(bad, "open") == 12 and "`d/t/s` line 7: it is bad" in number(bad, "first")
 
 
 def test_an_empty_lake_is_not_fresh_and_otherwise_sound(lake: TestLake) -> None:
@@ -118,29 +114,56 @@ class Written:
         settings = {"cdc.key": '["id", "part.no"]', **{k.replace("_", "."): v for k, v in properties.items()}}
         self.lake, self.table = lake, lake.lake.catalog.create_table(("d", "t"), self.SCHEMA, properties=settings)
 
-    def append(self, batch: int, *keys: tuple[int, str]) -> None:
+    def append(self, batch: int, *keys: tuple[int | None, str | None]) -> None:
         rows = pa.Table.from_pylist([{"id": id, "part.no": part} for id, part in keys], schema=self.SCHEMA)
         self.table.append(rows, snapshot_properties={"cdc.batch": str(batch)})
 
     def delete(self, batch: int, where: str) -> None:
         self.table.delete(where, snapshot_properties={"cdc.batch": str(batch)})
 
-    def check(self) -> dict[str, dg.AssetCheckResult]:
-        results = table_evaluations(self.lake.feed, T, self.table)
+    def check(self, *, of_batch: bool = False) -> dict[str, dg.AssetCheckResult]:
+        results = table_evaluations(self.lake.feed, T, self.table, of_batch=of_batch)
         assert {tuple(result.asset_key.path) for result in results if result.asset_key} == {
             (self.lake.name, "current", "d", "t")
         }
         return {str(result.check_name): result for result in results}
 
 
-def test_a_key_that_stands_twice_is_found_and_shown(lake: TestLake) -> None:
+@pytest.mark.parametrize("of_batch", [False, True])
+def test_a_key_that_stands_twice_is_found_and_shown(lake: TestLake, of_batch: bool) -> None:
     written = Written(lake)
     written.append(1, (1, "a"), (1, "b"), (2, "a"))
-    assert written.check()["no_duplicate_keys"].passed
+    assert written.check(of_batch=of_batch)["no_duplicate_keys"].passed
     written.append(2, (1, "b"))
-    result = written.check()["no_duplicate_keys"]
-    assert (result.passed, number(result, "rows"), number(result, "duplicate_keys")) == (False, 4, 1)
+    result = written.check(of_batch=of_batch)["no_duplicate_keys"]
+    assert (result.passed, number(result, "duplicate_keys")) == (False, 1)
     assert number(result, "examples") == "(1, 'b')"
+
+
+OTHERS = [(id, "other") for id in range(40)]
+
+
+def test_a_run_looks_only_for_keys_that_it_wrote(lake: TestLake) -> None:
+    written = Written(lake)
+    written.append(1, (51, "a"), (51, "a"), (52, "a"), (53, "a"), *OTHERS)
+    assert not written.check(of_batch=True)["no_duplicate_keys"].passed, "the batch wrote the whole table"
+    written.delete(2, "id = 52")
+    written.append(2, (52, "a"), (54, "a"))
+    result = written.check(of_batch=True)["no_duplicate_keys"]
+    assert result.passed and number(result, "rows") == 2
+    assert not written.check()["no_duplicate_keys"].passed
+    written.delete(3, "id = 53")
+    assert written.check(of_batch=True)["no_duplicate_keys"].passed, "a batch that wrote no row"
+
+
+@pytest.mark.parametrize("keys", [((None, "a"), (None, "a")), ((5, None), (5, None)), ((-7, "x"), (8, "x"), (-7, "x"))])
+def test_a_key_that_a_run_wrote_twice_is_found(lake: TestLake, keys: tuple[tuple[int | None, str | None], ...]) -> None:
+    written = Written(lake)
+    written.append(1, keys[0], *OTHERS)
+    assert written.check(of_batch=True)["no_duplicate_keys"].passed
+    written.append(2, *keys[1:])
+    result = written.check(of_batch=True)["no_duplicate_keys"]
+    assert number(result, "duplicate_keys") == 1 and number(result, "rows") == len(keys)
 
 
 @pytest.mark.parametrize(("touched", "passed"), [("2", True), ("1", False), ("", True)])
@@ -158,4 +181,5 @@ def test_rows_are_conserved_when_no_more_went_than_keys_were_touched(
 
 
 def test_a_table_without_a_row_is_sound(lake: TestLake) -> None:
-    assert all(result.passed for result in Written(lake).check().values())
+    written = Written(lake)
+    assert all(result.passed for of_batch in (False, True) for result in written.check(of_batch=of_batch).values())

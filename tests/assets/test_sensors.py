@@ -22,11 +22,6 @@ START, END = "dagster/asset_partition_range_start", "dagster/asset_partition_ran
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> TestLake:
-    return lake_in(tmp_path)
-
-
-@pytest.fixture
 def sink(lake: TestLake) -> Sink:
     sink = Sink(lake.sink)
     sink.create("t")

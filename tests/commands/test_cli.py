@@ -15,14 +15,9 @@ from click.testing import CliRunner, Result
 
 from cdc_lakehouse.cli import main
 from tests.lakes import TestLake
-from tests.pipeline import Sink, lake_in
+from tests.pipeline import Sink
 
 Call = Callable[..., Result]
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> TestLake:
-    return lake_in(tmp_path)
 
 
 @pytest.fixture

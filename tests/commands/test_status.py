@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +15,7 @@ from cdc_lakehouse.lake.checkpoints import Cut, CutRow
 from cdc_lakehouse.lake.quarantine import Quarantined
 from tests.lake import NOON
 from tests.lakes import TestLake
-from tests.pipeline import T0, Sink, lake_in
+from tests.pipeline import T0, Sink
 
 Call = Callable[..., Result]
 KEYS = {
@@ -26,8 +25,7 @@ KEYS = {
 
 
 @pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TestLake:
-    lake = lake_in(tmp_path)
+def lake(lake: TestLake, monkeypatch: pytest.MonkeyPatch) -> TestLake:
     monkeypatch.setenv("CDC_LAKEHOUSE_CONFIG", str(lake.sink.parent / "lakehouse.yaml"))
     return lake
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,15 +19,6 @@ from tests.lakes import TestLake
 
 A, B = TableName("d", "a"), TableName("d", "b")
 COLUMNS = pa.schema([pa.field("id", pa.int64()), pa.field("x y", pa.string()), pa.field("_commit_ts", pa.int64())])
-
-
-def no_session() -> Any:
-    raise AssertionError("a JVM is not needed here")
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> TestLake:
-    return TestLake(tmp_path, tmp_path / "feed", no_session)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,16 @@ def test_what_is_open_is_not_added_again(quarantine: Callable[[], Quarantine]) -
     assert quarantine().add([bad("s", None), bad("s", 1), bad("s", 2), bad("s", 1, "Other")]) == 2
     identities = {(row.segment, row.line, row.error_class) for row in quarantine().open()}
     assert identities == {("s", 1, "BadLine"), ("s", None, "BadLine"), ("s", 2, "BadLine"), ("s", 1, "Other")}
+
+
+def test_a_row_that_stands_for_others_counts_them_and_is_told_again_when_they_are_more(
+    quarantine: Callable[[], Quarantine],
+) -> None:
+    run = quarantine()
+    assert run.add([bad("s", 1), replace(bad("s", 2), count=5)]) == 2
+    assert quarantine().count() == 6
+    assert quarantine().add([bad("s", 1), replace(bad("s", 2), count=5)]) == 0
+    assert quarantine().add([replace(bad("s", 1), count=3)]) == 1
 
 
 def test_resolving_takes_the_open_rows_that_match_and_keeps_all_rows(quarantine: Callable[[], Quarantine]) -> None:

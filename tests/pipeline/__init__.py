@@ -17,12 +17,12 @@ DAY = datetime.datetime(2026, 6, 1, 12, tzinfo=datetime.UTC)
 T0 = tso(DAY)
 
 
-def no_session() -> Any:
+def _no_session() -> Any:
     raise AssertionError("a JVM is not needed here")
 
 
 def lake_in(directory: Path, **feed: Any) -> TestLake:
-    return TestLake(directory / "lake", directory / "feed", no_session, **feed)
+    return TestLake(directory / "lake", directory / "feed", _no_session, **feed)
 
 
 class Sink:

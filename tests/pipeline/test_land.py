@@ -19,11 +19,6 @@ from tests.pipeline import T0, Sink, lake_in
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> TestLake:
-    return lake_in(tmp_path)
-
-
-@pytest.fixture
 def sink(lake: TestLake) -> Sink:
     sink = Sink(lake.sink)
     sink.create("t")

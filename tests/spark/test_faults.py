@@ -162,19 +162,19 @@ def test_a_value_that_is_not_of_its_type(faulty: Faulty) -> None:
     faulty.check_mended()
 
 
-def test_a_column_that_is_not_known(faulty: Faulty) -> None:
-    path = faulty.new_file()
-    sound = path.read_bytes()
-    path.write_bytes(sound.replace(b'"data":[{', b'"data":[{"surprise":"1",', 1))
-    faulty.check_held(faulty.run(), "do not fit")
-    path.write_bytes(sound)
-    faulty.check_mended()
+def _column_not_known(lines: bytes) -> bytes:
+    return lines.replace(b'"data":[{', b'"data":[{"surprise":"1",', 1)
 
 
-def test_a_column_that_is_missing_is_not_taken_for_null(faulty: Faulty) -> None:
+def _column_missing(lines: bytes) -> bytes:
+    return re.sub(rb'("data":\[\{"id":"\d+"),"v":"-?\d+"', rb"\1", lines, count=1)
+
+
+@pytest.mark.parametrize("spoil", [_column_not_known, _column_missing], ids=lambda spoil: spoil.__name__.strip("_"))
+def test_columns_that_do_not_fit_are_neither_dropped_nor_null(faulty: Faulty, spoil: Callable[[bytes], bytes]) -> None:
     path = faulty.new_file()
     sound = path.read_bytes()
-    path.write_bytes(re.sub(rb'("data":\[\{"id":"\d+"),"v":"-?\d+"', rb"\1", sound, count=1))
+    path.write_bytes(spoil(sound))
     faulty.check_held(faulty.run(), "do not fit")
     path.write_bytes(sound)
     faulty.check_mended()

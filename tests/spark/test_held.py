@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from cdc_lakehouse.lake import events, staging
 from cdc_lakehouse.pipeline.steps import Steps, run_all
 from tests.lakes import TestLake
 from tests.model.changefeed import DATABASE, Changefeed
@@ -57,6 +58,12 @@ class Table:
 
     def open(self) -> list[str]:
         return [row["error_class"] for row in self.lake.machinery("quarantine") if row["state"] == "open"]
+
+    def left_out(self) -> dict[tuple[int, int | None], int]:
+        """By data file and line, how many rows an open row of the quarantine stands for."""
+        rows = [row for row in self.lake.machinery("quarantine") if row["state"] == "open"]
+        numbers = {path: number for number, path in enumerate(sorted({row["segment"] for row in rows}), 1)}
+        return {(numbers[row["segment"]], row["line"]): row["count"] for row in rows}
 
 
 def _row(id: int, v: int | None) -> Values:
@@ -130,6 +137,55 @@ def test_by_policy_a_table_goes_on_without_bad_rows(new_lake: Callable[..., Test
     table.run()
     assert table.rows() == {1: 10, 2: 20, 3: 30, 4: 40}
     assert table.open() == []
+
+
+def test_bad_rows_beyond_those_that_are_listed_are_counted(
+    new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "FAULTS_LISTED", 2)
+    table = Table(new_lake(policy={"quarantine": "skip"}))
+    table.create("id")
+    table.put(1, 10)
+    table.run()
+    table.put(7, 70)
+    for id in range(2, 7):
+        table.put(id, 20)
+    mend_first = table.spoil('"v": "20"', '"v": "twenty"')
+    for id in (8, 9):
+        table.put(id, 20)
+    mend_second = table.spoil('"v": "20"', '"v": "twenty"')
+    done = table.run()
+    assert not done.applied.held
+    assert table.rows() == {1: 10, 7: 70}
+    assert table.left_out() == {(1, 2): 1, (1, 3): 1, (1, 4): 3, (2, 1): 2}
+    assert done.run.quarantine.count() == 7
+
+    before = table.lake.metadata()
+    table.run()
+    assert table.lake.metadata() == before
+
+    mend_second()
+    table.run()
+    assert table.rows() == {1: 10, 7: 70, 8: 20, 9: 20}
+    assert table.left_out() == {(1, 2): 1, (1, 3): 1, (1, 4): 3}
+    mend_first()
+    table.run()
+    assert table.rows() == {1: 10, 7: 70, **dict.fromkeys([*range(2, 7), 8, 9], 20)}
+    assert table.open() == []
+
+
+def test_bad_lines_beyond_those_that_are_listed_are_counted(
+    new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "LINES_PER_SEGMENT", 2)
+    table = Table(new_lake(policy={"quarantine": "skip"}))
+    table.create("id")
+    for id in range(5):
+        table.put(id, 10)
+    table.spoil('"isDdl": false', '"isDdl": true')
+    done = table.run()
+    assert table.left_out() == {(1, 1): 1, (1, 2): 1, (1, None): 3}
+    assert done.run.quarantine.count() == 5
 
 
 def test_a_partial_update_of_a_row_that_was_never_seen_is_not_guessed(new_lake: Callable[..., TestLake]) -> None:
