@@ -145,6 +145,7 @@ def test_each_table_and_each_layer_has_its_checks(known: Loaded) -> None:
         ("checkpoint", "fresh"),
         ("checkpoint", "nothing_held"),
         ("checkpoint", "schema_files_valid"),
+        ("checkpoint", "labels_known"),
         ("current/d/a", "no_duplicate_keys"),
         ("current/d/a", "rows_conserved"),
     }
