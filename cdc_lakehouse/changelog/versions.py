@@ -203,7 +203,8 @@ def _rename(change: SchemaChange, live: Live) -> list[TableVersion]:
         if (same := live.get(target)) is not None:
             reason = f"the statement does not say which table became {target}"
             return [_next(same, change, "hold", hold=reason)]
-        return [_first_sight(change, live, ())]
+        # With the old name: what may yet be read of it is then known to come late.
+        return [replace(_first_sight(change, live, ()), previous_name=source)]
     made: list[TableVersion] = []
     if (occupant := live.get(target)) is not None and occupant.incarnation != previous.incarnation:
         note = f"its name was given to {source}, though no statement in the log drops or renames it"
