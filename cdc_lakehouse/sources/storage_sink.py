@@ -224,12 +224,10 @@ def _data_file(found: StoredObject, tables: set[str], layout: SinkLayout) -> Dat
         directory = "/".join(parts[:depth])
         if directory in tables and (match := below_table.fullmatch("/".join(parts[depth:]))):
             return _as_data_file(found, directory, match, layout)
-    if layout.table_ids:
-        return None
     # No schema file speaks of it (yet): the shortest table name that makes sense, so that the file is still landed.
     if match := _ANY_DATA_FILE.fullmatch(found.path):
         below = below_table.fullmatch(match["below"])
-        if below and "/" in match["table"]:
+        if below and ("/" in match["table"]) != layout.table_ids:
             return _as_data_file(found, match["table"], below, layout)
     return None
 
