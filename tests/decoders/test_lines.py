@@ -82,7 +82,7 @@ def test_a_line_is_parsed_once(spark: SparkSession, tmp_path: Path) -> None:
     refs = [SegmentRef("f", 2, "")]
     storage = StorageConfig.model_validate({"s3": {"anonymous": True}})
     for root in (f"file://{tmp_path}", "s3://bucket/sink"):
-        decoded = canal_json.decode(lines.read_lines(spark, root, storage, refs))
+        decoded = canal_json._events(lines.read_lines(spark, root, storage, refs))
         good = decoded.where(F.col("problem").isNull()).select("file", "line", "op", "before", "after")
         plan = good._jdf.queryExecution().optimizedPlan().toString()
         assert plan.count("from_json(") == 1

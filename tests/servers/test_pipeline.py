@@ -40,12 +40,15 @@ def check(lake: TestLake, truth: Truth, number: int) -> None:
     assert lake.events_by_segment() == truth.events_by_segment(number)
 
 
-@pytest.mark.parametrize(("service", "name"), [("s3", "random_1"), ("gcs", "odd_names"), ("azure", "date_dirs")])
+@pytest.mark.parametrize(
+    ("service", "name"),
+    [("s3", "csv/CSVNAME"), ("gcs", "canal-json/odd_names"), ("azure", "canal-json/date_dirs")],
+)
 def test_a_source_on_a_server(
     service: str, name: str, data_sets: Path, new_lake: Callable[..., TestLake], new_bucket: Callable[..., Bucket]
 ) -> None:
-    truth, bucket = Truth(data_sets / "canal-json" / name), new_bucket(service)
-    lake = new_lake(date_separator=truth.date_separator, uri=bucket.uri, storage=bucket.storage)
+    truth, bucket = Truth(data_sets / name), new_bucket(service)
+    lake = new_lake(source={**truth.source, "uri": bucket.uri}, storage=bucket.storage)
     mirror = Mirror(lake.sink, bucket)
     for number in range(len(truth.stages)):
         stage(truth, number, lake, mirror)
@@ -70,11 +73,9 @@ def test_from_s3_by_a_reader_into_s3(
     owner = {"access_key_id": S3Bucket.ACCESS, "secret_access_key": S3Bucket.SECRET}
     storage["s3"]["buckets"] = {warehouse.name: owner}
 
-    settings = {"uri": source.uri, "storage": storage, "warehouse": warehouse.uri}
+    settings = {"source": {**truth.source, "uri": source.uri}, "storage": storage, "warehouse": warehouse.uri}
     session = spark.newSession()
-    lake = TestLake(
-        tmp_path / "lake", tmp_path / "feed", lambda: session, **settings, date_separator=truth.date_separator
-    )
+    lake = TestLake(tmp_path / "lake", tmp_path / "feed", lambda: session, **settings)
     use_catalog(session, lake.config.lake, lake.config.storage)
     mirror = Mirror(lake.sink, source)
     written: set[str] = set()
@@ -98,7 +99,7 @@ class Remote:
         self.truth = Truth(data_sets / "canal-json" / "fault_metadata_backwards")
         self.bucket, self.proxy = bucket, proxy
         storage = s3_storage(proxy.endpoint, bucket.ACCESS, bucket.SECRET)
-        self.lake = new_lake(date_separator="none", uri=bucket.uri, storage=storage)
+        self.lake = new_lake(source={**self.truth.source, "uri": bucket.uri}, storage=storage)
         self.mirror = Mirror(self.lake.sink, bucket)
 
     def stage(self, number: int) -> None:
