@@ -42,7 +42,7 @@ def check(lake: TestLake, truth: Truth, number: int) -> None:
 
 @pytest.mark.parametrize(
     ("service", "name"),
-    [("s3", "csv/CSVNAME"), ("gcs", "canal-json/odd_names"), ("azure", "canal-json/date_dirs")],
+    [("s3", "csv/types_text"), ("gcs", "canal-json/odd_names"), ("azure", "canal-json/date_dirs")],
 )
 def test_a_source_on_a_server(
     service: str, name: str, data_sets: Path, new_lake: Callable[..., TestLake], new_bucket: Callable[..., Bucket]
