@@ -2,7 +2,7 @@
 BIN := .venv/bin
 export PYTHONDONTWRITEBYTECODE = 1
 
-.PHONY: help setup demo dev test check lint types imports unit spark
+.PHONY: help setup servers demo dev test check lint types imports unit spark
 
 help: ## Show what can be made
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -10,13 +10,16 @@ help: ## Show what can be made
 setup: ## Install everything: Python packages into .venv, Spark jars into the user's cache
 	@./scripts/setup
 
+servers: ## The servers that tests run against, into the user's cache
+	@$(BIN)/python -m tests.servers.tools
+
 demo: setup ## The sample changefeed through the main job, with the result shown
 	@./scripts/demo
 
 dev: setup ## The Dagster UI on http://127.0.0.1:3000, sensors on, the sample changefeed alive
 	@./scripts/dev
 
-test: setup check unit spark ## Set up and run all tests
+test: setup servers check unit spark ## Set up and run all tests
 
 check: lint types imports ## Lint, types and import rules
 
@@ -33,5 +36,5 @@ imports:
 unit: ## The tests that need no JVM
 	$(BIN)/pytest -q -m "not spark and not server"
 
-spark: ## The tests in Spark
+spark: ## The tests in Spark and against servers
 	$(BIN)/pytest -q -m "spark or server" --durations=10

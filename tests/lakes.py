@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from cdc_lakehouse.config import FeedConfig, LakeConfig, LakehouseConfig, load
 from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.file_io import packages
 from cdc_lakehouse.pipeline.feed_run import FeedRun
 from tests import truth
 
@@ -108,11 +109,22 @@ def check_table(name: tuple[str, str], seen: Any, expected: dict[str, Any]) -> N
 
 
 def write_config(
-    path: Path, root: Path, sink: Path, name: str, *, source: dict[str, Any] | None = None, **feed: Any
+    path: Path,
+    root: Path,
+    sink: Path,
+    name: str,
+    *,
+    source: dict[str, Any] | None = None,
+    storage: dict[str, Any] | None = None,
+    warehouse: str | None = None,
+    **feed: Any,
 ) -> LakehouseConfig:
     path.parent.mkdir(parents=True, exist_ok=True)
+    environment: dict[str, str] = {}
+    lake = lake_section(root)
     document = {
-        "lake": lake_section(root),
+        "lake": lake if warehouse is None else {**lake, "warehouse": warehouse},
+        "storage": _from_environment(storage or {}, environment),
         "feeds": [
             {
                 "name": name,
@@ -129,7 +141,18 @@ def write_config(
         ],
     }
     path.write_text(json.dumps(document), encoding="utf-8")
-    return load(path, {})
+    return load(path, environment)
+
+
+def _from_environment(section: Any, environment: dict[str, str]) -> Any:
+    """A section whose texts are all taken from the environment, as secrets must be."""
+    if isinstance(section, dict):
+        return {key: _from_environment(value, environment) for key, value in section.items()}
+    if not isinstance(section, str):
+        return section
+    name = f"TEST_{len(environment)}"
+    environment[name] = section
+    return f"${{{name}}}"
 
 
 def lake_section(root: Path) -> dict[str, Any]:
@@ -144,6 +167,8 @@ def lake_section(root: Path) -> dict[str, Any]:
                 "spark.sql.codegen.wholeStage": False,
                 "spark.sql.codegen.factoryMode": "NO_CODEGEN",
                 "spark.ui.enabled": False,
+                # One JVM for all tests: it must have what a warehouse on S3 needs.
+                "spark.jars.packages": ",".join(packages("s3://warehouse")),
             },
         },
     }

@@ -156,7 +156,7 @@ def _anchor(config: LakehouseConfig, base: Path) -> LakehouseConfig:
         feed.model_copy(update={"source": feed.source.model_copy(update={"uri": anchor_uri(feed.source.uri, base)})})
         for feed in config.feeds
     )
-    return config.model_copy(update={"lake": lake, "feeds": feeds})
+    return config.model_copy(update={"lake": lake, "feeds": feeds, "storage": config.storage.anchored(base)})
 
 
 def anchor_uri(uri: str, base: Path) -> str:

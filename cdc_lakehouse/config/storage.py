@@ -7,6 +7,8 @@ identity), for GCS the application default credentials, for Azure the environmen
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import Field, field_validator, model_validator
@@ -22,6 +24,17 @@ class _Account(Section):
 
     endpoint: str | None = Field(None, description="URL of the service, where it is not the cloud's own.")
     anonymous: bool = Field(False, description="Requests are not signed.")
+
+    def anchored(self, base: Path) -> Self:
+        """With the paths of its files absolute, relative to `base`."""
+        found: dict[str, Any] = {}
+        for key in self.model_fields_set:
+            value: Any = getattr(self, key)
+            if key == "buckets":
+                found[key] = {bucket: settings.anchored(base) for bucket, settings in value.items()}
+            elif key.endswith("_file") and value is not None:
+                found[key] = os.path.normpath(base / value)
+        return self.model_copy(update=found)
 
     @field_validator("endpoint")
     @classmethod
@@ -139,6 +152,10 @@ class StorageConfig(Section):
     s3: S3Storage = Field(default_factory=lambda: S3Storage.model_validate({}))
     gs: GcsStorage = Field(default_factory=lambda: GcsStorage.model_validate({}))
     azure: AzureStorage = Field(default_factory=lambda: AzureStorage.model_validate({}))
+
+    def anchored(self, base: Path) -> StorageConfig:
+        told: dict[str, Any] = {service: getattr(self, service).anchored(base) for service in self.model_fields_set}
+        return self.model_copy(update=told)
 
     @classmethod
     def nothing(cls) -> StorageConfig:

@@ -88,8 +88,9 @@ def _wheel(requirement: str) -> Path:
     def install() -> None:
         part = home.with_suffix(".part")
         shutil.rmtree(part, ignore_errors=True)
-        installer = ["uv", "pip"] if shutil.which("uv") else [sys.executable, "-m", "pip"]
-        _run([*installer, "install", "--quiet", "--no-deps", "--target", str(part), requirement])
+        # The one of scripts/setup, where the machine has none.
+        uv = shutil.which("uv") or str(CACHE.parent / "uv/bin/uv")
+        _run([uv, "pip", "install", "--quiet", "--python", sys.executable, "--target", str(part), requirement])
         part.replace(home)
 
     if not home.exists():

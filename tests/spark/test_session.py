@@ -1,0 +1,63 @@
+"""How a session starts, in a process and a JVM of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.lakes import lake_section
+
+pytestmark = pytest.mark.spark
+
+SECRET = "hunter2 = a\\b #é😀!"
+_START = """
+import json, pathlib, sys
+from cdc_lakehouse.config import LakeConfig
+from cdc_lakehouse.lake.session import build_session
+
+config = LakeConfig.model_validate(json.loads(sys.stdin.read()))
+spark = build_session(config)
+process = pathlib.Path("/proc", str(spark.sparkContext._gateway.proc.pid))
+told = {
+    "command": process.joinpath("cmdline").read_bytes().decode(),
+    "environment": process.joinpath("environ").read_bytes().decode(errors="replace"),
+    "secret": spark.sparkContext._jsc.hadoopConfiguration().get("my.password"),
+    "default": spark.conf.get("spark.my.default"),
+    "partitions": spark.conf.get("spark.sql.shuffle.partitions"),
+    "python": spark.sparkContext.pythonExec,
+}
+spark.stop()
+again = build_session(config)
+told["again"] = again.conf.get("spark.sql.shuffle.partitions")
+json.dump(told, sys.stdout)
+again.stop()
+"""
+
+
+def test_settings_are_not_on_the_command_line(tmp_path: Path) -> None:
+    """Everyone on the machine may read that. What stands in Spark's own file of defaults still counts."""
+    section = lake_section(tmp_path)
+    section["spark"]["conf"] |= {"spark.hadoop.my.password": SECRET, "spark.driver.memory": "600m"}
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/spark-defaults.conf").write_text("spark.my.default 1\nspark.sql.shuffle.partitions 77\n")
+    done = subprocess.run(
+        [sys.executable, "-c", _START],
+        input=json.dumps(section),
+        env={**os.environ, "SPARK_CONF_DIR": str(tmp_path / "conf")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["secret"] == SECRET
+    assert "hunter2" not in told["command"] + told["environment"] + done.stderr
+    assert "-Xmx600m" in told["command"]
+    assert (told["default"], told["partitions"], told["again"]) == ("1", "2", "2")
+    assert told["python"] == sys.executable
+    assert not list(Path("/tmp").glob("cdc-lakehouse-*/spark.properties"))
