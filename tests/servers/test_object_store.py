@@ -176,6 +176,26 @@ def test_a_large_object(bucket: Bucket, store: ObjectStore) -> None:
     assert store.head("large", 1 << 20) == content[: 1 << 20]
 
 
+@pytest.mark.parametrize("service", ["s3", "gcs"])
+def test_directories_that_a_console_made_are_no_objects(service: str, new_bucket: Callable[..., Bucket]) -> None:
+    bucket = new_bucket(service, prefix="sink")
+    for name in ("", "db/", "db/t/"):
+        bucket.put(name, b"")
+    bucket.put("db/t/f", b"x")
+    bucket.put("db/t/empty", b"")
+    store = open_store(bucket.uri, store_config(bucket))
+    assert set(listed(store)) == {"db/t/f", "db/t/empty"}
+    assert store.directories() == ("db",)
+
+
+def test_a_name_that_cannot_be_addressed_is_told(new_bucket: Callable[..., Bucket]) -> None:
+    bucket = new_bucket("gcs")
+    bucket.put("a//b", b"x")
+    store = open_store(bucket.uri, store_config(bucket))
+    with pytest.raises(SourceError, match=r"a name in the bucket .* has an empty part"):
+        listed(store)
+
+
 def test_a_root_without_objects(store: ObjectStore) -> None:
     store.check()
     assert listed(store) == {} and store.directories() == ()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from obstore.exceptions import BaseError, PreconditionError, UnauthenticatedError
+from obstore.exceptions import BaseError, InvalidPathError, PreconditionError, UnauthenticatedError
 
 from cdc_lakehouse.errors import (
     CdcError,
@@ -69,7 +69,7 @@ def fault(location: Location, error: BaseException, path: str | None = None) -> 
         return SourceError(
             f"the bucket {bucket!r} is in another region ({said})", advice=f"set {setting}.region to the bucket's"
         )
-    if isinstance(error, ValueError) or "parsing Path" in text or "parse path" in text:
+    if isinstance(error, ValueError | InvalidPathError):
         return SourceError(
             f"a name in the bucket {bucket!r} has an empty part, '.' or '..': such objects cannot be read",
             segment=path,

@@ -44,15 +44,24 @@ class RemoteStore:
     def list(self, prefix: str = "", after: str | None = None) -> Iterator[StoredObject]:
         require_directory_prefix(prefix)
         given: set[str] = set()
+        directories: set[str] = set()
+        empty: list[StoredObject] = []
         for attempt in itertools.count(1):
             try:
                 for found in self._list(prefix, after):
-                    if found.path not in given:
-                        given.add(found.path)
+                    if found.path in given:
+                        continue
+                    given.add(found.path)
+                    _add_directories(found.path, directories)
+                    if found.size:
                         yield found
-                return
+                    else:
+                        empty.append(found)
+                break
             except _BrokenBodyError as error:
                 self._wait(attempt, error)
+        # Consoles make a directory by an empty object `d/`, which the client calls `d`: it is none of the sink's.
+        yield from (found for found in empty if found.path not in directories)
 
     def _list(self, prefix: str, after: str | None) -> Iterator[StoredObject]:
         key, offset = self._root + prefix, None if after is None else self._root + after
@@ -62,7 +71,7 @@ class RemoteStore:
                 for found in page:
                     path = found["path"].removeprefix(self._root)
                     # Emulators, and stores that only resemble S3, give what lies before as well.
-                    if path.startswith(prefix) and path.encode() > low:
+                    if found["path"].startswith(key) and path.encode() > low:
                         yield StoredObject(path, found["size"], _plain(found["e_tag"]), found["last_modified"])
         except CLIENT_ERRORS as error:
             raise self._fault(error) from None
@@ -134,6 +143,14 @@ class RemoteStore:
 
 class _BrokenBodyError(SourceUnreachableError):
     """A body that ended before its end."""
+
+
+def _add_directories(path: str, directories: set[str]) -> None:
+    """The directories that a path lies in; those of one that is known are known too."""
+    directory = path.rpartition("/")[0]
+    while directory and directory not in directories:
+        directories.add(directory)
+        directory = directory.rpartition("/")[0]
 
 
 def _plain(etag: str | None) -> str:
