@@ -1,8 +1,9 @@
 """Csv read record by record, strictly: slower than `csv_pieces`, and right on any bytes.
 
-TiCDC writes a quote only around a whole field, and doubled inside one; without quotes, a backslash only in an escape or
-in NULL. What is not so is not csv. Such a record ends where the next line begins as a record does: with its operation
-in quotes. No sound field can hold that after a line end, for in a field quotes are doubled."""
+TiCDC writes a quote only around a whole field, of which a record's first is one, and doubled inside one; without
+quotes, a backslash only in an escape or in NULL. What is not so is not csv. Such a record ends where the next line
+begins as a record does: with its operation in quotes. No sound field can hold that after a line end, for in a field
+quotes are doubled."""
 
 from __future__ import annotations
 
@@ -34,6 +35,8 @@ class RecordReader:
         self._quotes = re.compile(b"(?:" + quote + b")+")
         self._end_of_bare = re.compile(b"|".join(filter(None, (delimiter, quote, rb"[\r\n]"))))
         self._next_record = re.compile(rb"(?:\r\n|\n|\r)(?=" + quote + b"[IUD]" + quote + b")")
+        self._last_record = len(content)
+        """No record begins behind it."""
         # First the escapes, then the delimiter: an escaped one is none. A backslash that is left begins no escape.
         escapes = [*map(re.escape, dialect.escapes), delimiter, re.escape(BACKSLASH)]
         self._tokens = re.compile(b"|".join(escapes))
@@ -58,11 +61,13 @@ class RecordReader:
 
     def quoted(self, start: int) -> Record:
         content, delimiter, fields = self._content, self._dialect.delimiter, Fields()
+        if not content.startswith(self._dialect.quote, start):
+            return self._not_csv(start)
         at = start
         while True:
             at = self._field(at, fields)
             if at < 0:
-                return self._not_csv(start)
+                return self._not_csv(start, closed=False)
             if content.startswith(delimiter, at):
                 at += len(delimiter)
             elif at == len(content):
@@ -90,9 +95,13 @@ class RecordReader:
                 return at
         return -1
 
-    def _not_csv(self, start: int) -> Record:
-        found = self._next_record.search(self._content, start)
-        return Record(start, *(found.span() if found else (len(self._content), len(self._content))), None)
+    def _not_csv(self, start: int, *, closed: bool = True) -> Record:
+        found = self._next_record.search(self._content, start) if start < self._last_record else None
+        if found:
+            return Record(start, *found.span(), None)
+        self._last_record = min(self._last_record, start)
+        # Nothing more is a record. Of a file that ends in one, this is the rest; one that never had any comes by lines.
+        return self.line(start) if closed else Record(start, len(self._content), len(self._content), None)
 
     def _escaped_fields(self, line: bytes) -> Fields | None:
         dialect = self._dialect

@@ -20,31 +20,38 @@ from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.csv_dialect import LINE_ENDS, Dialect
 from cdc_lakehouse.decoders.csv_events import EVENTS, EventBuilder
 from cdc_lakehouse.decoders.csv_layout import COMMIT_TS, DATABASE, HEADER, IS_UPDATE, OP, TABLE, Fields, Layout
-from cdc_lakehouse.decoders.csv_pieces import PIECE, PieceReader
+from cdc_lakehouse.decoders.csv_pieces import PieceReader
 from cdc_lakehouse.decoders.csv_records import Record, RecordReader
 
 __all__ = ["EVENTS", "Layout", "first_row", "header_names", "read_rows"]
 
+_PIECE: Final = 8 * 1024 * 1024
+"""In shorter pieces more time goes into calls; longer ones do not stay in the processor's cache."""
+_SMALLER: Final = 32
+"""By how much pieces are smaller where one is not sound."""
 _DIGITS: Final = re.compile("[0-9]{1,19}")
 _MAX_COMMIT_TS: Final = (1 << 63) - 1
 
 
-def read_rows(content: bytes, options: CsvOptions, layout: Layout, *, piece: int = PIECE) -> Iterator[pa.RecordBatch]:
+def read_rows(content: bytes, options: CsvOptions, layout: Layout, *, piece: int = _PIECE) -> Iterator[pa.RecordBatch]:
     """The changes of a file, in batches of some ten megabytes and at most 65,536 rows, with the columns of `EVENTS`.
 
     Nothing is lost: a record that cannot be used has its `problem`, a key of `problems.PROBLEMS`, and its bytes in
     `value`; its other columns are null but `line`. `piece` is how many bytes are read at a time."""
-    dialect, fields = Dialect.of(options), Fields.of(options, layout)
+    dialect, fields, piece = Dialect.of(options), Fields.of(options, layout), max(piece, _SMALLER)
     strict = RecordReader(content, dialect)
-    fast = PieceReader(content, dialect, fields, piece)
+    fast = PieceReader(content, dialect, fields)
     at, header = _behind_header(strict, content)
     events = EventBuilder(layout, fields, first_line=2 if header else 1)
+    size = piece
     while at < len(content):
-        span = fast.cut(at)
-        rows = fast.read(span)
-        at = span.end
-        if rows is None:
-            rows, at = _strict_rows(content, strict, dialect, fields, span.start, span.end)
+        read = fast.read(at, size)
+        if read is None and size > piece // _SMALLER:
+            size = piece // _SMALLER  # So that little of what is beside a bad record is read the slow way.
+            continue
+        if read is not None:
+            size = min(size * 2, piece)
+        rows, at = read or _strict_rows(content, strict, dialect, fields, at, min(at + size, len(content)))
         yield from events.events(rows)
     yield from events.rest()
 
@@ -126,7 +133,7 @@ def _row(record: Record, null: str, fields: Fields) -> tuple[object, ...] | str:
         if leading[IS_UPDATE] not in ("true", "false"):
             return problems.NO_IS_UPDATE
         row.append(leading[IS_UPDATE] == "true")
-    return (*row, *texts[fields.leading + fields.handle_key :], None, None)
+    return (*row, *texts[fields.width - fields.columns :], None, None)
 
 
 def _commit_ts(text: str) -> int | None:

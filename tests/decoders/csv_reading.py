@@ -1,0 +1,54 @@
+"""Csv content read to plain values: by both readers, or by one of them alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from cdc_lakehouse.config import CsvOptions
+from cdc_lakehouse.decoders import csv_rows
+from cdc_lakehouse.decoders.csv_pieces import PieceReader
+from cdc_lakehouse.decoders.csv_rows import EVENTS, Layout, read_rows
+
+NAMES = ("id", "name", "note")
+PIECES = (32, 250, 1500, 1 << 20)
+"""Bytes read at a time."""
+
+
+def options(**given: object) -> CsvOptions:
+    return CsvOptions.model_validate({"include-commit-ts": True} | {k.replace("_", "-"): v for k, v in given.items()})
+
+
+def read(
+    content: bytes,
+    csv_options: CsvOptions,
+    names: Sequence[str] = NAMES,
+    handle_key: bool = False,
+    piece: int = 1 << 20,
+) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for batch in read_rows(content, csv_options, Layout(tuple(names), handle_key), piece=piece):
+        batch.validate(full=True)
+        assert batch.schema == EVENTS
+        found += batch.to_pylist(maps_as_pydicts="strict")
+    return found
+
+
+@contextmanager
+def strictly() -> Iterator[None]:
+    """Only the reader that goes record by record."""
+    with patch.object(PieceReader, "read", lambda self, start, size: None):
+        yield
+
+
+@contextmanager
+def at_once() -> Iterator[None]:
+    """Only Arrow's reader."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("the file was taken for one that is not sound")
+
+    with patch.object(csv_rows, "_strict_rows", refuse):
+        yield

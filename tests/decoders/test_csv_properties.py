@@ -1,0 +1,160 @@
+"""Whatever TiCDC writes is read back; whatever befalls a file, only what it befalls is lost, and is kept as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from unittest.mock import patch
+
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+from cdc_lakehouse.config import CsvOptions
+from cdc_lakehouse.decoders import csv_events
+from cdc_lakehouse.decoders.csv_dialect import Dialect
+from cdc_lakehouse.decoders.csv_records import RecordReader
+from tests.decoders.csv_reading import NAMES, PIECES, options, read, strictly
+from tests.decoders.ticdc_csv import AmbiguousError, Bare, Change, Encoder, Row, Value, events
+
+# What the options can be, and values that are nasty under them.
+
+DELIMITERS = (",", "|", "\t", " ", ";", "|#|", "||", "ab", "@#", "\x1f", "\x00", "¦", "€", "¦|", "日本", "\\")
+QUOTES = ('"', "'", "", "`", "\\", "\x00", "“")
+NULLS = ("\\N", "NULL", "", "<null>", "N", "é", "true")
+PARTS = (
+    "a", "b", "I", '"', "'", '""', "`", "“", "\r", "\n", "\r\n", ",", "|", "#", "|#|", "||", "ab", "@#", "¦",
+    "€", "日本", "\\", "\\N", "\\\\N", "\\n", "\\r", "\\,", "NULL", "<null>", "\x00", "\x1f", "\x1e", " ", "\t",
+    "\ufeff", "\U0001f600", '\r\n"I","employee","hr",1,', "true", "ticdc-meta$operation", "x" * 90,
+)  # fmt: skip
+
+texts = st.lists(st.sampled_from(PARTS), max_size=5).map("".join) | st.text(st.characters(exclude_categories=["Cs"]))
+numbers = st.sampled_from(["0", "-1", "18446744073709551615", "3.5e+10", "2155"]).map(Bare)
+values: st.SearchStrategy[Value] = st.none() | numbers | texts
+stamps = st.integers(1, 3) | st.integers(1, (1 << 63) - 1)
+
+
+@st.composite
+def all_options(draw: st.DrawFn) -> CsvOptions:
+    chosen: dict[str, object] = {
+        "delimiter": draw(st.sampled_from(DELIMITERS)),
+        "quote": draw(st.sampled_from(QUOTES)),
+        "null": draw(st.sampled_from(NULLS)),
+        "terminator": draw(st.sampled_from(["\r\n", "\n", "\r"])),
+        "output_old_value": draw(st.booleans()),
+        "output_field_header": draw(st.booleans()),
+    }
+    quote, delimiter, null = str(chosen["quote"]), str(chosen["delimiter"]), str(chosen["null"])
+    assume(delimiter not in null and not (quote and (quote in delimiter or quote in null)))
+    # A backslash cannot be both; nothing can be read back from that.
+    assume(quote or delimiter != "\\")
+    return options(**chosen)
+
+
+@st.composite
+def files(draw: st.DrawFn, of: st.SearchStrategy[CsvOptions]) -> tuple[Encoder, list[Change]]:
+    names = NAMES[: draw(st.integers(1, 3))]
+    encoder = Encoder(draw(of), names, draw(st.booleans()))
+    row: st.SearchStrategy[Row] = st.tuples(*[values] * len(names))
+    changes = draw(
+        st.lists(st.builds(Change, stamps, st.none() | row, st.none() | row, texts, texts, texts), max_size=8)
+    )
+    return encoder, [change for change in changes if change.before is not None or change.after is not None]
+
+
+@pytest.mark.parametrize("reader", ["pieces", "records"])
+@settings(max_examples=250, deadline=None)
+@given(files(all_options()), st.sampled_from(PIECES), st.integers(2, 5))
+def test_what_ticdc_writes_is_read(reader: str, file: tuple[Encoder, list[Change]], piece: int, batch: int) -> None:
+    encoder, changes = file
+    try:
+        content, expected = encoder.file(changes), list(events(changes, encoder))
+    except AmbiguousError:
+        assume(False)
+        raise
+    with patch.object(csv_events, "_ROWS", batch):
+        if reader == "records":
+            with strictly():
+                found = read(content, encoder.options, encoder.names, encoder.handle_key, piece)
+        else:
+            found = read(content, encoder.options, encoder.names, encoder.handle_key, piece)
+    assert found == expected
+
+
+usual = st.builds(
+    options,
+    quote=st.sampled_from(['"', ""]),
+    delimiter=st.sampled_from([",", "|#|", "¦"]),
+    terminator=st.sampled_from(["\r\n", "\n"]),
+    output_old_value=st.booleans(),
+)
+damage = st.lists(
+    st.tuples(
+        st.floats(0, 1), st.integers(0, 3), st.sampled_from([b"", b'"', b",", b"\\", b"\n", b"\xff", b'"I"', b"\0"])
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+def damaged(content: bytes, places: Sequence[tuple[float, int, bytes]]) -> bytes:
+    """With `cut` bytes at each place replaced by others."""
+    for share, cut, put in places:
+        at = int(share * len(content))
+        content = content[:at] + put + content[at + cut :]
+    return content
+
+
+@settings(max_examples=250, deadline=None)
+@given(files(usual), damage, st.sampled_from(PIECES))
+def test_the_readers_agree_on_any_file(
+    file: tuple[Encoder, list[Change]], places: list[tuple[float, int, bytes]], piece: int
+) -> None:
+    encoder, changes = file
+    try:
+        content = damaged(encoder.file(changes), places)
+    except AmbiguousError:
+        assume(False)
+        raise
+    found = read(content, encoder.options, encoder.names, encoder.handle_key, piece)
+    with strictly():
+        assert found == read(content, encoder.options, encoder.names, encoder.handle_key)
+
+
+@settings(max_examples=250, deadline=None)
+@given(files(usual), damage, st.integers(0, 7))
+def test_a_bad_record_leaves_its_neighbours_alone(
+    file: tuple[Encoder, list[Change]], places: list[tuple[float, int, bytes]], which: int
+) -> None:
+    encoder, changes = file
+    encoder = Encoder(encoder.options.model_copy(update={"output_old_value": False}), encoder.names, encoder.handle_key)
+    assume(which < len(changes))
+    try:
+        records = [encoder.records(change)[0] for change in changes]
+        expected = [{**event, "line": 0} for event in events(changes, encoder)]
+    except AmbiguousError:
+        assume(False)
+        raise
+    end = encoder.options.terminator.encode()
+    records[which] = damaged(records[which].removesuffix(end), places) + end
+    found = [
+        {**event, "line": 0} for event in read(b"".join(records), encoder.options, encoder.names, encoder.handle_key)
+    ]
+    assert found[:which] == expected[:which]
+    after = len(expected) - which - 1
+    assert after == 0 or found[-after:] == expected[-after:]
+    for event in found[which : len(found) - after]:
+        assert (event["value"] is not None) == (event["problem"] is not None)
+        assert event["value"] is None or event["value"] in records[which]
+
+
+@settings(max_examples=250, deadline=None)
+@given(st.binary(max_size=200) | st.lists(st.sampled_from(PARTS)).map(lambda parts: "".join(parts).encode()), usual)
+@example(b'"I","a","b",1,"c', options())
+def test_no_byte_is_lost(content: bytes, csv_options: CsvOptions) -> None:
+    at = 0
+    for record in RecordReader(content, Dialect.of(csv_options)).records(0, len(content)):
+        assert not content[at : record.start].strip(b"\r\n") and record.start < record.end <= record.following
+        at = record.end
+    assert not content[at:].strip(b"\r\n")
+    bad = [event for event in read(content, csv_options) if event["problem"]]
+    assert all(event["value"] and event["value"] in content for event in bad)

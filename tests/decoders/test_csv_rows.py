@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from cdc_lakehouse.decoders import csv_rows, problems
+from cdc_lakehouse.decoders.csv_rows import EVENTS, Layout, first_row, header_names, read_rows
+from tests.decoders.csv_reading import NAMES, PIECES, at_once, options, read
+from tests.decoders.ticdc_csv import Bare, Change, Encoder, Row, events
+
+TS = 433305438660591626
+
+# Records that cannot be used, one kind each, between two that can.
+
+GOOD = [b'"I","employee","hr",433305438660591626,1,"a","b"', b'"D","employee","hr",433305438660591627,2,"c\r\n",\\N']
+BAD = [
+    (b'"I","employee","hr",433305438660591626,1,"a"', problems.FIELD_COUNT),
+    (b'"I","employee","hr",433305438660591626,1,"a","b","c"', problems.FIELD_COUNT),
+    (b'"I","employee","hr",433305438660591626,1,"a","b",', problems.FIELD_COUNT),
+    (b"\0\0\0\0\0\0\0\0", problems.NOT_CSV),
+    (b"garbage", problems.NOT_CSV),
+    (b"I,employee,hr,433305438660591626,1,a,b", problems.NOT_CSV),
+    (b'\xef\xbb\xbf"I","employee","hr",433305438660591626,1,"a","b"', problems.NOT_CSV),
+    (b'{"id":0,"database":"hr"}', problems.NOT_CSV),
+    (b'"I","employee","hr",433305438660591626,1,"a\xff","b"', problems.NOT_UTF8),
+    (b'"I","employee","hr",433305438660591626,1,"\xed\xa0\x80","b"', problems.NOT_UTF8),
+    (b'"I","employee","hr",433305438660591626,\xfe,"a","b"', problems.NOT_UTF8),
+    (b'"I","employee","hr",433305438660591626,1,"never closed,"b"', problems.NOT_CSV),
+    (b'"I","employee","hr",433305438660591626,1,"a","never closed', problems.NOT_CSV),
+    (b'"I","employee","hr",433305438660591626,1,"a","never closed""', problems.NOT_CSV),
+    (b'"I","employee","hr",433305438660591626,1,"a"text,"b"', problems.NOT_CSV),
+    (b'"I","employee","hr",433305438660591626,1,"say "hi"\r\nto","b"', problems.NOT_CSV),
+    (b'"I","employee","hr",433305438660591626,1,a"b,"b"', problems.NOT_CSV),
+    (b'"I","employee","hr",433305438660591626,1, "a","b"', problems.NOT_CSV),
+    (b'"I","employee","h', problems.NOT_CSV),
+    (b'"I","employee"', problems.FIELD_COUNT),
+    (b'"', problems.NOT_CSV),
+    (b'"I","employee","hr",0,1,"a","b"', problems.NO_COMMIT_TS),
+    (b'"I","employee","hr",-5,1,"a","b"', problems.NO_COMMIT_TS),
+    (b'"I","employee","hr",+5,1,"a","b"', problems.NO_COMMIT_TS),
+    (b'"I","employee","hr",0x5,1,"a","b"', problems.NO_COMMIT_TS),
+    (b'"I","employee","hr",5.0,1,"a","b"', problems.NO_COMMIT_TS),
+    (b'"I","employee","hr",,1,"a","b"', problems.NO_COMMIT_TS),
+    (b'"I","employee","hr",\\N,1,"a","b"', problems.NO_COMMIT_TS),
+    ('"I","employee","hr",٣,1,"a","b"'.encode(), problems.NO_COMMIT_TS),
+    (b'"I","employee","hr",9223372036854775808,1,"a","b"', problems.NO_COMMIT_TS),
+    (b'"I","employee","hr",' + b"9" * 5000 + b',1,"a","b"', problems.NO_COMMIT_TS),
+    (b'"X","employee","hr",433305438660591626,1,"a","b"', problems.NOT_A_ROW_CHANGE),
+    (b'"","employee","hr",433305438660591626,1,"a","b"', problems.NOT_A_ROW_CHANGE),
+    (b'"\\N","employee","hr",433305438660591626,1,"a","b"', problems.NOT_A_ROW_CHANGE),
+    (b"ticdc-meta$operation,employee,hr,433305438660591626,1,a,b", problems.NOT_CSV),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("end", [b"\r\n", b"\n", b"\r"])
+@pytest.mark.parametrize(("record", "problem"), BAD)
+def test_a_record_that_cannot_be_used(record: bytes, problem: str, end: bytes) -> None:
+    before, bad, after = read(end.join([GOOD[0], record, GOOD[1], b""]), options())
+    assert bad == dict.fromkeys(EVENTS.names) | {"line": 2, "problem": problem, "value": record}
+    assert problem in problems.PROBLEMS
+    assert (before["line"], before["op"], before["after"]) == (1, "I", {"id": "1", "name": "a", "note": "b"})
+    assert (after["line"], after["op"], after["before"]) == (3, "D", {"id": "2", "name": "c\r\n", "note": None})
+
+
+@pytest.mark.parametrize("is_update", [b"", b"1", b"TRUE", b"\\N"])
+def test_is_update_is_true_or_false(is_update: bytes) -> None:
+    record = b'"I","employee","hr",5,%s,1,"a","b"' % is_update
+    good = b'"I","employee","hr",5,false,1,"a","b"'
+    found = read(b"\n".join([good, record, good]), options(output_old_value=True))
+    assert [event["problem"] for event in found] == [None, problems.NO_IS_UPDATE, None]
+    assert found[1]["value"] == record
+
+
+@pytest.mark.parametrize(
+    "record", [b"I,employee,hr,5,1,a\\,b", b"I,employee,hr,5,1,a\\x,b", b"I,employee,hr,5,1,a,b\\"]
+)
+def test_a_backslash_that_escapes_nothing(record: bytes) -> None:
+    good = b"I,employee,hr,5,1,\\\\N,\\N"
+    found = read(b"\r\n".join([good, record, good, b""]), options(quote=""))
+    assert [event["line"] for event in found] == [1, 2, 3] and found[1]["value"] == record
+    # The first is sound, but for its number of fields.
+    assert found[1]["problem"] == (problems.FIELD_COUNT if b"\\," in record else problems.NOT_CSV)
+    assert found[0]["after"] == found[2]["after"] == {"id": "1", "name": "\\N", "note": None}
+
+
+@pytest.mark.parametrize("bad", [b"garbage", b'"I","employee","hr",5,1,"never closed,"b"'])
+def test_one_bad_record_does_not_make_the_others_slow(bad: bytes) -> None:
+    """Only what is near it is read record by record."""
+    good = GOOD[0] + b"\r\n"
+    content = good * 60_000 + bad + b"\r\n" + good * 60_000
+    spans: list[int] = []
+    rows = csv_rows._strict_rows
+
+    def seen(content: bytes, *of: Any) -> Any:
+        spans.append(of[-1] - of[-2])
+        return rows(content, *of)
+
+    with patch.object(csv_rows, "_strict_rows", seen):
+        found = read(content, options())
+    assert len(found) == 120_001 and found[60_000]["problem"] == problems.NOT_CSV
+    assert [event["line"] for event in found] == list(range(1, 120_002))
+    assert sum(spans) < 300_000
+
+
+@pytest.mark.parametrize("piece", PIECES)
+def test_a_file_that_is_cut_anywhere(piece: int) -> None:
+    changes = [Change(TS + n, None, (Bare(str(n)), 'say "hi"\r\n', None)) for n in range(3)]
+    encoder = Encoder(options(), NAMES)
+    content, whole = encoder.file(changes), list(events(changes, encoder))
+    ends = [len(encoder.file(changes[:n])) for n in range(4)]
+    for length in range(len(content)):
+        found = read(content[:length], options(), piece=piece)
+        done = sum(end <= length for end in ends) - 1
+        assert found[:done] == whole[:done]
+        rest = content[ends[done] : length]
+        last = found[done:]
+        # The record is whole when only its line end is missing, or what is left of NULL looks like a text.
+        assert len(last) == bool(rest)
+        assert not rest or last[0]["problem"] is None or last[0]["value"] in (rest, rest.rstrip(b"\r\n"))
+
+
+def test_a_byte_order_mark_is_no_row() -> None:
+    """TiCDC writes none, and Arrow would drop it."""
+    for quote, row in (('"', GOOD[0]), ("", b"I,employee,hr,5,1,a,b")):
+        found = read(b"\xef\xbb\xbf" + row + b"\n" + row, options(quote=quote))
+        assert [event["problem"] is None for event in found] == [False, True]
+
+
+def test_options_that_are_not_the_file_s() -> None:
+    """Each line is a bad record: not the file one record, however long."""
+    content = (GOOD[0] + b"\r\n") * 1000
+    for wrong in ({"quote": "'"}, {"delimiter": "|"}, {"quote": ""}, {"output_old_value": True}):
+        found = read(content, options(**wrong))
+        assert len(found) == 1000
+        assert all(event["problem"] and event["value"] == GOOD[0] for event in found)
+
+
+def test_updates_of_two_rows() -> None:
+    def row(op: str, is_update: str, number: int, stamp: int = 5, table: str = "t") -> bytes:
+        return f'"{op}","{table}","d",{stamp},{is_update},{number}\n'.encode()
+
+    content = b"".join([
+        row("D", "true", 1), row("I", "true", 2),
+        row("D", "true", 3), row("D", "true", 4), row("I", "true", 5), row("I", "true", 6),
+        row("D", "false", 7), row("I", "true", 8), row("D", "true", 9), row("I", "false", 10),
+        row("D", "true", 11), row("I", "true", 12, stamp=6), row("D", "true", 13), row("I", "true", 14, table="u"),
+        row("D", "true", 15), b"garbage\n", row("I", "true", 16), row("U", "true", 17),
+        row("I", "true", 18), row("D", "true", 19),
+    ])  # fmt: skip
+    for piece in (32, 64, 100, 1 << 20):
+        found = read(content, options(output_old_value=True), ["n"], piece=piece)
+        assert [(e["line"], e["op"], (e["before"] or {}).get("n"), (e["after"] or {}).get("n")) for e in found] == [
+            (1, "U", "1", "2"),
+            (3, "D", "3", None), (4, "U", "4", "5"), (6, "I", None, "6"),
+            (7, "D", "7", None), (8, "I", None, "8"), (9, "D", "9", None), (10, "I", None, "10"),
+            (11, "D", "11", None), (12, "I", None, "12"), (13, "D", "13", None), (14, "I", None, "14"),
+            (15, "D", "15", None), (16, None, None, None), (17, "I", None, "16"), (18, "U", None, "17"),
+            (19, "I", None, "18"), (20, "D", "19", None),
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize("delimiter", [",", " ", "|#|", "¦", "€;", "\x00"])
+@pytest.mark.parametrize("quote", ['"', "'", ""])
+def test_sound_files_are_read_at_once(quote: str, delimiter: str) -> None:
+    encoder = Encoder(options(quote=quote, delimiter=delimiter, output_field_header=True), NAMES)
+    nasty: list[Row] = [
+        (Bare("1"), 'say "hi"', "two\r\nlines\\"), (None, delimiter, ""), (Bare("-2"), "\\N", '"'),
+        (Bare("3"), "日本語\x00\x1f", delimiter + "\n" + '""'), (Bare("4"), "x" * 300_000, None),
+    ]  # fmt: skip
+    changes = [Change(TS, None, row) for row in nasty * 3]
+    with at_once():
+        assert read(encoder.file(changes), encoder.options) == list(events(changes, encoder))
+
+
+def test_batches_are_bounded() -> None:
+    tiny = b'"I","t","d",1,2\n' * 200_000
+    batches = list(read_rows(tiny, options(), Layout(("n",))))
+    assert sum(batch.num_rows for batch in batches) == 200_000
+    assert max(batch.num_rows for batch in batches) <= 65_536
+    names = tuple(f"column_{number}_of_a_wide_table" for number in range(1000))
+    wide = (b'"I","t","d",1' + b",\\N" * 1000 + b"\n") * 5000
+    batches = list(read_rows(wide, options(), Layout(names)))
+    assert sum(batch.num_rows for batch in batches) == 5000
+    assert max(batch.nbytes for batch in batches) < 64 * 1024 * 1024
+
+
+def test_files_with_nothing_in_them() -> None:
+    assert read(b"", options()) == read(b"\r\n\n\r\r\n", options()) == []
+    header = Encoder(options(output_field_header=True), ['q"uote', "b"]).header()
+    assert read(header, options()) == read(header.rstrip(), options()) == []
+    assert [e["line"] for e in read(b"\n\n" + GOOD[0] + b"\n\r\n\n" + GOOD[1], options())] == [1, 2]
+
+
+def test_a_header_is_skipped_whatever_the_options_say() -> None:
+    content = Encoder(options(output_field_header=True), ['q"uote', "b\\", "c"]).header() + GOOD[0]
+    for quote in ('"', ""):
+        found = read(content, options(quote=quote))
+        assert [(event["line"], event["problem"] is None) for event in found] == [(2, quote == '"')]
+
+
+def test_first_row() -> None:
+    header = Encoder(options(output_field_header=True), NAMES).header()
+    fields = ["D", "employee", "hr", "433305438660591627", "2", "c\r\n", None]
+    content = header + GOOD[1] + b"\r\n" + GOOD[0] + b"\r\n"
+    assert first_row(content, options(), whole=True) == fields
+    assert first_row(header + GOOD[1], options(), whole=True) == fields
+    end = len(header + GOOD[1])
+    for length in range(len(content)):
+        assert first_row(content[:length], options(), whole=False) == (fields if length > end else None)
+    assert first_row(header, options(), whole=True) is None
+    assert first_row(b"", options(), whole=True) is None
+
+
+def test_header_names() -> None:
+    header = Encoder(options(output_field_header=True, delimiter="|#|"), ["id", 'q"']).header()
+    names = ["ticdc-meta$operation", "ticdc-meta$table", "ticdc-meta$schema", "ticdc-meta$commit-ts", "id", 'q"']
+    assert header_names(header + GOOD[0], options(delimiter="|#|")) == names
+    assert header_names(GOOD[0], options()) is None
+    # What has only been read in part, or is not UTF-8.
+    assert header_names(header.rstrip(), options(delimiter="|#|")) is None
+    assert header_names(header.replace(b"id", b"\xff") + GOOD[0], options(delimiter="|#|")) is None
+
+
+def test_first_row_passes_over_what_is_not_a_row() -> None:
+    bad = b'"I","employee","never closed\r\n"I","a\xff",1\r\n'
+    assert first_row(bad + b'"I",1\r\n', options(), whole=False) == ["I", "1"]
+    assert first_row(bad, options(), whole=True) is None
+    assert first_row(b"I,a\\,b,\\N,\\\\N\n", options(quote=""), whole=False) == ["I", "a,b", None, "\\N"]
