@@ -167,8 +167,8 @@ def lake_section(root: Path) -> dict[str, Any]:
                 "spark.sql.codegen.wholeStage": False,
                 "spark.sql.codegen.factoryMode": "NO_CODEGEN",
                 "spark.ui.enabled": False,
-                # One JVM for all tests: it must have what a warehouse on S3 needs.
-                "spark.jars.packages": ",".join(packages("s3://warehouse")),
+                # One JVM for all tests: it must have what warehouses on S3 and GCS need.
+                "spark.jars.packages": ",".join([*packages("s3://warehouse"), *packages("gs://warehouse")]),
             },
         },
     }

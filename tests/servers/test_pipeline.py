@@ -16,7 +16,7 @@ from cdc_lakehouse.errors import SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.session import use_catalog
 from cdc_lakehouse.pipeline.steps import Steps, run_all
 from tests.lakes import TestLake
-from tests.servers.buckets import Bucket, Mirror, S3Bucket, s3_storage
+from tests.servers.buckets import Bucket, GcsBucket, Mirror, S3Bucket, s3_storage
 from tests.servers.conftest import S3Server
 from tests.servers.proxy import Proxy, listing, proxy_before, reading
 from tests.sinks import apply_stage
@@ -89,6 +89,19 @@ def test_from_s3_by_a_reader_into_s3(
     assert not list((tmp_path / "lake").glob("warehouse*")), "something was written beside the warehouse"
     shown = "".join(capfd.readouterr()) + repr(lake.config)
     assert READER_SECRET not in shown and S3Bucket.SECRET not in shown
+
+
+def test_into_a_warehouse_on_gcs(data_sets: Path, gcs: str, spark: SparkSession, tmp_path: Path) -> None:
+    truth, warehouse = Truth(data_sets / "canal-json/types_text"), GcsBucket(gcs, prefix="lake")
+    session = spark.newSession()
+    settings = {"source": truth.source, "storage": warehouse.storage, "warehouse": warehouse.uri}
+    lake = TestLake(tmp_path / "lake", tmp_path / "feed", lambda: session, **settings)
+    use_catalog(session, lake.config.lake, lake.config.storage)
+    for number in range(len(truth.stages)):
+        apply_stage(truth.dataset, number, lake.sink)
+        run_all(lake.run())
+        check(lake, truth, number)
+    assert not list((tmp_path / "lake").glob("warehouse*")), "something was written beside the warehouse"
 
 
 class Remote:
