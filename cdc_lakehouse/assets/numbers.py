@@ -26,7 +26,7 @@ def of_landed(landed: Landed, segments: Sequence[Segment], new: Sequence[Segment
         "bytes": sum(segment.size for segment in segments),
         "new_segments": len(new),
         "new_bytes": sum(segment.size for segment in new),
-        "segments_in_sink": len(landed.listing.data),
+        "files_listed": len(landed.listing.data),
     }
     if landed.shown_ts is not None:
         numbers |= _moment("source_checkpoint", landed.shown_ts)

@@ -15,10 +15,13 @@ from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import CheckpointError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.checkpoints import Checkpoints
+from cdc_lakehouse.lake.frontiers import Frontiers
 from cdc_lakehouse.lake.segments import Segments
 from cdc_lakehouse.pipeline.feed_run import utc_now
+from cdc_lakehouse.pipeline.sight import settings_of
 from cdc_lakehouse.sources.object_store import open_store
-from cdc_lakehouse.sources.storage_sink import SinkLayout, list_sink, read_checkpoint
+from cdc_lakehouse.sources.storage_sink import DataFile, SinkLayout, list_sink, read_checkpoint
+from cdc_lakehouse.sources.walk import list_new
 
 INTERVAL_SECONDS: Final = 30
 ATTEMPT_TAG: Final = "cdc/attempt"
@@ -95,18 +98,22 @@ def build_sensor(lake: Lake, feed: FeedConfig, job: Any) -> dg.SensorDefinition:
 
 
 def new_dates(lake: Lake, feed: FeedConfig) -> list[str]:
-    """Feed dates of which the sink holds segments that are not known, or not in this form."""
+    """Feed dates of which the sink holds segments that are not known, or not in this form.
+
+    Listed from the frontier, so that a tick costs what is new. It is a note for the run, which looks for itself."""
+    new = _new_files(lake, feed)
+    # Where directories are called by ids, the tables' names are not known here.
+    return sorted({f.feed_date for f in new if f.feed_date and (not f.table or feed.tables.takes(f.database, f.table))})
+
+
+def _new_files(lake: Lake, feed: FeedConfig) -> list[DataFile]:
+    store, layout = open_store(feed.source.uri, lake.storage), SinkLayout.of(feed.source)
+    frontier = Frontiers(lake, feed.name).last()
+    if frontier is not None and frontier.settings == settings_of(feed):
+        return [file for file in list_new(store, layout, frontier).data if frontier.is_new(file)]
     known = Segments(lake, feed.name).rows
-    listing = list_sink(open_store(feed.source.uri, lake.storage), SinkLayout.of(feed.source))
-    return sorted(
-        {
-            file.feed_date
-            for file in listing.data
-            if file.feed_date
-            and feed.tables.takes(file.database, file.table)
-            and (file.path not in known or known[file.path].etag != file.etag)
-        }
-    )
+    listing = list_sink(store, layout)
+    return [file for file in listing.data if file.path not in known or known[file.path].etag != file.etag]
 
 
 def incremental_tags(feed: FeedConfig, dates: Sequence[str]) -> dict[str, str]:

@@ -59,6 +59,9 @@ class StorageSinkSource(Section):
     csv: CsvOptions | None = Field(None, description="The sink's csv options; with protocol csv.")
     date_separator: DateSeparator = Field("day", description="The sink's date-separator.")
     use_table_id_as_path: bool = Field(False, description="The sink's use-table-id-as-path.")
+    full_listing_hours: int = Field(
+        24, ge=0, description="The whole sink is listed when it was not for so long; with 0 each time."
+    )
     archive: bool = Field(False, description="Copy data files to the warehouse, before the sink expires them.")
     time_zone: str = Field("UTC", description="How TIMESTAMP text is read: the time zone of the TiCDC server.")
 

@@ -18,6 +18,7 @@ from cdc_lakehouse.lake.casts import Reading
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.checkpoints import Checkpoints, Cut
 from cdc_lakehouse.lake.events import Events
+from cdc_lakehouse.lake.frontiers import Frontiers
 from cdc_lakehouse.lake.quarantine import Quarantine
 from cdc_lakehouse.lake.raw_files import Archive, RawFiles, SourceFiles
 from cdc_lakehouse.lake.schema_history import SchemaHistory
@@ -60,6 +61,10 @@ class FeedRun:
     @functools.cached_property
     def segments(self) -> Segments:
         return Segments(self.lake, self.feed.name)
+
+    @functools.cached_property
+    def frontiers(self) -> Frontiers:
+        return Frontiers(self.lake, self.feed.name)
 
     @functools.cached_property
     def quarantine(self) -> Quarantine:

@@ -12,8 +12,9 @@ from cdc_lakehouse.lake.raw_files import Archive
 from cdc_lakehouse.lake.segments import COUNTS, DECODED, LANDED, Segment
 from cdc_lakehouse.pipeline.feed_run import FeedRun
 from cdc_lakehouse.pipeline.schema_files import SchemaFiles
+from cdc_lakehouse.pipeline.sight import remember, see
 from cdc_lakehouse.pipeline.unseen import note_unseen
-from cdc_lakehouse.sources.storage_sink import DataFile, Listing, SinkLayout, list_sink, read_checkpoint
+from cdc_lakehouse.sources.storage_sink import DataFile, Listing, read_checkpoint
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,9 @@ class Landed:
 def land(run: FeedRun) -> Landed:
     """Read the checkpoint, then list, then record: in this order the listing holds all that the checkpoint promises."""
     shown, faults = _shown_checkpoint(run)
-    listing = list_sink(run.store, SinkLayout.of(run.feed.source))
+    checkpoint = max(shown or 0, run.last_cut.checkpoint_ts)
+    sight = see(run, checkpoint)
+    listing = sight.listing
     schema_files = SchemaFiles(run.feed, run.store, run.history, listing.schemas)
     if listing.unknown:
         examples = ", ".join(listing.unknown[:5])
@@ -54,8 +57,9 @@ def land(run: FeedRun) -> Landed:
     if new:
         run.segments.land(new, {"cdc.batch": str(batch)})
         run.log.info("landed %d segments in batch %d", len(new), batch)
-    checkpoint = max(shown or 0, run.last_cut.checkpoint_ts)
-    note_unseen(run, listing, schema_files, checkpoint)
+    note_unseen(run, listing, sight.missing, schema_files)
+    # Last: a run that dies before lists from an older frontier, and so sees all of this again.
+    remember(run, sight, checkpoint, unclear=bool(listing.unknown or nameless or listing.unreadable))
     return Landed(checkpoint, shown, run.segments.batch, new, listing, schema_files, tuple(faults))
 
 

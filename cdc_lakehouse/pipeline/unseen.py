@@ -5,7 +5,9 @@ Each is a quarantine row until a later listing sees it, so that its table is hel
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from cdc_lakehouse.changelog.positions import commit_time
@@ -13,7 +15,8 @@ from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.quarantine import Quarantined
 from cdc_lakehouse.pipeline.feed_run import FeedRun
 from cdc_lakehouse.pipeline.schema_files import SchemaFiles
-from cdc_lakehouse.sources.storage_sink import Listing, read_index
+from cdc_lakehouse.sources.storage_sink import IndexFile, Listing, read_index
+from cdc_lakehouse.sources.walk import AT_ONCE
 
 UNREADABLE_DIRECTORY: Final = "UnreadableDirectory"
 MISSING_FILE: Final = "MissingFile"
@@ -22,35 +25,47 @@ MISSING_FILE: Final = "MissingFile"
 _CLOCKS: Final = datetime.timedelta(minutes=5)
 
 
-def note_unseen(run: FeedRun, listing: Listing, schema_files: SchemaFiles, checkpoint_ts: int) -> None:
-    seen = {file.path for file in listing.data}
+def note_unseen(run: FeedRun, listing: Listing, missing: Mapping[str, str], schema_files: SchemaFiles) -> None:
+    """Rows for what could not be listed, and for last files that are missing. The listing may be one of what is new:
+    where directories could not be listed before, it is one of all."""
     unreadable = {
         directory.path: f"the directory cannot be listed: {directory.reason}" for directory in listing.unreadable
     }
     _note(run, schema_files, UNREADABLE_DIRECTORY, unreadable, gone=set(unreadable))
-    missing = dict(_missing_tails(run, listing, seen, checkpoint_ts))
+    seen = {*run.segments.rows, *(file.path for file in listing.data)}
     still = {row.segment for row in run.quarantine.open() if row.error_class == MISSING_FILE} - seen
     _note(run, schema_files, MISSING_FILE, missing, gone=still | set(missing))
 
 
-def _missing_tails(run: FeedRun, listing: Listing, seen: set[str], checkpoint_ts: int) -> Iterator[tuple[str, str]]:
+def promised_time(checkpoint_ts: int) -> datetime.datetime:
+    """What a store says was written before this, the checkpoint-ts covers."""
+    return commit_time(checkpoint_ts) - _CLOCKS
+
+
+def missing_tails(run: FeedRun, listing: Listing, checkpoint_ts: int) -> dict[str, str]:
     """Last data files that should be there and are not: a hole in the numbers does not show them.
 
     Some versions of TiCDC write the index file before the data file that it names, so a file that is missing is one
     that may still come, unless the checkpoint is younger than the index file: it promises all events of that time.
     Each index file is read once, when the checkpoint passes it."""
-    passed = commit_time(run.last_cut.checkpoint_ts) - _CLOCKS
-    promised = commit_time(checkpoint_ts) - _CLOCKS
-    for index in listing.indexes:
-        if not passed <= index.modified < promised:
-            continue
-        try:
-            path = read_index(run.store, index)
-        except SourceError as error:
-            run.log.warning("%s", error)
-            continue
-        if path not in seen and path not in run.segments.rows:
-            yield path, f"the data file is missing: {index.path} names it as the last, and the checkpoint-ts covers it"
+    passed, promised = promised_time(run.last_cut.checkpoint_ts), promised_time(checkpoint_ts)
+    indexes = [index for index in listing.indexes if passed <= index.modified < promised]
+    seen = {*run.segments.rows, *(file.path for file in listing.data)}
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        last = pool.map(functools.partial(_named_by, run), indexes)
+        return {
+            path: f"the data file is missing: {index.path} names it as the last, and the checkpoint-ts covers it"
+            for index, path in zip(indexes, last, strict=True)
+            if path is not None and path not in seen
+        }
+
+
+def _named_by(run: FeedRun, index: IndexFile) -> str | None:
+    try:
+        return read_index(run.store, index)
+    except SourceError as error:
+        run.log.warning("%s", error)
+        return None
 
 
 def _note(run: FeedRun, schema_files: SchemaFiles, error_class: str, found: Mapping[str, str], gone: set[str]) -> None:

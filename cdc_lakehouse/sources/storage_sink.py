@@ -148,16 +148,23 @@ def read_checkpoint(store: ObjectStore) -> int:
 
 def list_sink(store: ObjectStore, layout: SinkLayout) -> Listing:
     """Everything in the sink, told apart by its path."""
+    return told_apart(store.list(), layout)
+
+
+def told_apart(
+    objects: Iterable[StoredObject | UnreadableDirectory], layout: SinkLayout, tables: Iterable[str] = ()
+) -> Listing:
+    """What objects of a sink are; `tables` are directories of tables that are known beside those with schema files."""
     listing = Listing()
     data: list[StoredObject] = []
-    for found in store.list():
+    for found in objects:
         if isinstance(found, UnreadableDirectory):
             listing.unreadable.append(found)
         elif not _take(found, listing):
             data.append(found)
-    tables = _table_directories(listing.schemas, layout)
+    known = {*tables, *(s.directory for s in listing.schemas if may_be_table(s.directory, layout))}
     for found in data:
-        file = _data_file(found, tables, layout)
+        file = _data_file(found, known, layout)
         if file is None:
             _refuse_other_layout(found.path, layout)
             listing.unknown.append(found.path)
@@ -212,8 +219,9 @@ def table_directory(data_file: str, version: int) -> str:
     raise ValueError(f"{data_file} is not of version {version}")
 
 
-def _table_directories(schemas: Iterable[SchemaFilePath], layout: SinkLayout) -> set[str]:
-    return {schema.directory for schema in schemas if ("/" in schema.directory) != layout.table_ids}
+def may_be_table(directory: str, layout: SinkLayout) -> bool:
+    """Whether the directory of a schema file is a table's; else it is a database's."""
+    return ("/" in directory) != layout.table_ids
 
 
 def _data_file(found: StoredObject, tables: set[str], layout: SinkLayout) -> DataFile | None:

@@ -62,7 +62,7 @@ def test_of_what_landed() -> None:
 
 def test_of_a_source_without_a_checkpoint() -> None:
     seen = stored(numbers.of_landed(Landed(0, None, 0, (), Listing(), NO_FILES), [], [], LATER))
-    assert seen == {"segments": 0, "bytes": 0, "new_segments": 0, "new_bytes": 0, "segments_in_sink": 0}
+    assert seen == {"segments": 0, "bytes": 0, "new_segments": 0, "new_bytes": 0, "files_listed": 0}
 
 
 def test_of_decoded_segments() -> None:

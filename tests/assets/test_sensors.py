@@ -9,14 +9,18 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from cdc_lakehouse.assets import sensors
 from cdc_lakehouse.assets.jobs import build_job
 from cdc_lakehouse.assets.sensors import build_sensor
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import ConfigurationError, SourceError
 from cdc_lakehouse.lake.checkpoints import Cut
+from cdc_lakehouse.lake.segments import Segments
 from cdc_lakehouse.pipeline.land import land
+from cdc_lakehouse.sources import walk
 from tests.lakes import TestLake
 from tests.pipeline import T0, Sink, lake_in
+from tests.sources.changing_sink import CountingStore
 
 START, END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 
@@ -168,3 +172,27 @@ def test_the_run_that_is_asked_for_is_one_that_the_job_takes(lake: TestLake, sin
         (request,) = sensor.evaluate_tick(context).run_requests or []
     assert request.run_key == f"{lake.name}:{T0 + 10}"
     assert sensor.job_name == f"{lake.name}_feed" and sensor.default_status == dg.DefaultSensorStatus.RUNNING
+
+
+def test_a_tick_reads_neither_the_known_segments_nor_the_known_files(
+    lake: TestLake, sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land(lake.run())
+    monkeypatch.setattr(walk, "REQUEST", 0)
+    monkeypatch.setattr(Segments, "rows", property(lambda _: pytest.fail("segments were read")))
+    store = CountingStore(lake.sink)
+    monkeypatch.setattr(sensors, "open_store", lambda *_: store)
+    sink.file("t", at=3, days=4)
+    assert {asked(tick(lake)).tags[each] for each in (START, END)} == {"2026-06-05"}
+    assert ("", None) not in store.listed
+
+
+def test_where_directories_are_called_by_ids_all_new_files_count(tmp_path: Path) -> None:
+    lake = lake_in(tmp_path, tables={"include": ["d.*"]})
+    source = lake.feed.source.model_copy(update={"use_table_id_as_path": True})
+    feed = lake.feed.model_copy(update={"source": source})
+    (lake.sink / "112" / "7" / "2026-06-01").mkdir(parents=True)
+    (lake.sink / "112" / "7" / "2026-06-01" / "CDC000001.json").write_text("{}")
+    (lake.sink / "112" / "meta").mkdir()
+    (lake.sink / "112" / "meta" / "schema_7_0123456789.json").write_text("{}")
+    assert sensors.new_dates(lake.lake, feed) == ["2026-06-01"]

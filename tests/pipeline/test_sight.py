@@ -1,0 +1,225 @@
+"""What a run sees: what is new, and the whole sink where only that is safe."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_lakehouse.changelog.positions import tso
+from cdc_lakehouse.config import TablesConfig
+from cdc_lakehouse.lake.checkpoints import Cut
+from cdc_lakehouse.lake.frontiers import Frontiers
+from cdc_lakehouse.lake.quarantine import Quarantined
+from cdc_lakehouse.pipeline.feed_run import FeedRun, utc_now
+from cdc_lakehouse.pipeline.land import Landed, land
+from cdc_lakehouse.sources import walk
+from tests.lakes import TestLake
+from tests.pipeline import T0, Sink, lake_in
+from tests.sources.changing_sink import CountingStore
+
+# Later than all files of the test, by the clocks' tolerance too.
+LATER = tso(utc_now() + datetime.timedelta(hours=1)) - T0
+
+
+@pytest.fixture(autouse=True)
+def _no_table_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walk, "REQUEST", 0)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> TestLake:
+    return lake_in(tmp_path)
+
+
+@pytest.fixture
+def sink(lake: TestLake) -> Sink:
+    sink = Sink(lake.sink)
+    sink.create("t")
+    sink.checkpoint(LATER)
+    return sink
+
+
+def look(lake: TestLake, *, whole: bool, run: FeedRun | None = None, **options: Any) -> Landed:
+    """One run; whether it lists the whole sink is as it should be."""
+    run = run or lake.run(**options)
+    store = CountingStore(lake.sink)
+    run.store = store
+    landed = land(run)
+    assert (("", None) in store.listed) == whole, store.listed
+    return landed
+
+
+def paths(landed: Landed) -> list[str]:
+    return sorted(segment.segment for segment in landed.new)
+
+
+def test_a_run_after_the_first_lists_what_is_new(lake: TestLake, sink: Sink) -> None:
+    first = [sink.file("t", at=at) for at in (1, 2, 3)]
+    assert paths(look(lake, whole=True)) == first
+    before = lake.metadata()
+    assert paths(look(lake, whole=False)) == []
+    assert lake.metadata() == before
+    new = sink.file("t", at=4)
+    assert paths(look(lake, whole=False)) == [new]
+    sink.create("u")
+    assert paths(look(lake, whole=False)) == []
+    other = sink.file("u", at=5)
+    assert paths(look(lake, whole=False)) == [other]
+    assert {row["directory"]: row["files"] for row in lake.machinery("frontier")} == {"d/t": 4, "d/u": 1}
+
+
+def test_a_run_that_dies_before_it_leaves_a_frontier_has_landed_once(
+    lake: TestLake, sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(Exception): ...  # noqa: N818
+
+    def die(_: Frontiers, __: Any) -> None:
+        raise Killed
+
+    first = sink.file("t")
+    look(lake, whole=True)
+    second = sink.file("t", at=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(Frontiers, "write", die)
+        with pytest.raises(Killed):
+            look(lake, whole=False)
+    third = sink.file("t", at=3)
+    assert paths(look(lake, whole=False)) == [third]
+    assert sorted(row["segment"] for row in lake.machinery("segments")) == sorted([first, second, third])
+
+
+def test_a_table_that_is_taken_in_later_lands_all_its_files(lake: TestLake, sink: Sink) -> None:
+    sink.create("u")
+    kept, left_out = sink.file("t"), [sink.file("u", at=at) for at in (1, 2, 3)]
+
+    def run(*exclude: str) -> FeedRun:
+        run = lake.run()
+        run.feed = run.feed.model_copy(update={"tables": TablesConfig.model_validate({"exclude": exclude})})
+        return run
+
+    assert paths(look(lake, whole=True, run=run("d.u"))) == [kept]
+    assert paths(look(lake, whole=False, run=run("d.u"))) == []
+    assert paths(look(lake, whole=True, run=run())) == left_out
+    assert paths(look(lake, whole=False, run=run())) == []
+
+
+def test_a_directory_that_could_not_be_listed_is_looked_for_until_it_can(lake: TestLake, sink: Sink) -> None:
+    sink.create("u")
+    hidden = [sink.file("u", at=at) for at in (1, 2, 3)]
+    here, away = lake.sink / "d" / "u", lake.sink.parent / "away"
+    here.rename(away)
+    here.symlink_to(here)
+    assert paths(look(lake, whole=True)) == []
+    assert [row["state"] for row in lake.machinery("quarantine")] == ["open"]
+    new = sink.file("t")
+    assert paths(look(lake, whole=True)) == [new]
+    here.unlink()
+    away.rename(here)
+    assert paths(look(lake, whole=True)) == hidden
+    assert [row["state"] for row in lake.machinery("quarantine")] == ["replayed"]
+    assert paths(look(lake, whole=False)) == []
+
+
+def test_a_file_that_closes_an_old_gap_is_found_where_it_is_missing(lake: TestLake, sink: Sink) -> None:
+    _, gap, _ = (sink.file("t", at=at) for at in (1, 2, 3))
+    content = (lake.sink / gap).read_bytes()
+    (lake.sink / gap).unlink()
+    for days in (1, 2, 3, 4):
+        sink.file("t", at=3 + days, days=days)
+        sink.file("t", at=9 + days, days=days)
+    look(lake, whole=True)
+    look(lake, whole=False)
+    (row,) = lake.machinery("frontier")
+    assert gap.rpartition("/")[0] not in {f"d/t/{each['place']}" for each in row["sequences"]}
+    (lake.sink / gap).write_bytes(content)
+    assert paths(look(lake, whole=False)) == [gap]
+
+
+def test_a_mended_file_is_found_where_one_was_quarantined(lake: TestLake, sink: Sink) -> None:
+    bad, other = sink.file("t"), sink.file("t", at=2)
+    for days in (1, 2, 3, 4):
+        sink.file("t", at=2 + days, days=days)
+    run = lake.run()
+    look(lake, whole=True, run=run)
+    now = utc_now()
+    run.quarantine.add([Quarantined(bad, 1, "d", "t", "NotJson", "m", b"", "open", now)])
+    for path in (bad, other):
+        (lake.sink / path).write_text("{}\r\n")
+    assert paths(look(lake, whole=False)) == sorted([bad, other])
+    run = lake.run()
+    run.quarantine.resolve(lambda _: True, "replayed", now)
+    (lake.sink / bad).write_text("{}\r\n{}\r\n")
+    # Nothing says that it could change: that waits for the next listing of everything, or for its date to be asked for.
+    assert paths(look(lake, whole=False)) == []
+    assert bad in paths(look(lake, whole=True, dates=frozenset({"2026-06-01"})))
+
+
+@pytest.mark.parametrize(("hours", "whole"), [(0, True), (23, False), (24, True)])
+def test_the_whole_sink_is_listed_again_and_again(tmp_path: Path, hours: int, whole: bool) -> None:
+    lake = lake_in(tmp_path)
+    sink = Sink(lake.sink)
+    sink.create("t")
+    sink.checkpoint(LATER)
+    sink.file("t")
+    look(lake, whole=True)
+
+    def later(extra: int) -> FeedRun:
+        run = lake.run(clock=lambda: utc_now() + datetime.timedelta(hours=hours + extra))
+        if hours == 0:
+            source = run.feed.source.model_copy(update={"full_listing_hours": 0})
+            run.feed = run.feed.model_copy(update={"source": source})
+        return run
+
+    look(lake, whole=whole, run=later(0))
+    if hours == 24:
+        look(lake, whole=False, run=later(23))
+
+
+def test_files_that_no_sink_holds_are_told_by_each_run_until_they_are_gone(lake: TestLake, sink: Sink) -> None:
+    sink.file("t")
+    stray = lake.sink / "d" / "README.txt"
+    stray.write_text("hello")
+    told = [look(lake, whole=True).faults for _ in range(3)]
+    assert told[0] and told[0] == told[1] == told[2]
+    stray.unlink()
+    assert look(lake, whole=True).faults == ()
+    assert look(lake, whole=False).faults == ()
+
+
+def test_a_last_file_that_is_not_where_it_is_expected_is_looked_for_everywhere(lake: TestLake, sink: Sink) -> None:
+    """Its index file names it: under a longer number it sorts before the known ones, and no newer one is in sight."""
+    first = sink.file("t")
+    look(lake, whole=True)
+    lake.run().checkpoints.publish(Cut(T0 + 1), [])
+    index = lake.sink / first.replace(first.rpartition("/")[2], "meta/CDC.index")
+    place = index.parent.parent
+    for number in (2, 3):
+        (place / f"CDC{number:020d}.json").write_text("{}\r\n")
+    index.write_text("CDC00000000000000000009.json\n")
+    landed = look(lake, whole=True)
+    assert [path.rpartition("/")[2] for path in paths(landed)] == [f"CDC{number:020d}.json" for number in (2, 3)]
+    assert [row["error_class"] for row in lake.machinery("quarantine")] == ["MissingFile"]
+    look(lake, whole=False)
+    (place / "CDC00000000000000000009.json").write_text("{}\r\n")
+    assert len(paths(look(lake, whole=False))) == 1
+    assert [row["state"] for row in lake.machinery("quarantine")] == ["replayed"]
+
+
+def test_an_index_file_is_looked_at_until_the_checkpoint_has_passed_it(lake: TestLake, sink: Sink) -> None:
+    """A changefeed that lags goes on to later dates long before."""
+    sink.checkpoint(1)
+    missing = sink.file("t")
+    (lake.sink / missing).unlink()
+    for days in range(1, 7):
+        sink.file("t", at=1 + days, days=days)
+    look(lake, whole=True)
+    for days in range(7, 9):
+        sink.file("t", at=1 + days, days=days)
+        look(lake, whole=False)
+    assert lake.machinery("quarantine") == []
+    sink.checkpoint(LATER)
+    look(lake, whole=True)
+    assert [row["segment"] for row in lake.machinery("quarantine")] == [missing]

@@ -1,0 +1,131 @@
+"""A sink that a changefeed goes on writing to, as far as its paths go: the files hold nothing of use."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cdc_lakehouse.sources.object_store import LocalStore, StoredObject, UnreadableDirectory
+from cdc_lakehouse.sources.storage_sink import SinkLayout
+
+FORMS = {"day": "%Y-%m-%d", "month": "%Y-%m", "year": "%Y", "none": ""}
+FIRST_DAY = datetime.date(2026, 1, 30)
+NOW = datetime.datetime(2027, 1, 1, tzinfo=datetime.UTC)
+
+
+class CountingStore(LocalStore):
+    """Counts requests, and the objects that they gave."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.requests = 0
+        self.objects = 0
+        self.listed: list[tuple[str, str | None]] = []
+
+    def list(self, prefix: str = "", after: str | None = None) -> Iterator[StoredObject | UnreadableDirectory]:
+        self.requests += 1
+        self.listed.append((prefix, after))
+        for found in super().list(prefix, after):
+            self.objects += 1
+            yield found
+
+    def directories(self, prefix: str = "") -> tuple[str, ...]:
+        self.requests += 1
+        return super().directories(prefix)
+
+
+@dataclass
+class Stream:
+    """One dispatcher: its part of a table, and the version that it writes under."""
+
+    version: int
+    partition: int | None = None
+    dispatcher: str | None = None
+    last: Path | None = None
+
+
+@dataclass
+class SinkTable:
+    directory: str
+    streams: list[Stream] = field(default_factory=list[Stream])
+
+
+class ChangingSink:
+    """`ddl` has the newest DDL of each table's directory."""
+
+    def __init__(self, root: Path, layout: SinkLayout) -> None:
+        self.root = root
+        self.layout = layout
+        self.day = FIRST_DAY
+        self.ddl: dict[str, int] = {}
+        self.tables: list[SinkTable] = []
+        self._clock = 466_000_000_000_000_000
+        root.mkdir(parents=True, exist_ok=True)
+        (root / "metadata").write_text("{}")
+
+    def tick(self) -> int:
+        self._clock += 1_000
+        return self._clock
+
+    def create(self, directory: str, *, partitions: int = 0, dispatchers: int = 0) -> SinkTable:
+        """A new table, or one that is called by an old name again."""
+        version = self.statement(directory)
+        parts = [100 + number for number in range(partitions)] or [None]
+        nodes = [str(10 ** (20 - number)) for number in range(dispatchers)] or [None]
+        table = SinkTable(directory, [Stream(version, part, node) for part in parts for node in nodes])
+        self.tables = [each for each in self.tables if each.directory != directory] + [table]
+        return table
+
+    def statement(self, directory: str) -> int:
+        version = self.schema(directory)
+        self.ddl[directory] = version
+        return version
+
+    def schema(self, directory: str) -> int:
+        version = self.tick()
+        self._write(f"{directory}/meta/schema_{version}_{1:010d}.json")
+        return version
+
+    def alter(self, table: SinkTable) -> None:
+        version = self.statement(table.directory)
+        for stream in table.streams:
+            stream.version = version
+
+    def move(self, table: SinkTable, stream: Stream) -> None:
+        """A dispatcher starts again on another node: under a version of its own, while the others go on in theirs."""
+        stream.version = self.schema(table.directory)
+
+    def rename(self, table: SinkTable, directory: str) -> None:
+        self.tables = [each for each in self.tables if each.directory != directory or each is table]
+        table.directory = directory
+        self.alter(table)
+
+    def flush(self, table: SinkTable, stream: Stream, *, days: int = 0, files: int = 1) -> list[str]:
+        """Data files and then their index file; `days` is by how much the server's clock differs."""
+        directory = self.place(table, stream, days)
+        stem = "CDC" if stream.dispatcher is None else f"CDC_{stream.dispatcher}"
+        joint = "" if stream.dispatcher is None else "_"
+        number = sum(path.name.startswith(f"{stem}{joint}0") for path in (self.root / directory).glob("CDC*.json"))
+        paths = [f"{directory}/{stem}{joint}{number + each:020d}.json" for each in range(1, files + 1)]
+        for path in paths:
+            stream.last = self._write(path)
+        self._write(f"{directory}/meta/{stem}.index", f"{paths[-1].rpartition('/')[2]}\n")
+        return paths
+
+    def overwrite(self, table: SinkTable, stream: Stream) -> None:
+        """After a crash between a file and its index, the last number of the day is written again."""
+        if stream.last is not None and stream.last.parent == self.root / self.place(table, stream):
+            stream.last.write_text(stream.last.read_text() + "y")
+
+    def place(self, table: SinkTable, stream: Stream, days: int = 0) -> str:
+        date = (self.day + datetime.timedelta(days=days)).strftime(FORMS[self.layout.separator])
+        partition = None if stream.partition is None else str(stream.partition)
+        return "/".join(filter(None, [table.directory, str(stream.version), partition, date]))
+
+    def _write(self, path: str, text: str = "x") -> Path:
+        place = self.root / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+        return place

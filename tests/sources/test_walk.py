@@ -1,0 +1,467 @@
+"""Listing from the frontier: it finds what a full listing would, and does not look at what was known."""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdc_lakehouse.config import DateSeparator
+from cdc_lakehouse.errors import SourceUnreachableError
+from cdc_lakehouse.sources import walk
+from cdc_lakehouse.sources.frontier import Circumstances, Frontier, advance
+from cdc_lakehouse.sources.object_store import LocalStore, UnreadableDirectory
+from cdc_lakehouse.sources.storage_sink import Listing, SinkLayout, list_sink
+from cdc_lakehouse.sources.walk import list_new
+from tests.sources.changing_sink import NOW, ChangingSink, CountingStore
+
+
+@dataclass
+class Follower:
+    """What a feed does with a sink, in memory: it keeps what landed and the frontier."""
+
+    sink: ChangingSink
+    frontier: Frontier | None = None
+    landed: dict[str, str] = field(default_factory=dict[str, str])
+    ddl: dict[str, int] = field(default_factory=dict[str, int])
+    watched: tuple[str, ...] = ()
+
+    def store(self) -> CountingStore:
+        return CountingStore(self.sink.root)
+
+    def look(self, store: LocalStore | None = None, *, dies: bool = False) -> Listing:
+        """One run; one that dies does so after its segments landed and before the frontier is written."""
+        store, layout = store or self.store(), self.sink.layout
+        if self.frontier is None:
+            listing = list_sink(store, layout)
+        else:
+            listing = list_new(store, layout, self.frontier, self.watched)
+        if not dies:
+            given = Circumstances(layout, "", NOW, dict(self.ddl))
+            self.frontier = advance(self.frontier, listing, given)
+        self.landed |= {file.path: file.etag for file in listing.data}
+        self.ddl = dict(self.sink.ddl)
+        return listing
+
+    def true_files(self) -> dict[str, str]:
+        return {file.path: file.etag for file in list_sink(LocalStore(self.sink.root), self.sink.layout).data}
+
+    def true_schemas(self) -> set[str]:
+        return {schema.path for schema in list_sink(LocalStore(self.sink.root), self.sink.layout).schemas}
+
+    def noticed(self) -> set[str]:
+        """The files that a sensor's tick would take for new."""
+        assert self.frontier is not None
+        listing = list_new(self.store(), self.sink.layout, self.frontier)
+        return {file.path for file in listing.data if self.frontier.is_new(file)}
+
+    def changed(self) -> set[str]:
+        return {path for path, etag in self.true_files().items() if self.landed.get(path) != etag}
+
+
+@pytest.fixture(autouse=True)
+def _no_table_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walk, "REQUEST", 0)
+
+
+def sink_in(directory: Path, separator: DateSeparator = "day") -> ChangingSink:
+    return ChangingSink(directory / "sink", SinkLayout(separator))
+
+
+# --- What it costs ---
+
+
+def test_a_large_sink_that_gained_little_is_not_looked_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    sink = sink_in(tmp_path)
+    tables = [sink.create(f"db/t{number}") for number in range(3)]
+    for _ in range(6):
+        for table in tables:
+            sink.flush(table, table.streams[0], files=60)
+        sink.day += datetime.timedelta(days=1)
+    follower = Follower(sink)
+    store = follower.store()
+    follower.look(store)
+    assert store.objects > 1000 and store.requests == 1
+    new = sink.flush(tables[0], tables[0].streams[0], files=10)
+    assert follower.noticed() == set(new)
+    store = follower.store()
+    listing = follower.look(store)
+    assert set(new) <= {file.path for file in listing.data}
+    # A schema file, an index file and two data files for each of at most three dates of each table.
+    assert store.objects <= 3 * (1 + 3 * 3) + 10 + 1
+    assert store.requests <= 2 + 3 * 6 + 1
+    assert follower.landed == follower.true_files()
+
+
+def test_a_frontier_does_not_grow_with_the_files(tmp_path: Path) -> None:
+    sink = sink_in(tmp_path)
+    table = sink.create("db/t")
+    follower = Follower(sink)
+    sizes: list[int] = []
+    for _ in range(20):
+        sink.flush(table, table.streams[0], files=20)
+        sink.day += datetime.timedelta(days=1)
+        follower.look()
+        assert follower.frontier is not None
+        (known,) = follower.frontier.tables
+        sizes.append(len(known.sequences))
+        assert known.files == len(follower.true_files())
+    assert sizes[4:] == [3] * 16
+
+
+def test_a_small_table_is_one_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    sink = sink_in(tmp_path)
+    table = sink.create("db/t")
+    sink.flush(table, table.streams[0], files=20)
+    follower = Follower(sink)
+    follower.look()
+    store = follower.store()
+    follower.look(store)
+    assert store.listed == [("db/t/", None)] and store.requests == 3
+
+
+def test_dates_with_few_files_are_one_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walk, "REQUEST", 10)
+    sink = sink_in(tmp_path)
+    table = sink.create("db/t")
+    (stream,) = table.streams
+    sink.flush(table, stream, files=60)
+    for _ in range(4):
+        sink.day += datetime.timedelta(days=1)
+        sink.flush(table, stream, files=3)
+    follower = Follower(sink)
+    follower.look()
+    for days in (-2, 0, -1):
+        sink.flush(table, stream, days=days)
+        store = follower.store()
+        follower.look(store)
+        assert follower.landed == follower.true_files()
+        first = f"db/t/{stream.version}/2026-02-01"
+        assert (f"db/t/{stream.version}/", first) in store.listed
+        assert store.requests == 6 and store.objects <= 20
+
+
+def test_partitions_are_gone_through_one_by_one(tmp_path: Path) -> None:
+    sink = sink_in(tmp_path)
+    table = sink.create("db/t", partitions=2)
+    for stream in table.streams:
+        sink.flush(table, stream, files=30)
+    follower = Follower(sink)
+    follower.look()
+    new = sink.flush(table, table.streams[1], files=2)
+    store = follower.store()
+    follower.look(store)
+    assert set(new) <= set(follower.landed) and store.objects <= 10
+
+
+def test_listing_again_adds_nothing(tmp_path: Path) -> None:
+    sink = sink_in(tmp_path)
+    table = sink.create("db/t", partitions=2, dispatchers=2)
+    for stream in table.streams:
+        sink.flush(table, stream, files=3)
+    sink.alter(table)
+    sink.flush(table, table.streams[0])
+    follower = Follower(sink)
+    follower.look()
+    first = follower.frontier
+    follower.look()
+    # The DDL is known by now: what lies before it is left behind, which is less and so not worth a commit.
+    assert follower.frontier is not None and not follower.frontier.adds_to(first)
+    assert follower.frontier != first
+
+
+# --- What it must find ---
+
+Change = Callable[[ChangingSink], Any]
+
+
+def _stream(sink: ChangingSink, number: int = 0) -> Any:
+    table = sink.tables[0]
+    return table, table.streams[number]
+
+
+def _new_partition_of_an_old_version(sink: ChangingSink) -> None:
+    """Two partitions move, so that the table has later versions, and then a third one writes for the first time."""
+    table = sink.tables[0]
+    for stream in table.streams[:2]:
+        sink.move(table, stream)
+        sink.flush(table, stream, files=3)
+    sink.flush(table, table.streams[2])
+
+
+def _later(sink: ChangingSink, days: int) -> None:
+    sink.day += datetime.timedelta(days=days)
+    sink.flush(*_stream(sink))
+
+
+CHANGES: dict[str, Change] = {
+    "a file": lambda sink: sink.flush(*_stream(sink)),
+    "many files": lambda sink: sink.flush(*_stream(sink), files=30),
+    "the last file again": lambda sink: sink.overwrite(*_stream(sink)),
+    "a day later": lambda sink: sink.flush(*_stream(sink), days=1),
+    "a year later": lambda sink: _later(sink, 365),
+    "a day before": lambda sink: sink.flush(*_stream(sink), days=-1),
+    "two days before": lambda sink: sink.flush(*_stream(sink), days=-2),
+    "a DDL": lambda sink: (sink.alter(sink.tables[0]), sink.flush(*_stream(sink))),
+    "three DDL": lambda sink: [(sink.alter(sink.tables[0]), sink.flush(*_stream(sink))) for _ in range(3)],
+    "a move": lambda sink: (sink.move(*_stream(sink)), sink.flush(*_stream(sink))),
+    "a partition that was quiet": _new_partition_of_an_old_version,
+    "a new table": lambda sink: sink.flush((table := sink.create("db/u")), table.streams[0]),
+    "a new database": lambda sink: sink.flush((table := sink.create("ab/u")), table.streams[0]),
+    "a table that sorts before": lambda sink: sink.flush((table := sink.create("db/!")), table.streams[0]),
+    "a table below another": lambda sink: sink.flush((table := sink.create("db/t/7")), table.streams[0]),
+    "a table called meta": lambda sink: sink.flush((table := sink.create("db/meta")), table.streams[0]),
+    "a table of two levels": lambda sink: sink.flush((table := sink.create("db/a/b")), table.streams[0]),
+    "a rename": lambda sink: (sink.rename(sink.tables[0], "db/v"), sink.flush(*_stream(sink))),
+    "a version without a schema file": lambda sink: write(sink, "db/t/17/2026-01-30/CDC000001.json"),
+    "another dispatcher": lambda sink: write(sink, f"{sink.place(*_stream(sink))}/CDC_0_00000000000000000001.json"),
+}
+
+
+def write(sink: ChangingSink, path: str, text: str = "x") -> None:
+    (sink.root / path).parent.mkdir(parents=True, exist_ok=True)
+    (sink.root / path).write_text(text)
+
+
+@pytest.mark.parametrize("what", CHANGES)
+@pytest.mark.parametrize("shape", ["plain", "partitions", "dispatchers", "a dispatcher"])
+@pytest.mark.parametrize("separator", ["day", "month", "year", "none"])
+def test_it_finds_what_is_new(tmp_path: Path, separator: DateSeparator, shape: str, what: str) -> None:
+    if what == "a partition that was quiet" and shape != "partitions":
+        pytest.skip("there are none")
+    if what == "a version without a schema file" and separator != "day":
+        pytest.skip("the path is of days")
+    sink = sink_in(tmp_path, separator)
+    # A schema file of the database lies beside the table called meta.
+    sink.schema("db")
+    dispatchers = {"dispatchers": 2, "a dispatcher": 1}.get(shape, 0)
+    table = sink.create("db/t", partitions=3 * (shape == "partitions"), dispatchers=dispatchers)
+    for stream in table.streams[:2]:
+        sink.flush(table, stream, files=3)
+    follower = Follower(sink)
+    follower.look()
+    follower.look()
+    CHANGES[what](sink)
+    assert follower.changed() and follower.noticed() == follower.changed()
+    follower.look()
+    assert follower.landed == follower.true_files()
+    CHANGES["a file"](sink)
+    follower.look()
+    assert follower.landed == follower.true_files()
+
+
+def test_numbers_of_another_width_are_found_by_the_index_file(tmp_path: Path) -> None:
+    """Longer names of the same directory sort before the shorter ones that are known."""
+    sink = sink_in(tmp_path)
+    table = sink.create("db/t")
+    place = sink.place(table, table.streams[0])
+    for number in (1, 2, 3):
+        write(sink, f"{place}/CDC{number:06d}.json")
+    write(sink, f"{place}/meta/CDC.index", "CDC000003.json\n")
+    follower = Follower(sink)
+    follower.look()
+    for number in (4, 5):
+        write(sink, f"{place}/CDC{number:020d}.json")
+        write(sink, f"{place}/meta/CDC.index", f"CDC{number:020d}.json\n")
+        follower.look()
+        assert follower.landed == follower.true_files()
+
+
+def test_a_directory_that_starts_afresh_is_listed_whole(tmp_path: Path) -> None:
+    sink = sink_in(tmp_path)
+    table = sink.create("db/t")
+    sink.flush(table, table.streams[0], files=9)
+    follower = Follower(sink)
+    follower.look()
+    place = sink.root / sink.place(table, table.streams[0])
+    shutil.rmtree(place)
+    (new,) = sink.flush(table, table.streams[0])
+    write(sink, new, "another")
+    assert new in {file.path for file in follower.look().data}
+    assert follower.frontier is not None
+    assert [(s.last, s.previous) for s in follower.frontier.tables[0].sequences] == [(new.rpartition("/")[2], "")]
+
+
+def test_schema_files_are_listed_each_time(tmp_path: Path) -> None:
+    sink = sink_in(tmp_path)
+    sink.schema("db")
+    for name in ("t", "meta", "a/b", "meta/x"):
+        table = sink.create(f"db/{name}")
+        sink.flush(table, table.streams[0], files=3)
+        sink.alter(table)
+    follower = Follower(sink)
+    all_of_it = follower.look()
+    for _ in range(3):
+        listing = follower.look()
+        assert sorted(s.path for s in listing.schemas) == sorted(s.path for s in all_of_it.schemas)
+
+
+def test_directories_called_by_ids_of_tables(tmp_path: Path) -> None:
+    sink = ChangingSink(tmp_path / "sink", SinkLayout(table_ids=True))
+    table = sink.create("112")
+    sink.flush(table, table.streams[0], files=3)
+    follower = Follower(sink)
+    follower.look()
+    other = sink.create("7")
+    new = [*sink.flush(table, table.streams[0], files=2), *sink.flush(other, other.streams[0])]
+    assert follower.noticed() == set(new)
+    store = follower.store()
+    follower.look(store)
+    assert follower.landed == follower.true_files() and ("112/", None) not in store.listed
+
+
+def test_the_layout_before_v7_1_is_always_listed_whole(tmp_path: Path) -> None:
+    sink = ChangingSink(tmp_path / "sink", SinkLayout("none", "csv"))
+    follower = Follower(sink)
+    for version in (7, 19, 8):
+        write(sink, f"db/t/{version}/schema.json")
+        write(sink, f"db/t/{version}/CDC000001.csv")
+        follower.look()
+        assert follower.landed == follower.true_files()
+        assert len(follower.look().schemas) == len(list(sink.root.rglob("schema.json")))
+
+
+def test_what_lies_before_a_known_ddl_is_left_behind(tmp_path: Path) -> None:
+    """Rows written again after a restart may still come there: a full listing takes them, this one does not."""
+    sink = sink_in(tmp_path)
+    table = sink.create("db/t")
+    (stream,) = table.streams
+    old = sink.flush(table, stream, files=3)[0].rpartition("/")[0]
+    follower = Follower(sink)
+    follower.look()
+    sink.alter(table)
+    write(sink, f"{old}/CDC{4:020d}.json")  # Before the DDL was seen: it must be found.
+    follower.look()
+    assert follower.landed == follower.true_files()
+    follower.look()
+    write(sink, f"{old}/CDC{5:020d}.json")
+    follower.look()
+    assert follower.changed() == {f"{old}/CDC{5:020d}.json"}
+    follower.watched = (old,)
+    follower.look()
+    assert follower.landed == follower.true_files()
+
+
+def test_a_date_ahead_of_our_own_clock_leaves_nothing_behind(tmp_path: Path) -> None:
+    sink = sink_in(tmp_path)
+    table = sink.create("db/t")
+    (stream,) = table.streams
+    sink.day = NOW.date()
+    sink.flush(table, stream, files=3)
+    sink.flush(table, stream, files=3, days=300)
+    follower = Follower(sink)
+    follower.look()
+    follower.look()
+    for days in (0, -2, 300, 3):
+        sink.flush(table, stream, days=days)
+        follower.look()
+        assert follower.landed == follower.true_files()
+
+
+def test_a_part_that_cannot_be_listed_is_told(tmp_path: Path) -> None:
+    sink = sink_in(tmp_path)
+    table = sink.create("db/t")
+    sink.flush(table, table.streams[0], files=3)
+    follower = Follower(sink)
+    follower.look()
+
+    class Closed(LocalStore):
+        def directories(self, prefix: str = "") -> tuple[str, ...]:
+            if prefix == "db/t/":
+                (tmp_path / "loop").symlink_to("loop")
+                return LocalStore(tmp_path).directories("loop/")
+            return super().directories(prefix)
+
+    (unreadable,) = follower.look(Closed(sink.root)).unreadable
+    assert isinstance(unreadable, UnreadableDirectory)
+    sink.flush(table, table.streams[0])
+    follower.look()
+    assert follower.landed == follower.true_files()
+
+
+def test_a_sink_that_is_gone_is_unreachable(tmp_path: Path) -> None:
+    sink = sink_in(tmp_path)
+    follower = Follower(sink)
+    follower.look()
+    shutil.rmtree(sink.root)
+    with pytest.raises(SourceUnreachableError):
+        follower.look()
+
+
+# --- Any history ---
+
+NAMES = ["t", "a/b", "a", "meta", "u", "a/b/7"]
+PICK = st.integers(0, 5)
+EVENTS = st.one_of(
+    st.tuples(st.just("flush"), PICK, PICK, st.integers(-1, 0), st.integers(1, 4)),
+    st.tuples(st.just("flush"), PICK, PICK, st.just(0), st.just(1)),
+    st.tuples(st.sampled_from(["overwrite", "move"]), PICK, PICK),
+    st.tuples(st.sampled_from(["alter", "rename", "create"]), PICK, PICK),
+    st.tuples(st.just("days"), st.integers(1, 40)),
+    st.tuples(st.just("look"), st.booleans()),
+    st.tuples(st.just("look"), st.just(False)),
+)
+
+
+def happen(sink: ChangingSink, event: tuple[Any, ...], shape: tuple[int, int]) -> None:
+    kind, *numbers = event
+    if kind == "days":
+        sink.day += datetime.timedelta(days=numbers[0])
+        return
+    if kind == "create":
+        sink.create(f"db/{NAMES[numbers[0]]}", partitions=shape[0], dispatchers=shape[1])
+        return
+    table = sink.tables[numbers[0] % len(sink.tables)]
+    stream = table.streams[numbers[1] % len(table.streams)]
+    match kind:
+        case "flush":
+            sink.flush(table, stream, days=numbers[2], files=numbers[3])
+        case "overwrite":
+            sink.overwrite(table, stream)
+        case "move":
+            sink.move(table, stream)
+        case "alter":
+            sink.alter(table)
+        case _:
+            sink.rename(table, f"db/{NAMES[numbers[1]]}")
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    separator=st.sampled_from(["day", "month", "year", "none"]),
+    shape=st.sampled_from([(0, 0), (3, 0), (0, 2), (2, 2)]),
+    request=st.sampled_from([0, 3, 50]),
+    events=st.lists(EVENTS, min_size=5, max_size=40),
+)
+def test_any_history_lands_as_a_full_listing_would_land_it(
+    tmp_path_factory: pytest.TempPathFactory,
+    separator: DateSeparator,
+    shape: tuple[int, int],
+    request: int,
+    events: list[tuple[Any, ...]],
+) -> None:
+    """But for what is written again in a version that lies before a DDL, which holds nothing new."""
+    sink = sink_in(tmp_path_factory.mktemp("any"), separator)
+    sink.schema("db")
+    sink.create("db/t", partitions=shape[0], dispatchers=shape[1])
+    follower = Follower(sink)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(walk, "REQUEST", request)
+        follower.look()
+        for event in [*events, ("look", False)]:
+            if event[0] != "look":
+                happen(sink, event, shape)
+                continue
+            assert follower.noticed() >= follower.changed()
+            listing = follower.look(dies=event[1])
+            assert follower.landed == follower.true_files()
+            assert {schema.path for schema in listing.schemas} == follower.true_schemas()
