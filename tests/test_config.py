@@ -123,6 +123,10 @@ def test_defaults_of_the_smallest_file(tmp_path: Path) -> None:
         (put("feeds.0.source.time_zone", "CEST"), ("feeds[0].source.time_zone", "'CEST'", "Asia/Shanghai")),
         (put("feeds.0.start_date", "soon"), ("feeds[0].start_date", "'soon'", "date")),
         (put("feeds.0.freshness_minutes", 0), ("feeds[0].freshness_minutes", "given: 0", "greater than 0")),
+        (
+            put("feeds.0.source.full_listing_hours", -1),
+            ("feeds[0].source.full_listing_hours", "given: -1", "greater than or equal to 0"),
+        ),
         (put("feeds.0.policy.zero_dates", "drop"), ("feeds[0].policy.zero_dates", "'drop'", "'null', 'string'")),
         (put("feeds.0.policy.quarantine", "stop"), ("feeds[0].policy.quarantine", "'stop'", "'hold' or 'skip'")),
         (put("feeds.0.policy.index_gap", "stop"), ("feeds[0].policy.index_gap", "'stop'", "'hold' or 'skip'")),
