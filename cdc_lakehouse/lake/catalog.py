@@ -75,5 +75,6 @@ class Lake:
 
 
 def machinery(feed: str, name: str) -> Identifier:
-    """Identifier of a feed's own table: `segments`, `frontier`, `events`, `schema_history`, `quarantine`, `checkpoints`."""
+    """Identifier of a feed's own table: `segments`, `frontier`, `events`, `schema_history`, `quarantine`,
+    `checkpoints`."""
     return Identifier(f"cdc_{feed}", name)
