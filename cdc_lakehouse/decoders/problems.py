@@ -11,6 +11,7 @@ NO_IS_UPDATE: Final = "NoIsUpdate"
 NOT_A_ROW_CHANGE: Final = "NotARowChange"
 NO_ROW: Final = "NoRow"
 WRONG_TABLE: Final = "WrongTable"
+NOT_LOOKED_AT: Final = "NotLookedAt"
 
 PROBLEMS: Final = {
     NOT_UTF8: "the record is not UTF-8",
@@ -23,5 +24,6 @@ PROBLEMS: Final = {
     NO_IS_UPDATE: "the record does not say true or false where is-update stands (csv with output-old-value)",
     NOT_A_ROW_CHANGE: "the record is not an INSERT, UPDATE or DELETE",
     NO_ROW: "the message does not hold exactly one row",
+    NOT_LOOKED_AT: "the file went before its records that cannot be used were listed; those that can be used are in",
     WRONG_TABLE: "the record is of another table than its path",
 }

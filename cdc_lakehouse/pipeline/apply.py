@@ -30,7 +30,8 @@ from cdc_lakehouse.pipeline.work import Work, find_work
 
 _TABLES_AT_ONCE: Final = 8
 _DOES_NOT_FIT: Final = (
-    "the row does not fit the table's columns: a value that is not of its type, or a column that is not known"
+    "the row does not fit the table's columns: a value that is not of its type, a column that is not known, or one "
+    "that is missing (virtual generated columns can be named in virtual_columns)"
 )
 
 

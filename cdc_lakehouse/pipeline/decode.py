@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame
 
-from cdc_lakehouse.decoders.problems import NO_COMMIT_TS, PROBLEMS
+from cdc_lakehouse.decoders.problems import NO_COMMIT_TS, NOT_LOOKED_AT, PROBLEMS
 from cdc_lakehouse.decoders.segment_files import SegmentFiles
 from cdc_lakehouse.decoders.segment_tasks import SegmentRef, errors_of_tasks
 from cdc_lakehouse.errors import SourceError
@@ -53,15 +53,33 @@ def _decode_batch(run: FeedRun, files: SchemaFiles, batch: int, segments: Sequen
             return []
         batch = segments[0].batch
     # After a crash the number of bad lines is not known: look.
-    lines: list[BadLine] = []
-    if bad != 0:
-        with errors_of_tasks():
-            lines = run.events.bad_lines(_frame(run, _layouts(run, files, segments), segments))
+    lines = [] if bad == 0 else _bad_lines(run, files, segments)
     _quarantine(run, segments, lines)
     decoded = _counted(run, segments, run.events.counts(batch), lines)
     run.segments.mark_decoded(batch, decoded, {"cdc.batch": str(batch)})
     run.log.info("batch %d: decoded %d segments, %d bad lines", batch, len(decoded), len(lines))
     return decoded
+
+
+def _bad_lines(run: FeedRun, files: SchemaFiles, segments: Sequence[Segment]) -> list[BadLine]:
+    try:
+        return _look_for_bad_lines(run, files, segments)
+    except SourceError as error:
+        if error.segment is None:
+            raise
+        # A run ended right after its commit, and files expired before this one: their events are in, and the batch must
+        # not wait for ever. Whether they had bad lines is not known, so it is said of each.
+        gone = unreadable(run, segments)
+        if not gone:
+            raise
+    rest = [segment for segment in segments if segment.segment not in gone]
+    lines = _look_for_bad_lines(run, files, rest) if rest else []
+    return lines + [BadLine(segment, None, NOT_LOOKED_AT, None) for segment in gone]
+
+
+def _look_for_bad_lines(run: FeedRun, files: SchemaFiles, segments: Sequence[Segment]) -> list[BadLine]:
+    with errors_of_tasks():
+        return run.events.bad_lines(_frame(run, _layouts(run, files, segments), segments))
 
 
 def _append(run: FeedRun, files: SchemaFiles, segments: Sequence[Segment]) -> tuple[Sequence[Segment], int]:
@@ -159,8 +177,9 @@ def _quarantine(run: FeedRun, segments: Sequence[Segment], lines: Sequence[BadLi
 
 
 def _message(bad: BadLine) -> str:
-    more = "" if bad.line is not None else f" ({bad.count} further lines of the segment, not listed one by one)"
-    return PROBLEMS[bad.problem] + more
+    if bad.line is not None or bad.problem == NOT_LOOKED_AT:
+        return PROBLEMS[bad.problem]
+    return f"{PROBLEMS[bad.problem]} ({bad.count} further lines of the segment, not listed one by one)"
 
 
 def _counted(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.lake.events import Events
 from cdc_lakehouse.pipeline.steps import Steps, run_all
 from tests.hand_sinks import CREATE, ID, HandSink, integer, row, text
 from tests.lakes import TestLake, write_config
@@ -192,3 +193,23 @@ def test_an_update_with_old_values_is_one_event(new_lake: Callable[..., TestLake
     assert [event["op"] for event in events] == ["I", "U", "D", "I"]
     assert dict(events[1]["before"]) == {"id": "1", "s": "x"} and dict(events[1]["after"]) == {"id": "2", "s": "y"}
     assert rows(lake, "t") == [(3, "z")]
+
+
+def test_a_file_that_goes_between_a_crash_and_the_look_at_its_bad_rows(
+    new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = new_lake(source=csv(), policy={"quarantine": "skip"})
+    sink = two_tables(lake, PLAIN)
+    place = sink.rows("d/t", 1, row("I", "t", 6, "2", "2", "3", '"x"'), "garbage", index=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(Events, "bad_lines", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(lake)
+    place.unlink()
+    run(lake)
+    assert rows(lake, "t") == [(1, 2, 3, "x"), (2, 2, 3, "x")]
+    assert quarantined(lake) == [("NotLookedAt", None, "open")]
+
+
+def _killed(*_: Any) -> None:
+    raise KeyboardInterrupt
