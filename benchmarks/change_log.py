@@ -68,7 +68,7 @@ class ChangeLog:
 
     def read_through(self) -> None:
         """So that whoever is measured first does not wait for the disk."""
-        for path in sorted(self.directory.rglob("CDC*.*")):
+        for path in sorted(self.directory.rglob("CDC*[0-9].*")):
             with path.open("rb") as file:
                 while file.read(8 * MIB):
                     pass
@@ -121,7 +121,7 @@ class _Writer:
                 size = 0
         self.sink.flush(commit_time(table.last_ts))
         self.sink.checkpoint(table.last_ts)
-        written = sum(path.stat().st_size for path in self.directory.rglob("CDC*.*"))
+        written = sum(path.stat().st_size for path in self.directory.rglob("CDC*[0-9].*"))
         return Stage(self.directory.name, dict(events), table.rows, written)
 
     def _length(self, change: RowChange) -> int:

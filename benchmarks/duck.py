@@ -97,7 +97,7 @@ class Files:
 
     def decode(self, stage: Stage) -> None:
         """Sink files to events: a Parquet file for each."""
-        new = sorted(set(self._sink.rglob("CDC*.*")) - self._decoded)
+        new = sorted(set(self._sink.rglob("CDC*[0-9].*")) - self._decoded)
         self._batch = [self._directory / f"events-{stage.name}-{number}.parquet" for number in range(len(new))]
         with ThreadPoolExecutor(self._cores) as pool:
             list(pool.map(self._decode_file, new, self._batch))

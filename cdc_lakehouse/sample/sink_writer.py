@@ -70,7 +70,7 @@ class SinkWriter:
 
     def _next_index(self, directory: Path) -> int:
         if directory not in self._last_index:
-            found = (_DATA_FILE.fullmatch(path.name) for path in directory.glob("CDC*.*"))
+            found = (_DATA_FILE.fullmatch(path.name) for path in directory.glob("CDC*[0-9].*"))
             self._last_index[directory] = max((int(match[1]) for match in found if match), default=0)
         self._last_index[directory] += 1
         return self._last_index[directory]
