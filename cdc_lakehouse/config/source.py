@@ -40,8 +40,12 @@ class CsvOptions(Section):
 
     @model_validator(mode="after")
     def _can_be_told_apart(self) -> Self:
+        if not self.quote.isascii():
+            raise ValueError("the quote must be an ASCII character, as it is for TiCDC")
         if self.quote and self.quote in self.delimiter:
             raise ValueError("the quote must not be part of the delimiter")
+        if not self.quote and set(self.delimiter) & set("\\nr"):
+            raise ValueError("without a quote the delimiter must hold no backslash, n or r: they are part of escapes")
         if self.delimiter in self.null or (self.quote and self.quote in self.null):
             raise ValueError("null must hold neither the delimiter nor the quote")
         if not self.include_commit_ts:

@@ -9,6 +9,7 @@ the statements of the log. Where nothing does, nothing is guessed: the files wai
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,6 +25,7 @@ from cdc_lakehouse.sources.storage_sink import table_directory
 _HEAD: Final = 1024 * 1024
 """Bytes of a file in which its first row is looked for, before the whole file is."""
 _WHOLE: Final = 1024 * 1024 * 1024
+_AT_ONCE: Final = 16
 _PROBED: Final = 5
 """Files of a table's version whose first row is looked at, until one fits: one broken row says nothing."""
 _SMALLEST_TSO: Final = 1 << 40
@@ -42,14 +44,22 @@ def find_layouts(run: FeedRun, options: CsvOptions, files: SchemaFiles, segments
     layouts = Layouts()
     groups = _groups(segments)
     mistakes: dict[str, str] = {}
+    changes = {place: files.of(*place) for place in groups}
+    probes = {
+        place: _Probe(options, change, _candidates(run, files, change))
+        for place, change in changes.items()
+        if change is not None
+    }
+    with ThreadPoolExecutor(_AT_ONCE) as pool:  # In a store, each look is a request.
+        tried = pool.map(lambda place: probes[place].layout_of(_first_rows(run, options, groups[place])), probes)
+        fitting = dict(zip(probes, tried, strict=True))
     for (directory, version), group in groups.items():
-        change = files.of(directory, version)
-        if change is None:
+        change, probe = changes[directory, version], probes.get((directory, version))
+        if change is None or probe is None:
             reason = f"the schema file of version {version} is missing or cannot be used, so its rows cannot be read"
             layouts.reasons |= {segment.segment: reason for segment in group}
             continue
-        probe = _Probe(options, change, _candidates(run, files, change))
-        layout = probe.layout_of(_first_rows(run, options, group))
+        layout = fitting[directory, version]
         if probe.mistake is not None:
             mistakes[group[0].segment] = probe.mistake
         if layout is None:

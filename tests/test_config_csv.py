@@ -1,0 +1,77 @@
+"""The csv section of a source, and what goes with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.test_config import Edit, put, read, refusal
+
+SOURCE = "feeds.0.source"
+
+
+def csv(**options: Any) -> tuple[Edit, Edit]:
+    return put(f"{SOURCE}.protocol", "csv"), put(f"{SOURCE}.csv", {"include-commit-ts": True, **options})
+
+
+def test_the_defaults_are_ticdcs(tmp_path: Path) -> None:
+    options = read(tmp_path, *csv()).feed("shop").source.csv
+    assert options is not None
+    assert (options.delimiter, options.quote, options.null, options.terminator) == (",", '"', "\\N", "\r\n")
+    assert (options.binary_encoding_method, options.output_old_value) == ("base64", False)
+    assert (options.output_handle_key, options.output_field_header) == (False, False)
+
+
+def test_every_option_under_ticdcs_own_name(tmp_path: Path) -> None:
+    given: dict[str, Any] = {
+        "delimiter": "|#|", "quote": "'", "null": "<null>", "terminator": "\n", "include-commit-ts": True,
+        "binary-encoding-method": "hex", "output-old-value": True, "output-handle-key": True,
+        "output-field-header": True,
+    }  # fmt: skip
+    options = read(tmp_path, *csv(**given)).feed("shop").source.csv
+    assert options is not None and options.model_dump(by_alias=True) == given
+
+
+def test_a_bare_null_is_the_options_name(tmp_path: Path) -> None:
+    """YAML reads it as its own word for nothing."""
+    path = tmp_path / "lakehouse.yaml"
+    read(tmp_path, *csv())
+    text = path.read_text(encoding="utf-8").replace("include-commit-ts: true", "include-commit-ts: true\n      null: x")
+    path.write_text(text, encoding="utf-8")
+    from cdc_lakehouse.config import load
+
+    options = load(path, {}).feed("shop").source.csv
+    assert options is not None and options.null == "x"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"include-commit-ts": False}, "include-commit-ts must be true"),
+        ({"delimiter": ""}, "delimiter"),
+        ({"delimiter": "abcd"}, "delimiter"),
+        ({"delimiter": ",\n"}, "line end"),
+        ({"quote": '""'}, "quote"),
+        ({"quote": "«"}, "ASCII"),
+        ({"quote": "|", "delimiter": "|#|"}, "the quote must not be part of the delimiter"),
+        ({"quote": "", "delimiter": "n"}, "backslash, n or r"),
+        ({"null": "a,b"}, "null must hold neither"),
+        ({"null": '"'}, "null must hold neither"),
+        ({"terminator": ";"}, "terminator"),
+        ({"binary-encoding-method": "base32"}, "binary-encoding-method"),
+        ({"output_old_value": True}, "output_old_value: is not a key that is known here"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_options_name(tmp_path: Path, options: dict[str, Any], said: str) -> None:
+    assert said in refusal(tmp_path, *csv(**options)) and "feeds[0].source.csv" in refusal(tmp_path, *csv(**options))
+
+
+def test_csv_without_its_section_names_what_it_needs(tmp_path: Path) -> None:
+    assert "include-commit-ts: true" in refusal(tmp_path, put(f"{SOURCE}.protocol", "csv"))
+
+
+def test_csv_options_of_another_protocol_are_refused(tmp_path: Path) -> None:
+    said = refusal(tmp_path, put(f"{SOURCE}.csv", {"include-commit-ts": True}))
+    assert "mean nothing with protocol canal-json" in said
