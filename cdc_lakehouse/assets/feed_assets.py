@@ -173,8 +173,10 @@ def _schema_results(
     for version in steps.evolved.versions:
         if version.incarnation:
             by_table[version.name].append(version)
+    lives = steps.run.history.history.incarnations()
     for table, versions in by_table.items():
-        yield from _result(context, keys.schema_key(feed.name, table), numbers.of_versions(versions), table in tables)
+        metadata = numbers.of_versions(versions, lives)
+        yield from _result(context, keys.schema_key(feed.name, table), metadata, table in tables)
 
 
 def _current_results(

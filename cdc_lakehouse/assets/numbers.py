@@ -8,6 +8,8 @@ from typing import Any
 
 import dagster as dg
 
+from cdc_lakehouse.changelog.column_changes import ColumnChange, column_changes
+from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.mysql_types import type_text
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, lag_seconds
 from cdc_lakehouse.changelog.schema import TableVersion
@@ -55,12 +57,14 @@ def of_segments(segments: Sequence[Segment], new: Sequence[Segment]) -> Metadata
     return numbers
 
 
-def of_versions(versions: list[TableVersion]) -> Metadata:
+def of_versions(versions: list[TableVersion], lives: Mapping[str, Incarnation]) -> Metadata:
     """Of the DDL that a run recorded for one table."""
     last = versions[-1]
     return {
         "ddl": len(versions),
-        "statements": dg.MetadataValue.md("\n".join(_statement(version) for version in versions)),
+        "statements": dg.MetadataValue.md(
+            "\n".join(_statement(version, lives[version.incarnation]) for version in versions)
+        ),
         "effects": ", ".join(dict.fromkeys(version.effect for version in versions)),
         "notes": dg.MetadataValue.md(
             "\n".join(f"- {v.note or v.hold}" for v in versions if v.note or v.hold) or "none"
@@ -124,9 +128,28 @@ def column_schema(version: TableVersion) -> dg.TableSchema:
     )
 
 
-def _statement(version: TableVersion) -> str:
+def _statement(version: TableVersion, life: Incarnation) -> str:
+    """The statement, its effect, and what it changed of the columns."""
     when = f"{commit_time(version.commit_ts):%Y-%m-%d %H:%M:%S}"
-    return f"- `{version.effect}` {when}\n```sql\n{version.query or '-- seen'}\n```"
+    lines = [f"- `{version.effect}` {when}", f"```sql\n{version.query or '-- seen'}\n```"]
+    before = life.before(version)
+    changes = [] if before is None else column_changes(before, version)
+    if changes:
+        lines += ["```diff", *(line for change in changes for line in _difference(change)), "```"]
+    return "\n".join(lines)
+
+
+def _difference(change: ColumnChange) -> list[str]:
+    sides = [
+        ("-", change.before, change.key_before, False),
+        ("+", change.after, change.key_after, change.moved),
+    ]
+    return [
+        f"{sign} {column.name} {type_text(column.type)}{'' if column.nullable else ' NOT NULL'}"
+        f"{' KEY' if is_key else ''}{' (moved)' if moved else ''}"
+        for sign, column, is_key, moved in sides
+        if column is not None
+    ]
 
 
 def _moment(name: str, commit_ts: int) -> dict[str, Any]:

@@ -55,6 +55,11 @@ class Incarnation:
         """All names it ever had, the latest first."""
         return tuple(dict.fromkeys(version.name for version in reversed(self.versions)))
 
+    def before(self, version: TableVersion) -> TableVersion | None:
+        """The version before one of them; None for the first."""
+        place = self.versions.index(version)
+        return self.versions[place - 1] if place else None
+
     def spans(self) -> Iterator[Span]:
         for version, following in itertools.pairwise((*self.versions, None)):
             assert version is not None

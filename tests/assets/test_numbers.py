@@ -10,7 +10,7 @@ from typing import Any
 import dagster as dg
 
 from cdc_lakehouse.assets import numbers
-from cdc_lakehouse.changelog.history import History
+from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.lake.checkpoints import Cut, CutRow
 from cdc_lakehouse.lake.current import TableState
@@ -80,9 +80,12 @@ def test_of_segments_without_an_event() -> None:
 
 def test_of_ddl() -> None:
     versions = list(story().versions)
-    seen = stored(numbers.of_versions([replace(versions[0], note="a note"), versions[1]]))
+    noted = [replace(versions[0], note="a note"), versions[1]]
+    lives = {noted[0].incarnation: Incarnation(noted[0].incarnation, tuple(noted))}
+    seen = stored(numbers.of_versions(noted, lives))
     assert (seen["ddl"], seen["effects"], seen["version_ts"]) == (2, "create, evolve", str(T + 1))
     assert "ALTER TABLE t ADD COLUMN x" in seen["statements"] and "2026-06-01 12:00:00" in seen["statements"]
+    assert "```diff\n+ x varchar(20)\n```" in seen["statements"] and "+ id" not in seen["statements"]
     assert "a note" in seen["notes"]
     columns = [
         (column.name, column.type, column.constraints.nullable) for column in seen["dagster/column_schema"].columns
