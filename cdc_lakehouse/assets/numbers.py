@@ -60,11 +60,10 @@ def of_segments(segments: Sequence[Segment], new: Sequence[Segment]) -> Metadata
 def of_versions(versions: list[TableVersion], lives: Mapping[str, Incarnation]) -> Metadata:
     """Of the DDL that a run recorded for one table."""
     last = versions[-1]
+    statements = [_statement(version, lives[version.incarnation]) for version in versions]
     return {
         "ddl": len(versions),
-        "statements": dg.MetadataValue.md(
-            "\n".join(_statement(version, lives[version.incarnation]) for version in versions)
-        ),
+        "statements": dg.MetadataValue.md("\n".join(statements)),
         "effects": ", ".join(dict.fromkeys(version.effect for version in versions)),
         "notes": dg.MetadataValue.md(
             "\n".join(f"- {v.note or v.hold}" for v in versions if v.note or v.hold) or "none"

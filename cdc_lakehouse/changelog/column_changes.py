@@ -45,5 +45,9 @@ def _moved(before: Sequence[int], after: Sequence[int]) -> set[int]:
     longest: list[list[int]] = []
     for id in after:
         fitting = [run for run in longest if place[run[-1]] < place[id]]
-        longest.append([*max(fitting, key=len, default=[]), id])
-    return set(after) - set(max(longest, key=len, default=[]))
+        longest.append([*_longest(fitting), id])
+    return set(after) - set(_longest(longest))
+
+
+def _longest(runs: Sequence[list[int]]) -> list[int]:
+    return max(runs, key=len) if runs else []
