@@ -13,7 +13,7 @@ from cdc_lakehouse.sample.schema_document import schema_document, schema_path
 
 DAY = "2026-06-10"
 T0 = 466_000_000_000_000_000
-CREATE, ADD_COLUMN, TRUNCATE, RENAME = 3, 5, 11, 14
+CREATE, DROP, ADD_COLUMN, TRUNCATE, RENAME = 3, 4, 5, 11, 14
 
 ID = SourceColumn("id", ColumnType.of("BIGINT", length=20), nullable=False, primary_key=True)
 

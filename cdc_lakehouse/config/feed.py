@@ -16,9 +16,27 @@ _PLACEHOLDERS: Final = frozenset({"database", "feed"})
 _FEED_NAME: Final = r"^[a-z][a-z0-9_]{0,62}$"
 
 
+Drop = Literal["keep", "purge"]
+
+
+class DdlOverride(Section):
+    """Of one table, what is other than policy.ddl."""
+
+    drop: Drop | None = None
+
+
+class DdlPolicy(Section):
+    """What is done where a statement loses something in the lake too."""
+
+    drop: Drop = Field("keep", description="A dropped table stays in the lake, marked, or goes with its data.")
+
+
 class TableSettings(Section):
     primary_key: tuple[str, ...] | None = Field(None, min_length=1, description="Key of a table that declares none.")
     zero_dates: Literal["null", "string", "error"] | None = Field(None, description="Overrides policy.zero_dates.")
+    ddl: DdlOverride = Field(
+        default_factory=lambda: DdlOverride.model_validate({}), description="Overrides policy.ddl."
+    )
     virtual_columns: tuple[str, ...] | None = Field(
         None, description="Virtual generated columns: in schema files but not in csv rows, and nothing marks them."
     )
@@ -54,6 +72,7 @@ class PolicyConfig(Section):
     zero_dates: Literal["null", "string", "error"] = Field(
         "null", description="Zero and partial dates become NULL, the column becomes text, or the row is quarantined."
     )
+    ddl: DdlPolicy = Field(default_factory=lambda: DdlPolicy.model_validate({}))
     quarantine: Literal["hold", "skip"] = Field(
         "hold", description="A table with quarantined rows stays at its last good cut, or goes on without the rows."
     )
@@ -88,6 +107,9 @@ class FeedConfig(Section):
 
     def settings_of(self, database: str, table: str) -> TableSettings:
         return self.tables.settings.get(f"{database}.{table}", TableSettings.model_validate({}))
+
+    def drop_of(self, database: str, table: str) -> Drop:
+        return self.settings_of(database, table).ddl.drop or self.policy.ddl.drop
 
     def zero_dates_of(self, database: str, table: str) -> Literal["null", "string", "error"]:
         return self.settings_of(database, table).zero_dates or self.policy.zero_dates

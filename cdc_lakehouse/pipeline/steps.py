@@ -10,6 +10,7 @@ from cdc_lakehouse.pipeline.decode import Decoded, decode
 from cdc_lakehouse.pipeline.evolve import Evolved, evolve
 from cdc_lakehouse.pipeline.feed_run import FeedRun
 from cdc_lakehouse.pipeline.land import Landed, land
+from cdc_lakehouse.pipeline.purge import purge_dropped
 
 
 class Steps:
@@ -38,7 +39,9 @@ class Steps:
 
     @functools.cached_property
     def published(self) -> Published:
-        return publish_cut(self.run, self.applied)
+        published = publish_cut(self.run, self.applied)
+        purge_dropped(self.run, self.applied.lives)
+        return published
 
 
 def run_all(run: FeedRun) -> Steps:

@@ -17,6 +17,7 @@ from cdc_lakehouse.lake.staging import EmptiedPartition
 from cdc_lakehouse.lake.winners import KeyedSpan
 from cdc_lakehouse.pipeline.feed_run import FeedRun
 from cdc_lakehouse.pipeline.holds import BAD_VALUE, key_columns
+from cdc_lakehouse.pipeline.purge import is_purged
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def find_work(
     for id, life in lives.items():
         was_held = id in cut.held_incarnations
         over = life.dropped_ts is not None and life.dropped_ts <= cut.checkpoint_ts
-        if id in held or (over and not was_held and not touched.everywhere):
+        if id in held or (over and not was_held and (is_purged(run, life) or not touched.everywhere)):
             continue
         if id in refused:
             held[id] = refused[id]

@@ -1,0 +1,108 @@
+"""Dropped tables: kept and marked, or purged with their data, by policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_lakehouse.pipeline import steps
+from cdc_lakehouse.pipeline.steps import run_all
+from tests.hand_sinks import CREATE, DROP, ID, HandSink, row, text
+from tests.lakes import TestLake
+
+pytestmark = pytest.mark.spark
+
+CSV = {"protocol": "csv", "csv": {"include-commit-ts": True}}
+PURGE = {"ddl": {"drop": "purge"}}
+
+
+def create(sink: HandSink, table: str, at: int, *ids: int) -> None:
+    query = f"CREATE TABLE `{table}` (`id` BIGINT PRIMARY KEY, `s` VARCHAR(50))"
+    sink.schema(table, at, ID, text("s"), action=CREATE, query=query)
+    sink.rows(f"d/{table}", at, *(row("I", table, at + 1, str(id), '"x"') for id in ids))
+
+
+def drop(sink: HandSink, table: str, at: int) -> None:
+    sink.schema(table, at, ID, text("s"), action=DROP, query=f"DROP TABLE `d`.`{table}`")
+
+
+def run(lake: TestLake, sink: HandSink, at: int) -> None:
+    sink.checkpoint(at)
+    assert not run_all(lake.run()).applied.held
+
+
+def identifiers(lake: TestLake) -> list[str]:
+    return sorted(name for _, name in lake.lake.catalog.list_tables(f"{lake.name}__d"))
+
+
+def data_files(lake: TestLake, table: str) -> list[Path]:
+    root = Path(lake.config.lake.warehouse.removeprefix("file://"))
+    places = [path for path in root.glob(f"{lake.name}__d*/{table}*") if path.is_dir()]
+    return [path for place in places for path in place.rglob("*.parquet")]
+
+
+@pytest.mark.parametrize(
+    ("feed", "left"),
+    [
+        ({}, ["a", "b"]),
+        ({"policy": PURGE}, []),
+        ({"tables": {"settings": {"d.a": PURGE}}}, ["b"]),
+        ({"policy": PURGE, "tables": {"settings": {"d.a": {"ddl": {"drop": "keep"}}}}}, ["a"]),
+    ],
+)
+def test_by_policy_of_the_feed_and_of_the_table(
+    feed: dict[str, Any], left: list[str], new_lake: Callable[..., TestLake]
+) -> None:
+    lake = new_lake(source=CSV, **feed)
+    sink = HandSink(lake.sink)
+    for table in "abc":
+        create(sink, table, 1, 1, 2)
+    run(lake, sink, 5)
+    assert identifiers(lake) == ["a", "b", "c"] and data_files(lake, "a")
+    for table in "ab":
+        drop(sink, table, 6)
+    run(lake, sink, 8)
+    assert identifiers(lake) == [*left, "c"]
+    assert bool(data_files(lake, "a")) == ("a" in left)
+    assert [key[1] for key in lake.tables()] == ["c"]
+
+
+def test_a_table_that_is_created_again_is_another_one(new_lake: Callable[..., TestLake]) -> None:
+    lake = new_lake(source=CSV, policy=PURGE)
+    sink = HandSink(lake.sink)
+    create(sink, "a", 1, 1, 2)
+    run(lake, sink, 5)
+    drop(sink, "a", 6)
+    create(sink, "a", 7, 3)
+    run(lake, sink, 9)
+    assert identifiers(lake) == ["a"]
+    assert lake.tables()["d", "a"].scan().to_arrow()["id"].to_pylist() == [3]
+    # In one run from its creation to its drop.
+    create(sink, "b", 10, 1)
+    drop(sink, "b", 12)
+    run(lake, sink, 13)
+    assert identifiers(lake) == ["a"]
+
+
+def test_a_run_that_ends_before_the_purge_leaves_it_to_the_next(
+    new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = new_lake(source=CSV, policy=PURGE)
+    sink = HandSink(lake.sink)
+    create(sink, "a", 1, 1)
+    create(sink, "b", 1, 1)
+    drop(sink, "a", 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(steps, "purge_dropped", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(lake, sink, 5)
+    assert identifiers(lake) == ["a", "b"]
+    run(lake, sink, 5)
+    assert identifiers(lake) == ["b"]
+
+
+def _killed(*_: Any) -> None:
+    raise KeyboardInterrupt
