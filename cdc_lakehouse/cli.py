@@ -13,6 +13,7 @@ import click
 
 _COMMANDS: Final = {
     "run": ("cdc_lakehouse.commands.run", "One pass over the feeds: land, decode, apply, publish."),
+    "plan": ("cdc_lakehouse.commands.plan", "What the DDL that waits will do, without doing it."),
     "sample": ("cdc_lakehouse.commands.sample", "Write a sample changefeed, and keep it going."),
     "show": ("cdc_lakehouse.commands.show", "Print rows of current-state tables."),
     "status": ("cdc_lakehouse.commands.status", "Where each feed stands: checkpoints, lag, what is held."),

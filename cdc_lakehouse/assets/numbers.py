@@ -8,7 +8,7 @@ from typing import Any
 
 import dagster as dg
 
-from cdc_lakehouse.changelog.column_changes import ColumnChange, column_changes
+from cdc_lakehouse.changelog.column_changes import as_lines, column_changes
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.mysql_types import type_text
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, lag_seconds
@@ -134,21 +134,8 @@ def _statement(version: TableVersion, life: Incarnation) -> str:
     before = life.before(version)
     changes = [] if before is None else column_changes(before, version)
     if changes:
-        lines += ["```diff", *(line for change in changes for line in _difference(change)), "```"]
+        lines += ["```diff", *as_lines(changes), "```"]
     return "\n".join(lines)
-
-
-def _difference(change: ColumnChange) -> list[str]:
-    sides = [
-        ("-", change.before, change.key_before, False),
-        ("+", change.after, change.key_after, change.moved),
-    ]
-    return [
-        f"{sign} {column.name} {type_text(column.type)}{'' if column.nullable else ' NOT NULL'}"
-        f"{' KEY' if is_key else ''}{' (moved)' if moved else ''}"
-        for sign, column, is_key, moved in sides
-        if column is not None
-    ]
 
 
 def _moment(name: str, commit_ts: int) -> dict[str, Any]:

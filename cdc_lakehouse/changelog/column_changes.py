@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cdc_lakehouse.changelog.mysql_types import type_text
 from cdc_lakehouse.changelog.schema import Column, TableVersion
 
 
@@ -51,3 +52,18 @@ def _moved(before: Sequence[int], after: Sequence[int]) -> set[int]:
 
 def _longest(runs: Sequence[list[int]]) -> list[int]:
     return max(runs, key=len) if runs else []
+
+
+def as_lines(changes: Sequence[ColumnChange]) -> list[str]:
+    """The changes as lines of a diff: `-` how a column was, `+` how it is."""
+    lines: list[str] = []
+    for change in changes:
+        lines += [] if change.before is None else [f"- {_described(change.before, change.key_before)}"]
+        moved = " (moved)" if change.moved else ""
+        lines += [] if change.after is None else [f"+ {_described(change.after, change.key_after)}{moved}"]
+    return lines
+
+
+def _described(column: Column, is_key: bool) -> str:
+    nullable = "" if column.nullable else " NOT NULL"
+    return f"{column.name} {type_text(column.type)}{nullable}{' KEY' if is_key else ''}"

@@ -72,14 +72,19 @@ class SchemaFiles:
         return database, table or None
 
     @functools.cached_property
-    def versions(self) -> Mapping[tuple[TableName, int], TableVersion]:
-        """Versions by table and commit-ts as the history will have them, also of files above the checkpoint."""
+    def history(self) -> History:
+        """The history as it will be with all files, also those above the checkpoint."""
         changes = {change.origin: change for change in (*self._recorded.changes.values(), *self._by_place.values())}
-        history = self._recorded.history
-        if changes.keys() - self._recorded.changes.keys():
-            history = History()
-            history.apply(changes.values())
-        return {(version.name, version.commit_ts): version for version in history.versions}
+        if not changes.keys() - self._recorded.changes.keys():
+            return self._recorded.history
+        history = History()
+        history.apply(changes.values())
+        return history
+
+    @functools.cached_property
+    def versions(self) -> Mapping[tuple[TableName, int], TableVersion]:
+        """Its versions, by table and commit-ts."""
+        return {(version.name, version.commit_ts): version for version in self.history.versions}
 
     @functools.cached_property
     def _by_place(self) -> Mapping[tuple[str, int], SchemaChange]:

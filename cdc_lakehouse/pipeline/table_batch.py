@@ -7,6 +7,8 @@ import threading
 from dataclasses import dataclass, replace
 from typing import Final
 
+from cdc_lakehouse.changelog.history import Incarnation
+from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.changelog.type_changes import converts
 from cdc_lakehouse.errors import TableHeldError
 from cdc_lakehouse.lake.casts import Reading
@@ -66,13 +68,13 @@ def prepare(run: FeedRun, tables: CurrentTables, work: Work, winners: Winners) -
         found = tables.find(work.life)
         assert found is not None
         state = found
-    target = _target(work)
+    target = target_of(work.life)
     columns = target_columns(work.target.carried, reading)
     current = () if work.rebuild else state.columns
     if work.rebuild:
         # What the columns were is not what they were thought to be: none of them is kept.
         columns = [replace(column, initial=None) for column in columns]
-    converted = frozenset() if work.cleared else _converted(work, target)
+    converted = frozenset() if work.cleared else converted_columns(target, work.applied)
     plan = plan_evolution(current, columns, state.order, converted)
     if work.rebuild:
         plan = _replacing_all(plan, state)
@@ -160,16 +162,14 @@ def _wanted(tables: CurrentTables, work: Work, now: Identifier) -> Identifier:
     return tables.identifier(work.target.name)
 
 
-def _target(work: Work) -> Target:
-    versions = dict(enumerate(work.life.versions))
-    return Target(work.target.carried, {}, versions, tuple(versions))
+def target_of(life: Incarnation) -> Target:
+    versions = dict(enumerate(life.versions))
+    return Target(life.last.carried, {}, versions, tuple(versions))
 
 
-def _converted(work: Work, target: Target) -> frozenset[int]:
-    """Columns whose values in the lake change with the type."""
-    return frozenset(
-        column.id for column in work.target.carried if converts(types_since(column.id, target, work.applied))
-    )
+def converted_columns(target: Target, applied: TableVersion) -> frozenset[int]:
+    """Columns whose values in the lake change with the type, from the version that was applied to the target."""
+    return frozenset(column.id for column in target.columns if converts(types_since(column.id, target, applied)))
 
 
 def _replacing_all(plan: Plan, state: TableState) -> Plan:
