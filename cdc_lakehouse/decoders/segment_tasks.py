@@ -31,6 +31,7 @@ Read = Callable[[str, bytes], Iterator[pa.RecordBatch]]
 
 _REQUEST: Final = 1024 * 1024
 """A request costs about as much time as this many bytes."""
+_TASK_BYTES: Final = 4 * 1024 * 1024
 _GROUP_BYTES: Final = 128 * 1024 * 1024
 _AHEAD_BYTES: Final = 32 * 1024 * 1024
 _REQUESTS_AT_ONCE: Final = 8
@@ -63,8 +64,10 @@ def segments_in_tasks(
 def _groups(segments: Sequence[SegmentRef], tasks: int) -> list[list[SegmentRef]]:
     """Neighbours together, for they are of one table, in parts that take about the same time."""
     weights = [segment.size + _REQUEST for segment in segments]
-    wanted = max(4 * tasks, math.ceil(sum(weights) / _GROUP_BYTES))
-    share = sum(weights) / wanted
+    total = sum(weights)
+    # A task costs something too: a handful of small files is not worth one each.
+    wanted = max(1, min(4 * tasks, math.ceil(total / _TASK_BYTES)), math.ceil(total / _GROUP_BYTES))
+    share = total / wanted
     groups: list[list[SegmentRef]] = []
     filled = share
     for segment, weight in zip(segments, weights, strict=True):
