@@ -21,7 +21,9 @@ from cdc_lakehouse.changelog.ddl_definitions import (
     DefaultValue,
     Expression,
     First,
+    IndexKey,
     InValues,
+    Key,
     KeyPart,
     LessThan,
     MaxValue,
@@ -257,6 +259,8 @@ class CreateDatabase:
     kind: ClassVar[str] = "create_database"
     name: str
     if_not_exists: bool = False
+    charset: str | None = None
+    collation: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +276,16 @@ class AlterDatabase:
 
     kind: ClassVar[str] = "alter_database"
     name: str | None
+    charset: str | None = None
+    collation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UseDatabase:
+    """USE: the database of all names without one, from here on."""
+
+    kind: ClassVar[str] = "use_database"
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,16 +320,20 @@ class OtherStatement:
     words: str
 
 
-Clause = (
+# What ALTER TABLE, and CREATE and DROP INDEX, do to a table that there is; a placement policy belongs to none.
+TableClause = (
     AddColumn | DropColumn | RenameColumn | ChangeColumn | ModifyColumn | SetColumnDefault | DropColumnDefault
-    | SetColumnVisibility | CreateTable | CreateTableLike | CreateTableAsSelect | DropTable | TruncateTable
-    | RenameTable | RecoverTable | Flashback | AddPrimaryKey | DropPrimaryKey | AddUniqueKey | AddIndex
-    | DropIndex | RenameIndex | AlterIndex | ForeignKeyChange | ConstraintChange | AddPartitions
-    | DropPartitions | TruncatePartitions | ExchangePartition | ReorganizePartitions | CoalescePartitions
-    | PartitionBy | RemovePartitioning | MaintainPartitions | SetTableComment | SetTableCharset
-    | SetAutoIncrement | TableOption | Placement | CreateDatabase | DropDatabase | AlterDatabase | CreateView
-    | DropView | Sequence | OtherStatement
+    | SetColumnVisibility | AddPrimaryKey | DropPrimaryKey | AddUniqueKey | AddIndex | DropIndex | RenameIndex
+    | AlterIndex | ForeignKeyChange | ConstraintChange | AddPartitions | DropPartitions | TruncatePartitions
+    | ExchangePartition | ReorganizePartitions | CoalescePartitions | PartitionBy | RemovePartitioning
+    | MaintainPartitions | SetTableComment | SetTableCharset | SetAutoIncrement | TableOption | Placement
 )  # fmt: skip
+StatementClause = (
+    CreateTable | CreateTableLike | CreateTableAsSelect | DropTable | TruncateTable | RenameTable | RecoverTable
+    | Flashback | CreateDatabase | DropDatabase | AlterDatabase | UseDatabase | CreateView | DropView | Sequence
+    | OtherStatement
+)  # fmt: skip
+Clause = TableClause | StatementClause
 
 __all__ = [
     "AddColumn", "AddIndex", "AddPartitions", "AddPrimaryKey", "AddUniqueKey", "After", "AlterDatabase",
@@ -323,11 +341,12 @@ __all__ = [
     "ColumnDefinition", "ConstraintChange", "CreateDatabase", "CreateTable", "CreateTableAsSelect",
     "CreateTableLike", "CreateView", "DdlSyntaxError", "DefaultValue", "DropColumn", "DropColumnDefault",
     "DropDatabase", "DropIndex", "DropPartitions", "DropPrimaryKey", "DropTable", "DropView",
-    "ExchangePartition", "Expression", "First", "Flashback", "ForeignKeyChange", "InValues", "KeyPart",
-    "LessThan", "MaintainPartitions", "MaxValue", "ModifyColumn", "NullLiteral", "NumberLiteral",
-    "OtherStatement", "Partition", "PartitionBy", "PartitionMethod", "Partitioning", "Placement", "Position",
-    "PrimaryKey", "RecoverTable", "RemovePartitioning", "RenameColumn", "RenameIndex", "RenameTable",
-    "ReorganizePartitions", "Sequence", "SetAutoIncrement", "SetColumnDefault", "SetColumnVisibility",
-    "SetTableCharset", "SetTableComment", "TableName", "TableOption", "TextLiteral", "TruncatePartitions",
-    "TruncateTable", "UniqueKey", "Value",
+    "ExchangePartition", "Expression", "First", "Flashback", "ForeignKeyChange", "InValues", "IndexKey",
+    "Key", "KeyPart", "LessThan", "MaintainPartitions", "MaxValue", "ModifyColumn", "NullLiteral",
+    "NumberLiteral", "OtherStatement", "Partition", "PartitionBy", "PartitionMethod", "Partitioning",
+    "Placement", "Position", "PrimaryKey", "RecoverTable", "RemovePartitioning", "RenameColumn",
+    "RenameIndex", "RenameTable", "ReorganizePartitions", "Sequence", "SetAutoIncrement", "SetColumnDefault",
+    "SetColumnVisibility", "SetTableCharset", "SetTableComment", "StatementClause", "TableClause",
+    "TableName", "TableOption", "TextLiteral", "TruncatePartitions", "TruncateTable", "UniqueKey",
+    "UseDatabase", "Value",
 ]  # fmt: skip

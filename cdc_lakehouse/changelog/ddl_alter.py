@@ -23,6 +23,7 @@ from cdc_lakehouse.changelog.ddl import (
     DropIndex,
     DropPrimaryKey,
     ForeignKeyChange,
+    IndexKey,
     ModifyColumn,
     Placement,
     PrimaryKey,
@@ -38,7 +39,7 @@ from cdc_lakehouse.changelog.ddl import (
 from cdc_lakehouse.changelog.ddl_alter_partitions import PARTITION_SPECS, read_add_partition
 from cdc_lakehouse.changelog.ddl_columns import read_column, read_definition, read_position
 from cdc_lakehouse.changelog.ddl_cursor import Cursor
-from cdc_lakehouse.changelog.ddl_keys import Check, ForeignKey, Index, KeyElement, read_key_element
+from cdc_lakehouse.changelog.ddl_keys import Check, ForeignKey, KeyElement, read_key_element
 from cdc_lakehouse.changelog.ddl_literals import read_default
 from cdc_lakehouse.changelog.ddl_options import read_conversion, read_options
 
@@ -130,8 +131,8 @@ def add_key(table: TableName, element: KeyElement) -> Clause:
             return AddPrimaryKey(table, element)
         case UniqueKey():
             return AddUniqueKey(table, element)
-        case Index():
-            return AddIndex(table, element.name)
+        case IndexKey():
+            return AddIndex(table, element)
         case ForeignKey():
             return ForeignKeyChange(table, "add", element.name)
         case Check():
@@ -224,7 +225,7 @@ def _alter_constraint(cursor: Cursor, table: TableName) -> tuple[Clause, ...]:
 
 def _rename_table(cursor: Cursor, table: TableName) -> tuple[Clause, ...]:
     cursor.accept_any(("TO", "AS", "="))
-    return (RenameTable(table, cursor.table_name()),)
+    return (RenameTable(table, cursor.table_name(), altering=True),)
 
 
 def _rename_column(cursor: Cursor, table: TableName) -> tuple[Clause, ...]:

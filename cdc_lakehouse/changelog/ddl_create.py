@@ -10,6 +10,8 @@ from cdc_lakehouse.changelog.ddl import (
     CreateTable,
     CreateTableAsSelect,
     CreateTableLike,
+    IndexKey,
+    Key,
     KeyPart,
     Partitioning,
     PrimaryKey,
@@ -20,9 +22,10 @@ from cdc_lakehouse.changelog.ddl import (
 )
 from cdc_lakehouse.changelog.ddl_columns import read_column
 from cdc_lakehouse.changelog.ddl_cursor import Cursor
-from cdc_lakehouse.changelog.ddl_keys import read_key_element
+from cdc_lakehouse.changelog.ddl_keys import Check, ForeignKey, read_key_element
 from cdc_lakehouse.changelog.ddl_options import read_options
 from cdc_lakehouse.changelog.ddl_partitions import read_partition_by
+from cdc_lakehouse.changelog.ddl_queries import selected_names
 
 CreatedTable = CreateTable | CreateTableLike | CreateTableAsSelect
 
@@ -42,18 +45,31 @@ class _Draft:
     partitioning: Partitioning | None = None
     charset: str | None = None
     comment: str | None = None
+    collation: str | None = None
+    keys: list[Key] = field(default_factory=list[Key])
 
     def add_column(self, column: ColumnDefinition) -> None:
         self.columns.append(column)
         if column.primary_key:
-            self.primary_key = PrimaryKey((KeyPart(column.name),))
+            self.add_key(PrimaryKey((KeyPart(column.name),)))
         if column.unique:
-            self.unique_keys.append(UniqueKey(None, (KeyPart(column.name),)))
+            self.add_key(UniqueKey(None, (KeyPart(column.name),)))
+
+    def add_key(self, key: Key) -> None:
+        self.keys.append(key)
+        match key:
+            case PrimaryKey():
+                self.primary_key = key
+            case UniqueKey():
+                self.unique_keys.append(key)
+            case IndexKey():
+                pass  # It says nothing about rows.
 
     def created(self) -> CreateTable:
         return CreateTable(
             self.table, tuple(self.columns), self.primary_key, tuple(self.unique_keys), self.partitioning,
             self.if_not_exists, self.temporary, self.charset, self.comment,
+            self.collation, tuple(self.keys),
         )  # fmt: skip
 
 
@@ -71,8 +87,9 @@ def read_create_table(cursor: Cursor, *, temporary: bool) -> CreatedTable:
         cursor.enclosed(lambda: _read_element(cursor, draft))
     while _read_table_option(cursor, draft):
         pass
+    start = cursor.position
     if _skip_query(cursor):
-        return CreateTableAsSelect(draft.created())
+        return CreateTableAsSelect(draft.created(), selected_names(cursor, start))
     return draft.created()
 
 
@@ -81,12 +98,10 @@ def _read_element(cursor: Cursor, draft: _Draft) -> None:
     match element:
         case None:
             draft.add_column(read_column(cursor))
-        case PrimaryKey():
-            draft.primary_key = element
-        case UniqueKey():
-            draft.unique_keys.append(element)
-        case _:
-            pass  # Other indexes and constraints say nothing about rows.
+        case PrimaryKey() | UniqueKey() | IndexKey():
+            draft.add_key(element)
+        case ForeignKey() | Check():
+            pass  # They say nothing about rows.
 
 
 def _read_table_option(cursor: Cursor, draft: _Draft) -> bool:
@@ -107,8 +122,8 @@ def _read_table_option(cursor: Cursor, draft: _Draft) -> bool:
         raise cursor.expected("a table option")
     for option in options:
         match option:
-            case SetTableCharset(charset=str() as charset):
-                draft.charset = charset
+            case SetTableCharset():
+                draft.charset, draft.collation = option.charset or draft.charset, option.collation or draft.collation
             case SetTableComment():
                 draft.comment = option.comment
             case _:

@@ -175,6 +175,9 @@ class Cursor:
             return ""
         return self._text[self._tokens[start].start : self._tokens[end - 1].end]
 
+    def tokens_between(self, start: int, end: int) -> list[Token]:
+        return self._tokens[start:end]
+
     def parenthesized(self) -> str:
         """Skips parentheses with all that is in them; gives the text between them."""
         self.expect("(")

@@ -151,6 +151,21 @@ class UniqueKey:
         return any(part.column is None for part in self.parts)
 
 
+IndexKind = Literal["index", "fulltext", "spatial"]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexKey:
+    """An index that is not unique. Those of TiDB (vector, columnar) count as plain ones."""
+
+    name: str | None
+    parts: tuple[KeyPart, ...] = ()
+    kind: IndexKind = "index"
+
+
+Key = PrimaryKey | UniqueKey | IndexKey
+
+
 # --- Partitions ---
 
 PartitionMethod = Literal["range", "range columns", "list", "list columns", "hash", "linear hash", "key", "linear key"]

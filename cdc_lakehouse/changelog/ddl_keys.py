@@ -7,14 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cdc_lakehouse.changelog.ddl_cursor import Cursor
-from cdc_lakehouse.changelog.ddl_definitions import KeyPart, PrimaryKey, TableName, UniqueKey
-
-
-@dataclass(frozen=True, slots=True)
-class Index:
-    """An index that is not unique."""
-
-    name: str | None
+from cdc_lakehouse.changelog.ddl_definitions import IndexKey, IndexKind, KeyPart, PrimaryKey, TableName, UniqueKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +20,14 @@ class Check:
     name: str | None
 
 
-KeyElement = PrimaryKey | UniqueKey | Index | ForeignKey | Check
+KeyElement = PrimaryKey | UniqueKey | IndexKey | ForeignKey | Check
 
 _INDEX_WORDS: Final = ("INDEX", "KEY")
 # Words that say what kind of index it is. INDEX or KEY must follow, except on the reserved ones.
 _RESERVED_KINDS: Final = frozenset({"FULLTEXT", "SPATIAL"})
 _INDEX_KINDS: Final = _RESERVED_KINDS | {"VECTOR", "COLUMNAR"}
 _CREATED_KINDS: Final = _INDEX_KINDS | {"UNIQUE"}
+_KINDS: Final[dict[str, IndexKind]] = {"FULLTEXT": "fulltext", "SPATIAL": "spatial"}
 
 
 def read_key_element(cursor: Cursor) -> KeyElement | None:
@@ -46,9 +40,9 @@ def read_key_element(cursor: Cursor) -> KeyElement | None:
     if word := cursor.accept_any(_CONSTRAINTS):
         return _CONSTRAINTS[word](cursor, None)
     if _at_index(cursor):
-        cursor.accept_any(_INDEX_KINDS)
+        kind = _KINDS.get(cursor.accept_any(_INDEX_KINDS) or "", "index")
         cursor.accept_any(_INDEX_WORDS)
-        return _index(cursor)
+        return _index(cursor, kind)
     return None
 
 
@@ -59,7 +53,7 @@ def _at_index(cursor: Cursor) -> bool:
     return word in _INDEX_KINDS and cursor.next_token.word in _INDEX_WORDS
 
 
-def read_create_index(cursor: Cursor) -> tuple[TableName, UniqueKey | Index] | None:
+def read_create_index(cursor: Cursor) -> tuple[TableName, UniqueKey | IndexKey] | None:
     """What follows CREATE: [kind] INDEX [IF NOT EXISTS] name [USING type] ON table (parts).
 
     None, with nothing consumed, where that is no index.
@@ -76,14 +70,16 @@ def read_create_index(cursor: Cursor) -> tuple[TableName, UniqueKey | Index] | N
     table = cursor.table_name()
     parts = _read_key_parts(cursor)
     skip_index_options(cursor)
-    return table, UniqueKey(name, parts) if kind == "UNIQUE" else Index(name)
+    if kind == "UNIQUE":
+        return table, UniqueKey(name, parts)
+    return table, IndexKey(name, parts, _KINDS.get(kind or "", "index"))
 
 
-def _index(cursor: Cursor) -> Index:
+def _index(cursor: Cursor, kind: IndexKind) -> IndexKey:
     name = _key_name(cursor)
-    _read_key_parts(cursor)
+    parts = _read_key_parts(cursor)
     skip_index_options(cursor)
-    return Index(name)
+    return IndexKey(name, parts, kind)
 
 
 def _primary(cursor: Cursor, _: str | None) -> PrimaryKey:

@@ -36,12 +36,14 @@ from cdc_lakehouse.changelog.ddl import (
     Sequence,
     TableName,
     TruncateTable,
+    UseDatabase,
 )
 from cdc_lakehouse.changelog.ddl_alter import add_key, read_alter_table
 from cdc_lakehouse.changelog.ddl_create import read_create_table
 from cdc_lakehouse.changelog.ddl_cursor import Cursor
 from cdc_lakehouse.changelog.ddl_keys import read_create_index, skip_index_options
 from cdc_lakehouse.changelog.ddl_tokens import SqlMode
+from cdc_lakehouse.changelog.ddl_types import accept_charset, read_charset
 
 Clauses = tuple[Clause, ...]
 Statement = Callable[[Cursor], Clauses]
@@ -182,8 +184,7 @@ def _drop_index(cursor: Cursor) -> Clauses:
 def _create_database(cursor: Cursor) -> Clauses:
     if_not_exists = cursor.if_not_exists()
     name = cursor.name("a database")
-    cursor.skip_until(())
-    return (CreateDatabase(name, if_not_exists),)
+    return (CreateDatabase(name, if_not_exists, *_database_charset(cursor)),)
 
 
 def _drop_database(cursor: Cursor) -> Clauses:
@@ -193,8 +194,28 @@ def _drop_database(cursor: Cursor) -> Clauses:
 
 def _alter_database(cursor: Cursor) -> Clauses:
     name = None if cursor.token.word in _DATABASE_OPTIONS else cursor.name("a database")
-    cursor.skip_rest()
-    return (AlterDatabase(name),)
+    if cursor.at_end:
+        raise cursor.expected("more")
+    return (AlterDatabase(name, *_database_charset(cursor)),)
+
+
+def _database_charset(cursor: Cursor) -> tuple[str | None, str | None]:
+    """Skips a database's options; its character set and collation."""
+    charset = collation = None
+    while not (cursor.at_end or cursor.at(";")):
+        if accept_charset(cursor):
+            cursor.accept("=")
+            charset = read_charset(cursor)
+        elif cursor.accept("COLLATE"):
+            cursor.accept("=")
+            collation = read_charset(cursor)
+        else:
+            cursor.take()
+    return charset, collation
+
+
+def _use(cursor: Cursor) -> Clauses:
+    return (UseDatabase(cursor.name("a database")),)
 
 
 def _create_view(cursor: Cursor) -> Clauses:
@@ -350,6 +371,6 @@ _STATEMENTS: Final[dict[tuple[str, ...], Statement]] = {
     ("TRUNCATE",): _truncate, ("RENAME", "TABLE"): _rename_tables, ("RENAME", "TABLES"): _rename_tables,
     ("RECOVER", "TABLE"): _recover_table, ("FLASHBACK", "TABLE"): _flashback_table,
     ("FLASHBACK", "DATABASE"): _flashback_database, ("FLASHBACK", "SCHEMA"): _flashback_database,
-    ("FLASHBACK", "CLUSTER"): _flashback_cluster,
+    ("FLASHBACK", "CLUSTER"): _flashback_cluster, ("USE",): _use,
     **{tuple(words.split()): _other(words.lower()) for words in _VERBS},
 }  # fmt: skip

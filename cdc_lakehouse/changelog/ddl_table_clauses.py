@@ -7,6 +7,8 @@ from typing import ClassVar, Literal
 
 from cdc_lakehouse.changelog.ddl_definitions import (
     ColumnDefinition,
+    IndexKey,
+    Key,
     Partitioning,
     Position,
     PrimaryKey,
@@ -97,9 +99,9 @@ class SetColumnVisibility:
 class CreateTable:
     """CREATE TABLE with its columns.
 
-
-    `primary_key` and `unique_keys` include those that are said at a column. `charset` is the table's own, in
-    lower case; columns without one inherit it.
+    `primary_key` and `unique_keys` include those that are said at a column. `charset` and `collation` are the
+    table's own, in lower case; columns without one inherit it. `keys` are all keys and indexes in the order of
+    the text, from which those without a name get theirs.
     """
 
     kind: ClassVar[str] = "create_table"
@@ -112,6 +114,8 @@ class CreateTable:
     temporary: bool = False
     charset: str | None = None
     comment: str | None = None
+    collation: str | None = None
+    keys: tuple[Key, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +129,14 @@ class CreateTableLike:
 
 @dataclass(frozen=True, slots=True)
 class CreateTableAsSelect:
-    """CREATE TABLE from a query: `definition` holds what is said; the query may add columns."""
+    """CREATE TABLE from a query: `definition` holds what is said; the query may add columns.
+
+    `selected` are the names of the query's columns, None where its text does not say them (`SELECT *`).
+    """
 
     kind: ClassVar[str] = "create_table_as_select"
     definition: CreateTable
+    selected: tuple[str, ...] | None = None
 
     @property
     def table(self) -> TableName:
@@ -155,12 +163,13 @@ class TruncateTable:
 
 @dataclass(frozen=True, slots=True)
 class RenameTable:
-    """One pair of RENAME TABLE, whose pairs count from left to right, or ALTER TABLE ... RENAME."""
+    """One pair of RENAME TABLE, whose pairs count from left to right, or ALTER TABLE ... RENAME (`altering`)."""
 
     kind: ClassVar[str] = "rename_table"
     table: TableName
     new_name: TableName
     if_exists: bool = False
+    altering: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +218,11 @@ class AddUniqueKey:
 class AddIndex:
     kind: ClassVar[str] = "add_index"
     table: TableName
-    name: str | None
+    key: IndexKey
+
+    @property
+    def name(self) -> str | None:
+        return self.key.name
 
 
 @dataclass(frozen=True, slots=True)

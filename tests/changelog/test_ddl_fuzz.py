@@ -24,7 +24,7 @@ VOCABULARY = (
     "NOT", "NULL", "ON", "OR", "PARTITION", "PARTITIONING", "PARTITIONS", "PLACEMENT", "POLICY", "PRIMARY",
     "PROCEDURE", "RANGE", "RECOVER", "REFERENCES", "REMOVE", "RENAME", "REORGANIZE", "REPLACE", "SELECT",
     "SEQUENCE", "SERIAL", "SET", "STORED", "SUBPARTITION", "TABLE", "TEMPORARY", "THAN", "TIFLASH", "TO",
-    "TRUNCATE", "TTL", "UNIQUE", "UNSIGNED", "UPDATE", "USING", "VALUE", "VALUES", "VARCHAR", "VECTOR",
+    "TRUNCATE", "TTL", "UNIQUE", "UNSIGNED", "UPDATE", "USE", "USING", "VALUE", "VALUES", "VARCHAR", "VECTOR",
     "VIEW", "VIRTUAL", "VISIBLE", "WITH", "WITHOUT", "ZEROFILL", "t", "a", "`b c`", '"d"', "1a", "表",
     "_utf8mb4", "0", "1", "20", "1.5", "1e5", "18446744073709551616", "0x1F", "0b1", "x'41'", "X'4'",
     "b'1'", "N'n'", "'s'", "'it''s'", "'\\'", "''", "``", "'", '"', "`", "(", ")", "(", ")", ",", ",", ".",
@@ -51,6 +51,9 @@ STATEMENTS = (
     "RENAME TABLE a TO b, `c`.`d` TO e.f;",
     "DROP TABLE IF EXISTS a, b CASCADE",
     "FLASHBACK TABLE a, b TO TIMESTAMP '2024-01-01'",
+    "CREATE TABLE t (a INT, KEY (a), FULLTEXT f (b)) SELECT DISTINCT x.a, (SELECT 1) AS `b c`, max(1) d FROM x, y",
+    "CREATE SCHEMA IF NOT EXISTS d DEFAULT CHARACTER SET = utf8 COLLATE 'utf8_bin'",
+    "USE `d`;",
 )
 
 MODES = [(quotes, escapes) for quotes in (False, True) for escapes in (False, True)]
@@ -151,6 +154,8 @@ LONG = {
     "pairs": "RENAME TABLE {items:a TO b}",
     "comments": "ALTER TABLE t {items:/*!50100 DROP a */ /* b */ -- c\n}",
     "view": "CREATE VIEW v AS SELECT {items:a + (b)}",
+    "query": "CREATE TABLE t (a INT) SELECT {items:a + (b) AS c}",
+    "keys": "CREATE TABLE t (a INT, {items:KEY (a, b)})",
 }
 
 
@@ -201,6 +206,14 @@ def test_work_grows_as_the_statement_does(place: str) -> None:
 def test_work_grows_as_the_depth_does(place: str) -> None:
     few, many = (work(DEEP[place].format(open="(" * n, close=")" * n)) for n in (200, 2_000))
     assert many < 11 * few
+
+
+@pytest.mark.parametrize("place", LONG)
+def test_every_long_statement_of_100_kilobytes(place: str) -> None:
+    size = len(items(LONG[place], 2)) - len(items(LONG[place], 1))
+    statement = items(LONG[place], 100_000 // size + 1)
+    assert len(statement) >= 100_000
+    assert parse(statement) is not None
 
 
 def test_a_statement_of_100_kilobytes() -> None:

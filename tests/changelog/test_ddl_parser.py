@@ -41,6 +41,7 @@ from cdc_lakehouse.changelog.ddl import (
     First,
     Flashback,
     ForeignKeyChange,
+    IndexKey,
     InValues,
     KeyPart,
     LessThan,
@@ -73,6 +74,7 @@ from cdc_lakehouse.changelog.ddl import (
     TruncatePartitions,
     TruncateTable,
     UniqueKey,
+    UseDatabase,
     Value,
 )
 from cdc_lakehouse.changelog.ddl_parser import parse
@@ -87,6 +89,10 @@ B = ColumnDefinition("b", INT)
 
 def key(*columns: str) -> tuple[KeyPart, ...]:
     return tuple(KeyPart(column) for column in columns)
+
+
+def index(name: str | None, *columns: str) -> IndexKey:
+    return IndexKey(name, key(*columns))
 
 
 def number(text: str) -> NumberLiteral:
@@ -124,7 +130,7 @@ def check(statement: str, *expected: Clause) -> None:
         ("ALTER TABLE t ADD (a INT)", [AddColumn(T, A)]),
         (
             "ALTER TABLE t ADD (a INT, PRIMARY KEY (a), b INT, KEY (b))",
-            [AddColumn(T, A), AddPrimaryKey(T, PrimaryKey(key("a"))), AddColumn(T, B), AddIndex(T, None)],
+            [AddColumn(T, A), AddPrimaryKey(T, PrimaryKey(key("a"))), AddColumn(T, B), AddIndex(T, index(None, "b"))],
         ),
         (
             "ALTER TABLE t ADD a INT AFTER x, ADD b INT FIRST",
@@ -333,7 +339,7 @@ def test_serial_is_a_type_of_many_attributes() -> None:
         ),
         (
             "CREATE TABLE t (a INT, b INT, PRIMARY KEY (a, b DESC) USING BTREE)",
-            CreateTable(T, (A, B), PrimaryKey(key("a", "b"))),
+            CreateTable(T, (A, B), PrimaryKey(key("a", "b")), keys=(PrimaryKey(key("a", "b")),)),
         ),
         (
             "CREATE TABLE t (a INT PRIMARY KEY, b INT UNIQUE)",
@@ -342,6 +348,7 @@ def test_serial_is_a_type_of_many_attributes() -> None:
                 (ColumnDefinition("a", INT, primary_key=True), ColumnDefinition("b", INT, unique=True)),
                 PrimaryKey(key("a")),
                 (UniqueKey(None, key("b")),),
+                keys=(PrimaryKey(key("a")), UniqueKey(None, key("b"))),
             ),
         ),
         (
@@ -353,29 +360,40 @@ def test_serial_is_a_type_of_many_attributes() -> None:
                 (A,),
                 None,
                 (UniqueKey("c", key("a")), UniqueKey("u", (KeyPart("a", 3), KeyPart(None, None, "b + 1")))),
+                keys=(
+                    UniqueKey("c", key("a")),
+                    UniqueKey("u", (KeyPart("a", 3), KeyPart(None, None, "b + 1"))),
+                    index("k", "a"),
+                    IndexKey("ft", key("a"), "fulltext"),
+                ),
             ),
         ),
         (
             "CREATE TABLE t (a INT) ENGINE=InnoDB, AUTO_INCREMENT = 5 DEFAULT CHARSET=UTF8MB4 COLLATE"
             " utf8mb4_bin"
             " COMMENT='c' ROW_FORMAT=DYNAMIC UNION=(x, y) STATS_PERSISTENT=0;",
-            CreateTable(T, (A,), charset="utf8mb4", comment="c"),
+            CreateTable(T, (A,), charset="utf8mb4", comment="c", collation="utf8mb4_bin"),
         ),
         ("CREATE TABLE t (a INT) START TRANSACTION", CreateTable(T, (A,))),
         (
             "CREATE TABLE t (vector INT, columnar INT)",
             CreateTable(T, (ColumnDefinition("vector", INT), ColumnDefinition("columnar", INT))),
         ),
-        ("CREATE TABLE t (a INT, VECTOR INDEX v ((VEC_L2_DISTANCE(a))) USING HNSW)", CreateTable(T, (A,))),
+        (
+            "CREATE TABLE t (a INT, VECTOR INDEX v ((VEC_L2_DISTANCE(a))) USING HNSW)",
+            CreateTable(T, (A,), keys=(IndexKey("v", (KeyPart(None, expression="VEC_L2_DISTANCE(a)"),)),)),
+        ),
         ("CREATE TABLE t LIKE d.t", CreateTableLike(T, DT)),
         ("CREATE TEMPORARY TABLE IF NOT EXISTS t (LIKE d.t)", CreateTableLike(T, DT, True, True)),
         ("CREATE TABLE t AS SELECT 1", CreateTableAsSelect(CreateTable(T, ()))),
-        ("CREATE TABLE t SELECT a FROM (SELECT 1 AS a) x", CreateTableAsSelect(CreateTable(T, ()))),
+        ("CREATE TABLE t SELECT a FROM (SELECT 1 AS a) x", CreateTableAsSelect(CreateTable(T, ()), ("a",))),
         ("CREATE TABLE t (SELECT 1)", CreateTableAsSelect(CreateTable(T, ()))),
-        ("CREATE TABLE t (a INT) IGNORE SELECT b FROM x", CreateTableAsSelect(CreateTable(T, (A,)))),
+        ("CREATE TABLE t (a INT) IGNORE SELECT b FROM x", CreateTableAsSelect(CreateTable(T, (A,)), ("b",))),
         (
             "CREATE TABLE t (UNIQUE (a)) REPLACE AS WITH x AS (SELECT 1) SELECT * FROM x",
-            CreateTableAsSelect(CreateTable(T, (), None, (UniqueKey(None, key("a")),))),
+            CreateTableAsSelect(
+                CreateTable(T, (), None, (UniqueKey(None, key("a")),), keys=(UniqueKey(None, key("a")),))
+            ),
         ),
     ],
 )
@@ -405,11 +423,11 @@ def test_or_replace_drops_first() -> None:
                 RenameTable(TableName(None, "c"), TableName(None, "b")),
             ],
         ),
-        ("ALTER TABLE t RENAME TO d.t", [RenameTable(T, DT)]),
-        ("ALTER TABLE t RENAME AS `d`.`t`", [RenameTable(T, DT)]),
-        ("ALTER TABLE t RENAME = d.t", [RenameTable(T, DT)]),
-        ("ALTER TABLE t RENAME d.t", [RenameTable(T, DT)]),
-        ("ALTER TABLE t DROP a, RENAME u", [DropColumn(T, "a"), RenameTable(T, TableName(None, "u"))]),
+        ("ALTER TABLE t RENAME TO d.t", [RenameTable(T, DT, altering=True)]),
+        ("ALTER TABLE t RENAME AS `d`.`t`", [RenameTable(T, DT, altering=True)]),
+        ("ALTER TABLE t RENAME = d.t", [RenameTable(T, DT, altering=True)]),
+        ("ALTER TABLE t RENAME d.t", [RenameTable(T, DT, altering=True)]),
+        ("ALTER TABLE t DROP a, RENAME u", [DropColumn(T, "a"), RenameTable(T, TableName(None, "u"), altering=True)]),
         ("RECOVER TABLE t", [RecoverTable(T)]),
         ("RECOVER TABLE t 2", [RecoverTable(T)]),
         ("RECOVER TABLE BY JOB 53", [RecoverTable(None)]),
@@ -446,23 +464,23 @@ def test_whole_tables(statement: str, expected: list[Clause]) -> None:
         ("ALTER TABLE t ADD UNIQUE `u`(`a`, `b`)", AddUniqueKey(T, UniqueKey("u", key("a", "b")))),
         ("ALTER TABLE t ADD CONSTRAINT c UNIQUE INDEX u (a)", AddUniqueKey(T, UniqueKey("u", key("a")))),
         ("ALTER TABLE t ADD UNIQUE KEY IF NOT EXISTS u (a)", AddUniqueKey(T, UniqueKey("u", key("a")))),
-        ("ALTER TABLE t ADD INDEX i (a) USING BTREE COMMENT 'x' INVISIBLE", AddIndex(T, "i")),
-        ("ALTER TABLE t ADD INDEX(a)", AddIndex(T, None)),
-        ("ALTER TABLE t ADD KEY i USING HASH (a DESC)", AddIndex(T, "i")),
-        ("ALTER TABLE t ADD FULLTEXT f (a)", AddIndex(T, "f")),
-        ("ALTER TABLE t ADD SPATIAL KEY s (a)", AddIndex(T, "s")),
+        ("ALTER TABLE t ADD INDEX i (a) USING BTREE COMMENT 'x' INVISIBLE", AddIndex(T, index("i", "a"))),
+        ("ALTER TABLE t ADD INDEX(a)", AddIndex(T, index(None, "a"))),
+        ("ALTER TABLE t ADD KEY i USING HASH (a DESC)", AddIndex(T, index("i", "a"))),
+        ("ALTER TABLE t ADD FULLTEXT f (a)", AddIndex(T, IndexKey("f", key("a"), "fulltext"))),
+        ("ALTER TABLE t ADD SPATIAL KEY s (a)", AddIndex(T, IndexKey("s", key("a"), "spatial"))),
         (
             "ALTER TABLE t ADD INDEX i ((lower(a))) PRE_SPLIT_REGIONS = (BETWEEN (1) AND (9) REGIONS 4)",
-            AddIndex(T, "i"),
+            AddIndex(T, IndexKey("i", (KeyPart(None, expression="lower(a)"),))),
         ),
-        ("ALTER TABLE t ADD INDEX i (a) NOT IGNORED PRE_SPLIT_REGIONS 4", AddIndex(T, "i")),
-        ("ALTER TABLE t ADD INDEX i (a) WHERE b IN (1, 2)", AddIndex(T, "i")),
-        ("CREATE INDEX i ON d.t (a) LOCK = NONE", AddIndex(DT, "i")),
+        ("ALTER TABLE t ADD INDEX i (a) NOT IGNORED PRE_SPLIT_REGIONS 4", AddIndex(T, index("i", "a"))),
+        ("ALTER TABLE t ADD INDEX i (a) WHERE b IN (1, 2)", AddIndex(T, index("i", "a"))),
+        ("CREATE INDEX i ON d.t (a) LOCK = NONE", AddIndex(DT, index("i", "a"))),
         (
             "CREATE UNIQUE INDEX IF NOT EXISTS u USING BTREE ON t (a)",
             AddUniqueKey(T, UniqueKey("u", key("a"))),
         ),
-        ("CREATE FULLTEXT INDEX f ON t (a)", AddIndex(T, "f")),
+        ("CREATE FULLTEXT INDEX f ON t (a)", AddIndex(T, IndexKey("f", key("a"), "fulltext"))),
         ("DROP INDEX i ON t ALGORITHM INPLACE", DropIndex(T, "i")),
         ("DROP INDEX IF EXISTS i ON `d`.`t`", DropIndex(DT, "i", if_exists=True)),
         ("ALTER TABLE t DROP KEY i", DropIndex(T, "i")),
@@ -725,13 +743,14 @@ def test_partition_clauses_need_no_comma() -> None:
         ("CREATE DEFINER = u@h SQL SECURITY INVOKER VIEW t AS SELECT 1", [CreateView(T)]),
         ("CREATE PLACEMENT POLICY p FOLLOWERS = 4", [Placement(None, "placement policy")]),
         ("CREATE DATABASE `d`", [CreateDatabase("d")]),
+        ("USE `d e`;", [UseDatabase("d e")]),
         (
             "CREATE SCHEMA IF NOT EXISTS d DEFAULT CHARACTER SET = utf8",
-            [CreateDatabase("d", if_not_exists=True)],
+            [CreateDatabase("d", if_not_exists=True, charset="utf8")],
         ),
         ("DROP DATABASE IF EXISTS d", [DropDatabase("d", if_exists=True)]),
-        ("ALTER DATABASE d COLLATE utf8_bin", [AlterDatabase("d")]),
-        ("ALTER SCHEMA CHARACTER SET utf8", [AlterDatabase(None)]),
+        ("ALTER DATABASE d COLLATE utf8_bin", [AlterDatabase("d", collation="utf8_bin")]),
+        ("ALTER SCHEMA CHARACTER SET utf8", [AlterDatabase(None, charset="utf8")]),
         ("CREATE VIEW d.t AS SELECT 1", [CreateView(DT)]),
         (
             "CREATE OR REPLACE ALGORITHM = MERGE DEFINER = `u`@`%` SQL SECURITY INVOKER VIEW t (a, b) AS (SELECT 1, 2)",
@@ -867,10 +886,13 @@ def test_backslashes_are_themselves_where_they_do_not_escape(ansi_quotes: bool) 
     ("query", "expected"),
     [
         ("RENAME TABLE `d`.`a` TO `d`.`t`;", [RenameTable(TableName("d", "a"), DT)]),
-        ("ALTER TABLE `a` RENAME AS `t`", [RenameTable(TableName(None, "a"), T)]),
+        ("ALTER TABLE `a` RENAME AS `t`", [RenameTable(TableName(None, "a"), T, altering=True)]),
         ("DROP TABLE `d`.`t`", [DropTable(DT)]),
         ("TRUNCATE TABLE `t`", [TruncateTable(T)]),
-        ("CREATE DATABASE `d` CHARACTER SET = utf8mb4 COLLATE = utf8mb4_bin", [CreateDatabase("d")]),
+        (
+            "CREATE DATABASE `d` CHARACTER SET = utf8mb4 COLLATE = utf8mb4_bin",
+            [CreateDatabase("d", False, "utf8mb4", "utf8mb4_bin")],
+        ),
         ("CREATE TABLE `t` LIKE `d`.`t`", [CreateTableLike(T, DT)]),
         ("ALTER TABLE `t` ADD COLUMN `a` INT, DROP COLUMN `b`", [AddColumn(T, A), DropColumn(T, "b")]),
         ("ALTER TABLE `t` ADD COLUMN (`a` INT, `b` INT)", [AddColumn(T, A), AddColumn(T, B)]),
@@ -931,6 +953,7 @@ def test_backslashes_are_themselves_where_they_do_not_escape(ansi_quotes: bool) 
                     PrimaryKey(key("a")),
                     (UniqueKey("u", key("e")),),
                     charset="utf8mb4",
+                    keys=(PrimaryKey(key("a")), UniqueKey("u", key("e"))),
                 )
             ],
         ),
