@@ -222,11 +222,14 @@ def _unique_key(unique: ddl.UniqueKey, columns: Sequence[Column], others: Sequen
     parts = tuple(ids[name.lower()] for name in unique.columns if name.lower() in ids)
     if len(parts) != len(unique.columns):
         return []
-    # MySQL names a key after its first column: a, a_2, a_3 …
-    taken = {key.name.lower() for key in others}
-    first = unique.columns[0]
+    return [UniqueKey(unique.name or key_name(unique.columns[0], (key.name for key in others)), parts)]
+
+
+def key_name(first: str, taken: Iterable[str]) -> str:
+    """What MySQL calls a key without a name: as its first column, a, then a_2, a_3 …"""
+    names = {name.lower() for name in taken}
     own = (first if number == 1 else f"{first}_{number}" for number in itertools.count(1))
-    return [UniqueKey(unique.name or next(name for name in own if name.lower() not in taken), parts)]
+    return next(name for name in own if name.lower() not in names)
 
 
 def handle_key(primary: Iterable[int], unique_keys: Sequence[UniqueKey], columns: Sequence[Column]) -> tuple[int, ...]:

@@ -32,6 +32,9 @@ GEOMETRIES: Final = frozenset({
     "geometrycollection", "geomcollection",
 })  # fmt: skip
 
+# In labels, as information_schema escapes them.
+_ESCAPES: Final = str.maketrans({"\\": r"\\", "'": "''", "\0": r"\0", "\n": r"\n", "\r": r"\r"})
+
 # Iceberg's decimal holds 38 digits, MySQL's 65: the rest is kept as exact text.
 MAX_DECIMAL_PRECISION: Final = 38
 DEFAULT_DECIMAL_PRECISION: Final = 10
@@ -118,7 +121,7 @@ def type_text(column: ColumnType) -> str:
     """The type as MySQL's information_schema.column_type prints it, as far as the source says it."""
     text = column.name
     if column.elements:
-        labels = ",".join("'" + label.replace("\\", "\\\\").replace("'", "''") + "'" for label in column.elements)
+        labels = ",".join(f"'{label.translate(_ESCAPES)}'" for label in column.elements)
         text += f"({labels})"
     elif column.name == "decimal":
         text += f"({column.precision},{column.fraction})"
@@ -129,3 +132,15 @@ def type_text(column: ColumnType) -> str:
     elif column.name == "tinyint" and column.length == 1:
         text += "(1)"
     return text + " unsigned" * column.unsigned + " zerofill" * column.zerofill
+
+
+def server_type_text(column: ColumnType) -> str:
+    """The type as information_schema.column_type of MySQL 8.0.12 prints it, of a column as that server keeps it.
+
+    Later versions leave out the display widths of integers (except of TINYINT(1)) and of YEAR.
+    """
+    numbers = column.length if column.scale is None else f"{column.length},{column.scale}"
+    widths = column.name in INTEGERS or column.name == "year" or (column.name in ("float", "double") and numbers)
+    if not widths:
+        return type_text(column)
+    return f"{column.name}({numbers})" + " unsigned" * column.unsigned + " zerofill" * column.zerofill

@@ -1,0 +1,93 @@
+"""MySQL's character sets: the bytes of a character, which decide the sizes of text columns and keys."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cdc_lakehouse.errors import DdlError
+
+SERVER_DEFAULT: Final = "utf8mb4"
+
+# information_schema.character_sets of MySQL 8.0.
+_MOST_BYTES: Final = {
+    **dict.fromkeys(
+        (
+            "dec8", "cp850", "hp8", "koi8r", "latin1", "latin2", "swe7", "ascii", "hebrew", "tis620", "koi8u",
+            "greek", "cp1250", "latin5", "armscii8", "cp866", "keybcs2", "macce", "macroman", "cp852", "latin7",
+            "cp1251", "cp1256", "cp1257", "binary", "geostd8",
+        ),
+        1,
+    ),
+    **dict.fromkeys(("big5", "sjis", "euckr", "gb2312", "gbk", "ucs2", "cp932"), 2),
+    **dict.fromkeys(("ujis", "utf8", "eucjpms"), 3),
+    **dict.fromkeys(("utf16", "utf16le", "utf32", "gb18030", "utf8mb4"), 4),
+}  # fmt: skip
+_SYNONYMS: Final = {"utf8mb3": "utf8"}
+_CODECS: Final = {
+    "latin1": "cp1252", "utf8": "utf-8", "utf8mb4": "utf-8", "ascii": "ascii", "gbk": "gbk", "gb2312": "gb2312",
+    "gb18030": "gb18030", "big5": "big5", "sjis": "shift_jis", "cp932": "cp932", "ujis": "euc_jp",
+    "eucjpms": "euc_jp", "euckr": "euc_kr", "ucs2": "utf-16-be", "utf16": "utf-16-be", "utf16le": "utf-16-le",
+    "utf32": "utf-32-be", "latin2": "iso8859-2", "latin5": "iso8859-9", "latin7": "iso8859-13", "greek": "iso8859-7",
+    "hebrew": "iso8859-8", "cp1250": "cp1250", "cp1251": "cp1251", "cp1256": "cp1256", "cp1257": "cp1257",
+    "cp850": "cp850", "cp852": "cp852", "cp866": "cp866", "koi8r": "koi8_r", "koi8u": "koi8_u", "tis620": "tis_620",
+}  # fmt: skip
+
+
+def charset_named(charset: str | None, collation: str | None) -> str | None:
+    """The character set that the two say, None where they say none. Raises DdlError where they do not agree.
+
+    It ends in `_bin` where the collation tells upper from lower case: that is all of a collation that matters here.
+    """
+    named = None if charset is None else _known(charset)
+    if collation is None:
+        return named
+    own = _known(collation)
+    if named is not None and own != named:
+        raise DdlError(f"collation {collation} is not one of character set {charset}")
+    return f"{own}_bin" if collation.endswith(("_bin", "_cs")) else own
+
+
+def same_charset(one: str, other: str) -> bool:
+    """Of two character sets as `charset_named` gives them."""
+    return _known(one) == _known(other)
+
+
+def folded(text: str, charset: str) -> str:
+    """Equal for texts that the character set's collation takes for equal, as far as upper and lower case go."""
+    return text if charset == "binary" or charset.endswith("_bin") else text.casefold()
+
+
+def most_bytes(charset: str) -> int:
+    """The most bytes that a character has."""
+    return _MOST_BYTES[_known(charset)]
+
+
+def encoded(text: str, charset: str) -> bytes | None:
+    """The text's bytes, None where the character set lacks one of its characters."""
+    charset = _known(charset)
+    if charset in ("utf8", "ucs2") and any(ord(character) > 0xFFFF for character in text):
+        return None
+    try:
+        return text.encode(_CODECS.get(charset, "utf-8"))
+    except UnicodeEncodeError:
+        return None
+
+
+def decoded(value: bytes, charset: str) -> str | None:
+    """The text that the bytes are, None where they are none in that character set."""
+    codec = _CODECS.get(_known(charset), "utf-8")
+    width = len("0".encode(codec))
+    try:
+        # MySQL fills up what is too short for a character.
+        return value.rjust(-(-len(value) // width) * width, b"\0").decode(codec)
+    except UnicodeDecodeError:
+        return None
+
+
+def _known(charset: str) -> str:
+    """The character set's own name, of it or of one of its collations."""
+    first = charset.lower().partition("_")[0]
+    name = _SYNONYMS.get(first, first)
+    if name not in _MOST_BYTES:
+        raise DdlError(f"character set {charset} is not known")
+    return name
