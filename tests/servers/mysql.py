@@ -1,0 +1,54 @@
+"""A MySQL server of the tests' own, empty when it starts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pymysql
+
+from tests.servers.process import free_port, running
+from tests.servers.tools import ToolMissingError, mysqld
+
+# Small and quick: what it holds need not outlive it. Root may run it, as in a container.
+_BOTH = (
+    "--no-defaults",
+    "--user=root",
+    "--innodb-use-native-aio=OFF",
+    "--default-authentication-plugin=mysql_native_password",
+)
+_RUNNING = (
+    "--bind-address=127.0.0.1", "--skip-log-bin", "--performance-schema=OFF", "--mysqlx=OFF",
+    "--innodb-buffer-pool-size=32M", "--innodb-flush-log-at-trx-commit=0", "--innodb-flush-method=nosync",
+    "--default-time-zone=+00:00",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class MySqlServer:
+    socket: Path
+
+    def connect(self) -> pymysql.Connection[pymysql.cursors.Cursor]:
+        return pymysql.connect(unix_socket=str(self.socket), user="root", charset="utf8mb4")
+
+
+@contextlib.contextmanager
+def mysql_server(directory: Path) -> Iterator[MySqlServer]:
+    program, environment = mysqld()
+    places = [f"--basedir={program.parents[1]}", f"--datadir={directory / 'data'}"]
+    environment = {**os.environ, **environment}
+    command = [str(program), *_BOTH, *places]
+    done = subprocess.run(
+        [*command, "--initialize-insecure", "--innodb-log-file-size=8M"],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise ToolMissingError(f"MySQL cannot be set up:\n{done.stderr[-4000:]}")
+    port, socket = free_port(), directory / "socket"
+    command += [*_RUNNING, f"--port={port}", f"--socket={socket}", f"--pid-file={directory / 'pid'}"]
+    with running(command, port, directory / "log", environment):
+        yield MySqlServer(socket)
