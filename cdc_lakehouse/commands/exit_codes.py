@@ -11,6 +11,8 @@ DONE: Final = 0
 HELD: Final = 1
 """Something is held or quarantined, or a run failed."""
 BAD_CONFIGURATION: Final = 2
+BAD_INPUT: Final = 2
+"""What was given to the command is not understood."""
 UNREACHABLE: Final = 3
 """A source cannot be reached."""
 

@@ -1,0 +1,111 @@
+"""`ddl parse` and `ddl apply` as a script sees them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cdc_lakehouse.cli import main
+from tests.commands.test_cli import imported_by
+
+SCRIPT = """-- a shop
+USE shop;
+CREATE TABLE t (id BIGINT UNSIGNED AUTO_INCREMENT, `n;ame` VARCHAR(20) NOT NULL DEFAULT 'a;b', PRIMARY KEY (id));
+DELIMITER //
+CREATE PROCEDURE p() BEGIN SELECT 1; SELECT 2; END //
+DELIMITER ;
+ALTER TABLE t ADD d DATETIME(3) FIRST; CREATE TABLE other.u LIKE t
+"""
+
+
+def call(*arguments: str, script: str | bytes) -> Result:
+    return CliRunner().invoke(main, ["ddl", *arguments], input=script)
+
+
+def told(*arguments: str, script: str) -> dict[str, Any]:
+    return json.loads(call(*arguments, "--json", script=script).stdout)
+
+
+def test_apply_as_json() -> None:
+    result = call("apply", "--json", script=SCRIPT)
+    assert result.exit_code == 0
+    columns = [
+        {"name": "d", "type": "datetime(3)", "nullable": True, "default": None, "key": False},
+        {"name": "id", "type": "bigint(20) unsigned", "nullable": False, "default": None, "key": True},
+        {"name": "n;ame", "type": "varchar(20)", "nullable": False, "default": "a;b", "key": False},
+    ]
+    assert json.loads(result.stdout) == {
+        "databases": ["other", "shop"],
+        "tables": [
+            {"database": "other", "table": "u", "columns": columns},
+            {"database": "shop", "table": "t", "columns": columns},
+        ],
+    }
+
+
+def test_apply_in_words() -> None:
+    result = call("apply", script=SCRIPT)
+    assert result.exit_code == 0
+    assert "shop.t" in result.stdout and "bigint(20) unsigned" in result.stdout and "PRI" in result.stdout
+
+
+def test_the_database_of_names_without_one() -> None:
+    for arguments, database in (((), "test"), (("--database", "shop"), "shop")):
+        result = told("apply", *arguments, script="CREATE TABLE t (a INT)")
+        assert [table["database"] for table in result["tables"]] == [database] == result["databases"]
+
+
+def test_databases_without_tables() -> None:
+    script = "CREATE DATABASE a; USE b; CREATE DATABASE c; DROP DATABASE c"
+    assert told("apply", script=script) == {"databases": ["a", "b"], "tables": []}
+
+
+@pytest.mark.parametrize(
+    ("statement", "error", "line", "column"),
+    [("ALTER TABLE t\n DROP nope", "DdlError", 2, None), ("ALTER TABLE t\n DORP a", "DdlSyntaxError", 3, 2)],
+)
+def test_apply_stops_at_what_cannot_be_applied(statement: str, error: str, line: int, column: int | None) -> None:
+    result = call("apply", "--json", script=f"CREATE TABLE t (a INT);\n{statement};\nDROP TABLE t")
+    assert result.exit_code == 2
+    document = json.loads(result.stdout)
+    assert [table["table"] for table in document["tables"]] == ["t"]
+    fault = document["error"]
+    assert (fault["class"], fault["line"], fault["column"], fault["statement"]) == (error, line, column, statement)
+    assert error in result.stderr and f"line {line}" in result.stderr and "Traceback" not in result.stderr
+
+
+def test_parse_goes_on_after_what_is_not_understood() -> None:
+    result = call("parse", script="SELEKT 1;\nDROP TABLE a, b; ALTER TABLE t ADD c INT, RENAME u")
+    assert result.exit_code == 2
+    assert "drop_table  table=a" in result.stdout and "add_column" in result.stdout and "rename_table" in result.stdout
+    assert "DdlSyntaxError, line 1, column 1" in result.stderr
+
+
+def test_parse_as_json() -> None:
+    result = call("parse", "--json", script="ALTER TABLE d.t ADD c INT DEFAULT 1 AFTER b,\n DROP e; ALTER TABLE t FOO")
+    assert result.exit_code == 2
+    good, bad = json.loads(result.stdout)["statements"]
+    assert (good["line"], good["kinds"]) == (1, ["add_column", "drop_column"])
+    added = good["clauses"][0]
+    assert added["class"] == "AddColumn" and added["table"] == {"database": "d", "name": "t"}
+    assert added["column"]["default"] == {"class": "NumberLiteral", "text": "1"}
+    assert added["position"] == {"class": "After", "column": "b"}
+    assert (bad["error"]["class"], bad["error"]["line"], bad["error"]["column"]) == ("DdlSyntaxError", 2, 24)
+
+
+def test_what_is_understood_is_0() -> None:
+    assert call("parse", script=SCRIPT).exit_code == 0
+    assert call("parse", script="").exit_code == 0
+
+
+@pytest.mark.parametrize("which", ["parse", "apply"])
+def test_what_is_not_utf8_is_2(which: str) -> None:
+    result = call(which, script=b"USE a;\nCREATE TABLE \xff (a INT)")
+    assert result.exit_code == 2 and "line 2" in result.stderr
+
+
+def test_nothing_heavy_is_loaded() -> None:
+    assert not imported_by("ddl", "apply", "--help") & {"dagster", "pyspark", "pyiceberg", "pyarrow", "pymysql"}
