@@ -149,7 +149,7 @@ def test_help_is_quick_for_it_loads_nothing_heavy(arguments: tuple[str, ...], he
 def test_help_has_every_command(call: Call) -> None:
     result = call("--help")
     assert result.exit_code == 0
-    assert all(f"\n  {command} " in result.stdout for command in ("run", "sample", "show", "status"))
+    assert all(f"\n  {command} " in result.stdout for command in ("ddl", "run", "sample", "show", "status"))
 
 
 def test_an_unknown_command_is_refused(call: Call) -> None:
