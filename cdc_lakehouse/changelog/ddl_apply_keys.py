@@ -24,7 +24,7 @@ from cdc_lakehouse.changelog.ddl_schema import (
     is_partial,
     is_spatial,
 )
-from cdc_lakehouse.changelog.mysql_types import BLOBS, TEXTS
+from cdc_lakehouse.changelog.mysql_types import BLOBS, LABELS, TEXTS, ColumnType
 from cdc_lakehouse.errors import DdlError
 
 _MOST_BYTES: Final = 3072
@@ -71,12 +71,26 @@ def _kept_part(part: TableKeyPart, old: TableColumn, each: Drafted | None) -> Ta
         length = part.length or whole
         full = after.name in _BEGINNINGS and not is_large(after) and length == after.length
         return TableKeyPart(each.column.id, None if full else _length(length, each.column))
+    if before.name in LABELS and after.name in _BEGINNINGS:
+        return replace(part, length=_numbers_length(before, after))
     if part.length is None:
         return part
     small = after.length is not None and not is_large(after) and after.length < part.length
     if before.name not in _BEGINNINGS or after.name not in _BEGINNINGS or small or not is_partial(part, before):
         return replace(part, length=None)
     return part
+
+
+def _numbers_length(before: ColumnType, after: ColumnType) -> int | None:
+    """An ENUM or SET in a key is its number; the server takes that many bytes for the length of a text's beginning."""
+    characters = [len(label) for label in before.elements]
+    printed = max(characters) if before.name == "enum" else sum(characters) + len(characters) - 1
+    width, size = most_bytes(before.charset or "binary"), row_bytes(before)
+    if printed * width == size:
+        return None
+    length = size // width
+    small = after.length is not None and not is_large(after) and after.length < length
+    return None if small or not length else length
 
 
 def with_new_keys(keys: Sequence[TableKey], new: Sequence[Key], columns: Sequence[Drafted]) -> list[TableKey]:
