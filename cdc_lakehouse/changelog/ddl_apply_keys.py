@@ -153,7 +153,8 @@ def _parts(key: Key, columns: Mapping[str, TableColumn]) -> tuple[TableKeyPart, 
 def _length(length: int | None, column: TableColumn) -> int | None:
     """The length of a part that is a beginning."""
     kind = column.type
-    if length is None or (kind.name not in _BEGINNINGS and length == row_bytes(kind)):
+    bytes_of_number = kind.name not in _BEGINNINGS and not is_large(kind) and length == row_bytes(kind)
+    if length is None or bytes_of_number:
         return None  # The whole column, or all bytes of a number or the like.
     small = not is_large(kind) and kind.length is not None and kind.length < length
     if length == 0 or kind.name not in _BEGINNINGS or small:

@@ -185,6 +185,7 @@ REFUSED = {
     "no such key column": ([TABLE], "ALTER TABLE t ADD KEY (nope)"),
     "a key over text": ([TABLE], "ALTER TABLE t ADD KEY (c)"),
     "a key over a beginning of a number": ([TABLE], "ALTER TABLE t ADD KEY (a(2))"),
+    "a key over a beginning of a shape": (["CREATE TABLE t (a POINT NOT NULL)"], "CREATE INDEX k ON t (a(12))"),
     "a key too long": ([], "CREATE TABLE t (a VARCHAR(769) UNIQUE)"),
     "a row too long": ([], "CREATE TABLE t (a VARCHAR(16000), b VARCHAR(400))"),
     "a default of a text": ([TABLE], "ALTER TABLE t ALTER c SET DEFAULT 'x'"),
