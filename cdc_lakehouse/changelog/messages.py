@@ -1,0 +1,79 @@
+"""What one message of a topic, or one entry of a Canal server, says: the form that all decoders of messages give.
+
+Values are the source's text in Canal-JSON's notation, whatever carried them: numbers plain or with an exponent, times
+as MySQL prints them, BIT as an unsigned number, a binary value one character a byte (ISO-8859-1), None for NULL. A
+column that a message leaves out is not in the map: absent is not NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from cdc_lakehouse.errors import PermanentError
+
+
+class MessageError(PermanentError):
+    """A message that cannot be used: it goes to quarantine, the others go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """A row's change. `before` of an update holds at least the columns that changed, of a delete the row or its key;
+    `after` the new row, or the columns of it that the message carries."""
+
+    database: str
+    table: str
+    op: Literal["I", "U", "D"]
+    before: Mapping[str, str | None] | None
+    after: Mapping[str, str | None] | None
+    types: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Column types as the message tells them, such as `bigint unsigned` or `enum('a','b')`; empty when it does not."""
+    key: tuple[str, ...] | None = None
+    """Columns of the primary key, empty when the message says that there is none; None when it does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ddl:
+    """A statement. `database` is the session's, for names that say none; `table` what the message names, if it does."""
+
+    database: str
+    table: str
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """All changes with a commit-ts at or below `commit_ts` have been sent (TiCDC)."""
+
+    commit_ts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A transaction is whole: what came before may be applied."""
+
+
+Part = RowChange | Ddl | Watermark | Ended
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where in the source's log a message comes from, as far as it says. `log_offset` is the byte in the binlog file
+    `log_file`; `time_ms` when the source executed it, in milliseconds since 1970 (UTC)."""
+
+    time_ms: int | None = None
+    log_file: str | None = None
+    log_offset: int | None = None
+    gtid: str | None = None
+    commit_ts: int | None = None
+    """TiDB's, where the message has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """The parts in order; none for what carries nothing to apply, such as a heartbeat."""
+
+    origin: Origin
+    parts: tuple[Part, ...] = ()
