@@ -13,6 +13,7 @@ import click
 
 _COMMANDS: Final = {
     "ddl": ("cdc_lakehouse.commands.ddl", "What DDL statements say, and the tables that result."),
+    "resume": ("cdc_lakehouse.commands.resume", "Let a table's rewrite through that waits for it."),
     "run": ("cdc_lakehouse.commands.run", "One pass over the feeds: land, decode, apply, publish."),
     "plan": ("cdc_lakehouse.commands.plan", "What the DDL that waits will do, without doing it."),
     "sample": ("cdc_lakehouse.commands.sample", "Write a sample changefeed, and keep it going."),

@@ -20,6 +20,7 @@ from cdc_lakehouse.lake.table_api import TableApi
 COMMITS: tuple[tuple[type, str], ...] = (
     (SmallTable, "write"),
     (Events, "append"),
+    (Events, "restate"),
     (TableApi, "create"),
     (TableApi, "evolve"),
     (TableApi, "open_branch"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from cdc_lakehouse.changelog.ddl_definitions import (
@@ -15,6 +16,7 @@ from cdc_lakehouse.changelog.ddl_definitions import (
 from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEXTS, ColumnType
 from cdc_lakehouse.changelog.schema import InitialDefault, SourceColumn
 
+_BITS: Final = re.compile(r"b'([01]+)'", re.IGNORECASE)
 # MySQL: "implicit default" of a NOT NULL column without DEFAULT (Data Type Default Values).
 _ZERO_DATES: Final = {"date": "0000-00-00", "datetime": "0000-00-00 00:00:00", "timestamp": "0000-00-00 00:00:00"}
 _FUNCTIONS: Final = ("current_timestamp", "now", "localtime", "localtimestamp", "current_date", "curdate")
@@ -59,6 +61,8 @@ def _literal(definition: ColumnDefinition | None) -> str | None:
 def _source_text(column: SourceColumn) -> str | None:
     if column.default is not None and column.type.name in BLOBS:
         return column.default.encode().decode("latin-1")
+    if column.default is not None and column.type.name == "bit" and (bits := _BITS.fullmatch(column.default)):
+        return str(int(bits[1], 2))
     return column.default
 
 

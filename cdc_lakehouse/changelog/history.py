@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cdc_lakehouse.changelog import actions
+from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange, TableName, TableVersion
 from cdc_lakehouse.changelog.versions import Live, versions_of
 
@@ -49,6 +50,11 @@ class Incarnation:
     @property
     def dropped_ts(self) -> int | None:
         return self.last.commit_ts if self.last.effect == "drop" else None
+
+    @property
+    def emptied_ts(self) -> int:
+        """When it was last truncated as a whole; 0 when it never was."""
+        return max((v.commit_ts for v in self.versions if v.effect == "empty" and not v.emptied), default=BEGINNING)
 
     @property
     def names(self) -> tuple[TableName, ...]:
@@ -135,8 +141,9 @@ class History:
 def _in_order(changes: list[SchemaChange], live: Live) -> list[SchemaChange]:
     """Changes of one commit-ts in the order they were carried out.
 
-    Only a multi-table RENAME has several that touch each other: a pair can go when its source is there and its target
-    is not. A source that is not known is a table older than the feed."""
+    An EXCHANGE comes after the sight of the other table, which has the same commit-ts. Of a multi-table RENAME a pair
+    can go when its source is there and its target is not. A source that is not known is a table older than the feed."""
+    changes = sorted(changes, key=lambda change: change.action == actions.EXCHANGE_PARTITION)
     renames = [change for change in changes if change.action == actions.RENAME_TABLE]
     if len(renames) < 2:
         return changes

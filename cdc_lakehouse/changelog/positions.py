@@ -6,6 +6,9 @@ A TSO is 46 bits of milliseconds since 1970 (UTC) and 18 bits of a counter withi
 The position of an event is `(commit_ts, delete first then upsert, segment, line)`: TiCDC splits an update of a key into
 DELETE and INSERT with one commit-ts, and a row that moves between partitions has the halves in different files, so
 neither the timestamp nor the place in a file alone is an order.
+
+A DDL comes after the row changes of its commit-ts. Rows that it moves are restated as events of that same commit-ts,
+which come after it. A *stage* puts both in one number: twice the commit-ts, and one more for a restated event.
 """
 
 from __future__ import annotations
@@ -16,6 +19,16 @@ from typing import Final
 LOGICAL_BITS: Final = 18
 BEGINNING: Final = 0
 """Below every commit-ts: nothing has been applied."""
+
+
+def row_stage(commit_ts: int) -> int:
+    """The stage of row changes at a commit-ts, before the DDL of that commit-ts."""
+    return 2 * commit_ts
+
+
+def restated_stage(commit_ts: int) -> int:
+    """The stage of rows that a DDL at a commit-ts restates: the last one of that commit-ts."""
+    return 2 * commit_ts + 1
 
 
 def physical_ms(commit_ts: int) -> int:

@@ -91,14 +91,26 @@ class TableName:
 
 
 @dataclass(frozen=True, slots=True)
+class Swap:
+    """An EXCHANGE PARTITION: rows of `partition` of a table and all rows of a plain one change places. Both tables get
+    a version with it."""
+
+    partitioned: str
+    """Its incarnation."""
+    partition: str
+    plain: str
+    """Its incarnation."""
+
+
+@dataclass(frozen=True, slots=True)
 class TableVersion:
     """One row of a table's history: the table as it is after a change, and what the change was.
 
     `incarnation` names the table from its CREATE to its DROP through all renames; it is empty for a change that is
     not of a table (a database, a view). `key` holds the ids of the columns that identify a row, empty where the
-    source declares none. `emptied` names the partitions that the change emptied. `since` is the commit-ts above which
-    the version is in force: its own, or less for the first sight of a table that is older than the feed. `note` is a
-    warning for people, `hold` the reason why the table cannot go on."""
+    source declares none. `emptied` names the partitions that the change emptied, `swap` the rows that changed places.
+    `since` is the commit-ts above which the version is in force: its own, or less for the first sight of a table that
+    is older than the feed. `note` is a warning for people, `hold` the reason why the table cannot go on."""
 
     commit_ts: int
     name: TableName
@@ -113,6 +125,7 @@ class TableVersion:
     next_id: int = 1
     partitioning: Partitioning | None = None
     emptied: tuple[str, ...] = ()
+    swap: Swap | None = None
     previous_name: TableName | None = None
     since: int = 0
     note: str | None = None

@@ -49,6 +49,8 @@ def _changes_values(old: ColumnType, new: ColumnType) -> bool:
                 return new.fraction != old.fraction
             case "binary":
                 return (new.length or 0) > (old.length or 0)
+            case "set":
+                return not _keeps_order(old.elements, new.elements)
             case _:
                 # Labels of an ENUM or SET that are in use cannot be taken away, and text only gets longer.
                 return False
@@ -60,3 +62,9 @@ def _changes_values(old: ColumnType, new: ColumnType) -> bool:
     if (old.name, new.name) == ("float", "double"):
         return False
     return not (old.name in LABELS and new.name in TEXTS)
+
+
+def _keeps_order(old: Sequence[str], new: Sequence[str]) -> bool:
+    """Whether the labels of a SET, which stand in the order of the declaration in its values, stay in that order."""
+    kept = [label for label in new if label in old]
+    return kept == [label for label in old if label in new]

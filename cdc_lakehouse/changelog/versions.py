@@ -20,6 +20,7 @@ from cdc_lakehouse.changelog.schema import (
     Column,
     Effect,
     SchemaChange,
+    Swap,
     TableName,
     TableVersion,
     UniqueKey,
@@ -121,7 +122,7 @@ def versions_of(change: SchemaChange, live: Live) -> list[TableVersion]:
             if previous is None:
                 return [_first_sight(change, live, clauses)]
             if change.action == actions.EXCHANGE_PARTITION:
-                return _exchange(previous, change, live, clauses)
+                return _exchange(previous, change, live, clauses, reason)
             return [_alter(previous, change, clauses, reason)]
 
 
@@ -239,21 +240,44 @@ def _alter(
         partitioning=partitions.after(previous.partitioning, clauses or ()),
         note=_joined(*matched.notes, reason if reason and matched.columns != previous.columns else None),
     )
-    if version.key != previous.key:
-        return version.holding("a change of the primary key is not carried out yet")
+    if version.key != previous.key and version.key:
+        return replace(version, effect="rewrite", note=_joined(_rekeyed(previous, version), version.note))
     return version
 
 
+def _rekeyed(previous: TableVersion, version: TableVersion) -> str:
+    before = ", ".join(previous.key_names)
+    return f"rows are identified by {', '.join(version.key_names)} from here on, before by {before or 'nothing'}"
+
+
 def _exchange(
-    previous: TableVersion, change: SchemaChange, live: Live, clauses: Sequence[ddl.Clause] | None
+    previous: TableVersion, change: SchemaChange, live: Live, clauses: Sequence[ddl.Clause] | None, reason: str | None
 ) -> list[TableVersion]:
-    reason = "EXCHANGE PARTITION is not carried out yet"
-    others = [
-        other
-        for clause in clauses or ()
-        if isinstance(clause, ddl.ExchangePartition) and (other := live.resolve(clause.other, change))
-    ]
-    return [_next(table, change, "hold", hold=reason) for table in (previous, *others)]
+    found = next((clause for clause in clauses or () if isinstance(clause, ddl.ExchangePartition)), None)
+    if found is None:
+        return [_next(previous, change, "hold", hold=f"the statement does not say which rows change places: {reason}")]
+    other = live.resolve(found.other, change)
+    if other is None:
+        hold = f"the rows of table {found.other.name} are not in the log: it is older than the feed"
+        return [_next(previous, change, "hold", hold=hold)]
+    hold = _no_swap(previous, other, found.partition)
+    if hold is not None:
+        return [_next(table, change, "hold", hold=hold) for table in (previous, other)]
+    swap = Swap(previous.incarnation, found.partition, other.incarnation)
+    return [_next(table, change, "swap", swap=swap) for table in (previous, other)]
+
+
+def _no_swap(partitioned: TableVersion, plain: TableVersion, partition: str) -> str | None:
+    """Why the rows cannot change places; None when they can."""
+    if partitioned.partitioning is None:
+        return f"the partitions of table {partitioned.name} are not known: it is older than the feed"
+    if [column.name.lower() for column in partitioned.carried] != [column.name.lower() for column in plain.carried]:
+        return f"tables {partitioned.name} and {plain.name} do not have the same columns"
+    try:
+        partitions.rows_of(partitioned.partitioning, partition)
+    except DdlError as error:
+        return str(error)
+    return None
 
 
 def _empty_partitions(
@@ -321,7 +345,7 @@ def _plain(change: SchemaChange, effect: Effect) -> TableVersion:
 
 def _next(previous: TableVersion, change: SchemaChange, effect: Effect, **changed: Any) -> TableVersion:
     """The version that follows: as the one before, but for what is `changed`."""
-    own = {"emptied": (), "previous_name": None, "note": None, "hold": None, **changed}
+    own = {"emptied": (), "swap": None, "previous_name": None, "note": None, "hold": None, **changed}
     return replace(
         previous,
         commit_ts=change.commit_ts,

@@ -17,18 +17,24 @@ _FEED_NAME: Final = r"^[a-z][a-z0-9_]{0,62}$"
 
 
 Drop = Literal["keep", "purge"]
+Rewrite = Literal["apply", "hold"]
 
 
 class DdlOverride(Section):
     """Of one table, what is other than policy.ddl."""
 
     drop: Drop | None = None
+    rewrite: Rewrite | None = None
 
 
 class DdlPolicy(Section):
-    """What is done where a statement loses something in the lake too."""
+    """What is done where a statement loses something in the lake too, or costs much."""
 
     drop: Drop = Field("keep", description="A dropped table stays in the lake, marked, or goes with its data.")
+    rewrite: Rewrite = Field(
+        "apply",
+        description="A statement that rewrites a table's rows is carried out, or waits for `cdc-lakehouse resume`.",
+    )
 
 
 class TableSettings(Section):
@@ -110,6 +116,9 @@ class FeedConfig(Section):
 
     def drop_of(self, database: str, table: str) -> Drop:
         return self.settings_of(database, table).ddl.drop or self.policy.ddl.drop
+
+    def rewrite_of(self, database: str, table: str) -> Rewrite:
+        return self.settings_of(database, table).ddl.rewrite or self.policy.ddl.rewrite
 
     def zero_dates_of(self, database: str, table: str) -> Literal["null", "string", "error"]:
         return self.settings_of(database, table).zero_dates or self.policy.zero_dates

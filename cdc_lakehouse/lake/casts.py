@@ -24,6 +24,7 @@ _SPARK_TYPES: Final = {
 Binary = Literal["characters", "base64", "hex"]
 
 _ZONED: Final = frozenset({"date", "datetime", "timestamp"})
+_MOMENT: Final = "yyyy-MM-dd HH:mm:ss.SSSSSS"
 _LOOKS_LIKE_A_DATE: Final = r"^\d{4}-\d{2}-\d{2}"
 _FIRST_DATE: Final = "0001-01-01"
 
@@ -55,7 +56,7 @@ def value(text: Column, column: ColumnType, reading: Reading) -> Column:
     """The text's value, NULL for NULL and for what cannot be read (see `unreadable`)."""
     target = reading.type_of(column)
     if column.name in LABELS and column.elements and not reading.labels:
-        return _enum(text, column) if column.name == "enum" else _set(text, column)
+        return _enum(text, column) if column.name == "enum" else set_labels(text, column)
     if column.name in BLOBS:
         return _bytes(text, reading.binary)
     if target == "string":
@@ -91,6 +92,26 @@ def zero_date(text: Column, typed: Column, column: ColumnType, reading: Reading)
     return text.isNotNull() & typed.isNull() & text.rlike(_LOOKS_LIKE_A_DATE)
 
 
+def text(typed: Column, column: ColumnType, reading: Reading) -> Column:
+    """A value as the source would write it: what `value` reads as the same value again."""
+    target = reading.type_of(column)
+    if column.name in LABELS and column.elements and not reading.labels:
+        return _enum_number(typed, column) if column.name == "enum" else set_number(typed, column)
+    if column.name in BLOBS:
+        return _notation(typed, reading.binary)
+    match target.partition("(")[0]:
+        case "timestamp":
+            return F.date_format(typed, _MOMENT)
+        case "timestamptz":
+            # A session's zone is UTC.
+            local = F.from_utc_timestamp(typed, reading.zone)
+            return F.date_format(local, _MOMENT)
+        case "list<float>":
+            return F.to_json(typed)
+        case _:
+            return typed.cast("string")
+
+
 def blurs(column: ColumnType, reading: Reading) -> bool:
     """Whether values of the type that differ in the source can be the same NULL in the lake."""
     return reading.zero_dates == "null" and column.name in _ZONED
@@ -102,6 +123,16 @@ def _bytes(text: Column, notation: Binary) -> Column:
     return F.try_to_binary(text, F.lit(notation))
 
 
+def _notation(value: Column, notation: Binary) -> Column:
+    match notation:
+        case "characters":
+            return F.decode(value, "ISO-8859-1")
+        case "base64":
+            return F.base64(value)
+        case "hex":
+            return F.hex(value)
+
+
 def _labels(column: ColumnType) -> Column:
     return F.array(*(F.lit(label) for label in column.elements))
 
@@ -111,7 +142,7 @@ def _enum(text: Column, column: ColumnType) -> Column:
     return F.when(index == 0, F.lit("")).when(index > 0, F.get(_labels(column), index - 1))
 
 
-def _set(text: Column, column: ColumnType) -> Column:
+def set_labels(text: Column, column: ColumnType) -> Column:
     """Labels of the set bits, in the order of the declaration, joined by commas."""
     unsigned = text.try_cast("decimal(20,0)")
     wrap = F.lit(decimal.Decimal(1 << 63)).cast("decimal(20,0)")
@@ -120,3 +151,17 @@ def _set(text: Column, column: ColumnType) -> Column:
     members = F.filter(_labels(column), lambda label, position: F.getbit(mask, position) == 1)
     known = (unsigned >= 0) & (unsigned < F.lit(decimal.Decimal(1 << len(column.elements))))
     return F.when(known, F.array_join(members, ","))
+
+
+def _enum_number(label: Column, column: ColumnType) -> Column:
+    return F.when(label == "", F.lit("0")).otherwise(F.array_position(_labels(column), label).cast("string"))
+
+
+def set_number(labels: Column, column: ColumnType) -> Column:
+    members = F.split(labels, ",")
+    nothing = F.lit(decimal.Decimal(0)).cast("decimal(20,0)")
+    total = nothing
+    for place, label in enumerate(column.elements):
+        bit = F.lit(decimal.Decimal(1 << place)).cast("decimal(20,0)")
+        total = (total + F.when(F.array_contains(members, label), bit).otherwise(nothing)).cast("decimal(20,0)")
+    return F.when(labels.isNotNull(), total.cast("string"))

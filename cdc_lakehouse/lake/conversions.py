@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEXTS, ColumnType
 from cdc_lakehouse.changelog.type_changes import type_change
 from cdc_lakehouse.errors import DdlError
+from cdc_lakehouse.lake import casts
 from cdc_lakehouse.lake.casts import Reading, spark_type
 
 _NUMBERS: Final = INTEGERS | {"decimal", "float", "double", "bit", "year"}
@@ -167,6 +168,75 @@ def _bytes_to_text(value: Column, old: ColumnType, new: ColumnType, reading: Rea
     return F.decode(value, "UTF-8")
 
 
+def _number_to_moment(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
+    """20260102 is a day, 20260102030405 a moment."""
+    digits = value.cast("decimal(38,0)").cast("string")
+    digits = F.when(F.length(digits) <= 8, F.rpad(F.lpad(digits, 8, "0"), 14, "0")).otherwise(F.lpad(digits, 14, "0"))
+    parts = [F.substring(digits, start, length) for start, length in ((1, 4), (5, 2), (7, 2), (9, 2), (11, 2), (13, 2))]
+    day, time = F.concat_ws("-", *parts[:3]), F.concat_ws(":", *parts[3:])
+    return _text_to_moment(F.concat_ws(" ", day, time), old, new, reading)
+
+
+def _moment_to_number(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
+    digits = F.regexp_replace(_moment_to_text(value, old, new, reading), "[- :]", "")
+    return _text_to_number(digits, old, new, reading)
+
+
+def _moment_to_time(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
+    text = (
+        F.lit("00:00:00")
+        if old.name == "date"
+        else F.substring_index(_moment_to_text(value, old, new, reading), " ", -1)
+    )
+    return F.when(value.isNotNull(), _time(text, old, new, reading))
+
+
+def _time(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
+    """TIME is kept as text; fractional seconds that do not fit are rounded away from zero."""
+    place = [F.regexp_extract(value, r"^(-?)(\d+):(\d\d):(\d\d)(?:\.(\d+))?$", part) for part in range(1, 6)]
+    sign, hours, minutes, seconds, fraction = place
+    unit = 10 ** (6 - new.fraction)
+    whole = (hours.cast("bigint") * 60 + minutes.cast("bigint")) * 60 + seconds.cast("bigint")
+    micros = whole * 1_000_000 + F.rpad(fraction, 6, "0").cast("bigint")
+    units = F.floor((micros + unit // 2) / unit).cast("bigint")
+    per_second = 10**new.fraction
+    total = F.floor(units / per_second).cast("bigint")
+    text = F.concat(
+        sign,
+        _two_digits(F.floor(total / 3600)),
+        F.lit(":"),
+        _two_digits(F.floor(total / 60) % 60),
+        F.lit(":"),
+        _two_digits(total % 60),
+    )
+    if new.fraction:
+        text = F.concat(text, F.lit("."), F.lpad((units % per_second).cast("string"), new.fraction, "0"))
+    # Other forms of text, such as a number of seconds, stay as they are.
+    return F.when(hours == "", value).otherwise(text)
+
+
+def _two_digits(number: Column) -> Column:
+    text = number.cast("bigint").cast("string")
+    return F.when(F.length(text) < 2, F.lpad(text, 2, "0")).otherwise(text)
+
+
+def _set(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
+    """Labels stand in the order of the declaration."""
+    members = F.split(value, ",")
+    labels = F.array(*(F.lit(label) for label in new.elements))
+    return F.array_join(F.array_intersect(labels, members), ",")
+
+
+def _set_to_number(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
+    if not old.elements:
+        raise DdlError("a set whose labels are not known cannot become a number")
+    return casts.set_number(value, old).cast(spark_type(reading.type_of(new)))
+
+
+def _number_to_set(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
+    return casts.set_labels(value.cast("string"), new)
+
+
 def _enum_to_number(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
     if not old.elements:
         raise DdlError("an enum whose labels are not known cannot become a number")
@@ -183,6 +253,13 @@ def _number_to_enum(value: Column, old: ColumnType, new: ColumnType, reading: Re
 _TABLE: Final[tuple[tuple[frozenset[str], frozenset[str], Convert], ...]] = (
     (frozenset(_NUMBERS), frozenset(_NUMBERS), _number),
     (frozenset(_NUMBERS), frozenset({"enum"}), _number_to_enum),
+    (frozenset(_NUMBERS), frozenset({"set"}), _number_to_set),
+    (frozenset({"set"}), frozenset(_NUMBERS), _set_to_number),
+    (frozenset({"set"}), frozenset({"set"}), _set),
+    (frozenset(_NUMBERS), frozenset(_MOMENTS), _number_to_moment),
+    (frozenset(_MOMENTS), frozenset(_NUMBERS), _moment_to_number),
+    (frozenset(_MOMENTS), frozenset({"time"}), _moment_to_time),
+    (frozenset(TEXTS | {"time"}), frozenset({"time"}), _time),
     (frozenset({"enum"}), frozenset(_NUMBERS), _enum_to_number),
     (frozenset(_NUMBERS), frozenset(_WORDS), _number_to_text),
     (frozenset(TEXTS), frozenset(_NUMBERS), _text_to_number),

@@ -35,6 +35,7 @@ _COLUMNS: Final = (
     "op string, commit_ts bigint, commit_time timestamp, before map<string,string>, after map<string,string>, "
     "segment string, line bigint"
 )
+_NAMES: Final = tuple(field.split()[0] for field in _COLUMNS.split(", "))
 _PROPERTIES: Final = {
     "format-version": "3",
     "write.delete.mode": "merge-on-read",
@@ -129,26 +130,38 @@ class Events:
         """
         seen = Observation()
         good = decoded.observe(seen, F.count("problem").alias("bad")).where(F.col("problem").isNull())
-        frame = good.select(*(_events_column(field.split()[0]) for field in _COLUMNS.split(", ")))
+        located = good.drop("schema_name", "table_name").withColumnsRenamed(
+            {"of_database": "schema_name", "of_table": "table_name"}
+        )
+        frame = located.select(*(_event_column(name) for name in _NAMES))
         files = math.ceil(sum(segment.size for segment in segments) / _BYTES_PER_FILE)
         tasks = max(files, self._spark.sparkContext.defaultParallelism)
         if tasks < len(segments):
             frame = frame.coalesce(tasks)
         if len({(segment.database, segment.table) for segment in segments}) > 1:
             frame = frame.sortWithinPartitions("schema_name", "table_name")
-        if replacing:
-            api = TableApi(self._spark)
-            api.open_branch(self.identifier, _BRANCH)
-            target = self.identifier.branch(_BRANCH)
-            earlier = self._spark.createDataFrame([(segment,) for segment in replacing], "replaced string")
-            delete = F.broadcast(earlier).mergeInto(target, F.col("segment") == F.col("replaced"))
-            delete.whenMatched().delete().merge()
-            frame.writeTo(target).option(f"snapshot-property.{BATCH}", str(batch)).append()
-            api.publish(self.identifier, _BRANCH)
-        else:
-            frame.writeTo(self.identifier.sql).option(f"snapshot-property.{BATCH}", str(batch)).append()
+        self._commit(frame, batch, replacing)
         # Spark measures nothing where there is nothing to read.
         return int(seen.get["bad"]) if any(segment.size for segment in segments) else 0
+
+    def restate(self, restated: DataFrame | None, batch: int, replacing: Sequence[str]) -> None:
+        """Write rows that a DDL moved (see `lake.restated`) in the place of what the segments `replacing` had; with
+        None only these go."""
+        frame = self.frame().limit(0) if restated is None else restated
+        self._commit(frame.select(*(_event_column(name) for name in _NAMES)), batch, replacing)
+
+    def _commit(self, frame: DataFrame, batch: int, replacing: Sequence[str]) -> None:
+        if not replacing:
+            frame.writeTo(self.identifier.sql).option(f"snapshot-property.{BATCH}", str(batch)).append()
+            return
+        api = TableApi(self._spark)
+        api.open_branch(self.identifier, _BRANCH)
+        target = self.identifier.branch(_BRANCH)
+        earlier = self._spark.createDataFrame([(segment,) for segment in replacing], "replaced string")
+        delete = F.broadcast(earlier).mergeInto(target, F.col("segment") == F.col("replaced"))
+        delete.whenMatched().delete().merge()
+        frame.writeTo(target).option(f"snapshot-property.{BATCH}", str(batch)).append()
+        api.publish(self.identifier, _BRANCH)
 
     def decode(self, files: SegmentFiles, segments: Mapping[str, Segment]) -> DataFrame:
         """The lines of some segments (by their paths in `files`) as events, good and bad, with what the segments' own
@@ -211,13 +224,7 @@ class Events:
         return {row[0]: SegmentCounts(*row[1:]) for row in rows}
 
 
-def _events_column(name: str) -> Any:
-    match name:
-        case "schema_name":
-            return F.col("of_database").alias(name)
-        case "table_name":
-            return F.col("of_table").alias(name)
-        case "commit_time":
-            return F.timestamp_millis(F.shiftright("commit_ts", LOGICAL_BITS)).alias(name)
-        case _:
-            return F.col(quote(name))
+def _event_column(name: str) -> Any:
+    if name == "commit_time":
+        return F.timestamp_millis(F.shiftright("commit_ts", LOGICAL_BITS)).alias(name)
+    return F.col(quote(name))

@@ -269,7 +269,7 @@ class Staging:
         own = events.where(
             F.col("schema_name").isin(*{name.database for name in names})
             & F.col("table_name").isin(*{name.table for name in names})
-            & (F.col("commit_ts") > batch.above)
+            & (F.col("commit_ts") >= batch.above)
             & (F.col("commit_ts") <= batch.upto)
         )
         fetched = own.join(chosen, F.col("_row_id") == F.col("event")).select(

@@ -23,11 +23,14 @@ _SPANS: Final = T.StructType([
     T.StructField("key_columns", T.ArrayType(T.StringType())),
 ])  # fmt: skip
 _NAMES_PUSHED_DOWN: Final = 50
+RESTATED: Final = "//ddl/"
+"""How the segments of restated rows begin, which no path in a source does."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedSpan:
-    """Events of a name with commit-ts in (above, upto]: which table and version they are of, and its key's columns."""
+    """Events of a name at stages in (above, upto] (see `changelog.positions`): which table and version they are of, and
+    its key's columns."""
 
     table_no: int
     version_no: int
@@ -40,9 +43,9 @@ class KeyedSpan:
 
 @dataclass(frozen=True, slots=True)
 class Winners:
-    """`frame` is cached: table_no, version_no, key array<string>, upsert boolean, commit_ts, event (its _row_id),
-    segment, line. `upserts` and `deletes` count keys by table, `versions` are the numbers of the versions that
-    upserts are of; `without_key` are tables with events that lack a key column."""
+    """`frame` is cached: table_no, version_no, key array<string>, upsert boolean, commit_ts, stage, event (its
+    _row_id), segment, line. `upserts` and `deletes` count keys by table, `versions` are the numbers of the versions
+    that upserts are of; `without_key` are tables with events that lack a key column."""
 
     frame: DataFrame
     upserts: dict[int, int]
@@ -63,18 +66,20 @@ def keyed_events(spark: SparkSession, events: DataFrame, spans: Sequence[KeyedSp
     Columns: table_no, version_no, key, position (a struct ordered as the feed is).
     """
     lower, upper = min(span.above for span in spans), max(span.upto for span in spans)
-    within = events.where((F.col("commit_ts") > lower) & (F.col("commit_ts") <= upper))
+    within = events.where((F.col("commit_ts") >= lower // 2) & (F.col("commit_ts") <= upper // 2))
     names = {(span.database, span.table) for span in spans}
     if len(names) <= _NAMES_PUSHED_DOWN:
         within = within.where(F.col("schema_name").isin(*{database for database, _ in names}))
         within = within.where(F.col("table_name").isin(*{table for _, table in names}))
+    restated = F.col("segment").startswith(RESTATED).cast("bigint")
+    within = within.withColumn("stage", F.col("commit_ts") * 2 + restated)
     table = F.broadcast(spark.createDataFrame([_row(span) for span in spans], _SPANS))
     matched = within.join(
         table,
         (F.col("schema_name") == F.col("span_database"))
         & (F.col("table_name") == F.col("span_table"))
-        & (F.col("commit_ts") > F.col("above"))
-        & (F.col("commit_ts") <= F.col("upto")),
+        & (F.col("stage") > F.col("above"))
+        & (F.col("stage") <= F.col("upto")),
     )
     image = F.coalesce("after", "before")
     key = F.transform("key_columns", lambda name: image[name])
@@ -90,6 +95,7 @@ def keyed_events(spark: SparkSession, events: DataFrame, spans: Sequence[KeyedSp
         "table_no",
         "version_no",
         "commit_ts",
+        "stage",
         "segment",
         "line",
         F.col("_row_id").alias("event"),
@@ -99,14 +105,14 @@ def keyed_events(spark: SparkSession, events: DataFrame, spans: Sequence[KeyedSp
         "table_no",
         "version_no",
         F.col("half.key").alias("key"),
-        F.struct("commit_ts", F.col("half.upsert").alias("upsert"), "segment", "line", "event", "version_no").alias(
-            "position"
-        ),
+        F.struct(
+            "stage", F.col("half.upsert").alias("upsert"), "segment", "line", "event", "version_no", "commit_ts"
+        ).alias("position"),
     )
 
 
 def latest(keyed: DataFrame) -> DataFrame:
-    """The greatest position of each key: (commit_ts, delete first then upsert, segment, line)."""
+    """The greatest position of each key: (stage, delete first then upsert, segment, line)."""
     grouped = keyed.groupBy("table_no", "key").agg(F.max("position").alias("position"))
     return grouped.select("table_no", "key", "position.*")
 

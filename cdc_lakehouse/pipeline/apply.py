@@ -20,10 +20,12 @@ from cdc_lakehouse.lake.quarantine import Quarantined
 from cdc_lakehouse.lake.staging import Fault, Staging
 from cdc_lakehouse.lake.table_api import TableApi
 from cdc_lakehouse.lake.winners import Winners
+from cdc_lakehouse.pipeline.approval import hold_unapproved
 from cdc_lakehouse.pipeline.feed_run import FeedRun
 from cdc_lakehouse.pipeline.holds import BAD_VALUE, find_holds
 from cdc_lakehouse.pipeline.land import Landed
 from cdc_lakehouse.pipeline.naming import Placed, settle_names
+from cdc_lakehouse.pipeline.restate import restate
 from cdc_lakehouse.pipeline.table_batch import Prepared, prepare, publish, stage
 from cdc_lakehouse.pipeline.touched import find_touched
 from cdc_lakehouse.pipeline.work import Work, find_work
@@ -71,6 +73,8 @@ def apply(run: FeedRun, landed: Landed) -> Applied:
     held = find_holds(run, lives, upto)
     if upto == BEGINNING:
         return Applied(upto, lives, (), held)
+    hold_unapproved(run, lives, held)
+    restate(run, lives, held)
     tables = CurrentTables(run.lake, run.feed)
     work = [replace(each, number=n) for n, each in enumerate(find_work(run, tables, lives, held, upto))]
     _close_dropped(run, tables, lives, held)

@@ -12,6 +12,7 @@ from cdc_lakehouse.lake.current import CurrentTables, TableState
 from cdc_lakehouse.lake.evolution import Add, Drop, Move, Plan, Rename, SchemaOperation, Widen, plan_evolution
 from cdc_lakehouse.lake.names import quote
 from cdc_lakehouse.lake.staging import target_columns
+from cdc_lakehouse.pipeline.approval import unapproved, waiting_reason
 from cdc_lakehouse.pipeline.feed_run import FeedRun
 from cdc_lakehouse.pipeline.purge import is_purged
 from cdc_lakehouse.pipeline.schema_files import SchemaFiles
@@ -101,7 +102,8 @@ def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> TablePlan:
     applied = life.upto(run.last_cut.checkpoint_ts)
     new = life.between(run.last_cut.checkpoint_ts, life.last.commit_ts)
     hold = next((version.hold for version in life.versions if version.hold is not None), None)
-    hold = hold or dict(run.last_cut.held).get(life.id)
+    waiting = unapproved(run, life, tables.find)
+    hold = hold or (waiting_reason(life, waiting) if waiting else dict(run.last_cut.held).get(life.id))
     if state is None:
         columns = ", ".join(
             f"{quote(c.name)} {c.type}" for c in target_columns(life.last.carried, run.reading(life.last))

@@ -19,6 +19,7 @@ from cdc_lakehouse.decoders.segment_tasks import SegmentRef, errors_of_tasks
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.events import BadLine, SegmentCounts
 from cdc_lakehouse.lake.quarantine import Quarantined
+from cdc_lakehouse.lake.restated import is_restated
 from cdc_lakehouse.lake.segments import DECODED, Segment
 from cdc_lakehouse.pipeline.csv_layouts import Layouts, find_layouts
 from cdc_lakehouse.pipeline.feed_run import FeedRun
@@ -40,6 +41,8 @@ def decode(run: FeedRun, files: SchemaFiles) -> Decoded:
     """Decode every batch that landed and is not decoded yet."""
     done: list[Segment] = []
     for batch, segments in run.segments.undecoded().items():
+        if is_restated(segments[0].segment):
+            continue  # A batch of their own, and of no source.
         done += _decode_batch(run, files, batch, segments)
     return Decoded(tuple(done))
 

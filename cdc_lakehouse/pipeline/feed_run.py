@@ -14,8 +14,9 @@ from pyspark.sql import SparkSession
 
 from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.lake.approvals import Approvals
 from cdc_lakehouse.lake.casts import Reading
-from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.catalog import Lake, machinery
 from cdc_lakehouse.lake.checkpoints import Checkpoints, Cut
 from cdc_lakehouse.lake.events import Events
 from cdc_lakehouse.lake.frontiers import Frontiers
@@ -75,6 +76,10 @@ class FeedRun:
         return SchemaHistory(self.lake, self.feed.name)
 
     @functools.cached_property
+    def approvals(self) -> Approvals:
+        return Approvals(self.lake, self.feed.name)
+
+    @functools.cached_property
     def checkpoints(self) -> Checkpoints:
         return Checkpoints(self.lake, self.feed.name)
 
@@ -96,6 +101,12 @@ class FeedRun:
         if source.csv is None:
             return Reading(source.time_zone, zero_dates)
         return Reading(source.time_zone, zero_dates, labels=True, binary=source.csv.binary_encoding_method)
+
+    def events_snapshot(self) -> int | None:
+        """Of the `events` table as it is now; needs no Spark."""
+        table = self.lake.load(machinery(self.feed.name, "events"))
+        snapshot = None if table is None else table.current_snapshot()
+        return None if snapshot is None else snapshot.snapshot_id
 
     @functools.cached_property
     def events(self) -> Events:

@@ -7,27 +7,18 @@ from collections.abc import Mapping
 from typing import Final
 
 from cdc_lakehouse.changelog.history import Incarnation
-from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
+from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.quarantine import Quarantined
 from cdc_lakehouse.lake.segments import Segment, index_gaps
 from cdc_lakehouse.pipeline.feed_run import FeedRun
+from cdc_lakehouse.pipeline.keys import key_columns
 from cdc_lakehouse.pipeline.unseen import MISSING_FILE
 
 BAD_VALUE: Final = "BadValue"
 """A row that a table could not take. The row itself is no hold: the next run tries again, and holds when it must."""
 
 _SHOWN: Final = 5
-
-
-def key_columns(feed: FeedConfig, version: TableVersion) -> tuple[Column, ...]:
-    """The columns that identify a row: the configuration's, else the source's; none when there are none."""
-    configured = feed.settings_of(version.name.database, version.name.table).primary_key
-    if configured is not None:
-        named = [version.named(name) for name in configured]
-        return tuple(column for column in named if column is not None) if None not in named else ()
-    found = (version.column(id) for id in version.key)
-    return tuple(column for column in found if column is not None)
 
 
 def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: int) -> dict[str, str]:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from cdc_lakehouse.errors import CheckpointError, SourceError
-from cdc_lakehouse.lake.catalog import machinery
 from cdc_lakehouse.lake.raw_files import Archive
+from cdc_lakehouse.lake.restated import is_restated
 from cdc_lakehouse.lake.segments import COUNTS, DECODED, LANDED, Segment
 from cdc_lakehouse.pipeline.feed_run import FeedRun
 from cdc_lakehouse.pipeline.schema_files import SchemaFiles
@@ -94,7 +94,7 @@ def _new_segments(run: FeedRun, files: Iterable[DataFile], batch: int) -> Iterab
     files = list(files)
     present = {file.path for file in files}
     _refuse_partial_backfill(run, present)
-    events = functools.cache(lambda: _events_snapshot(run))
+    events = functools.cache(run.events_snapshot)
     for file in files:
         old = known.get(file.path)
         if old is not None and old.etag == file.etag and file.feed_date not in run.dates:
@@ -126,7 +126,10 @@ def _expired(run: FeedRun, present: set[str]) -> list[Segment]:
     return [
         row
         for row in run.segments.rows.values()
-        if row.feed_date in run.dates and row.segment not in present and run.feed.tables.takes(row.database, row.table)
+        if row.feed_date in run.dates
+        and row.segment not in present
+        and not is_restated(row.segment)
+        and run.feed.tables.takes(row.database, row.table)
     ]
 
 
@@ -151,9 +154,3 @@ def _refuse_partial_backfill(run: FeedRun, present: set[str]) -> None:
 def _replaced(old: Segment, events: Callable[[], int | None]) -> int | None:
     """The snapshot of `events` that still has a segment's earlier events: their keys must be worked out again too."""
     return events() if old.state == DECODED else old.replaces_snapshot
-
-
-def _events_snapshot(run: FeedRun) -> int | None:
-    table = run.lake.load(machinery(run.feed.name, "events"))
-    snapshot = None if table is None else table.current_snapshot()
-    return None if snapshot is None else snapshot.snapshot_id

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from cdc_lakehouse.changelog.positions import BEGINNING
+from cdc_lakehouse.changelog.positions import BEGINNING, restated_stage
 from cdc_lakehouse.lake import casts
 from cdc_lakehouse.lake.expressions import any_of
 from cdc_lakehouse.lake.winners import Winners, find_winners, keyed_events
@@ -65,7 +65,7 @@ def _again(run: FeedRun, work: Sequence[Work]) -> Winners:
         return _none(run)  # All that was decoded again is from before a TRUNCATE.
     everything = keyed_events(run.spark, run.events.frame(), spans)
     fresh = any_of(
-        [(F.col("table_no") == each.number) & (F.col("position.commit_ts") > each.above) for each in work]
+        [(F.col("table_no") == each.number) & (F.col("position.stage") > restated_stage(each.above)) for each in work]
         + [condition for each in work if each.blurred and (condition := _blurs(run, each)) is not None]
     )
     keys = everything.where(fresh).select("table_no", "key")
@@ -90,7 +90,7 @@ def _earlier_keys(run: FeedRun, work: Sequence[Work], snapshot: int, redone: Dat
 def _none(run: FeedRun) -> Winners:
     """No table has events: only DDL is applied."""
     schema = (
-        "table_no int, key array<string>, commit_ts bigint, upsert boolean, segment string, line bigint, "
-        "event bigint, version_no int"
+        "table_no int, key array<string>, commit_ts bigint, stage bigint, upsert boolean, segment string, "
+        "line bigint, event bigint, version_no int"
     )
     return Winners(run.spark.createDataFrame([], schema), {}, {}, {}, frozenset())

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cdc_lakehouse.changelog.history import Incarnation
-from cdc_lakehouse.changelog.positions import BEGINNING
+from cdc_lakehouse.changelog.positions import BEGINNING, restated_stage, row_stage
 from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
-from cdc_lakehouse.changelog.type_changes import converts
 from cdc_lakehouse.errors import TableHeldError
 from cdc_lakehouse.lake.current import CurrentTables, TableState, lineage
 from cdc_lakehouse.lake.segments import DECODED, Segment
 from cdc_lakehouse.lake.staging import EmptiedPartition
 from cdc_lakehouse.lake.winners import KeyedSpan
 from cdc_lakehouse.pipeline.feed_run import FeedRun
-from cdc_lakehouse.pipeline.holds import BAD_VALUE, key_columns
+from cdc_lakehouse.pipeline.holds import BAD_VALUE
+from cdc_lakehouse.pipeline.keys import key_columns, rekeyings
 from cdc_lakehouse.pipeline.purge import is_purged
 
 
 @dataclass(frozen=True)
 class Work:
-    """One table's share. Events in (`above`, `upto`] are new; those at or below `floor` are void (a TRUNCATE).
+    """One table's share. Events in (`above`, `upto`] are new; row changes at or below
+    `floor` are void (a TRUNCATE, or rows that were restated under another key).
 
     `again` are segments that were decoded after the table had passed their events, or decoded again: the keys that
     they touch are worked out from all events. With `rebuild` the whole table is. `blurred` says that keys which
@@ -59,29 +60,41 @@ class Work:
 
     def spans(self) -> list[KeyedSpan]:
         """Where the table's events are."""
-        lowest = max(BEGINNING if self.reads_all else self.above, self.floor)
-        ids = [column.id for column in self.key]
-        found: list[KeyedSpan] = []
-        for span in self.life.spans():
-            above = max(span.above, lowest)
-            upto = self.upto if span.upto is None else min(span.upto, self.upto)
-            if above < upto:
-                names = tuple(column.name for id in ids if (column := span.version.column(id)))
-                number = self.life.versions.index(span.version)
-                found.append(KeyedSpan(self.number, number, span.name.database, span.name.table, above, upto, names))
-        return found
+        applied = BEGINNING if self.reads_all else restated_stage(self.above)
+        lowest = max(applied, row_stage(self.floor))
+        return keyed_spans(self.life, self.key, self.number, lowest, restated_stage(self.upto))
 
     def emptied(self, above: int) -> tuple[EmptiedPartition, ...]:
-        """Partitions that were emptied in (above, upto], and that no TRUNCATE has made pointless."""
-        found: list[EmptiedPartition] = []
-        for position, version in enumerate(self.life.versions):
-            if version.emptied and version.commit_ts > max(above, self.floor):
-                before = self.life.versions[position - 1]
-                assert before.partitioning is not None
-                found += [
-                    EmptiedPartition(version.commit_ts, before.partitioning, name, before) for name in version.emptied
-                ]
-        return tuple(found)
+        """Partitions that were emptied in (above, upto], and that nothing later has made pointless."""
+        return emptied_partitions(self.life, max(above, self.floor))
+
+
+def keyed_spans(
+    life: Incarnation, key: Sequence[Column], number: int, above_stage: int, upto_stage: int
+) -> list[KeyedSpan]:
+    """Where a life's events at stages in (above, upto] are. Events of a commit-ts are of the version before its DDL,
+    restated ones of the version that it made."""
+    found: list[KeyedSpan] = []
+    for span in life.spans():
+        above = max(row_stage(span.above), above_stage)
+        upto = upto_stage if span.upto is None else min(row_stage(span.upto), upto_stage)
+        if above < upto:
+            names = tuple(column.name for each in key if (column := span.version.column(each.id)))
+            number_of_version = life.versions.index(span.version)
+            found.append(KeyedSpan(number, number_of_version, span.name.database, span.name.table, above, upto, names))
+    return found
+
+
+def emptied_partitions(life: Incarnation, above: int) -> tuple[EmptiedPartition, ...]:
+    found: list[EmptiedPartition] = []
+    for position, version in enumerate(life.versions):
+        if version.emptied and version.commit_ts > above:
+            before = life.versions[position - 1]
+            assert before.partitioning is not None
+            found += [
+                EmptiedPartition(version.commit_ts, before.partitioning, name, before) for name in version.emptied
+            ]
+    return tuple(found)
 
 
 def find_work(
@@ -133,25 +146,14 @@ def _work(
     touched: _Touched,
 ) -> Work:
     key = key_columns(run.feed, life.last)
-    floor = max((v.commit_ts for v in life.versions if v.effect == "empty" and not v.emptied), default=BEGINNING)
+    floor = max([life.emptied_ts, *(version.commit_ts for version in rekeyings(run.feed, life))])
     if state is None or not state.lineage:
-        work = Work(0, life, state, BEGINNING, upto, floor, False, (), key)
-    else:
-        above, batch = max(state.applied_ts, passed), max(state.applied_batch, batch)
-        before = life.upto(state.applied_ts)
-        rebuild = before is None or lineage(before, run.reading(before.last)) != state.lineage
-        again = tuple(touched.again(life, above, batch))
-        work = Work(0, life, state, above, upto, floor, rebuild, () if rebuild else again, key)
-    _check_key(work)
-    return work
-
-
-def _check_key(work: Work) -> None:
-    """Keys of one batch are compared as text: the text of a key must mean the same in all of its versions."""
-    for column in work.key:
-        types = [own.type for v in work.life.versions if (own := v.column(column.id)) and v.commit_ts > work.above]
-        if converts(types):
-            raise TableHeldError(f"the type of key column {column.name} changes, which is not carried out yet")
+        return Work(0, life, state, BEGINNING, upto, floor, False, (), key)
+    above, batch = max(state.applied_ts, passed), max(state.applied_batch, batch)
+    before = life.upto(state.applied_ts)
+    rebuild = before is None or lineage(before, run.reading(before.last)) != state.lineage
+    again = tuple(touched.again(life, above, batch))
+    return Work(0, life, state, above, upto, floor, rebuild, () if rebuild else again, key)
 
 
 def _has_ddl(life: Incarnation, above: int) -> bool:

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from cdc_lakehouse.changelog.ddl_parser import parse
 from cdc_lakehouse.changelog.history import History
-from cdc_lakehouse.changelog.schema import SchemaChange, TableName, TableVersion
+from cdc_lakehouse.changelog.schema import SchemaChange, Swap, TableVersion
 from tests.changelog.statements import ADD, CREATE, DROP, DROP_COLUMN, MODIFY, RENAME, SEEN, TRUNCATE, change
 
 TABLE = "id:bigint:pk a b:varchar"
@@ -124,16 +123,19 @@ def test_a_file_that_leaves_the_primary_key_out_does_not_take_it_away() -> None:
 
 
 @pytest.mark.parametrize(
-    ("clauses", "spec", "action"),
+    ("clauses", "spec", "action", "effect", "key"),
     [
-        ("DROP PRIMARY KEY", "id:bigint:!null a b:varchar", 33),
-        ("DROP PRIMARY KEY, ADD PRIMARY KEY (a)", "id:bigint:!null a:int:pk b:varchar", 32),
-        ("DROP COLUMN id", "a b:varchar", DROP_COLUMN),
+        ("DROP PRIMARY KEY", "id:bigint:!null a b:varchar", 33, "none", ()),
+        ("DROP PRIMARY KEY, ADD PRIMARY KEY (a)", "id:bigint:!null a:int:pk b:varchar", 32, "rewrite", ("a",)),
+        ("DROP COLUMN id", "a b:varchar", DROP_COLUMN, "evolve", ()),
     ],
 )
-def test_a_change_of_the_key_holds(clauses: str, spec: str, action: int) -> None:
+def test_a_change_of_the_key_writes_the_rows_anew(
+    clauses: str, spec: str, action: int, effect: str, key: tuple[str, ...]
+) -> None:
     version = altered(clauses, spec, action)
-    assert version.effect == "hold" and version.hold is not None and "primary key" in version.hold
+    assert (version.effect, version.key_names, version.hold) == (effect, key, None)
+    assert (version.note or "").startswith("rows are identified by a from here on, before by id") == bool(key)
 
 
 def test_a_table_like_another_has_its_key_and_partitions() -> None:
@@ -181,16 +183,34 @@ def test_a_rearrangement_moves_no_row() -> None:
     assert [each.name for each in version.partitioning.partitions] == ["q", "p1"]
 
 
+EXCHANGE = "ALTER TABLE `db`.`t` EXCHANGE PARTITION `p0` WITH TABLE `db`.`{}`"
+
+
 @pytest.mark.parametrize("other", ["a", "z"])
-def test_an_exchange_holds_both_tables(other: str) -> None:
-    """The other table's file has no statement and sorts before or after the partitioned one's."""
-    query = f"ALTER TABLE `db`.`t` EXCHANGE PARTITION `p0` WITH TABLE `db`.`{other}`"
-    assert parse(query)
+@pytest.mark.parametrize("older", [True, False])
+def test_an_exchange_is_of_both_tables(other: str, older: bool) -> None:
+    """The other table's file has no statement and sorts before or after the partitioned one's; it may be all that the
+    log has of it."""
     plain = change(11, f"db.{other}", CREATE, f"CREATE TABLE `{other}` (id BIGINT PRIMARY KEY)", TABLE)
-    made = versions(
-        PARTITIONED, plain, change(20, "db.t", 42, query, TABLE), change(20, f"db.{other}", SEEN, "", TABLE)
-    )
-    assert {version.name for version in made if version.hold} == {TableName("db", "t"), TableName("db", other)}
+    swapped = change(20, "db.t", 42, EXCHANGE.format(other), TABLE)
+    made = versions(PARTITIONED, *([] if older else [plain]), swapped, change(20, f"db.{other}", SEEN, "", TABLE))
+    found = {version.name.table: version.swap for version in made if version.effect == "swap"}
+    assert found == dict.fromkeys(("t", other), Swap("db.t#1", "p0", f"db.{other}#1"))
+
+
+@pytest.mark.parametrize(
+    ("statement", "other", "said"),
+    [
+        (EXCHANGE.format("u"), None, "table u are not in the log"),
+        (EXCHANGE.format("u").replace("p0", "p9"), TABLE, "p9 is not known"),
+        (EXCHANGE.format("u"), "id:bigint:pk other", "do not have the same columns"),
+        ("ALTER TABLE t EXCHANGE SOMETHING", TABLE, "does not say which rows"),
+    ],
+)
+def test_an_exchange_whose_rows_cannot_be_told_holds(statement: str, other: str | None, said: str) -> None:
+    plain = [change(11, "db.u", CREATE, "CREATE TABLE `u` (id BIGINT PRIMARY KEY)", other)] if other else []
+    made = versions(PARTITIONED, *plain, change(20, "db.t", 42, statement, TABLE))
+    assert made[-1].effect == "hold" and made[-1].hold is not None and said in made[-1].hold
 
 
 # --- Tables older than the feed ---

@@ -13,14 +13,19 @@ from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.sample import statement
 from cdc_lakehouse.sample.schema_document import schema_document, schema_path
-from tests.model.fold import Column, Ddl, Entry, RowChange, Table, Tables, Values, apply
+from tests.model.fold import LIMIT, Column, Ddl, Entry, RowChange, Table, Tables, Values, apply
 from tests.model.history import PARTITIONED
 
 DATABASE: Final = "shop"
 _ACTIONS: Final = {
     "create": 3, "drop": 4, "add": 5, "drop column": 6, "truncate": 11, "rename column": 12, "retype": 12,
-    "rename table": 14,
+    "rename table": 14, "rekey": 61, "exchange": 42,
 }  # fmt: skip
+
+
+_PARTITIONS: Final = (
+    f" PARTITION BY RANGE ({{}}) (PARTITION p0 VALUES LESS THAN ({LIMIT}), PARTITION p1 VALUES LESS THAN MAXVALUE)"
+)
 
 
 @dataclass
@@ -87,6 +92,11 @@ class Changefeed:
             ddl.commit_ts, DATABASE, name, _ACTIONS[ddl.kind], text, tuple(_source_columns(table)), origin=""
         )
         self._write(schema_path(change), schema_document(change))
+        if ddl.kind == "exchange":
+            other, columns = ddl.new_name, tuple(_source_columns(self._tables[ddl.new_name]))
+            self._versions[other] = ddl.commit_ts
+            sight = SchemaChange(ddl.commit_ts, DATABASE, other, 0, "", columns, origin="")
+            self._write(schema_path(sight), schema_document(sight))
 
     def _write(self, path: str, text: str) -> None:
         place = self.sink / path
@@ -147,7 +157,7 @@ def _csv_rows(change: RowChange, table: Table, old_values: bool) -> Iterable[tup
 
 
 def _partition(change: RowChange, table: Table, row: Values) -> str:
-    return f"/{int(row[table.key[0]] or 0) % 2 + 100}" if change.table == PARTITIONED else ""
+    return f"/{sum(map(ord, row[table.key[0]] or '')) % 2 + 100}" if change.table == PARTITIONED else ""
 
 
 def _message(change: RowChange, table: Table, kind: str, data: Values, old: Values | None) -> dict[str, Any]:
@@ -173,7 +183,8 @@ def _query(ddl: Ddl, tables: Tables) -> str:
     name = TableName(DATABASE, ddl.table)
     match ddl.kind:
         case "create":
-            return statement.create_table(name, list(_source_columns(Table(list(ddl.columns), ddl.key, {}))))
+            created = statement.create_table(name, list(_source_columns(Table(list(ddl.columns), ddl.key, {}))))
+            return created + (_PARTITIONS.format(statement.quoted(ddl.partition)) if ddl.partition else "")
         case "drop":
             return f"DROP TABLE {statement.qualified(name)}"
         case "truncate":
@@ -189,6 +200,12 @@ def _query(ddl: Ddl, tables: Tables) -> str:
             assert ddl.column is not None
             definition = statement.column_definition(_source_column(ddl.column, key=ddl.name in tables[ddl.table].key))
             return statement.alter_table(name, f"MODIFY COLUMN {definition}")
+        case "rekey":
+            key = ", ".join(statement.quoted(column) for column in ddl.key)
+            return statement.alter_table(name, f"DROP PRIMARY KEY, ADD PRIMARY KEY ({key})")
+        case "exchange":
+            other = statement.qualified(TableName(DATABASE, ddl.new_name))
+            return statement.alter_table(name, f"EXCHANGE PARTITION `{ddl.name}` WITH TABLE {other}")
         case "drop column":
             return statement.alter_table(name, f"DROP COLUMN {statement.quoted(ddl.name)}")
         case "rename column":

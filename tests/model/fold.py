@@ -12,7 +12,11 @@ from typing import Any, Literal
 
 Values = dict[str, str | None]
 Key = tuple[str | None, ...]
-Kind = Literal["create", "drop", "truncate", "rename table", "add", "drop column", "rename column", "retype"]
+Kind = Literal[
+    "create", "drop", "truncate", "rename table", "add", "drop column", "rename column", "retype", "rekey", "exchange"
+]
+LIMIT = 3
+"""Where the second partition begins."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +41,16 @@ class RowChange:
 
 @dataclass(frozen=True)
 class Ddl:
-    """`column` is the new one (add, retype), `name` what is dropped, renamed or retyped, `new_name` what it becomes."""
+    """`column` is the new one (add, retype), `name` what is dropped, renamed or retyped, `new_name` what it becomes.
+    `key` is the new one (create, rekey), `partition` the column by which a created table is partitioned. An exchange is
+    of partition `name` and the table `new_name`."""
 
     commit_ts: int
     table: str
     kind: Kind
     columns: tuple[Column, ...] = ()
     key: tuple[str, ...] = ()
+    partition: str | None = None
     column: Column | None = None
     first: bool = False
     name: str = ""
@@ -55,6 +62,7 @@ class Table:
     columns: list[Column]
     key: tuple[str, ...]
     rows: dict[Key, tuple[Values, int]]
+    partition: str | None = None
 
     def key_of(self, row: Values) -> Key:
         return tuple(row[name] for name in self.key)
@@ -91,15 +99,33 @@ def apply(tables: Tables, entry: Entry) -> None:
             table.rows[table.key_of(entry.after)] = (dict(entry.after), entry.commit_ts)
         return
     if entry.kind == "create":
-        tables[entry.table] = Table(list(entry.columns), entry.key, {})
+        tables[entry.table] = Table(list(entry.columns), entry.key, {}, entry.partition)
     elif entry.kind == "drop":
         del tables[entry.table]
     elif entry.kind == "rename table":
         tables[entry.new_name] = tables.pop(entry.table)
     elif entry.kind == "truncate":
         tables[entry.table].rows = {}
+    elif entry.kind == "exchange":
+        _exchange(tables[entry.table], tables[entry.new_name], entry)
     else:
         _alter(tables[entry.table], entry)
+
+
+def _exchange(table: Table, plain: Table, ddl: Ddl) -> None:
+    """Rows that change places have the statement's time."""
+    column = table.partition
+    assert column is not None
+    below = ddl.name == "p0"
+    out = {key: row for key, row in table.rows.items() if (int(row[0][column] or 0) < LIMIT) == below}
+    back, plain.rows = plain.rows, {key: (row, ddl.commit_ts) for key, (row, _) in out.items()}
+    kept = {key: row for key, row in table.rows.items() if key not in out}
+    table.rows = {**kept, **{key: (row, ddl.commit_ts) for key, (row, _) in back.items()}}
+
+
+def _keyed(table: Table, commit_ts: int) -> None:
+    """Rows that are told apart by other values have the time of the statement that made it so."""
+    table.rows = {table.key_of(row): (row, commit_ts) for row, _ in table.rows.values()}
 
 
 def _alter(table: Table, ddl: Ddl) -> None:
@@ -121,7 +147,13 @@ def _alter(table: Table, ddl: Ddl) -> None:
                 row[ddl.new_name] = row.pop(ddl.name)
         case "retype":
             assert ddl.column is not None
+            converts = table.columns[place].type.startswith(("int", "bigint")) and ddl.column.type.startswith("varchar")
             table.columns[place] = ddl.column
+            if converts and ddl.name in table.key:
+                _keyed(table, ddl.commit_ts)
+        case "rekey":
+            table.key = ddl.key
+            _keyed(table, ddl.commit_ts)
         case _:
             raise AssertionError(ddl.kind)
 

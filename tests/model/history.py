@@ -15,7 +15,7 @@ from typing import Final
 from hypothesis import strategies as st
 
 from tests.crashes import COMMITS, CrashPoint
-from tests.model.fold import Column, Ddl, Entry, Key, Kind, RowChange, Table, Tables, Values, apply
+from tests.model.fold import LIMIT, Column, Ddl, Entry, Key, Kind, RowChange, Table, Tables, Values, apply
 
 NAMES: Final = ("t0", "t1", "Table 2")
 PARTITIONED: Final = "t1"
@@ -59,7 +59,21 @@ Step = Entry | Flush | Midnight | Restart | Run
 _numbers = st.integers(0, 11)
 _ROWS = st.tuples(st.sampled_from(["put", "put", "put", "delete", "move"]), _numbers, _numbers, _numbers)
 _DDL = st.tuples(
-    st.sampled_from(["add", "drop column", "rename column", "retype", "retype", "truncate", "rename table", "drop"]),
+    st.sampled_from(
+        [
+            "add",
+            "drop column",
+            "rename column",
+            "retype",
+            "retype",
+            "truncate",
+            "rename table",
+            "drop",
+            "rekey",
+            "exchange",
+            "exchange",
+        ]
+    ),
     _numbers,
     _numbers,
     _numbers,
@@ -121,8 +135,46 @@ class _History:
             case "rename table":
                 new = next((new for new in NAMES if new not in self._tables), None)
                 return [self._done(Ddl(self._now, name, "rename table", new_name=new))] if new else []
+            case "exchange":
+                return self._exchange(b, c)
             case _:
                 return self._alter(name, kind, b, c)
+
+    def _exchange(self, b: int, c: int) -> list[Entry]:
+        """With a table that is as the partitioned one; else such a table is made, with rows of its own."""
+        name = next((name for name, table in sorted(self._tables.items()) if table.partition), None)
+        if name is None:
+            return []
+        table = self._tables[name]
+        twin = next(
+            (
+                other
+                for other, each in sorted(self._tables.items())
+                if each.partition is None and each.columns == table.columns and each.key == table.key
+            ),
+            None,
+        )
+        if twin is None:
+            free = next((name for name in NAMES if name not in self._tables), None)
+            if free is None:
+                return []
+            self._now = next(self._clock)
+            made = Ddl(self._now, free, "create", columns=tuple(table.columns), key=table.key)
+            entries = [self._done(made)]
+            self._now = next(self._clock)
+            entries += self._put(free, b, c)
+            if b % 2:
+                return entries
+            self._now = next(self._clock)
+            return [*entries, *self._exchanged(name, free, c)]
+        return self._exchanged(name, twin, c)
+
+    def _exchanged(self, name: str, twin: str, c: int) -> list[Entry]:
+        column = self._tables[name].partition or ""
+        below = {int(row[column] or 0) < LIMIT for row, _ in self._tables[twin].rows.values()} or {c % 2 == 0}
+        if len(below) > 1:
+            return []  # The database refuses rows that do not belong there.
+        return [self._ddl("exchange", name, name="p0" if True in below else "p1", new_name=twin)]
 
     def create(self, name: str, number: int) -> list[Entry]:
         self._now = next(self._clock)
@@ -130,7 +182,8 @@ class _History:
         if number % 2:
             columns.insert(1, Column("code", "varchar(20)"))
         key = ("id", "code") if number % 2 else ("id",)
-        return [self._done(Ddl(self._now, name, "create", columns=tuple(columns), key=key))]
+        partition = "id" if number % 2 else None
+        return [self._done(Ddl(self._now, name, "create", columns=tuple(columns), key=key, partition=partition))]
 
     def _put(self, name: str, number: int, c: int) -> list[Entry]:
         table = self._tables[name]
@@ -163,11 +216,15 @@ class _History:
             return [self._ddl("add", name, column=Column(added.name, added.type, default), first=c % 3 == 0)]
         if kind == "drop column":
             return [self._ddl("drop column", name, name=others[b % len(others)].name)] if len(others) > 1 else []
+        if kind == "rekey":
+            return self._rekey(name, b)
+        if column.name == table.partition:
+            return []  # The database refuses.
         if kind == "rename column":
             return [self._ddl("rename column", name, name=column.name, new_name=free)]
         wider = _RETYPED.get(column.type, ())
         if column.name in table.key:
-            wider = wider[:1] if column.type == "int" else ()
+            wider = wider if column.type in ("int", "bigint") else ()
         if not wider:
             return []
         return [
@@ -175,6 +232,17 @@ class _History:
                 "retype", name, name=column.name, column=Column(column.name, wider[c % len(wider)], column.default)
             )
         ]
+
+    def _rekey(self, name: str, b: int) -> list[Entry]:
+        table = self._tables[name]
+        able = [c.name for c in table.columns if c.type.startswith(("int", "bigint", "varchar"))]
+        key = (able[b % len(able)],)
+        told = [row[key[0]] for row, _ in table.rows.values()]
+        # MySQL compares texts without case and without blanks at the end.
+        distinct = {text.strip().lower() for text in told if text is not None}
+        if table.partition or key == table.key or len(distinct) < len(told):
+            return []
+        return [self._ddl("rekey", name, key=key)]
 
     def _changed(
         self, name: str, before: Values | None, after: Values | None, partial: frozenset[str], style: int

@@ -10,7 +10,8 @@ import pytest
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
 from cdc_lakehouse.lake.quarantine import Quarantined
 from cdc_lakehouse.pipeline.feed_run import FeedRun
-from cdc_lakehouse.pipeline.holds import find_holds, key_columns
+from cdc_lakehouse.pipeline.holds import find_holds
+from cdc_lakehouse.pipeline.keys import key_columns
 from tests.lake import CREATE, DROP, ID, NOON, RENAME, change, segment, text
 from tests.pipeline import lake_in
 
@@ -130,10 +131,10 @@ def test_a_missing_data_file_holds_its_table_unless_the_policy_says_skip(
 
 
 def test_a_ddl_that_cannot_be_carried_out_holds_its_table(tmp_path: Path) -> None:
-    rekeyed = SourceColumn("x", text("x").type, nullable=False, primary_key=True)
-    drop = change(20, "a", 33, "ALTER TABLE a DROP PRIMARY KEY, ADD PRIMARY KEY (x)", text("id"), rekeyed)
-    found = holds(run_of(tmp_path, A, B, drop))
-    assert list(found) == ["d.a#1"] and "ALTER TABLE a DROP PRIMARY KEY" in found["d.a#1"]
+    exchange = change(20, "a", 42, "ALTER TABLE a EXCHANGE PARTITION p WITH TABLE b")
+    found = holds(run_of(tmp_path, A, B, exchange))
+    assert list(found) == ["d.a#1", "d.b#1"]
+    assert "ALTER TABLE a EXCHANGE" in found["d.a#1"] and "partitions of table d.a are not known" in found["d.b#1"]
 
 
 def test_of_many_reasons_a_few_are_shown_and_the_rest_counted(tmp_path: Path) -> None:
