@@ -19,7 +19,7 @@ JsonObject = dict[str, object]
 
 _MAX_INTEGER: Final = (1 << 63) - 1
 _DIGITS: Final = re.compile("[0-9]{1,19}")
-_HALF_PAIR: Final = re.compile(r"\\u[dD][89abAB]")
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class Number(str):
@@ -45,8 +45,8 @@ def parse(text: str, what: str = "the message") -> JsonObject:
         parsed = json.loads(
             text, parse_int=Number, parse_float=Number, parse_constant=_no_constant, object_pairs_hook=_unique
         )
-        # An escape may name half of a surrogate pair: a str that no UTF-8 can be made of.
-        if _HALF_PAIR.search(text):
+        # An escape may name half of a pair of surrogates alone: a str that no UTF-8 can be made of.
+        if _SURROGATE.search(text):
             json.dumps(parsed, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError as error:
         raise MessageError(f"{what} has half of a surrogate pair in its text") from error
