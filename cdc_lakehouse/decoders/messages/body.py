@@ -7,7 +7,7 @@ from typing import Final
 from cdc_lakehouse.changelog.messages import MessageError
 
 MAX_BYTES: Final = 64 * 1024 * 1024
-"""Of one message. Alibaba DTS writes none of more than 10 MB to Kafka; brokers seldom take as much."""
+"""Of one message. Brokers take 1 MB if they are not told otherwise, and are seldom told as much as this."""
 
 _SHOWN: Final = 100
 

@@ -135,7 +135,7 @@ def _check_source(record: Record) -> None:
 
 def _names(object_name: str) -> list[str]:
     names = [name.replace(_DOT, ".") for name in object_name.split(".")]
-    if not 1 <= len(names) <= 3 or (object_name and not all(names)):
+    if len(names) > 3 or not all(names):
         raise MessageError(f"the objectName {shown(object_name)} is not db, db.table or db.schema.table")
     return names
 

@@ -14,7 +14,7 @@ example's converter of the service."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from cdc_lakehouse.decoders.messages.dts_record import Image
 
@@ -47,21 +47,19 @@ def column_type(number: int, images: Iterable[Image]) -> str | None:
     return next((type for type in types if type is not None), None)
 
 
-def _told(number: int, branch: str, value: dict[str, object]) -> str | None:
-    match branch, value:
-        case "Decimal", {"precision": int(precision), "scale": int(scale)} if number in _DECIMALS:
+def _told(number: int, branch: str, value: Any) -> str | None:
+    match branch:
+        case "Character":
+            return _string(number, is_text=value["charset"].lower() != "binary")
+        case "TextObject" | "BinaryObject":
+            type = value["type"].lower()
+            return type if type in OBJECT_TYPES else _string(number, is_text=branch == "TextObject")
+        case "Decimal" if number in _DECIMALS:
+            precision, scale = value["precision"], value["scale"]
             sound = 0 < precision <= _MOST_DIGITS and 0 <= scale <= min(precision, _MOST_FRACTION)
             return f"decimal({precision},{scale})" if sound else None
-        case "DateTime", {"hour": hour} if number == _NEW_DATE:
-            return "date" if hour is None else "datetime(6)"
-        case "TextObject" | "BinaryObject", {"type": str(type)} if type.lower() in OBJECT_TYPES:
-            return type.lower()
-        case "Character", {"charset": str(charset)}:
-            return _string(number, is_text=charset.lower() != "binary")
-        case "TextObject", _:
-            return _string(number, is_text=True)
-        case "BinaryObject", _:
-            return _string(number, is_text=False)
+        case "DateTime" if number == _NEW_DATE:
+            return "date" if value["hour"] is None else "datetime(6)"
         case _:
             return None
 

@@ -27,7 +27,7 @@ def test_a_decoder_can_be_pickled(name: str) -> None:
 
 
 def test_an_unknown_format_is_an_error_that_names_the_known_ones() -> None:
-    with pytest.raises(ConfigurationError, match="no format dts of messages.*dts-avro, dts-canal-json"):
+    with pytest.raises(ConfigurationError, match=r"no format dts of messages.*dts-avro, dts-canal-json"):
         decoder("dts", {})
 
 
