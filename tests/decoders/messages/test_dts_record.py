@@ -43,8 +43,8 @@ def test_every_value_of_the_sdks_records(value: bytes, expected: dict[str, Any])
         expected["objectName"],
         expected["tags"],
         expected["fields"],
-        _images(expected["beforeImages"]),  # pyright: ignore[reportArgumentType]
-        _images(expected["afterImages"]),  # pyright: ignore[reportArgumentType]
+        _images(expected["beforeImages"]),
+        _images(expected["afterImages"]),
     )
 
 
