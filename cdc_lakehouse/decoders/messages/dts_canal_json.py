@@ -1,0 +1,160 @@
+"""Messages of Alibaba DTS in its Canal JSON.
+
+    {"type":"UPDATE","database":"d","table":"t","isDdl":false,"pkNames":["id"],"es":1600161894000,"ts":…,"id":58,
+     "mysqlType":{"id":"bigint",…},"sqlType":{…},"sql":"","data":[{"id":"1","v":"2"}],"old":[{"v":"1"}],"gtid":…}
+
+A message has the rows of one statement's event. `es` is when the source executed it, in milliseconds. `mysqlType` has
+no lengths, digits or labels. A DDL has `isDdl` true, `type` DDL and its statement in `sql`. Rows of the full load have
+the type INIT. What is null may be left out.
+
+Tasks created before 2022-03-20, and not restarted since, have `data` and `old` the other way round: of an UPDATE `data`
+is the row before and `old` the row after, by default with all columns; of a DELETE the row is in `old`. Nothing in an
+UPDATE says which it is, so the option `before_2022_03_20` must. The row of an INSERT, INIT or DELETE is in the one that
+is there.
+
+Source of the facts: Alibaba Cloud, Data Transmission Service, "Data formats of a Kafka cluster"."""
+
+from __future__ import annotations
+
+import functools
+from typing import Final, Literal
+
+from cdc_lakehouse.changelog.messages import Ddl, Message, MessageError, Origin, Part, RowChange
+from cdc_lakehouse.decoders.messages.body import shown
+from cdc_lakehouse.decoders.messages.json_object import (
+    JsonObject,
+    Number,
+    integer_of,
+    object_of,
+    parse_value,
+    row_of,
+    text_of,
+)
+from cdc_lakehouse.decoders.messages.options import Decode, Options, check_names, flag
+
+FORMAT: Final = "dts-canal-json"
+SWAPPED: Final = "before_2022_03_20"
+"""Name of the option: `data` and `old` are the other way round."""
+
+_OPS: Final[dict[str, Literal["I", "U", "D"]]] = {"INSERT": "I", "INIT": "I", "UPDATE": "U", "DELETE": "D"}
+_LAST_MILLISECOND: Final = 253_402_300_799_999
+"""Of the year 9999."""
+
+Row = dict[str, str | None]
+
+
+def decoder(options: Options) -> Decode:
+    """The decoder of the format. Its option: `before_2022_03_20`, true or false (the default)."""
+    check_names(options, (SWAPPED,), of=FORMAT)
+    return functools.partial(_decode, flag(options, SWAPPED, of=FORMAT))
+
+
+def contradiction(value: bytes, *, before_2022_03_20: bool) -> str | None:
+    """Why the option cannot be right for this message, None where the message does not tell.
+
+    Only messages with one row image tell: a DELETE with its row in the wrong one, an INSERT with its row in `old`. A
+    check should look at them: with the wrong option every UPDATE is undone and none is refused. Raises MessageError."""
+    message = parse_value(value)
+    op = None if _is_ddl(message) else _OPS.get(text_of(message, "type") or "")
+    data, old = _rows(message, "data"), _rows(message, "old")
+    if op is None or op == "U" or (data is None) == (old is None):
+        return None
+    if old is not None and not before_2022_03_20:
+        return f"a row of {message['type']} is in old: the task is of before 2022-03-20, set {SWAPPED}"
+    if data is not None and before_2022_03_20 and op == "D":
+        return f"a row of DELETE is in data: the task is of 2022-03-20 or later, do not set {SWAPPED}"
+    return None
+
+
+def _decode(swapped: bool, key: bytes | None, value: bytes | None) -> Message:
+    message = parse_value(value)
+    time_ms = integer_of(message, "es")
+    if time_ms is not None and time_ms > _LAST_MILLISECOND:
+        raise MessageError("es is no time in milliseconds up to the year 9999")
+    origin = Origin(time_ms=time_ms, gtid=text_of(message, "gtid") or None)
+    return Message(origin, (_ddl(message),) if _is_ddl(message) else _row_changes(message, swapped))
+
+
+def _is_ddl(message: JsonObject) -> bool:
+    is_ddl = message.get("isDdl")
+    if is_ddl is not None and not isinstance(is_ddl, bool):
+        raise MessageError("isDdl is neither true nor false")
+    return bool(is_ddl) or message.get("type") == "DDL"
+
+
+def _ddl(message: JsonObject) -> Ddl:
+    sql = text_of(message, "sql")
+    if not sql:
+        raise MessageError("a DDL has no statement")
+    return Ddl(text_of(message, "database") or "", text_of(message, "table") or "", sql)
+
+
+def _row_changes(message: JsonObject, swapped: bool) -> tuple[Part, ...]:
+    database, table, type = (_required(message, name) for name in ("database", "table", "type"))
+    op = _OPS.get(type)
+    if op is None:
+        raise MessageError(f"the type {shown(type)} is none of {', '.join(_OPS)} and DDL")
+    try:
+        types, key = _types(message), _key(message)
+        images = _images(op, _rows(message, "data"), _rows(message, "old"), swapped)
+    except MessageError as error:
+        raise MessageError(error.message, table=f"{database}.{table}", advice=error.advice) from error
+    return tuple(RowChange(database, table, op, before, after, types, key) for before, after in images)
+
+
+def _images(
+    op: Literal["I", "U", "D"], data: list[Row | None] | None, old: list[Row | None] | None, swapped: bool
+) -> list[tuple[Row | None, Row | None]]:
+    """Each row before and after."""
+    if op == "U":
+        return _updates(after=old, before=data) if swapped else _updates(after=data, before=old)
+    if data is not None and old is not None:
+        raise MessageError("both data and old have rows: which of them is the row is not known")
+    rows = data if data is not None else old
+    if not rows or not all(rows):
+        raise MessageError("a change has no row, or one without columns")
+    return [(row, None) if op == "D" else (None, row) for row in rows]
+
+
+def _updates(*, after: list[Row | None] | None, before: list[Row | None] | None) -> list[tuple[Row | None, Row | None]]:
+    if not after or not all(after):
+        raise MessageError("an UPDATE has no new row, or one without columns")
+    if before is None:
+        return [(None, row) for row in after]
+    if len(before) != len(after):
+        raise MessageError(f"an UPDATE has {len(after)} new rows for {len(before)} old ones")
+    # Either may have the changed columns only. What the new row leaves out is as it was.
+    return [(old, {**(old or {}), **(new or {})}) for old, new in zip(before, after, strict=True)]
+
+
+def _rows(message: JsonObject, name: str) -> list[Row | None] | None:
+    """The rows of `data` or `old`; None where there is no such list, or no row in it."""
+    rows = message.get(name)
+    if rows is None:
+        return None
+    if not isinstance(rows, list) or not all(row is None or isinstance(row, dict) for row in rows):
+        raise MessageError(f"{name} is no list of rows")
+    return None if not any(row is not None for row in rows) else [row and row_of(row) for row in rows]
+
+
+def _required(message: JsonObject, name: str) -> str:
+    text = text_of(message, name)
+    if not text:
+        raise MessageError(f"the message does not say its {name}")
+    return text
+
+
+def _types(message: JsonObject) -> dict[str, str]:
+    types = object_of(message, "mysqlType") or {}
+    if not all(isinstance(type, str) for type in types.values()):
+        raise MessageError("mysqlType has a type that is not text")
+    return {name: str(type) for name, type in types.items()}
+
+
+def _key(message: JsonObject) -> tuple[str, ...] | None:
+    if "pkNames" not in message:
+        return None
+    names = message["pkNames"] or []
+    if not isinstance(names, list) or not all(isinstance(name, str) and not isinstance(name, Number) for name in names):
+        raise MessageError("pkNames is no list of names")
+    return tuple(names)

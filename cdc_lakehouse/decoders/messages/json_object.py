@@ -1,0 +1,120 @@
+"""A JSON object as formats of messages need it: numbers keep their digits, no name comes twice, all text is Unicode.
+
+>>> parse('{"seq": 1, "value": 1.10}')
+{'seq': '1', 'value': '1.10'}
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from typing import Final, Never
+
+from cdc_lakehouse.changelog.messages import MessageError
+from cdc_lakehouse.decoders.messages.body import shown, sized
+
+JsonObject = dict[str, object]
+"""Values are None, bool, str, Number, lists and further objects."""
+
+_MAX_INTEGER: Final = (1 << 63) - 1
+_DIGITS: Final = re.compile("[0-9]{1,19}")
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+class Number(str):
+    """A number, as it is written in the JSON text."""
+
+    __slots__ = ()
+
+
+def parse_value(value: bytes | None) -> JsonObject:
+    """The object that a message's value is. Raises MessageError."""
+    if value is None:
+        raise MessageError("the message has no value", advice="this format has none without one: check the topic")
+    try:
+        text = sized(value).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise MessageError(f"the message is not UTF-8: see byte {error.start}") from error
+    return parse(text)
+
+
+def parse(text: str, what: str = "the message") -> JsonObject:
+    """The object that the text is. Raises MessageError."""
+    try:
+        parsed = json.loads(
+            text, parse_int=Number, parse_float=Number, parse_constant=_no_constant, object_pairs_hook=_unique
+        )
+        # An escape may name half of a pair of surrogates alone: a str that no UTF-8 can be made of.
+        if _SURROGATE.search(text):
+            json.dumps(parsed, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise MessageError(f"{what} has half of a surrogate pair in its text") from error
+    except RecursionError as error:
+        raise MessageError(f"{what} is nested too deep to be JSON of this format") from error
+    except ValueError as error:
+        raise MessageError(f"{what} is not JSON: {_why(error)}") from error
+    if not isinstance(parsed, dict):
+        raise MessageError(f"{what} is JSON, but not an object")
+    return parsed
+
+
+def text_of(parsed: JsonObject, name: str) -> str | None:
+    """The text of that name, None where there is none. Raises MessageError for what is not text."""
+    value = parsed.get(name)
+    if value is None or (isinstance(value, str) and not isinstance(value, Number)):
+        return value
+    raise MessageError(f"{name} is not text")
+
+
+def integer_of(parsed: JsonObject, name: str) -> int | None:
+    """The whole number of that name, 0 to 2^63 - 1, be it written as a number or as text; None where there is none.
+    Raises MessageError for anything else."""
+    value = parsed.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, str) or not _DIGITS.fullmatch(value) or int(value) > _MAX_INTEGER:
+        raise MessageError(f"{name} is not a whole number of at most 63 bits")
+    return int(value)
+
+
+def object_of(parsed: JsonObject, name: str) -> JsonObject | None:
+    """The object of that name, None where there is none. Raises MessageError for anything else."""
+    value = parsed.get(name)
+    if value is None or isinstance(value, dict):
+        return value
+    raise MessageError(f"{name} is not an object")
+
+
+def row_of(columns: JsonObject) -> dict[str, str | None]:
+    """A row's values by column, as text: a number as it is written, true as 1. Raises MessageError for a value that is
+    a list or an object."""
+    return {name: _value(value, name) for name, value in columns.items()}
+
+
+def _value(value: object, name: str) -> str | None:
+    match value:
+        case None:
+            return None
+        case bool():
+            return "1" if value else "0"
+        case str():
+            return str(value)
+        case _:
+            raise MessageError(f"the value of column {shown(name)} is a list or an object, not text")
+
+
+def _unique(pairs: list[tuple[str, object]]) -> JsonObject:
+    parsed = dict(pairs)
+    if len(parsed) == len(pairs):
+        return parsed
+    twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+    raise MessageError(f"an object has the name {shown(twice)} twice: which of its values holds is not known")
+
+
+def _no_constant(word: str) -> Never:
+    raise ValueError(f"{word} is no JSON number")
+
+
+def _why(error: ValueError) -> str:
+    return f"{error.msg} at character {error.pos}" if isinstance(error, json.JSONDecodeError) else str(error)

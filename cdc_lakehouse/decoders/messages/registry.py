@@ -1,0 +1,28 @@
+"""The decoder of each format of messages, by the name that the configuration has for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from cdc_lakehouse.decoders.messages import dts_avro, dts_canal_json, shareplex_json
+from cdc_lakehouse.decoders.messages.options import Decode, Options
+from cdc_lakehouse.errors import ConfigurationError
+
+FORMATS: Final[Mapping[str, Callable[[Options], Decode]]] = {
+    dts_avro.FORMAT: dts_avro.decoder,
+    dts_canal_json.FORMAT: dts_canal_json.decoder,
+    shareplex_json.FORMAT: shareplex_json.decoder,
+}
+
+
+def decoder(name: str, options: Options) -> Decode:
+    """The decoder of a format. It can be pickled, so a task may take it along.
+
+    Raises ConfigurationError for a format that there is not, and for options that it does not have."""
+    factory = FORMATS.get(name)
+    if factory is None:
+        raise ConfigurationError(
+            f"there is no format {name} of messages", advice=f"it is one of {', '.join(sorted(FORMATS))}"
+        )
+    return factory(options)

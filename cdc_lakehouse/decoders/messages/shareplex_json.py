@@ -1,0 +1,200 @@
+"""Messages of Alibaba DTS in its Shareplex JSON: one operation a message.
+
+    {"meta":{"op":"upd","table":"owner.table","time":"2017-06-16T15:38:13","scn":"14589063118712","seq":1,"size":11,
+             "idx":"1/11","trans":"7.0.411499","rowid":"AAATGpAAIAAItcIAAA","userid":84,"posttime":…},
+     "data":{"V":"2"},"key":{"ID":"1","V":"1"}}
+
+- ins: `data` is the row. del: `data` is the row, or its key.
+- upd: `data` holds the changed columns, `key` what identifies the row, and what the changed columns were. The new row
+  is `data` and the columns of `key` that are not NULL: which of them are the table's key is not said, and a NULL there
+  may be a value that was not sent. Columns that are left out keep their value.
+- UPDATE BEFORE and UPDATE AFTER are the halves of one update, in two messages; see `paired`.
+- TRUNCATE empties the table. DROP COLUMN drops the columns that are named in `data`, or in `key` where `data` names
+  none; the documentation does not show one.
+- `scn` is one for a transaction, `seq` counts its operations from 1. Together they are the order, so `Origin` has
+  them as file and offset: `log_file` the scn, with zeros before it so that it compares as text, `log_offset` the seq.
+  An scn is no commit-ts of TiDB.
+- `size` is how many operations the transaction has in the source. Those of tables that the task leaves out are not
+  sent, so it does not tell when a transaction is whole, and no part says so.
+- `time` is UTC. The names of operations are short in the documentation's samples and long in its table: both are read,
+  in any case. Types and keys are not said.
+
+Source of the facts: Alibaba Cloud, Data Transmission Service, "Data formats of a Kafka cluster"."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from cdc_lakehouse.changelog.messages import Ddl, Message, MessageError, Origin, Part, RowChange
+from cdc_lakehouse.decoders.messages.body import shown
+from cdc_lakehouse.decoders.messages.json_object import (
+    JsonObject,
+    integer_of,
+    object_of,
+    parse_value,
+    row_of,
+    text_of,
+)
+from cdc_lakehouse.decoders.messages.options import Decode, Options, check_names
+
+FORMAT: Final = "shareplex-json"
+
+_LONG_NAMES: Final = {"ins": "insert", "upd": "update", "del": "delete"}
+_OPERATIONS: Final = ("insert", "update", "delete", "truncate", "drop column", "update before", "update after")
+_TIME: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z?", re.ASCII)
+_INDEX: Final = re.compile(r"(\d{1,18})/\d{1,18}", re.ASCII)
+
+Row = dict[str, str | None]
+
+
+def decoder(options: Options) -> Decode:
+    """The decoder of the format, which has no options."""
+    check_names(options, (), of=FORMAT)
+    return decode
+
+
+def decode(key: bytes | None, value: bytes | None) -> Message:
+    """What an operation says. Raises MessageError.
+
+    A half of an update is a change U that lacks its other half: `after` of an UPDATE BEFORE is None, `before` of an
+    UPDATE AFTER. It is not to be applied before `paired` has made one of the two."""
+    message = parse_value(value)
+    meta = object_of(message, "meta")
+    if meta is None:
+        raise MessageError(
+            "the message has no meta", advice="see that the DTS task writes Shareplex Json to this topic"
+        )
+    database, table = _table(meta)
+    try:
+        return Message(_origin(meta), (_part(message, _operation(meta), database, table),))
+    except MessageError as error:
+        raise MessageError(error.message, table=f"{database}.{table}", advice=error.advice) from error
+
+
+def paired(messages: Sequence[Message | MessageError]) -> tuple[list[Message | MessageError], int]:
+    """One partition's messages in order, with the halves of each update as one, and how many at the end (0 or 1) still
+    wait for the message that follows.
+
+    What waits is not in the list: read it again together with what comes after it. So no half is ever kept anywhere
+    but in the topic, and a restart changes nothing. All others have their place in the list: the update is where its
+    UPDATE AFTER was, and nothing where its UPDATE BEFORE was. Halves of one update stand side by side, with the same
+    table and scn; a half whose other half is not there becomes an error.
+    """
+    done: list[Message | MessageError] = []
+    waiting: Message | None = None
+    for message in messages:
+        whole = None if waiting is None else _joined(waiting, message)
+        if waiting is not None:
+            done.append(_alone("BEFORE", waiting) if whole is None else Message(waiting.origin))
+            waiting = None
+        match whole or message:
+            case Message(parts=(RowChange(op="U", after=None),)) as half:
+                waiting = half
+            case Message(parts=(RowChange(op="U", before=None),)) as half:
+                done.append(_alone("AFTER", half))
+            case other:
+                done.append(other)
+    return done, 0 if waiting is None else 1
+
+
+def _joined(first: Message, second: Message | MessageError) -> Message | None:
+    """The update that the two are the halves of, None where they are not."""
+    match first, second:
+        case (
+            Message(parts=(RowChange(before=dict() as before) as old,)),
+            Message(parts=(RowChange(op="U", before=None, after=dict() as after) as new,)),
+        ):
+            same = (old.database, old.table, first.origin.log_file) == (new.database, new.table, second.origin.log_file)
+            change = RowChange(new.database, new.table, "U", before, _after(after, before))
+            return Message(second.origin, (change,)) if same else None
+        case _:
+            return None
+
+
+def _alone(which: str, half: Message) -> MessageError:
+    table = next(f"{part.database}.{part.table}" for part in half.parts if isinstance(part, RowChange))
+    return MessageError(
+        f"the UPDATE {which} stands alone: its other half is not next to it",
+        table=table,
+        advice="let the DTS task write the table to one partition",
+    )
+
+
+def _part(message: JsonObject, operation: str, database: str, table: str) -> Part:
+    data, key = _row(message, "data"), _row(message, "key")
+    match operation:
+        case "insert" if data:
+            return RowChange(database, table, "I", None, data)
+        case "update" if data and key:
+            return RowChange(database, table, "U", key, _after(data, key))
+        case "delete" if data or key:
+            return RowChange(database, table, "D", {**(key or {}), **(data or {})}, None)
+        case "update before" if data or key:
+            return RowChange(database, table, "U", {**(key or {}), **(data or {})}, None)
+        case "update after" if data:
+            return RowChange(database, table, "U", None, data)
+        case "truncate":
+            return Ddl(database, table, f"TRUNCATE TABLE {_quoted(database)}.{_quoted(table)}")
+        case "drop column" if data or key:
+            drops = ", ".join(f"DROP COLUMN {_quoted(name)}" for name in data or key or ())
+            return Ddl(database, table, f"ALTER TABLE {_quoted(database)}.{_quoted(table)} {drops}")
+        case _:
+            raise MessageError(f"the operation {operation} lacks what it needs: data, or for an update data and key")
+
+
+def _after(changed: Row, known: Row) -> Row:
+    return {**{name: value for name, value in known.items() if value is not None}, **changed}
+
+
+def _row(message: JsonObject, name: str) -> Row | None:
+    columns = object_of(message, name)
+    return None if columns is None else row_of(columns)
+
+
+def _operation(meta: JsonObject) -> str:
+    written = text_of(meta, "op") or ""
+    name = " ".join(written.lower().split())
+    operation = _LONG_NAMES.get(name, name)
+    if operation not in _OPERATIONS:
+        raise MessageError(f"the op {shown(written)} is none of {', '.join((*_LONG_NAMES, *_OPERATIONS))}")
+    return operation
+
+
+def _table(meta: JsonObject) -> tuple[str, str]:
+    name = text_of(meta, "table") or ""
+    database, _, table = name.partition(".")
+    if not database or not table:
+        raise MessageError(f"the table {shown(name)} is not written as owner.table")
+    return database, table
+
+
+def _origin(meta: JsonObject) -> Origin:
+    scn, seq = integer_of(meta, "scn"), integer_of(meta, "seq")
+    index = _INDEX.fullmatch(text_of(meta, "idx") or "")
+    if seq is None and index is not None:
+        seq = int(index[1])
+    return Origin(
+        time_ms=_time_ms(text_of(meta, "time")),
+        log_file=None if scn is None else f"{scn:020d}",
+        log_offset=None if scn is None else seq,
+    )
+
+
+def _time_ms(time: str | None) -> int | None:
+    if not time:
+        return None
+    found = _TIME.fullmatch(time)
+    try:
+        if found is None:
+            raise ValueError("another form")
+        moment = datetime.datetime.fromisoformat(f"{found[1]}+00:00")
+    except ValueError as error:
+        raise MessageError(f"the time {shown(time)} is not written as 2017-06-16T14:24:34Z") from error
+    return int(moment.timestamp()) * 1000 + int((found[2] or "0").ljust(3, "0")[:3])
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

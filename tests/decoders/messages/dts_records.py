@@ -1,0 +1,101 @@
+"""Records of DTS in Avro: those that the service's own SDK wrote, and others written by fastavro."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import fastavro
+
+from cdc_lakehouse.changelog.messages import RowChange
+from cdc_lakehouse.decoders.messages.dts_avro import decode
+from cdc_lakehouse.decoders.messages.dts_record import SCHEMA
+
+_DATA = Path(__file__).parents[2] / "data" / "dts"
+
+_OLDER = fastavro.parse_schema(dict(SCHEMA))
+_NEWER = fastavro.parse_schema({**SCHEMA, "fields": [*SCHEMA["fields"], {"name": "bornTimestamp", "type": "long"}]})
+
+Image = tuple[str, Any] | None
+TIME_PARTS = ("year", "month", "day", "hour", "minute", "second", "millis")
+
+
+def sdk_records() -> list[tuple[bytes, dict[str, Any]]]:
+    """Each record of `com.aliyun.dts:dts-new-subscribe-sdk`, with all its values and how the SDK reads it."""
+    bodies = (_DATA / "records.b64").read_text(encoding="ascii").split()
+    values = (_DATA / "records.jsonl").read_text(encoding="utf-8").splitlines()
+    return [(base64.b64decode(body), json.loads(value)) for body, value in zip(bodies, values, strict=True)]
+
+
+def body(*, born: int | None = 1_732_156_800_789, **values: Any) -> bytes:
+    """A record; what is not given is that of a HEARTBEAT. Without `born` it is of the older schema."""
+    record = {
+        "version": 0,
+        "id": 1_700_382,
+        "sourceTimestamp": 1_696_984_408,
+        "sourcePosition": "72469@78",
+        "safeSourcePosition": "72347@78",
+        "sourceTxid": "0",
+        "source": {"sourceType": "MySQL", "version": "8.0.28"},
+        "operation": "HEARTBEAT",
+        "objectName": None,
+        "processTimestamps": None,
+        "tags": {},
+        "fields": None,
+        "beforeImages": None,
+        "afterImages": None,
+        **values,
+    }
+    for images in ("beforeImages", "afterImages"):
+        # fastavro's writer knows the branch of a symbol without its name, and not always with it.
+        if isinstance(row := record[images], list):
+            record[images] = [_symbol(image) for image in row]
+    out = io.BytesIO()
+    if born is None:
+        fastavro.schemaless_writer(out, _OLDER, record)
+    else:
+        fastavro.schemaless_writer(out, _NEWER, {**record, "bornTimestamp": born})
+    return out.getvalue()
+
+
+def _symbol(image: Image) -> object:
+    return image[1] if image is not None and image[0] == "EmptyObject" else image
+
+
+def row_body(columns: Sequence[tuple[str, int, Image]], **values: Any) -> bytes:
+    """An INSERT of one row: name, `dataTypeNumber` and value of each column."""
+    return body(
+        **{
+            "operation": "INSERT",
+            "objectName": "shop.t",
+            "fields": [{"name": name, "dataTypeNumber": number} for name, number, _ in columns],
+            "afterImages": [image for _, _, image in columns],
+            **values,
+        }
+    )
+
+
+def change(value: bytes) -> RowChange:
+    """The one change that the message has."""
+    (part,) = decode(None, value).parts
+    assert isinstance(part, RowChange)
+    return part
+
+
+def value_of(number: int, image: Image) -> str | None:
+    """The text of one value."""
+    after = change(row_body([("c", number, image)])).after
+    assert after is not None
+    return after["c"]
+
+
+def character(charset: str, value: bytes) -> Image:
+    return "Character", {"charset": charset, "value": value}
+
+
+def date_time(**parts: int) -> Image:
+    return "DateTime", {name: parts.get(name) for name in TIME_PARTS}

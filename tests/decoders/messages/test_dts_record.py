@@ -1,0 +1,135 @@
+"""The bytes of DTS Avro records: both schemas, all of the body, and nothing but MessageError."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import pytest
+
+from cdc_lakehouse.changelog.messages import MessageError
+from cdc_lakehouse.decoders.messages import body as message_body
+from cdc_lakehouse.decoders.messages.dts_record import Record, read_record
+from tests.decoders.messages.dts_records import TIME_PARTS, body, row_body, sdk_records
+
+
+def _image(expected: dict[str, Any] | None) -> tuple[str, Any] | None:
+    """An image as `records.jsonl` writes it, in the form of `read_record`."""
+    if expected is None:
+        return None
+    branch = expected["t"]
+    if branch == "EmptyObject":
+        return branch, expected["symbol"]
+    value = {name: part for name, part in expected.items() if name != "t"}
+    if "hex" in value:
+        value["value"] = bytes.fromhex(value.pop("hex"))
+    if branch == "TimestampWithTimeZone":
+        value["value"] = {part: value["value"][part] for part in TIME_PARTS}
+    return branch, value
+
+
+def _images(expected: list[dict[str, Any] | None] | str | None) -> object:
+    return [_image(image) for image in expected] if isinstance(expected, list) else expected
+
+
+@pytest.mark.parametrize(("value", "expected"), sdk_records(), ids=map(str, range(24)))
+def test_every_value_of_the_sdks_records(value: bytes, expected: dict[str, Any]) -> None:
+    assert len(value) == expected["len"]
+    assert read_record(value) == Record(
+        expected["sourceTimestamp"],
+        expected["sourcePosition"],
+        expected["sourceType"],
+        expected["operation"],
+        expected["objectName"],
+        expected["tags"],
+        expected["fields"],
+        _images(expected["beforeImages"]),
+        _images(expected["afterImages"]),
+    )
+
+
+def test_the_sdks_records_have_every_operation_and_branch() -> None:
+    """That the test above compares something."""
+    records = [expected for _, expected in sdk_records()]
+    assert len({record["operation"] for record in records}) == 17
+    images = [
+        image
+        for record in records
+        for images in (record["beforeImages"], record["afterImages"])
+        if isinstance(images, list)
+        for image in images
+    ]
+    assert len({None if image is None else image["t"] for image in images}) == 13
+
+
+@pytest.mark.parametrize("born", [0, 63, 64, 1_732_156_800_789, (1 << 63) - 1])
+def test_both_schemas(born: int) -> None:
+    columns = [("id", 8, ("Integer", {"precision": 8, "value": "1"}))]
+    older, newer = row_body(columns, born=None), row_body(columns, born=born)
+    assert 1 <= len(newer) - len(older) <= 10
+    assert read_record(newer) == read_record(older)
+
+
+@pytest.mark.parametrize("rest", [b"\x00", b"\x02\x00", b"\x80", b"\xff" * 9, b"\x00" * 11])
+def test_the_whole_body_is_consumed(rest: bytes) -> None:
+    with pytest.raises(MessageError, match=r"left over|is not a record"):
+        read_record(body() + rest)
+
+
+def test_fields_as_text() -> None:
+    assert read_record(body(fields="id,v")).fields == "id,v"
+
+
+def test_no_end_of_a_record_is_one() -> None:
+    value = row_body([("id", 8, ("Integer", {"precision": 8, "value": "1"}))], born=None)
+    for end in range(len(value)):
+        with pytest.raises(MessageError, match=r"cut short: see byte \d+ of"):
+            read_record(value[:end])
+
+
+def _long(number: int) -> bytes:
+    zigzag = (number << 1) ^ (number >> 63)
+    out = bytearray()
+    while zigzag > 0x7F:
+        out.append(zigzag & 0x7F | 0x80)
+        zigzag >>= 7
+    return bytes([*out, zigzag])
+
+
+@pytest.mark.parametrize("length", [1 << 31, 1 << 40, (1 << 62) - 1, -1, -(1 << 62)])
+@pytest.mark.parametrize("at", ["sourcePosition", "tags", "fields", "afterImages"])
+def test_a_length_that_is_not_there_takes_no_memory(length: int, at: str) -> None:
+    value = {
+        "sourcePosition": b"\x00\x02\x02" + _long(length),
+        "tags": body(born=None)[:-4] + _long(length) + b"\x02a\x02b",
+        "fields": body(born=None)[:-3] + _long(2) + _long(length) + b"\x02a\x02",
+        "afterImages": body(born=None)[:-1] + _long(2) + _long(length) + b"\x00\x00",
+    }[at]
+    tracemalloc.start()
+    try:
+        with pytest.raises(MessageError):
+            read_record(value)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_body_of_many_small_values_takes_bounded_memory() -> None:
+    """Three bytes make a Character: the most objects that a body can hold."""
+    value = body(born=None)[:-1] + _long(2) + _long(100_000) + b"\x04\x00\x00" * 100_000 + b"\x00"
+    tracemalloc.start()
+    try:
+        images = read_record(value).after_images
+        assert images is not None and len(images) == 100_000
+        assert tracemalloc.get_traced_memory()[1] < 200 * len(value)
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_body_that_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    value = body()
+    monkeypatch.setattr(message_body, "MAX_BYTES", len(value))
+    assert read_record(value).operation == "HEARTBEAT"
+    monkeypatch.setattr(message_body, "MAX_BYTES", len(value) - 1)
+    with pytest.raises(MessageError, match=f"has {len(value)} bytes"):
+        read_record(value)

@@ -1,0 +1,256 @@
+"""DTS's Shareplex JSON: the documentation's own messages, every fact that it states, and updates in two halves."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdc_lakehouse.changelog import ddl_parser
+from cdc_lakehouse.changelog.ddl import DropColumn, TableName, TruncateTable
+from cdc_lakehouse.changelog.messages import Ddl, Message, MessageError, Origin, RowChange
+from cdc_lakehouse.decoders.messages.shareplex_json import decode, paired
+
+
+def message(op: str | None, **values: Any) -> bytes:
+    meta = {"op": op, "table": "CL_BIZ1.MIO_LOG", **values.pop("meta", {})}
+    return json.dumps({"meta": meta, **values}).encode()
+
+
+def _change(op: Any, before: Any, after: Any) -> RowChange:
+    return RowChange("CL_BIZ1", "MIO_LOG", op, before, after)
+
+
+def test_the_documents_insert() -> None:
+    value = b"""{
+        "meta": {
+            "time": "2017-06-16T14:24:34", "userid": 84, "op": "ins", "scn": "14589063118712",
+            "rowid": "AAATGpAAIAAItcIAAA", "trans": "7.0.411499", "seq": 1, "size": 11, "table": "CL_BIZ1.MIO_LOG",
+            "idx": "1/11", "posttime": "2017-06-16T14:33:52"
+        },
+        "data": {"MIO_LOG_ID": "32539737"}
+    }"""
+    origin = Origin(time_ms=1_497_623_074_000, log_file="00000014589063118712", log_offset=1)
+    assert decode(None, value) == Message(origin, (_change("I", None, {"MIO_LOG_ID": "32539737"}),))
+
+
+def test_the_documents_update() -> None:
+    key = {
+        "MIO_LOG_ID": "32537893", "PLNMIO_REC_ID": "31557806", "POL_CODE": None, "CNTR_TYPE": None,
+        "CNTR_NO": "1171201606syui26",
+    }  # fmt: skip
+    value = message("upd", data={"CNTR_NO": "1171201606"}, key=key, meta={"time": "2017-06-16T15:38:13", "userid": 84})
+    # A NULL beside the key may be a value that was not sent: it does not become one of the new row.
+    after = {"MIO_LOG_ID": "32537893", "PLNMIO_REC_ID": "31557806", "CNTR_NO": "1171201606"}
+    assert decode(None, value) == Message(Origin(time_ms=1_497_627_493_000), (_change("U", key, after),))
+
+
+def test_the_documents_delete() -> None:
+    row = {
+        "MIO_LOG_ID": "32539739", "PLNMIO_REC_ID": "31557806", "POL_CODE": None, "CNTR_TYPE": None, "CG_NO": None,
+    }  # fmt: skip
+    value = message("del", data=row, meta={"time": "2017-06-16T15:51:35", "userid": 84})
+    assert decode(None, value).parts == (_change("D", row, None),)
+
+
+@pytest.mark.parametrize("op", ["INSERT", "insert", "Ins"])
+def test_long_and_short_names(op: str) -> None:
+    assert decode(None, message(op, data={"A": "1"})).parts == (_change("I", None, {"A": "1"}),)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"op": "UPDATE", "data": {"A": "2"}, "key": {"A": "1"}}, _change("U", {"A": "1"}, {"A": "2"})),
+        (
+            {"op": "upd", "data": {"B": None}, "key": {"A": "1", "B": "x"}},
+            _change("U", {"A": "1", "B": "x"}, {"A": "1", "B": None}),
+        ),
+        ({"op": "DELETE", "key": {"A": "1"}}, _change("D", {"A": "1"}, None)),
+        ({"op": "del", "data": {"B": "2"}, "key": {"A": "1"}}, _change("D", {"A": "1", "B": "2"}, None)),
+        ({"op": "UPDATE BEFORE", "data": {"A": "1"}}, _change("U", {"A": "1"}, None)),
+        ({"op": "update  after", "data": {"A": "2"}}, _change("U", None, {"A": "2"})),
+        ({"op": "TRUNCATE"}, Ddl("CL_BIZ1", "MIO_LOG", "TRUNCATE TABLE `CL_BIZ1`.`MIO_LOG`")),
+        (
+            {"op": "DROP COLUMN", "data": {"A": None, "b`c": None}},
+            Ddl("CL_BIZ1", "MIO_LOG", "ALTER TABLE `CL_BIZ1`.`MIO_LOG` DROP COLUMN `A`, DROP COLUMN `b``c`"),
+        ),
+        (
+            {"op": "drop column", "key": {"A": None}},
+            Ddl("CL_BIZ1", "MIO_LOG", "ALTER TABLE `CL_BIZ1`.`MIO_LOG` DROP COLUMN `A`"),
+        ),
+    ],
+)
+def test_operations(values: dict[str, Any], expected: RowChange | Ddl) -> None:
+    assert decode(None, message(values.pop("op"), **values)).parts == (expected,)
+
+
+identifiers = st.text(
+    st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from("`'\";-#/*\\ "), min_size=1, max_size=8
+)
+
+
+@given(identifiers.filter(lambda name: "." not in name), identifiers, st.lists(identifiers, min_size=1, max_size=3))
+def test_statements_name_what_the_message_names(database: str, table: str, columns: list[str]) -> None:
+    meta = {"table": f"{database}.{table}"}
+    named = TableName(database, table)
+    (truncate,) = decode(None, message("truncate", meta=meta)).parts
+    assert isinstance(truncate, Ddl)
+    assert ddl_parser.parse(truncate.sql) == (TruncateTable(named),)
+    (drop,) = decode(None, message("drop column", meta=meta, data=dict.fromkeys(columns))).parts
+    assert isinstance(drop, Ddl)
+    assert ddl_parser.parse(drop.sql) == tuple(DropColumn(named, name) for name in dict.fromkeys(columns))
+
+
+@pytest.mark.parametrize(
+    ("meta", "origin"),
+    [
+        ({}, Origin()),
+        ({"scn": "7", "seq": 2}, Origin(log_file="00000000000000000007", log_offset=2)),
+        ({"scn": 7, "seq": "2"}, Origin(log_file="00000000000000000007", log_offset=2)),
+        ({"scn": "7", "idx": "3/11"}, Origin(log_file="00000000000000000007", log_offset=3)),
+        ({"scn": "7", "seq": 1, "idx": "3/11"}, Origin(log_file="00000000000000000007", log_offset=1)),
+        ({"scn": "7"}, Origin(log_file="00000000000000000007")),
+        # A number in a transaction that is not known is no order.
+        ({"seq": 2, "idx": "2/3"}, Origin()),
+        ({"time": "2017-06-16T14:24:34Z"}, Origin(time_ms=1_497_623_074_000)),
+        ({"time": "2017-06-16T14:24:34.5"}, Origin(time_ms=1_497_623_074_500)),
+        ({"time": "2017-06-16T14:24:34.123456789Z"}, Origin(time_ms=1_497_623_074_123)),
+        ({"time": ""}, Origin()),
+    ],
+)
+def test_origins(meta: dict[str, Any], origin: Origin) -> None:
+    assert decode(None, message("ins", data={"A": "1"}, meta=meta)).origin == origin
+
+
+def test_scn_and_seq_are_the_order() -> None:
+    order = [(9, 2), (10, 1), (10, 2), (10, 11), (99_999_999_999, 1)]
+    origins = [
+        decode(None, message("ins", data={"A": "1"}, meta={"scn": str(scn), "seq": seq})).origin for scn, seq in order
+    ]
+    found = [(origin.log_file or "", origin.log_offset or 0) for origin in origins]
+    assert found == sorted(found)
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"op": None}, "op '' is none of"),
+        ({"op": "merge"}, "op 'merge' is none of"),
+        ({"op": "x" * 10_000}, "op 'x"),
+        ({"op": "ins"}, "insert lacks what it needs"),
+        ({"op": "ins", "data": {}}, "insert lacks"),
+        ({"op": "upd", "data": {"A": "1"}}, "update lacks"),
+        ({"op": "upd", "key": {"A": "1"}}, "update lacks"),
+        ({"op": "del"}, "delete lacks"),
+        ({"op": "update before"}, "update before lacks"),
+        ({"op": "update after", "key": {"A": "1"}}, "update after lacks"),
+        ({"op": "drop column"}, "drop column lacks"),
+        ({"op": "ins", "data": [1]}, "data is not an object"),
+        ({"op": "ins", "data": {"A": {}}}, "column 'A'"),
+        ({"op": "ins", "data": {"A": "1"}, "meta": {"table": None}}, "table '' is not written as"),
+        ({"op": "ins", "data": {"A": "1"}, "meta": {"table": "t"}}, "table 't' is not written as"),
+        ({"op": "ins", "data": {"A": "1"}, "meta": {"table": ".t"}}, "table"),
+        ({"op": "ins", "data": {"A": "1"}, "meta": {"scn": "x"}}, "scn is not a whole number"),
+        ({"op": "ins", "data": {"A": "1"}, "meta": {"time": "yesterday"}}, "time 'yesterday'"),
+        ({"op": "ins", "data": {"A": "1"}, "meta": {"time": "2017-02-30T00:00:00"}}, "time"),
+        ({"op": "ins", "data": {"A": "1"}, "meta": {"time": "0000-01-01T00:00:00Z"}}, "time"),
+    ],
+)
+def test_what_cannot_be_used_is_an_error(values: dict[str, Any], problem: str) -> None:
+    with pytest.raises(MessageError, match=problem) as caught:
+        decode(None, message(values.pop("op"), **values))
+    assert len(str(caught.value)) < 400
+
+
+def test_a_message_without_meta_is_an_error() -> None:
+    with pytest.raises(MessageError, match="no meta"):
+        decode(None, b'{"data":{"A":"1"}}')
+
+
+# Updates in two halves.
+
+
+def _half(which: str, row: dict[str, str | None], *, scn: int = 1, seq: int = 1, table: str = "d.t") -> Message:
+    return decode(None, message(f"UPDATE {which}", data=row, meta={"scn": scn, "seq": seq, "table": table}))
+
+
+INSERT = decode(None, message("ins", data={"A": "1"}, meta={"scn": 1, "seq": 9, "table": "d.t"}))
+TRUNCATE = decode(None, message("truncate", meta={"table": "d.t"}))
+BEFORE, AFTER = _half("BEFORE", {"A": "1", "B": "x", "C": None}, seq=1), _half("AFTER", {"A": "2", "C": "c"}, seq=2)
+BAD = MessageError("garbage")
+
+
+def test_halves_become_one_update() -> None:
+    done, waiting = paired([INSERT, BEFORE, AFTER, INSERT])
+    change = RowChange("d", "t", "U", {"A": "1", "B": "x", "C": None}, {"A": "2", "B": "x", "C": "c"})
+    assert done == [INSERT, Message(BEFORE.origin), Message(AFTER.origin, (change,)), INSERT]
+    assert waiting == 0
+
+
+def test_whole_updates_are_left_alone() -> None:
+    whole = decode(None, message("upd", data={"A": "2"}, key={"A": "1"}))
+    assert paired([whole, TRUNCATE, BAD]) == ([whole, TRUNCATE, BAD], 0)
+
+
+def test_a_half_at_the_end_waits() -> None:
+    assert paired([INSERT, BEFORE]) == ([INSERT], 1)
+    assert paired([BEFORE]) == ([], 1)
+    assert paired([]) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [BEFORE, INSERT],
+        [BEFORE, BAD],
+        [BEFORE, TRUNCATE],
+        [AFTER],
+        [INSERT, AFTER],
+        [BEFORE, BEFORE, INSERT],
+        [AFTER, AFTER],
+        [BEFORE, _half("AFTER", {"A": "2"}, table="d.other")],
+        [BEFORE, _half("AFTER", {"A": "2"}, table="other.t")],
+        [BEFORE, _half("AFTER", {"A": "2"}, scn=2)],
+    ],
+)
+def test_a_half_alone_is_an_error_and_the_others_stay(messages: list[Message | MessageError]) -> None:
+    done, waiting = paired(messages)
+    assert waiting == 0 and len(done) == len(messages)
+    for given_, found in zip(messages, done, strict=True):
+        if given_ in (INSERT, BAD, TRUNCATE):
+            assert found is given_
+        else:
+            assert isinstance(found, MessageError) and "stands alone" in str(found) and found.table is not None
+
+
+stream = st.lists(
+    st.sampled_from(
+        [[INSERT], [BEFORE], [AFTER], [BEFORE, AFTER], [BAD], [TRUNCATE], [_half("AFTER", {"A": "3"}, scn=2)]]
+    ),
+    max_size=12,
+).map(lambda pieces: [message for piece in pieces for message in piece])
+
+
+@given(stream, st.lists(st.integers(1, 4), min_size=1, max_size=20))
+@settings(max_examples=500, deadline=None)
+def test_batches_and_restarts_change_nothing(messages: list[Message | MessageError], sizes: list[int]) -> None:
+    """The reader starts each batch where the last one ended, less what waits: that is all it has to remember."""
+    whole, rest = paired(messages)
+    done: list[Message | MessageError] = []
+    start, size = 0, iter([*sizes, *[len(messages) + 1] * (len(messages) + 1)])
+    end = 0
+    while end < len(messages):
+        end = min(end + next(size), len(messages))
+        some, waiting = paired(messages[start:end])
+        done += some
+        start = end - waiting
+    assert len(done) + rest == len(messages)
+    assert [_shown(each) for each in done] == [_shown(each) for each in whole]
+
+
+def _shown(message: Message | MessageError) -> object:
+    return str(message) if isinstance(message, MessageError) else message
