@@ -12,6 +12,7 @@ from typing import Final
 import click
 
 _COMMANDS: Final = {
+    "canal": ("cdc_lakehouse.commands.canal", "What a Canal server sends."),
     "ddl": ("cdc_lakehouse.commands.ddl", "What DDL statements say, and the tables that result."),
     "run": ("cdc_lakehouse.commands.run", "One pass over the feeds: land, decode, apply, publish."),
     "plan": ("cdc_lakehouse.commands.plan", "What the DDL that waits will do, without doing it."),
