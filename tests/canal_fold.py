@@ -5,6 +5,7 @@ column's default."""
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
@@ -15,7 +16,7 @@ from cdc_lakehouse.changelog.ddl_apply import apply, parse
 from cdc_lakehouse.changelog.ddl_definitions import TableName
 from cdc_lakehouse.changelog.ddl_schema import Schema, TableSchema
 from cdc_lakehouse.changelog.messages import Ddl, Ended, Message, Part, RowChange
-from cdc_lakehouse.changelog.mysql_types import BLOBS, GEOMETRIES, ColumnType
+from cdc_lakehouse.changelog.mysql_types import BLOBS, GEOMETRIES, INTEGERS, ColumnType
 
 Row = dict[int, str | None]
 """Values by the ids of the columns."""
@@ -116,6 +117,11 @@ def _cell(text: str | None, kind: ColumnType) -> Cell:
             return {"text": f"{Decimal(text):.{kind.fraction}f}"}
         case "float" | "double":
             return {"text": _number(text, kind.name)}
+        case "json":
+            return {"text": _json(text)}
+        case "binary":
+            # Zero bytes at its end are not in the binlog.
+            return {"text": None, "hex": text.encode("latin-1").ljust(kind.length or 1, b"\0").hex().upper()}
         case name if name in BLOBS or name in GEOMETRIES:
             return {"text": None, "hex": text.encode("latin-1").hex().upper()}
         case _:
@@ -126,6 +132,11 @@ def _cell(text: str | None, kind: ColumnType) -> Cell:
 def _number(text: str, name: str) -> str:
     # A server shows six digits of a FLOAT.
     return repr(float(text) if name == "double" else float(f"{float(text):.6g}"))
+
+
+def _json(text: str) -> str:
+    """A server prints numbers in JSON in another way than Java does: -15000000000.0, -1.5E10."""
+    return json.dumps(json.loads(text), sort_keys=True)
 
 
 def server_rows(columns: list[list[str]], rows: list[list[Cell]]) -> list[list[Cell]]:
@@ -139,6 +150,11 @@ def _server_cells(columns: list[list[str]], row: list[Cell]) -> Iterator[Cell]:
             yield {"text": None, "hex": None}
         elif kind == "bit":
             yield {"text": None, "hex": cell["hex"]}
+        elif kind in INTEGERS:
+            # Without the zeros of ZEROFILL, which are not in the binlog.
+            yield {"text": str(int(cell["text"] or ""))}
+        elif kind == "json":
+            yield {"text": _json(cell["text"] or "")}
         elif kind in ("float", "double"):
             yield {"text": _number(cell["text"] or "", kind)}
         elif kind in BLOBS or kind in GEOMETRIES:

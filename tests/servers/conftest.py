@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers.buckets import AzureContainer, Bucket, GcsBucket, S3Bucket
+from tests.servers.canal import add_canals_user
 from tests.servers.mysql import MySqlServer, mysql_server
 from tests.servers.process import free_port, running
 from tests.servers.tools import azurite, go_server
@@ -66,6 +67,17 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def mysql() -> Iterator[MySqlServer]:
     # Pytest's own directories are too deep for the path of a socket.
     with tempfile.TemporaryDirectory(prefix="mysql-") as directory, mysql_server(Path(directory)) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def binlog() -> Iterator[MySqlServer]:
+    """A MySQL that writes a binlog, with a user for Canal."""
+    with (
+        tempfile.TemporaryDirectory(prefix="mysql-") as directory,
+        mysql_server(Path(directory), binlog=True) as server,
+    ):
+        add_canals_user(server)
         yield server
 
 
