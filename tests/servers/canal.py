@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +32,9 @@ class CanalServer:
 
     def source(self, **other: Any) -> CanalSource:
         return canal_source(self.address, **other)
+
+
+StartCanal = Callable[..., CanalServer]
 
 
 def canal_source(*addresses: str, **other: Any) -> CanalSource:
@@ -63,15 +66,16 @@ def canal_server(
     *,
     port: int | None = None,
     zone: str = "UTC",
-    **other: str,
+    gtids: str | None = None,
 ) -> Iterator[CanalServer]:
-    """Reads from `begin`, where `directory` does not hold how far it came before."""
+    """Reads from `begin`, or with GTIDs from after a set of them, where `directory` does not hold how far it came."""
     port = port or free_port()
     directory.mkdir(exist_ok=True)
     said = {
         "port": port, "destination": DESTINATION, "mysqlPort": mysql.port, "mysqlUser": _AT_MYSQL,
         "mysqlPassword": _AT_MYSQL, "dataDir": directory, "user": USER, "password": PASSWORD,
-        "position": json.dumps({"journalName": begin[0], "position": begin[1]}), **other,
+        "position": json.dumps({"journalName": begin[0], "position": begin[1], "gtid": gtids}),
+        "gtid": "true" if gtids else "false",
     }  # fmt: skip
     command = [*canal("CanalServer"), *(f"{name}={value}" for name, value in said.items())]
     with running(command, port, directory / "log", {**os.environ, "TZ": zone}) as process:
