@@ -4,9 +4,10 @@ An entry is a protobuf message (`sources.canal.wire`). ROW_DATA holds the rows o
 has `after` columns, a DELETE `before`, an UPDATE both, of which `after` says what changed. TRANSACTION_END ends a
 transaction; transactions may be cut over batches anywhere. MariaDB sends no TRANSACTION_BEGIN.
 
-Seen of Canal 1.1.7: values are its flat messages' texts, and not always as SELECT prints them (docs/canal.md). The header's database is the table's; the statement's session
-has another where a DDL names it. RENAME's header has the new name; `DROP TABLE a, b` is one entry, of `a`: the text
-decides. With binlog_row_image=MINIMAL an UPDATE's `after` lacks what did not change, `before` has the key.
+Seen of Canal 1.1.7: values are the texts of its flat messages, and not always as SELECT prints them (docs/canal.md).
+The header's database is the table's; the statement's session has another where a DDL names it. RENAME's header has the
+new name; `DROP TABLE a, b` is one entry, of `a`: the text decides. With binlog_row_image=MINIMAL an UPDATE's `after`
+lacks what did not change, `before` has the key.
 """
 
 from __future__ import annotations
