@@ -2,7 +2,7 @@
 BIN := .venv/bin
 export PYTHONDONTWRITEBYTECODE = 1
 
-.PHONY: help setup servers demo dev test check lint types imports unit spark
+.PHONY: help setup servers proto demo dev test check lint types imports unit spark
 
 help: ## Show what can be made
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -12,6 +12,9 @@ setup: ## Install everything: Python packages into .venv, Spark jars into the us
 
 servers: ## The servers that tests run against, into the user's cache
 	@$(BIN)/python -m tests.servers.tools
+
+proto: ## Generated code of Canal's protocol, from its .proto files
+	$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. cdc_lakehouse/sources/canal/wire/*.proto
 
 demo: setup ## The sample changefeed through the main job, with the result shown
 	@./scripts/demo

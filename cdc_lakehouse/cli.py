@@ -12,6 +12,7 @@ from typing import Final
 import click
 
 _COMMANDS: Final = {
+    "canal": ("cdc_lakehouse.commands.canal", "What a Canal server sends."),
     "ddl": ("cdc_lakehouse.commands.ddl", "What DDL statements say, and the tables that result."),
     "resume": ("cdc_lakehouse.commands.resume", "Let a table's rewrite through that waits for it."),
     "run": ("cdc_lakehouse.commands.run", "One pass over the feeds: land, decode, apply, publish."),

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.servers.buckets import AzureContainer, Bucket, GcsBucket, S3Bucket
+from tests.servers.canal import CanalServer, StartCanal, add_canals_user, binlog_end, canal_server
+from tests.servers.canal_reader import Writer
 from tests.servers.mysql import MySqlServer, mysql_server
 from tests.servers.process import free_port, running
 from tests.servers.tools import azurite, go_server
@@ -67,6 +71,36 @@ def mysql() -> Iterator[MySqlServer]:
     # Pytest's own directories are too deep for the path of a socket.
     with tempfile.TemporaryDirectory(prefix="mysql-") as directory, mysql_server(Path(directory)) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def binlog() -> Iterator[MySqlServer]:
+    """A MySQL that writes a binlog, with a user for Canal."""
+    with (
+        tempfile.TemporaryDirectory(prefix="mysql-") as directory,
+        mysql_server(Path(directory), binlog=True) as server,
+    ):
+        add_canals_user(server)
+        yield server
+
+
+@pytest.fixture
+def writer(binlog: MySqlServer) -> Writer:
+    return Writer(binlog, "d")
+
+
+@pytest.fixture
+def start_canal(binlog: MySqlServer, tmp_path: Path) -> Iterator[StartCanal]:
+    """Starts a Canal that reads what comes from now on; one of the same name is that one started again. They end with
+    the test."""
+    begins: dict[str, tuple[str, int]] = {}
+    with contextlib.ExitStack() as stack:
+
+        def start(name: str = "canal", **options: Any) -> CanalServer:
+            begin = begins.setdefault(name, binlog_end(binlog))
+            return stack.enter_context(canal_server(tmp_path / name, binlog, begin, **options))
+
+        yield start
 
 
 @pytest.fixture

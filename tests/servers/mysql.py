@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pymysql
 
@@ -22,22 +23,27 @@ _BOTH = (
     "--default-authentication-plugin=mysql_native_password",
 )
 _RUNNING = (
-    "--bind-address=127.0.0.1", "--skip-log-bin", "--performance-schema=OFF", "--mysqlx=OFF",
+    "--bind-address=127.0.0.1", "--performance-schema=OFF", "--mysqlx=OFF",
     "--innodb-buffer-pool-size=32M", "--innodb-flush-log-at-trx-commit=0", "--innodb-flush-method=nosync",
     "--default-time-zone=+00:00",
+)  # fmt: skip
+_BINLOG = (
+    "--server-id=1", "--log-bin=mysql-bin", "--binlog-format=ROW", "--binlog-row-image=FULL", "--sync-binlog=0",
+    "--gtid-mode=ON", "--enforce-gtid-consistency=ON",
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class MySqlServer:
     socket: Path
+    port: int
 
-    def connect(self) -> pymysql.Connection[pymysql.cursors.Cursor]:
-        return pymysql.connect(unix_socket=str(self.socket), user="root", charset="utf8mb4")
+    def connect(self, **options: Any) -> pymysql.Connection[pymysql.cursors.Cursor]:
+        return pymysql.connect(unix_socket=str(self.socket), user="root", charset="utf8mb4", **options)
 
 
 @contextlib.contextmanager
-def mysql_server(directory: Path) -> Iterator[MySqlServer]:
+def mysql_server(directory: Path, *, binlog: bool = False) -> Iterator[MySqlServer]:
     program, environment = mysqld()
     places = [f"--basedir={program.parents[1]}", f"--datadir={directory / 'data'}"]
     environment = {**os.environ, **environment}
@@ -49,6 +55,12 @@ def mysql_server(directory: Path) -> Iterator[MySqlServer]:
     if done.returncode:
         raise ToolMissingError(f"MySQL cannot be set up:\n{done.stderr[-4000:]}")
     port, socket = free_port(), directory / "socket"
-    command += [*_RUNNING, f"--port={port}", f"--socket={socket}", f"--pid-file={directory / 'pid'}"]
+    command += [
+        *_RUNNING,
+        *(_BINLOG if binlog else ("--skip-log-bin",)),
+        f"--port={port}",
+        f"--socket={socket}",
+        f"--pid-file={directory / 'pid'}",
+    ]
     with running(command, port, directory / "log", environment):
-        yield MySqlServer(socket)
+        yield MySqlServer(socket, port)

@@ -19,7 +19,7 @@ def free_port() -> int:
 @contextlib.contextmanager
 def running(
     command: Sequence[str], port: int, log: Path, environment: Mapping[str, str] | None = None
-) -> Iterator[None]:
+) -> Iterator[subprocess.Popen[bytes]]:
     """The server, from when it takes connections until the end of the block."""
     with log.open("wb") as out:
         process = subprocess.Popen(
@@ -27,7 +27,7 @@ def running(
         )
     try:
         _wait(process, port, log)
-        yield
+        yield process
     finally:
         process.terminate()
         try:

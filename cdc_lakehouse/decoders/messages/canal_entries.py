@@ -1,0 +1,120 @@
+"""Entries of a Canal server: one event of the binlog each, with one row or many.
+
+An entry is a protobuf message (`sources.canal.wire`). ROW_DATA holds the rows of an event or a DDL statement; an INSERT
+has `after` columns, a DELETE `before`, an UPDATE both, of which `after` says what changed. TRANSACTION_END ends a
+transaction; transactions may be cut over batches anywhere. MariaDB sends no TRANSACTION_BEGIN.
+
+Seen of Canal 1.1.7: values are the texts of its flat messages, and not always as SELECT prints them (docs/canal.md).
+The header's database is the table's; the statement's session has another where a DDL names it. RENAME's header has the
+new name; `DROP TABLE a, b` is one entry, of `a`: the text decides. With binlog_row_image=MINIMAL an UPDATE's `after`
+lacks what did not change, `before` has the key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from cdc_lakehouse.changelog.messages import Ddl, Ended, Message, MessageError, Origin, Part, RowChange
+from cdc_lakehouse.decoders.messages import canal_kinds
+from cdc_lakehouse.decoders.messages.canal_kinds import column_name
+from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
+
+_KINDS: Final = {
+    wire.INSERT: "INSERT", wire.UPDATE: "UPDATE", wire.DELETE: "DELETE",
+    wire.CREATE: "CREATE", wire.ALTER: "ALTER", wire.ERASE: "ERASE", wire.TRUNCATE: "TRUNCATE", wire.RENAME: "RENAME",
+    wire.CREATE_INDEX: "CINDEX", wire.DROP_INDEX: "DINDEX",
+    wire.QUERY: "QUERY", wire.GTID: "GTID", wire.MASTER_HEARTBEAT: "MHEARTBEAT",
+    wire.XA_COMMIT: "XACOMMIT", wire.XA_ROLLBACK: "XAROLLBACK",
+}  # fmt: skip
+"""Event types by the names that flat messages have for them."""
+
+_Row = dict[str, str | None]
+
+
+def decode(value: bytes) -> Message:
+    """An entry as the server sends it. Raises `MessageError` when it is none, or of a kind that is not known."""
+    try:
+        entry = wire.Entry.FromString(value)
+        return Message(_origin(entry.header), tuple(_parts(entry)))
+    except DecodeError as error:
+        raise MessageError(
+            f"not an entry of Canal: {error}", advice="see what writes it, and whether it came whole"
+        ) from None
+
+
+def _origin(header: wire.Header) -> Origin:
+    return Origin(
+        time_ms=header.execute_time if header.HasField("execute_time") else None,
+        log_file=header.logfile_name or None,
+        log_offset=header.logfile_offset if header.HasField("logfile_offset") else None,
+        gtid=header.gtid or None,
+    )
+
+
+def _parts(entry: wire.Entry) -> Iterable[Part]:
+    match entry.entry_type:
+        case wire.ROW_DATA:
+            return _changes(entry.header, wire.RowChange.FromString(entry.store_value))
+        case wire.TRANSACTION_END:
+            return (Ended(),)
+        case wire.TRANSACTION_BEGIN | wire.HEARTBEAT | wire.GTID_LOG:
+            return ()
+        case other:
+            raise MessageError(
+                f"an entry of type {int(other)}",
+                advice="it is no entry of Canal, or of a later version: types known here are 1 to 5",
+            )
+
+
+def _changes(header: wire.Header, change: wire.RowChange) -> Iterable[Part]:
+    kind = _KINDS.get(change.event_type, str(int(change.event_type)))
+    if change.is_ddl or kind in canal_kinds.DDL:
+        return (Ddl(change.ddl_schema_name or header.schema_name, header.table_name, change.sql),)
+    if kind in canal_kinds.SILENT:
+        return ()
+    if kind == "XAROLLBACK":
+        raise canal_kinds.rolled_back_later()
+    if kind not in canal_kinds.OPS:
+        raise canal_kinds.unknown_type(kind)
+    if not change.row_datas:
+        raise canal_kinds.statement_instead_of_rows(kind)
+    return _rows(header, kind, change)
+
+
+def _rows(header: wire.Header, kind: str, change: wire.RowChange) -> Iterator[RowChange]:
+    op = canal_kinds.OPS[kind]
+    columns = _columns(change.row_datas[0])
+    types = {column_name(column.name): column.mysql_type for column in columns if column.mysql_type}
+    key = tuple(column_name(column.name) for column in columns if column.is_key)
+    changed: set[str] = set()
+    for row in change.row_datas:
+        before, after = _values(row.before_columns), _values(row.after_columns)
+        if op == "U":
+            # Not emptied from row to row, as in flat messages: what is more has the same value before and after.
+            changed.update(column_name(column.name) for column in row.after_columns if column.updated)
+            # A column that the image after the change leaves out has not changed.
+            before, after = {name: text for name, text in before.items() if name in changed}, {**before, **after}
+        if not (before if op == "D" else after):
+            raise canal_kinds.no_columns(kind)
+        yield RowChange(
+            database=header.schema_name,
+            table=header.table_name,
+            op=op,
+            before=None if op == "I" else before,
+            after=None if op == "D" else after,
+            types=types,
+            key=key,
+        )
+
+
+def _columns(row: wire.RowData) -> list[wire.Column]:
+    """Of both images, each once, in the table's order."""
+    by_name = {column.name: column for columns in (row.before_columns, row.after_columns) for column in columns}
+    return sorted(by_name.values(), key=lambda column: column.index)
+
+
+def _values(columns: Iterable[wire.Column]) -> _Row:
+    return {column_name(column.name): None if column.is_null else column.value for column in columns}

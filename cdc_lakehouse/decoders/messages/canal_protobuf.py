@@ -1,0 +1,34 @@
+"""What Canal puts into topics with flatMessage=false: a packet of entries in one value.
+
+The value is a Packet of type MESSAGES whose body is a Messages: the number of Canal's batch and its entries, each as a
+server sends it (`canal_entries`). Seen of Canal 1.1.7.
+"""
+
+from __future__ import annotations
+
+from google.protobuf.message import DecodeError
+
+from cdc_lakehouse.changelog.messages import Message, MessageError
+from cdc_lakehouse.decoders.messages import canal_entries
+from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
+
+_NOT_COMPRESSED = (0, 1)
+
+
+def decode(value: bytes) -> list[Message]:
+    """The entries in order. Raises `MessageError` when the value, or one entry of it, cannot be used."""
+    try:
+        packet = wire.Packet.FromString(value)
+        if packet.type != wire.MESSAGES:
+            raise MessageError(
+                f"a packet of type {int(packet.type)} instead of Canal's messages",
+                advice="see what writes it: with flatMessage=true the protocol is canal-json",
+            )
+        if packet.compression not in _NOT_COMPRESSED:
+            raise MessageError(f"a packet with compression {packet.compression}", advice="none is known to be in use")
+        entries = wire.Messages.FromString(packet.body).messages
+    except DecodeError as error:
+        raise MessageError(
+            f"not a packet of Canal: {error}", advice="see what writes it: with flatMessage=true it is JSON"
+        ) from None
+    return [canal_entries.decode(entry) for entry in entries]

@@ -1,0 +1,200 @@
+"""A client of Canal servers: batches of entries, each acknowledged when it is kept.
+
+    >>> with CanalClient(source) as client:  # doctest: +SKIP
+    ...     batch = client.get(wait_seconds=1)
+    ...     if batch is not None:
+    ...         keep(batch.entries)
+    ...         client.ack(batch)
+
+Delivery is at least once: a batch whose acknowledgement did not arrive comes again under another number, in other
+company. Entries say where they are in the binlog. A destination has one consumer: a second one takes its batches away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Self
+
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+
+from cdc_lakehouse.config.canal_source import CanalSource
+from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
+from cdc_lakehouse.sources.canal.connection import Connection, Timeouts
+from cdc_lakehouse.sources.canal.errors import CanalProtocolError, CanalRedeliveryError, CanalRefusedError
+
+_LOG: Final = logging.getLogger("cdc_lakehouse")
+_FIRST_WAIT: Final = 0.2
+_LONGEST_WAIT: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What the server gave for one GET. `entries` are messages of Canal's entry protocol, as they came; there may be
+    none. `id` counts upwards within the server's life; `connection` is the connection's number in this client."""
+
+    id: int
+    entries: tuple[bytes, ...]
+    connection: int
+
+
+class CanalClient:
+    """Connects when it is first used, and again when it must, to one of the servers in turn. For one thread.
+
+    Raises `SourceUnreachableError` when for `patience_seconds` no server could be reached, `CanalRefusedError` when
+    those that can be refuse the user or the destination, `CanalProtocolError` when what answers is no Canal server.
+    """
+
+    def __init__(self, source: CanalSource, *, timeouts: Timeouts | None = None, patience_seconds: float = 60) -> None:
+        self._source = source
+        self._timeouts = timeouts or Timeouts()
+        self._patience = patience_seconds
+        self._connection: Connection | None = None
+        self._connections = 0
+        self._place = 0
+        self._open: deque[int] = deque()
+        self._acked: list[int] = []
+        """Those of which no later answer shows that the server knows."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """What is not acknowledged comes again to whoever connects next."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+        self._open.clear()
+        self._acked.clear()
+
+    def get(self, *, batch_size: int | None = None, wait_seconds: float = 1.0) -> Batch | None:
+        """The next batch, or None when nothing has come in the time. Several may be open at once.
+
+        Raises `CanalRedeliveryError` when the connection is gone and entries that were given come again, or may; the
+        next call goes on. When nothing can come again, it connects anew by itself.
+        """
+        size = self._source.batch_size if batch_size is None else batch_size
+        try:
+            return self._get(size, wait_seconds)
+        except SourceError as error:
+            if not self._may_pass(error):
+                raise
+        except SourceUnreachableError:
+            pass
+        patiently = Retrying(
+            retry=retry_if_exception(self._may_pass),
+            stop=stop_after_delay(self._patience),
+            wait=wait_random_exponential(multiplier=_FIRST_WAIT, max=_LONGEST_WAIT),
+            before_sleep=_tell,
+            reraise=True,
+        )
+        return patiently(self._get, size, wait_seconds)
+
+    def ack(self, batch: Batch) -> None:
+        """The batch need not come again; the oldest that is open.
+
+        Raises `CanalRedeliveryError` when the connection that gave it is gone. That the server refuses it shows at the
+        next `get` alone, in the same way.
+        """
+        if batch.connection != self._connections or self._connection is None or self._connection.closed:
+            raise _comes_again([batch.id])
+        if not self._open or batch.id != self._open[0]:
+            raise ValueError(f"batch {batch.id} is not the oldest that is open: {list(self._open)}")
+        try:
+            self._connection.ack(batch.id)
+        except CdcError as error:
+            self._lose(error)
+        self._acked.append(self._open.popleft())
+
+    def rollback(self) -> None:
+        """All open batches come again, under other numbers."""
+        self._open.clear()
+        if self._connection is not None and not self._connection.closed:
+            # A connection that fails is made anew by the next `get`, and that rolls back.
+            with contextlib.suppress(SourceUnreachableError, SourceError):
+                self._connection.rollback()
+
+    def unsubscribe(self) -> None:
+        """The server need keep nothing for this client any more, and open batches are given up. Ends the connection."""
+        connection = self._connected()
+        try:
+            connection.unsubscribe()
+        finally:
+            self.close()
+
+    def _get(self, size: int, wait_seconds: float) -> Batch | None:
+        connection = self._connected()
+        try:
+            got = connection.get(size, wait_seconds)
+        except CdcError as error:
+            self._lose(error)
+            raise
+        # Requests are answered in their order: what was sent before this one has been taken.
+        self._acked.clear()
+        if got.batch_id <= 0:
+            return None
+        self._open.append(got.batch_id)
+        return Batch(got.batch_id, tuple(got.messages), self._connections)
+
+    def _connected(self) -> Connection:
+        if self._connection is not None and self._connection.closed:
+            # Someone was interrupted.
+            self._lose(None)
+        if self._connection is None:
+            self._connection = self._opened()
+            self._connections += 1
+        return self._connection
+
+    def _opened(self) -> Connection:
+        faults: list[CdcError] = []
+        addresses = self._source.endpoints
+        for _ in addresses:
+            try:
+                return Connection.open(addresses[self._place], self._source, self._timeouts)
+            except (SourceUnreachableError, SourceError) as error:
+                faults.append(error)
+                self._place = (self._place + 1) % len(addresses)
+        raise _none_serves(faults)
+
+    def _lose(self, error: CdcError | None) -> None:
+        """Raises when something that was given comes again."""
+        unsettled = [*self._acked, *self._open]
+        self.close()
+        if unsettled:
+            raise _comes_again(unsettled, error) from error
+
+    def _may_pass(self, error: BaseException) -> bool:
+        """A destination that was served before may only be on its way to another server."""
+        if isinstance(error, CanalRefusedError):
+            return self._connections > 0
+        return isinstance(error, SourceUnreachableError)
+
+
+def _tell(state: RetryCallState) -> None:
+    error = None if state.outcome is None else state.outcome.exception()
+    _LOG.warning("%s; trying again in %.1f s", error, state.upcoming_sleep)
+
+
+def _comes_again(batches: Sequence[int], error: CdcError | None = None) -> CanalRedeliveryError:
+    many = "batches" if len(batches) > 1 else "batch"
+    reason = "" if error is None else f": {error.message}"
+    return CanalRedeliveryError(
+        f"the connection that gave {many} {', '.join(map(str, batches))} is gone{reason}",
+        advice="their entries come again under other numbers; go on",
+    )
+
+
+def _none_serves(faults: Sequence[CdcError]) -> CdcError:
+    """Of errors of one server each, the one that says it all."""
+    if len(faults) == 1:
+        return faults[0]
+    kinds = (SourceUnreachableError, CanalRefusedError, CanalProtocolError)
+    kind = next(kind for kind in kinds if any(isinstance(fault, kind) for fault in faults))
+    advice = next((fault.advice for fault in faults if isinstance(fault, kind)), None)
+    return kind(f"no server of {len(faults)} serves: {'; '.join(fault.message for fault in faults)}", advice=advice)

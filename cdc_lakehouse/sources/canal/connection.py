@@ -1,0 +1,191 @@
+"""One connection to a Canal server, from the handshake on.
+
+    server: HANDSHAKE(seed)      client: CLIENT_AUTHENTICATION       server: ACK
+    client: SUBSCRIPTION         server: ACK                         client: CLIENT_ROLLBACK
+    client: GET                  server: MESSAGES                    client: CLIENT_ACK …
+
+A server answers an acknowledgement and a rollback only when they fail, with an ACK that then stands where the answer to
+the next request should be. So an answer of another kind than was asked for ends the connection, and so does a request
+that is not brought to its end: the two sides are never a packet apart. Facts: captured sessions with servers 1.1.7.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from cdc_lakehouse.config.canal_source import Address, CanalSource
+from cdc_lakehouse.sources.canal.channel import MAX_PACKET, Channel
+from cdc_lakehouse.sources.canal.errors import CanalProtocolError, CanalRefusedError
+from cdc_lakehouse.sources.canal.password import scrambled
+from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
+
+# A destination has one client, and every client of Canal's own calls itself so.
+_CLIENT: Final = "1001"
+_IDLE: Final = 3_600_000  # milliseconds after which the server may drop a silent client
+_MILLISECONDS: Final = 2
+_AT_ONCE: Final = -1  # 0 would wait for ever
+_GREATEST_HANDSHAKE: Final = 4096
+_SHOWN: Final = 300
+
+_Body = TypeVar("_Body", bound=Message)
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """In seconds."""
+
+    connect: float = 10
+    reply: float = 30
+    """For an answer to begin; to a GET beside the time that the server may wait."""
+
+
+class Connection:
+    """Raises `SourceUnreachableError`, `CanalProtocolError`, and `CanalRefusedError` for an error that the server
+    tells; after any of them it is closed."""
+
+    def __init__(self, channel: Channel, address: Address, source: CanalSource, timeouts: Timeouts) -> None:
+        self._channel = channel
+        self._address = address
+        self._destination = source.destination
+        self._timeouts = timeouts
+        self.closed = False
+
+    @classmethod
+    def open(cls, address: Address, source: CanalSource, timeouts: Timeouts) -> Connection:
+        """Subscribed, and what was not acknowledged before comes again."""
+        connection = cls(Channel.connect(address, timeouts.connect), address, source, timeouts)
+        with connection._whole():
+            connection._authenticate(source)
+            connection._subscribe(source)
+        # Not before the subscription, as Canal's own client does too: its failure would be read as the answer to that.
+        connection.rollback()
+        return connection
+
+    def close(self) -> None:
+        self.closed = True
+        self._channel.close()
+
+    def get(self, batch_size: int, wait_seconds: float) -> wire.Messages:
+        """A batch. The server waits until it is full or the time is over, then sends what there is; with 0 at once."""
+        request = wire.Get(
+            destination=self._destination,
+            client_id=_CLIENT,
+            fetch_size=batch_size,
+            timeout=_AT_ONCE if wait_seconds <= 0 else max(1, round(wait_seconds * 1000)),
+            unit=_MILLISECONDS,
+            auto_ack=False,
+        )
+        with self._whole():
+            self._send(wire.GET, request)
+            batch = self._answer(wire.MESSAGES, wire.Messages(), "refuses a request", wait_seconds=wait_seconds)
+            if batch.messages and batch.batch_id <= 0:
+                raise self._strange(f"sends entries in a batch of number {batch.batch_id}")
+            return batch
+
+    def ack(self, batch_id: int) -> None:
+        with self._whole():
+            body = wire.ClientAck(destination=self._destination, client_id=_CLIENT, batch_id=batch_id)
+            self._send(wire.CLIENT_ACK, body)
+
+    def rollback(self) -> None:
+        """Of all batches that are not acknowledged."""
+        with self._whole():
+            self._send(wire.CLIENT_ROLLBACK, wire.ClientRollback(destination=self._destination, client_id=_CLIENT))
+
+    def unsubscribe(self) -> None:
+        with self._whole():
+            self._send(wire.UNSUBSCRIPTION, wire.Unsub(destination=self._destination, client_id=_CLIENT))
+            self._answer(wire.ACK, wire.Ack(), "refuses to end the subscription")
+
+    def _authenticate(self, source: CanalSource) -> None:
+        handshake = self._answer(wire.HANDSHAKE, wire.Handshake(), "refuses the connection", limit=_GREATEST_HANDSHAKE)
+        password = source.password or ""
+        if password and not handshake.seeds:
+            raise self._strange("gives no seed to scramble the password with, and it is not sent in plain text")
+        request = wire.ClientAuth(
+            username=source.user or "",
+            password=scrambled(password, handshake.seeds) if password else b"",
+            net_read_timeout=_IDLE,
+            net_write_timeout=_IDLE,
+        )
+        self._send(wire.CLIENT_AUTHENTICATION, request)
+        # After a refusal Canal 1.1.7 sends a second, empty ACK: only the first counts.
+        self._answer(
+            wire.ACK, wire.Ack(), "refuses the user", "check user and password: Canal's own, not the database's"
+        )
+
+    def _subscribe(self, source: CanalSource) -> None:
+        request = wire.Sub(destination=self._destination, client_id=_CLIENT)
+        if source.filter is not None:
+            request.filter = source.filter
+        self._send(wire.SUBSCRIPTION, request)
+        refusal = f"refuses the destination {self._destination}"
+        self._answer(wire.ACK, wire.Ack(), refusal, "check its name, and whether it runs on that server")
+
+    def _send(self, kind: wire.PacketType, body: Message) -> None:
+        if self._channel.has_news():
+            # Nothing was asked: an acknowledgement or a rollback failed, or the server has gone.
+            packet = self._received(self._timeouts.reply, MAX_PACKET, "refuses what was sent before", None)
+            raise self._unasked(packet)
+        self._channel.send(kind, body, self._timeouts.reply)
+
+    def _answer(
+        self,
+        kind: wire.PacketType,
+        body: _Body,
+        refusal: str,
+        advice: str | None = None,
+        *,
+        wait_seconds: float = 0,
+        limit: int = MAX_PACKET,
+    ) -> _Body:
+        packet = self._received(self._timeouts.reply + max(0.0, wait_seconds), limit, refusal, advice)
+        if packet.type != kind:
+            raise self._unasked(packet)
+        return self._filled(body, packet)
+
+    def _received(self, seconds: float, limit: int, refusal: str, advice: str | None) -> wire.Packet:
+        """The next packet that is not an error."""
+        packet = self._channel.receive(seconds, limit)
+        if packet.type == wire.ACK:
+            ack = self._filled(wire.Ack(), packet)
+            if ack.error_code:
+                raise CanalRefusedError(f"the Canal server {self._address} {refusal}: {_said(ack)}", advice=advice)
+        return packet
+
+    def _filled(self, body: _Body, packet: wire.Packet) -> _Body:
+        try:
+            body.ParseFromString(packet.body)
+        except DecodeError:
+            raise self._strange(f"sends a packet of type {packet.type} with a body that is none of it") from None
+        return body
+
+    def _unasked(self, packet: wire.Packet) -> CanalProtocolError:
+        return self._strange(f"sends a packet of type {packet.type} that was not asked for")
+
+    def _strange(self, what: str) -> CanalProtocolError:
+        return CanalProtocolError(
+            f"the Canal server {self._address} {what}", advice="see whether it is one, of version 1.1"
+        )
+
+    @contextlib.contextmanager
+    def _whole(self) -> Generator[None]:
+        """Left in whatever way but the end, an exchange leaves the two sides out of step: the connection goes."""
+        done = False
+        try:
+            yield
+            done = True
+        finally:
+            if not done:
+                self.close()
+
+
+def _said(ack: wire.Ack) -> str:
+    """Without the stack trace that follows."""
+    line = (ack.error_message.splitlines() or [""])[0].strip()
+    return f"error {ack.error_code}, {line[:_SHOWN]}" if line else f"error {ack.error_code}"

@@ -1,0 +1,170 @@
+"""`canal tail` as a script sees it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cdc_lakehouse.cli import main
+from cdc_lakehouse.sources.canal.password import scrambled
+from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
+from tests.canal_captures import capture
+from tests.commands.test_cli import imported_by
+from tests.sources.canal.hand_made import HandMadeCanal
+from tests.sources.canal.servers import (
+    HANDSHAKE,
+    OPENING,
+    SEED,
+    Handler,
+    closed_port,
+    conversation,
+    heard,
+    refusal,
+    serving,
+)
+
+ENTRIES = capture("mysql8.0.12").entries
+
+
+def tail(address: str, *options: str) -> Result:
+    host, _, port = address.rpartition(":")
+    return CliRunner().invoke(main, ["canal", "tail", "--host", host, "--port", port, *options])
+
+
+def lines(result: Result) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_entries_are_lines() -> None:
+    with serving(HandMadeCanal(ENTRIES)) as address:
+        result = tail(address, "--limit", "6", "--batch-size", "4")
+    assert result.exit_code == 0 and result.stderr == ""
+    found = lines(result)
+    assert [line["batch"] for line in found] == [1, 1, 1, 1, 2, 2]
+    place = {"log_file": "mysql-bin.000001", "gtid": None}
+    text = "create database if not exists cdc character set utf8mb4"
+    ddl = {"kind": "ddl", "database": "cdc", "table": "", "sql": text}
+    assert found[0] == {"batch": 1, **place, "log_offset": 6067, "time_ms": 1795227273000, "parts": [ddl]}
+    assert [found[n]["parts"] for n in (3, 5)] == [[], [{"kind": "end"}]]
+    (row,) = found[4]["parts"]
+    assert (row["kind"], row["op"], row["table"], row["before"], row["key"]) == ("row", "I", "t_all", None, ["id"])
+    assert row["after"]["c_varchar"] == 'vär 中文 😀 "q" \\ \n\t' and row["types"]["c_tiny"] == "tinyint(4)"
+
+
+def test_what_a_terminal_would_carry_out_is_escaped() -> None:
+    with serving(HandMadeCanal(ENTRIES)) as address:
+        result = tail(address, "--limit", "8")
+    assert all(character == "\n" or character.isprintable() for character in result.stdout)
+    blobs = [part["after"]["c_blob"] for line in lines(result) for part in line["parts"] if part["kind"] == "row"]
+    assert blobs[0] == bytes(range(256)).decode("latin-1")
+
+
+def test_nothing_is_acknowledged_unless_asked_for() -> None:
+    canal = HandMadeCanal(ENTRIES[:10])
+    with serving(canal) as address:
+        first, second = (tail(address, "--seconds", "1", "--batch-size", "4") for _ in range(2))
+        assert [line["log_offset"] for line in lines(first)] == [line["log_offset"] for line in lines(second)]
+        assert len(lines(first)) == 10 and canal.acked == 0
+        assert len(lines(tail(address, "--limit", "6", "--batch-size", "4", "--ack"))) == 6
+        assert canal.acked == 4, "a batch of which not all was printed"
+        assert len(lines(tail(address, "--seconds", "1", "--ack"))) == 6
+    assert canal.acked == 10
+
+
+def test_a_lost_connection_is_told_and_gone_on_with() -> None:
+    canal = HandMadeCanal(ENTRIES[:3], cuts=[40, 800])
+    with serving(canal) as address:
+        result = tail(address, "--seconds", "3", "--batch-size", "1", "--ack")
+    assert result.exit_code == 0 and canal.acked == 3
+    assert "their entries come again under other numbers" in result.stderr
+    assert {line["log_offset"] for line in lines(result)} == {6067, 6270, 6483}
+
+
+def test_an_entry_that_cannot_be_read_is_shown() -> None:
+    canal = HandMadeCanal([ENTRIES[0], b"\xff\xff", ENTRIES[1]])
+    with serving(canal) as address:
+        result = tail(address, "--limit", "3")
+    assert result.exit_code == 1
+    bad = lines(result)[1]
+    assert "not an entry of Canal" in bad["error"] and base64.b64decode(bad["entry"]) == b"\xff\xff"
+    assert len(lines(result)) == 3
+
+
+def test_user_password_destination_and_filter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CDC_LAKEHOUSE_CANAL_PASSWORD", "hunter2")
+    said: list[Any] = []
+
+    def handler(connection: Any) -> None:
+        connection.sendall(HANDSHAKE)
+        said.append(wire.ClientAuth.FromString(heard(connection).body))
+        connection.sendall(OPENING[2])
+        said.append(wire.Sub.FromString(heard(connection).body))
+        connection.sendall(refusal("no more"))
+
+    with serving(handler) as address:
+        options = ["--user", "u", "--destination", "shop", "--filter", r"a\..*", "--seconds", "0.2"]
+        result = tail(address, *options)
+    assert result.exit_code == 1 and "no more" in result.stderr
+    auth, sub = said
+    assert (auth.username, auth.password) == ("u", scrambled("hunter2", SEED))
+    assert (sub.destination, sub.filter) == ("shop", r"a\..*")
+    assert "hunter2" not in result.output + result.stderr
+
+
+@pytest.mark.parametrize(
+    ("handler", "code", "words"),
+    [
+        (conversation(*OPENING[:2], refusal("auth failed for user:canal")), 1, "refuses the user"),
+        (conversation(b"\xff\xff\xff\xff"), 1, "announces a packet of 4294967295 bytes"),
+    ],
+)
+def test_a_server_that_refuses_is_an_error_in_a_line(handler: Handler, code: int, words: str) -> None:
+    with serving(handler) as address:
+        result = tail(address, "--seconds", "0.2")
+    assert result.exit_code == code
+    assert words in result.stderr and result.stderr.count("\n") == 1 and result.stdout == ""
+
+
+def test_a_server_that_is_not_there_is_3() -> None:
+    result = tail(closed_port(), "--seconds", "0.2")
+    assert result.exit_code == 3 and "cannot be reached" in result.stderr
+
+
+def test_what_is_no_host() -> None:
+    result = tail("a b:1")
+    assert result.exit_code == 2 and "not of the form host:port" in result.stderr
+
+
+def test_no_password_on_the_command_line() -> None:
+    result = tail("h:1", "--password", "hunter2")
+    assert result.exit_code == 2 and "No such option" in result.stderr
+
+
+def test_interrupted_it_stops() -> None:
+    canal = HandMadeCanal(ENTRIES[:2])
+    with serving(canal) as address:
+        host, _, port = address.rpartition(":")
+        command = [sys.executable, "-m", "cdc_lakehouse.cli"]
+        code = "from cdc_lakehouse.cli import main; main()"
+        command = [sys.executable, "-c", code, "canal", "tail", "--host", host, "--port", port]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["batch"] == 1
+        process.stdout.readline()
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+    assert (process.returncode, errors) == (0, "stopped\n")
+
+
+def test_neither_spark_nor_dagster_is_imported() -> None:
+    assert not {"pyspark", "dagster", "pyiceberg"} & imported_by("canal", "tail", "--help")

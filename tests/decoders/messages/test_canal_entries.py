@@ -1,0 +1,189 @@
+"""Entries made by hand, of what the captures lack."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from cdc_lakehouse.changelog.messages import Ddl, Ended, Message, MessageError, Origin, RowChange
+from cdc_lakehouse.decoders.messages import canal_entries, canal_protobuf
+from cdc_lakehouse.decoders.messages.damage import damaged_columns, is_damaged
+from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
+from cdc_lakehouse.sources.canal.wire import packets_pb2 as packets
+from tests.canal_captures import SOURCES, capture
+
+
+def column(name: str, value: str | None, *, key: bool = False, updated: bool = False, index: int = 0) -> wire.Column:
+    said = {} if value is None else {"value": value}
+    return wire.Column(
+        index=index, name=name, is_null=value is None, is_key=key, updated=updated, mysql_type="int(11)", **said
+    )
+
+
+def entry(change: wire.RowChange, **header: str) -> bytes:
+    names = {"schema_name": "d", "table_name": "t", **header}
+    return wire.Entry(
+        header=wire.Header(execute_time=5000, logfile_name="bin.1", logfile_offset=0, **names),
+        entry_type=wire.ROW_DATA,
+        store_value=change.SerializeToString(),
+    ).SerializeToString()
+
+
+def update(*rows: wire.RowData) -> bytes:
+    return entry(wire.RowChange(event_type=wire.UPDATE, row_datas=rows))
+
+
+def changes(content: bytes) -> list[RowChange]:
+    return [part for part in canal_entries.decode(content).parts if isinstance(part, RowChange)]
+
+
+def test_the_first_byte_of_a_binlog_is_a_place() -> None:
+    content = entry(wire.RowChange(event_type=wire.CREATE, sql="CREATE TABLE t (a INT)", is_ddl=True))
+    assert canal_entries.decode(content).origin == Origin(time_ms=5000, log_file="bin.1", log_offset=0)
+
+
+def test_a_minimal_image_keeps_its_key() -> None:
+    """binlog_row_image=MINIMAL: before has the key, after what changed; what is left out is not NULL."""
+    content = update(
+        wire.RowData(
+            before_columns=[column("id", "1", key=True)],
+            after_columns=[column("v", None, updated=True, index=2)],
+        )
+    )
+    types = {"id": "int(11)", "v": "int(11)"}
+    assert changes(content) == [RowChange("d", "t", "U", {}, {"id": "1", "v": None}, types, ("id",))]
+
+
+def test_a_minimal_image_of_a_changed_key() -> None:
+    content = update(
+        wire.RowData(
+            before_columns=[column("id", "1", key=True)],
+            after_columns=[column("id", "2", key=True, updated=True)],
+        )
+    )
+    (change,) = changes(content)
+    assert (change.before, change.after, change.key) == ({"id": "1"}, {"id": "2"}, ("id",))
+
+
+def test_a_minimal_image_of_a_deleted_row() -> None:
+    row = wire.RowData(before_columns=[column("id", "1", key=True)])
+    (change,) = changes(entry(wire.RowChange(event_type=wire.DELETE, row_datas=[row])))
+    assert (change.op, change.before, change.after) == ("D", {"id": "1"}, None)
+
+
+def test_rows_of_one_entry_that_change_different_columns() -> None:
+    """As flat messages have it: a column that an earlier row changed is in before of the later ones."""
+
+    def row(id: str, changed: str) -> wire.RowData:
+        old = {"id": id, "a": "1", "b": "1"}
+        new = {**old, changed: "2"}
+        return wire.RowData(
+            before_columns=[column(name, text, key=name == "id") for name, text in old.items()],
+            after_columns=[column(n, text, key=n == "id", updated=n == changed) for n, text in new.items()],
+        )
+
+    first, second = changes(update(row("1", "a"), row("2", "b")))
+    assert (first.before, first.after) == ({"a": "1"}, {"id": "1", "a": "2", "b": "1"})
+    assert (second.before, second.after) == ({"a": "1", "b": "1"}, {"id": "2", "a": "1", "b": "2"})
+
+
+def test_empty_text_is_not_null() -> None:
+    row = wire.RowData(after_columns=[column("a", ""), column("b", None), wire.Column(name="c")])
+    (change,) = changes(entry(wire.RowChange(event_type=wire.INSERT, row_datas=[row])))
+    assert change.after == {"a": "", "b": None, "c": ""}
+
+
+def test_a_ddl_has_the_database_of_its_session() -> None:
+    text = "rename table a to other.b"
+    change = wire.RowChange(event_type=wire.RENAME, is_ddl=True, sql=text, ddl_schema_name="mine")
+    content = entry(change, schema_name="other", table_name="b")
+    assert canal_entries.decode(content).parts == (Ddl("mine", "b", text),)
+
+
+def test_a_ddl_without_a_session_has_that_of_its_table() -> None:
+    change = wire.RowChange(event_type=wire.ALTER, sql="alter table t add a int")
+    assert canal_entries.decode(entry(change)).parts == (Ddl("d", "t", "alter table t add a int"),)
+
+
+@pytest.mark.parametrize("kind", [wire.TRANSACTION_BEGIN, wire.HEARTBEAT, wire.GTID_LOG])
+def test_entries_that_carry_nothing(kind: wire.EntryType) -> None:
+    assert canal_entries.decode(wire.Entry(entry_type=kind).SerializeToString()) == Message(Origin())
+
+
+def test_the_end_of_a_transaction() -> None:
+    content = wire.Entry(header=wire.Header(gtid="u:1-3"), entry_type=wire.TRANSACTION_END).SerializeToString()
+    assert canal_entries.decode(content) == Message(Origin(gtid="u:1-3"), (Ended(),))
+
+
+@pytest.mark.parametrize("kind", [wire.QUERY, wire.GTID, wire.XA_COMMIT, wire.MASTER_HEARTBEAT])
+def test_statements_that_change_nothing_by_themselves(kind: wire.EventType) -> None:
+    change = wire.RowChange(event_type=kind, sql="update t set a = 1")
+    assert canal_entries.decode(entry(change)).parts == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "entry of type 0"),
+        (b"\xff\xff", "not an entry of Canal"),
+        (b'{"data":null}', "not an entry of Canal"),
+        (wire.Entry(entry_type=9).SerializeToString(), "entry of type 9"),  # pyright: ignore[reportArgumentType]
+        (entry(wire.RowChange(event_type=99)), "type '99'"),  # pyright: ignore[reportArgumentType]
+        (entry(wire.RowChange(event_type=wire.XA_ROLLBACK, sql="XA ROLLBACK 'x'")), "rolled back after XA PREPARE"),
+        (entry(wire.RowChange(event_type=wire.UPDATE, sql="update t set a = 1")), "binlog_format=ROW"),
+        (entry(wire.RowChange(event_type=wire.INSERT, row_datas=[wire.RowData()])), "binlog_row_image=FULL"),
+        (wire.Entry(entry_type=wire.ROW_DATA, store_value=b"\xff").SerializeToString(), "not an entry of Canal"),
+    ],
+)
+def test_an_entry_that_cannot_be_used(content: bytes, words: str) -> None:
+    with pytest.raises(MessageError, match=words):
+        canal_entries.decode(content)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (b"", "packet of type 0"),
+        (b'{"data":null}', "not a packet of Canal"),
+        (packets.Packet(type=packets.ACK).SerializeToString(), "packet of type 3"),
+        (packets.Packet(type=packets.MESSAGES, compression=2).SerializeToString(), "compression 2"),
+        (packets.Packet(type=packets.MESSAGES, body=b"\x12\xff").SerializeToString(), "not a packet of Canal"),
+        (packets.Packet(type=packets.MESSAGES, body=b"\x12\x01\xff").SerializeToString(), "not an entry of Canal"),
+    ],
+)
+def test_a_value_of_a_topic_that_cannot_be_used(value: bytes, words: str) -> None:
+    with pytest.raises(MessageError, match=words):
+        canal_protobuf.decode(value)
+
+
+def test_a_value_of_a_topic_without_entries() -> None:
+    assert canal_protobuf.decode(packets.Packet(type=packets.MESSAGES).SerializeToString()) == []
+
+
+CAPTURED = [each for source in SOURCES for each in capture(source).entries if len(each) < 3000]
+
+
+@given(st.sampled_from(CAPTURED), st.data())
+def test_what_is_spoilt_is_a_message_or_a_message_error(content: bytes, data: st.DataObject) -> None:
+    place = data.draw(st.integers(0, len(content) - 1))
+    spoilt = content[:place] + data.draw(st.binary(max_size=4)) + content[place + data.draw(st.integers(0, 4)) :]
+    with contextlib.suppress(MessageError):
+        assert isinstance(canal_entries.decode(spoilt), Message)
+
+
+@given(st.binary(max_size=300))
+@example(b"\x08\x80")
+def test_bytes_are_a_message_or_a_message_error(content: bytes) -> None:
+    for decode in (canal_entries.decode, canal_protobuf.decode):
+        with contextlib.suppress(MessageError):
+            assert decode(content) is not None
+
+
+def test_damage_is_told_by_column() -> None:
+    change = RowChange("d", "t", "U", {"a": "\ufffd", "b": None}, {"a": "x", "b": "y\ufffd", "c": "z"})
+    assert damaged_columns(change) == ("b", "a")
+    assert damaged_columns(RowChange("d", "t", "D", {"a": None}, None)) == ()
+    assert is_damaged("alter table t comment '\ufffd'") and not is_damaged("é") and not is_damaged(None)

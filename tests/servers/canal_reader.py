@@ -1,0 +1,157 @@
+"""A MySQL that changes, and someone who reads the changes from Canal."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeGuard
+
+import pymysql.converters
+
+from cdc_lakehouse.changelog.messages import Message, MessageError, Part, RowChange
+from cdc_lakehouse.changelog.mysql_types import BLOBS, GEOMETRIES
+from cdc_lakehouse.decoders.messages import canal_entries
+from cdc_lakehouse.sources.canal.client import Batch, CanalClient
+from cdc_lakehouse.sources.canal.errors import CanalRedeliveryError
+from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
+from tests.canal_fold import Cell, Fold, in_order, server_rows
+from tests.servers.mysql import MySqlServer
+
+_MARKS = itertools.count(1)
+
+
+@dataclass
+class Writer:
+    """Runs statements, each committed; a mark in the binlog tells a reader that it has seen all before."""
+
+    mysql: MySqlServer
+    database: str
+
+    def __post_init__(self) -> None:
+        self.connection: Any = self.mysql.connect()
+        self.connection.autocommit(True)
+        self.run("CREATE DATABASE IF NOT EXISTS marks", "CREATE TABLE IF NOT EXISTS marks.m (n INT PRIMARY KEY)")
+
+    def begin(self) -> None:
+        """With an empty database."""
+        name = self.database
+        self.run(f"DROP DATABASE IF EXISTS {name}", f"CREATE DATABASE {name}", f"USE {name}")
+
+    def run(self, *statements: str) -> None:
+        with self.connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    def mark(self) -> int:
+        number = next(_MARKS)
+        self.run(f"INSERT INTO marks.m VALUES ({number})")
+        return number
+
+    def rows(self, table: str) -> tuple[list[list[str]], list[list[Cell]]]:
+        """Columns as name, type and kind, and the rows as `tests.canal_fold` has them of a server."""
+        # Without decoders: values stay the server's text.
+        connection = self.mysql.connect(conv=pymysql.converters.encoders)
+        with connection, connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT column_name, column_type, data_type FROM information_schema.columns "
+                "WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
+                (self.database, table),
+            )
+            columns = [list(map(str, row)) for row in cursor.fetchall()]
+            names = ["`{}`".format(name.replace("`", "``")) for name, _, _ in columns]
+            shown = [
+                f"{'NULL' if kind in BLOBS | GEOMETRIES | {'bit'} else name}, HEX({name})"
+                for name, (_, _, kind) in zip(names, columns, strict=True)
+            ]
+            cursor.execute(f"SELECT {', '.join(shown)} FROM {self.database}.`{table}`")
+            found = [list(zip(row[::2], row[1::2], strict=True)) for row in cursor.fetchall()]
+        return columns, [[{"text": text, "hex": digits} for text, digits in row] for row in found]
+
+    def tables(self) -> list[str]:
+        with self.connection.cursor() as cursor:
+            cursor.execute("SELECT table_name FROM information_schema.tables WHERE table_schema = %s", (self.database,))
+            return [row[0] for row in cursor.fetchall()]
+
+
+@dataclass
+class Reader:
+    """Keeps each entry once, by its place in the binlog."""
+
+    entries: dict[tuple[str, int], bytes] = field(default_factory=dict[tuple[str, int], bytes])
+    again: int = 0
+    """Entries that came more than once."""
+    redeliveries: int = 0
+
+    def keep(self, entries: tuple[bytes, ...]) -> None:
+        for entry in entries:
+            place = place_of(entry)
+            self.again += place in self.entries
+            self.entries.setdefault(place, entry)
+
+    def read(self, client: CanalClient, mark: int, *, size: int | None = None) -> None:
+        """Until the mark has come and is acknowledged."""
+        while True:
+            try:
+                batch = client.get(batch_size=size, wait_seconds=0.2)
+                if batch is None:
+                    continue
+                self.keep(batch.entries)
+                client.ack(batch)
+            except CanalRedeliveryError:
+                self.redeliveries += 1
+                continue
+            if holds(batch, mark):
+                return
+
+    def messages(self) -> list[Message]:
+        """All but the marks."""
+        messages = [canal_entries.decode(entry) for entry in self.entries.values()]
+        return [message for message in messages if not any(map(_is_mark, message.parts))]
+
+    def changes(self, table: str) -> list[RowChange]:
+        parts = itertools.chain.from_iterable(message.parts for message in self.messages())
+        return [part for part in parts if isinstance(part, RowChange) and part.table == table]
+
+
+def place_of(entry: bytes) -> tuple[str, int]:
+    header = wire.Entry.FromString(entry).header
+    return header.logfile_name, header.logfile_offset
+
+
+def _is_mark(part: Part) -> TypeGuard[RowChange]:
+    return isinstance(part, RowChange) and part.database == "marks"
+
+
+def holds(batch: Batch, mark: int) -> bool:
+    return any(
+        _is_mark(part) and part.after == {"n": str(mark)} for message in usable(batch.entries) for part in message.parts
+    )
+
+
+def usable(entries: tuple[bytes, ...]) -> Iterator[Message]:
+    for entry in entries:
+        try:
+            yield canal_entries.decode(entry)
+        except MessageError:
+            continue
+
+
+def check(fold: Fold, writer: Writer, *, left_out: tuple[str, ...] = ()) -> None:
+    """Every table of the database is in the fold as it is on the server."""
+    for table in writer.tables():
+        columns, rows = writer.rows(table)
+        names = [name for name, _, _ in columns]
+        assert [column.name for column in fold.table(writer.database, table).columns] == names
+        found = in_order(fold.shown(writer.database, table))
+        wanted = in_order(server_rows(columns, rows))
+        assert len(found) == len(wanted), table
+        other = {
+            (name, str(mine), str(servers))
+            for row, server_row in zip(found, wanted, strict=True)
+            for name, mine, servers in zip(names, row, server_row, strict=True)
+            if mine != servers and name not in left_out
+        }
+        assert not other, table
+    known = fold.schema.databases[writer.database].tables
+    assert set(known) == set(writer.tables())

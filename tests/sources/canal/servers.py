@@ -1,0 +1,148 @@
+"""Servers on 127.0.0.1 that say what a test wants, to a client that does not know."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from google.protobuf.message import Message
+
+from cdc_lakehouse.config.canal_source import CanalSource
+from cdc_lakehouse.sources.canal.client import CanalClient
+from cdc_lakehouse.sources.canal.connection import Timeouts
+from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
+
+Handler = Callable[[socket.socket], None]
+"""What a server does with one connection; closed afterwards."""
+
+SEED = b"\x01\x02\x03\xff\x05\x06\x07\x08"
+
+
+@contextlib.contextmanager
+def serving(*handlers: Handler) -> Iterator[str]:
+    """The address of a server that gives its first connection to the first handler, and so on; to the last one what
+    comes after. What a handler raises but for a client that goes is raised at the end."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    faults: list[BaseException] = []
+    threads: list[threading.Thread] = []
+
+    def handle(handler: Handler, connection: socket.socket) -> None:
+        try:
+            with connection:
+                handler(connection)
+        except OSError:
+            pass
+        except BaseException as error:  # noqa: BLE001  Told to the test, which runs in another thread.
+            faults.append(error)
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            for number in range(1_000_000):
+                connection, _ = listener.accept()
+                connection.settimeout(20)
+                handler = handlers[min(number, len(handlers) - 1)]
+                threads.append(threading.Thread(target=handle, args=(handler, connection), daemon=True))
+                threads[-1].start()
+
+    accepting = threading.Thread(target=accept, daemon=True)
+    accepting.start()
+    try:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        # Closing alone does not wake a thread that accepts.
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        for thread in (accepting, *threads):
+            thread.join(20)
+    if faults:
+        raise faults[0]
+
+
+def canal_source(*addresses: str, **other: Any) -> CanalSource:
+    return CanalSource.model_validate({"type": "canal", "addresses": addresses, "destination": "example", **other})
+
+
+QUICK = Timeouts(connect=2, reply=0.3)
+
+
+def quick_client(*addresses: str, patience_seconds: float = 0.0, **options: Any) -> CanalClient:
+    return CanalClient(canal_source(*addresses, **options), timeouts=QUICK, patience_seconds=patience_seconds)
+
+
+def closed_port() -> str:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{found.getsockname()[1]}"
+
+
+# --- What a server says ---
+
+
+def frame(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
+def packet(kind: wire.PacketType, body: Message | None = None) -> bytes:
+    return frame(wire.Packet(type=kind, body=b"" if body is None else body.SerializeToString()).SerializeToString())
+
+
+HANDSHAKE = packet(wire.HANDSHAKE, wire.Handshake(seeds=SEED))
+DONE = packet(wire.ACK)
+
+
+def refusal(text: str, code: int = 400) -> bytes:
+    return packet(wire.ACK, wire.Ack(error_code=code, error_message=text))
+
+
+def batch(id: int, *entries: bytes) -> bytes:
+    return packet(wire.MESSAGES, wire.Messages(batch_id=id, messages=entries))
+
+
+def heard(connection: socket.socket) -> wire.Packet:
+    """The client's next packet. An OSError when it has gone."""
+    return wire.Packet.FromString(_exactly(connection, int.from_bytes(_exactly(connection, 4), "big")))
+
+
+def _exactly(connection: socket.socket, length: int) -> bytes:
+    content = b""
+    while len(content) < length:
+        chunk = connection.recv(length - len(content))
+        if not chunk:
+            raise ConnectionResetError("the client has gone")
+        content += chunk
+    return content
+
+
+def reset(connection: socket.socket) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def converse(connection: socket.socket, *turns: bytes | wire.PacketType) -> None:
+    """Says the bytes, and hears a packet of each type."""
+    for turn in turns:
+        if isinstance(turn, bytes):
+            connection.sendall(turn)
+        else:
+            kind = heard(connection).type
+            assert kind == turn, f"heard {kind} instead of {turn}"
+
+
+def conversation(*turns: bytes | wire.PacketType) -> Handler:
+    """Then waits until the client goes."""
+
+    def handler(connection: socket.socket) -> None:
+        converse(connection, *turns)
+        while connection.recv(1000):
+            pass
+
+    return handler
+
+
+OPENING: Sequence[bytes | wire.PacketType] = (
+    HANDSHAKE, wire.CLIENT_AUTHENTICATION, DONE, wire.SUBSCRIPTION, DONE, wire.CLIENT_ROLLBACK,
+)  # fmt: skip
+"""What a client that is let in hears and says first."""

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from cdc_lakehouse.config.canal_source import Address, CanalSource
+from cdc_lakehouse.config.secrets import refuse_plain_secrets
+from cdc_lakehouse.errors import ConfigurationError
+
+LEAST: dict[str, Any] = {"type": "canal", "addresses": ["canal-1:11111"], "destination": "example"}
+
+
+def test_what_need_not_be_said() -> None:
+    source = CanalSource.model_validate(LEAST)
+    assert (source.user, source.password, source.filter) == (None, None, None)
+    assert (source.batch_size, source.time_zone, source.date_separator) == (1000, "UTC", "day")
+
+
+def test_all_that_can_be_said() -> None:
+    said = {
+        **LEAST, "user": "canal", "password": "p", "filter": r"shop\..*", "batch_size": 50,
+        "time_zone": "Asia/Shanghai", "date_separator": "month",
+    }  # fmt: skip
+    source = CanalSource.model_validate(said)
+    assert source.model_dump(mode="json") == said
+    assert "password" not in repr(source)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("canal-1.example.com:11111", ("canal-1.example.com", 11111)),
+        ("10.0.0.7:1", ("10.0.0.7", 1)),
+        ("[2001:db8::7]:11111", ("2001:db8::7", 11111)),
+        ("[fe80::1%eth0]:65535", ("fe80::1%eth0", 65535)),
+    ],
+)
+def test_addresses(text: str, address: tuple[str, int]) -> None:
+    (endpoint,) = CanalSource.model_validate({**LEAST, "addresses": [text]}).endpoints
+    assert endpoint == Address(*address)
+    assert str(endpoint) == text
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"addresses": []}, "at least 1 item"),
+        ({"addresses": ["canal-1"]}, "'canal-1' is not of the form host:port"),
+        ({"addresses": ["canal-1:0"]}, "not of the form host:port"),
+        ({"addresses": ["canal-1:65536"]}, "not of the form host:port"),
+        ({"addresses": ["tcp://canal-1:11111"]}, "not of the form host:port"),
+        ({"addresses": ["me@canal-1:11111"]}, "not of the form host:port"),
+        ({"addresses": ["2001:db8::7:11111"]}, "not of the form host:port"),
+        ({"destination": ""}, "at least 1 character"),
+        ({"filter": ""}, "at least 1 character"),
+        ({"batch_size": 0}, "greater than or equal to 1"),
+        ({"time_zone": "Mars"}, "not a time zone of the IANA database"),
+        ({"date_separator": "hour"}, "'none', 'year', 'month' or 'day'"),
+        ({"client_id": "7"}, "Extra inputs"),
+    ],
+)
+def test_what_is_refused(other: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        CanalSource.model_validate({**LEAST, **other})
+
+
+def test_the_password_comes_from_the_environment() -> None:
+    with pytest.raises(ConfigurationError, match=r"feeds\[0\]\.source\.password holds a secret in plain text"):
+        refuse_plain_secrets({"feeds": [{"source": {**LEAST, "password": "hunter2"}}]}, "")
+    refuse_plain_secrets({"feeds": [{"source": {**LEAST, "password": "${CANAL_PASSWORD}"}}]}, "")
