@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import zoneinfo
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_lakehouse.config import DateSeparator
-from cdc_lakehouse.sources.kafka import Messages
+from cdc_lakehouse.sources.kafka import Headers, Messages
 
 COLUMNS: Final = (
     "feed_date string, topic string, `partition` int, `offset` bigint, `timestamp` timestamp, timestamp_type string, "
@@ -54,7 +54,7 @@ class RecordRows:
         yield self._rows(messages, slice(first, None))
 
     def _rows(self, messages: Messages, part: slice) -> pa.RecordBatch:
-        offsets, headers = messages.offsets[part], messages.headers[part]
+        offsets = messages.offsets[part]
         types, times = np.array(messages.timestamps[part], dtype=np.int64).T
         dated = (types > 0) & (times >= 0) & (times < _LAST_SECOND * 1000)
         count, partition = len(offsets), messages.range.partition
@@ -67,7 +67,7 @@ class RecordRows:
             "timestamp_type": _chosen(_TYPES, types),
             "key": pa.array(messages.keys[part], pa.binary()),
             "value": pa.array(messages.values[part], pa.binary()),
-            "headers": pa.array(headers, _HEADERS) if any(headers) else pa.nulls(count, _HEADERS),
+            "headers": _headers(messages.headers[part]),
             "size": pa.array(messages.sizes[part], pa.int32()),
             "segment": _constant(messages.range.segment, pa.string(), count),
             "batch": _constant(self.batch, pa.int64(), count),
@@ -86,6 +86,13 @@ class RecordRows:
             for moment in moments.tolist()
         ]
         return _chosen(names, which)
+
+
+def _headers(headers: Sequence[Headers | None]) -> pa.Array:
+    """None where there is none: an empty list is the same to Kafka."""
+    if not any(headers):
+        return pa.nulls(len(headers), _HEADERS)
+    return pa.array([each or None for each in headers], _HEADERS)
 
 
 def _constant(value: str | int, type: pa.DataType, count: int) -> pa.Array:

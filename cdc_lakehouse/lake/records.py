@@ -48,7 +48,7 @@ _PROPERTIES: Final = {
     # Minima and maxima of bytes cost time and can prune nothing.
     **{
         f"write.parquet.stats-enabled.column.{column}": "false"
-        for column in ("key", "value", "headers.list.element.key", "headers.list.element.value")
+        for column in ("key", "value", "headers.element.key", "headers.element.value")
     },
     "write.metadata.delete-after-commit.enabled": "true",
 }

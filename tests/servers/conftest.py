@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers.buckets import AzureContainer, Bucket, GcsBucket, S3Bucket
+from tests.servers.kafka import Broker
 from tests.servers.mysql import MySqlServer, mysql_server
 from tests.servers.process import free_port, running
 from tests.servers.tools import azurite, go_server
@@ -67,6 +68,16 @@ def mysql() -> Iterator[MySqlServer]:
     # Pytest's own directories are too deep for the path of a socket.
     with tempfile.TemporaryDirectory(prefix="mysql-") as directory, mysql_server(Path(directory)) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    broker = Broker(tmp_path_factory.mktemp("kafka"))
+    broker.start()
+    try:
+        yield broker
+    finally:
+        broker.stop()
 
 
 @pytest.fixture

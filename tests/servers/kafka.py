@@ -7,14 +7,24 @@ import contextlib
 import functools
 import itertools
 import subprocess
+import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewPartitions,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from tests.servers.process import free_port, running
 from tests.servers.tools import ToolMissingError, kafka
@@ -46,7 +56,7 @@ group.initial.rebalance.delay.ms=0
 log.cleaner.backoff.ms=100
 log.cleaner.dedupe.buffer.size=2097152
 log.initial.task.delay.ms=100
-log.retention.check.interval.ms=200
+log.retention.ms=-1
 log.segment.delete.delay.ms=100
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 super.users=User:ANONYMOUS
@@ -125,15 +135,47 @@ class Broker:
         for done in self.admin.delete_topics([topic]).values():
             done.result(30)
 
+    def create_again(self, topic: str) -> None:
+        """After it was deleted, which takes the broker a moment."""
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                self.create(topic)
+                return
+            except KafkaException:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
     def add_partitions(self, topic: str, count: int) -> None:
         """Brings it to as many."""
         for done in self.admin.create_partitions([NewPartitions(topic, count)]).values():
             done.result(30)
 
+    def allow(self, topic: str, *operations: AclOperation) -> None:
+        """`USER` may do so from now on."""
+        for operation in operations:
+            what = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{self.USER}", "*", operation)
+            for done in self.admin.create_acls([AclBinding(*what, AclPermissionType.ALLOW)]).values():
+                done.result(30)
+
     def forget(self, topic: str, before: int, partition: int = 0) -> None:
         """What retention does: messages before an offset are gone."""
         for done in self.admin.delete_records([TopicPartition(topic, partition, before)]).values():
             done.result(30)
+
+    def read(self, topic: str, partition: int = 0) -> Iterator[tuple[int, bytes | None]]:
+        """What a partition holds, as (offset, value), by a consumer of its own."""
+        settings = {"bootstrap.servers": self.bootstrap, "group.id": "tests", "enable.partition.eof": True}
+        with Consumer(settings) as consumer:
+            consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
+            while True:
+                message = consumer.poll(30)
+                assert message is not None
+                if message.error() is not None:
+                    assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                    return
+                yield message.offset(), message.value()
 
     def send(self, topic: str, messages: Iterable[Sent | bytes], **settings: Any) -> None:
         producer = self._producer(settings)

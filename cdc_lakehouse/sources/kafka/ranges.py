@@ -23,19 +23,18 @@ _SLACK: Final = 2
 def choose_ranges(
     offsets: Mapping[Partition, tuple[int, int]], landed: Landed, max_records: int, max_bytes: int
 ) -> tuple[OffsetRange, ...]:
-    """What to read of partitions with (from, to) offsets: at most `max_records` offsets, and about `max_bytes` of keys
-    and values. What a partition does not need is shared by the others. At least one offset is taken, if there is one,
-    from where the most is left."""
+    """What to read of partitions with (from, before) offsets: at most `max_records` offsets, and about `max_bytes` of
+    keys and values. What a partition does not need is shared by the others. Each that has something gets one offset
+    at least, whatever the limits are, so that none waits for ever."""
     left = {partition: end - start for partition, (start, end) in offsets.items() if end > start}
-    sizes = {partition: max(1.0, landed.record_bytes(partition.topic) or _UNKNOWN_SIZE) for partition in left}
-    by_records = _share(left, max_records)
+    sizes = {partition: _size(landed, partition.topic) for partition in left}
+    by_records = _share(left, max(max_records, len(left)))
     needs = {partition: math.ceil(count * sizes[partition]) for partition, count in by_records.items()}
     by_bytes = _share(needs, max_bytes)
     taken = {
-        partition: min(count, int(by_bytes[partition] / sizes[partition])) for partition, count in by_records.items()
+        partition: max(1, min(count, int(by_bytes[partition] / sizes[partition])))
+        for partition, count in by_records.items()
     }
-    if left and not any(taken.values()):
-        taken[max(left, key=lambda partition: (left[partition], partition))] = 1
     reckoned = sum(count * sizes[partition] for partition, count in taken.items())
     return tuple(
         OffsetRange(
@@ -45,14 +44,17 @@ def choose_ranges(
             max(1, int(max_bytes * count * sizes[partition] / reckoned)),
         )
         for partition, count in sorted(taken.items())
-        if count
     )
+
+
+def _size(landed: Landed, topic: str) -> float:
+    known = landed.record_bytes(topic)
+    return _UNKNOWN_SIZE if known is None else max(1.0, known)
 
 
 def _share(needs: Mapping[Partition, int], total: int) -> dict[Partition, int]:
     """Parts of a total, as equal as the needs allow: whoever needs less than the others get leaves the rest to them."""
     shares: dict[Partition, int] = {}
-    # Of equal parts the one that is left over goes to the greatest need, so that it comes to everyone in time.
     for position, partition in enumerate(sorted(needs, key=lambda partition: (needs[partition], partition))):
         shares[partition] = min(needs[partition], total // (len(needs) - position))
         total -= shares[partition]

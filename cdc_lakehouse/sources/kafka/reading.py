@@ -92,7 +92,8 @@ class _Reader:
         self._open = {each.partition: _Reading(each) for each in ranges if len(each)}
         self._consumer: Consumer = client.consumer(self._troubles)
         self._single = next(iter(self._open)) if len(self._open) == 1 else None
-        self._progress = time.monotonic()
+        self._waited = 0.0
+        """Since something came, and not counting what is done with it."""
         self._wanted = _FIRST_MESSAGES
 
     def close(self) -> None:
@@ -105,11 +106,13 @@ class _Reader:
         )
         while self._open:
             left = sum(reading.range.end - reading.position for reading in self._open.values())
+            asked = time.monotonic()
             batch = self._consumer.consume(max(1, min(self._wanted, left)), _WAIT_SECONDS)
+            self._waited += time.monotonic() - asked
             yield from self._take(batch)
             if self._troubles.too_large is not None:
                 raise self._too_large(self._troubles.too_large)
-            if time.monotonic() - self._progress > self._client.patience_seconds:
+            if self._waited > self._client.patience_seconds:
                 raise self._out_of_range(next(iter(self._open.values())))
 
     def _take(self, batch: Sequence[Message]) -> Iterator[Messages]:
@@ -119,7 +122,7 @@ class _Reader:
             reading = self._open.get(partition)
             if reading is None:
                 continue  # What was on its way when its range had been read.
-            self._progress = time.monotonic()
+            self._waited = 0
             if (taken := reading.take(run)) is not None:
                 read, size = read + len(taken.sizes), size + sum(taken.sizes)
                 yield taken
@@ -165,10 +168,15 @@ class _Reader:
         """Why nothing is at a position."""
         partition, position = reading.range.partition, reading.position
         try:
+            # The topic first: of one that may not be read the client says only that it does not know the partition.
+            known = self._consumer.list_topics(partition.topic, self._client.timeout_seconds)
+            error: KafkaError | None = known.topics[partition.topic].error
+            if error is not None and (found := topic_fault(partition.topic, error)) is not None:
+                return found
             asked = TopicPartition(*partition)
             low, high = self._consumer.get_watermark_offsets(asked, self._client.timeout_seconds)
-        except KafkaException as error:
-            told: KafkaError = error.args[0]
+        except KafkaException as raised:
+            told: KafkaError = raised.args[0]
             return topic_fault(partition.topic, told) or self._troubles.fault(self._client.brokers, told)
         if position < low:
             return gone(partition, position, low)
