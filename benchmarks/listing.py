@@ -114,7 +114,7 @@ class Bench:
     def whole_tick(self, store: SlowStore) -> list[str | None]:
         """What a tick does without a frontier."""
         known = Segments(Lake(self._config), self._feed.name).rows
-        listing = list_sink(store, SinkLayout.of(self._feed.source))
+        listing = list_sink(store, SinkLayout.of(self._feed.storage_sink))
         return sorted({f.feed_date for f in listing.data if f.path not in known or known[f.path].etag != f.etag})
 
     def tick(self, store: SlowStore) -> list[str]:

@@ -128,12 +128,7 @@ def write_config(
         "feeds": [
             {
                 "name": name,
-                "source": {
-                    "type": "storage_sink",
-                    "uri": str(sink),
-                    "protocol": "canal-json",
-                    **(source or {}),
-                },
+                "source": source if source and "type" in source else {**_sink(sink), **(source or {})},
                 "namespace": name + "__{database}",
                 "start_date": "2026-01-01",
                 **feed,
@@ -142,6 +137,10 @@ def write_config(
     }
     path.write_text(json.dumps(document), encoding="utf-8")
     return load(path, environment)
+
+
+def _sink(path: Path) -> dict[str, Any]:
+    return {"type": "storage_sink", "uri": str(path), "protocol": "canal-json"}
 
 
 def _from_environment(section: Any, environment: dict[str, str]) -> Any:

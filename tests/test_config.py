@@ -114,7 +114,7 @@ def test_defaults_of_the_smallest_file(tmp_path: Path) -> None:
     ("edit", "said"),
     [
         (put("feeds.0.name", "Shop 1"), ("feeds[0].name", "'Shop 1'", "[a-z]")),
-        (put("feeds.0.source.type", "kafka"), ("feeds[0].source.type", "'kafka'", "'storage_sink'")),
+        (put("feeds.0.source.type", "pulsar"), ("feeds[0].source.type", "'pulsar'", "'storage_sink', 'kafka'")),
         (put("feeds.0.source.protocol", "avro"), ("feeds[0].source.protocol", "'avro'", "'canal-json'")),
         (
             put("feeds.0.source.date_separator", "hour"),
@@ -292,7 +292,7 @@ def test_no_path_depends_on_the_working_directory(tmp_path: Path, monkeypatch: p
     config = load(Path("lakehouse.yaml"), {})
     assert config.lake.warehouse == f"file://{tmp_path}/warehouse"
     assert config.lake.catalog.uri == f"sqlite:///{tmp_path}/catalog.db"
-    assert config.feed("shop").source.uri == f"file://{tmp_path}/sink"
+    assert config.feed("shop").storage_sink.uri == f"file://{tmp_path}/sink"
 
 
 @pytest.mark.parametrize("uri", ["sqlite:////var/lake.db", "postgresql://db/lake"])

@@ -17,7 +17,7 @@ def csv(**options: Any) -> tuple[Edit, Edit]:
 
 
 def test_the_defaults_are_ticdcs(tmp_path: Path) -> None:
-    options = read(tmp_path, *csv()).feed("shop").source.csv
+    options = read(tmp_path, *csv()).feed("shop").storage_sink.csv
     assert options is not None
     assert (options.delimiter, options.quote, options.null, options.terminator) == (",", '"', "\\N", "\r\n")
     assert (options.binary_encoding_method, options.output_old_value) == ("base64", False)
@@ -30,7 +30,7 @@ def test_every_option_under_ticdcs_own_name(tmp_path: Path) -> None:
         "binary-encoding-method": "hex", "output-old-value": True, "output-handle-key": True,
         "output-field-header": True,
     }  # fmt: skip
-    options = read(tmp_path, *csv(**given)).feed("shop").source.csv
+    options = read(tmp_path, *csv(**given)).feed("shop").storage_sink.csv
     assert options is not None and options.model_dump(by_alias=True) == given
 
 
@@ -42,7 +42,7 @@ def test_a_bare_null_is_the_options_name(tmp_path: Path) -> None:
     path.write_text(text, encoding="utf-8")
     from cdc_lakehouse.config import load
 
-    options = load(path, {}).feed("shop").source.csv
+    options = load(path, {}).feed("shop").storage_sink.csv
     assert options is not None and options.null == "x"
 
 

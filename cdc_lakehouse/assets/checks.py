@@ -15,7 +15,7 @@ from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.mysql_types import LABELS
 from cdc_lakehouse.changelog.positions import BEGINNING, lag_seconds
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.config import FeedConfig, StorageSinkSource
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.checkpoints import Checkpoints
 from cdc_lakehouse.lake.current import CurrentTables
@@ -219,7 +219,7 @@ def _of_checkpoint(lake: Lake, feed: FeedConfig) -> list[dg.AssetChecksDefinitio
 
 def without_labels(feed: FeedConfig, history: History) -> list[str]:
     """Columns of live tables whose values are numbers of labels that the log does not show."""
-    if feed.source.protocol == "csv":
+    if isinstance(feed.source, StorageSinkSource) and feed.source.protocol == "csv":
         return []  # It has the labels themselves.
     lives = (life for life in history.incarnations().values() if life.dropped_ts is None)
     return sorted(

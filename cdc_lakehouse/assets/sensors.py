@@ -77,7 +77,7 @@ def build_sensor(lake: Lake, feed: FeedConfig, job: Any) -> dg.SensorDefinition:
         unfinished = unfinished_run(context.instance, feed.name)
         if unfinished is not None:
             return dg.SkipReason(f"run {unfinished.run_id} of the feed is not finished")
-        store = open_store(feed.source.uri, lake.storage)
+        store = open_store(feed.storage_sink.uri, lake.storage)
         try:
             shown = read_checkpoint(store)
         except CheckpointError as error:
@@ -107,7 +107,7 @@ def new_dates(lake: Lake, feed: FeedConfig) -> list[str]:
 
 
 def _new_files(lake: Lake, feed: FeedConfig) -> list[DataFile]:
-    store, layout = open_store(feed.source.uri, lake.storage), SinkLayout.of(feed.source)
+    store, layout = open_store(feed.storage_sink.uri, lake.storage), SinkLayout.of(feed.storage_sink)
     frontier = Frontiers(lake, feed.name).last()
     if frontier is not None and frontier.settings == settings_of(feed):
         return [file for file in list_new(store, layout, frontier).data if frontier.is_new(file)]

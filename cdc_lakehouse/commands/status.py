@@ -59,7 +59,7 @@ def status_of(config: LakehouseConfig, feed: FeedConfig, now: datetime.datetime)
     lake = Lake(config.lake, config.storage)
     error, unreachable, shown = None, False, None
     try:
-        store = open_store(feed.source.uri, config.storage)
+        store = open_store(feed.storage_sink.uri, config.storage)
         store.check()
         shown = read_checkpoint(store)
     except CdcError as fault:

@@ -9,12 +9,16 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, field_validator
 
+from cdc_lakehouse.config.kafka_source import KafkaSource
 from cdc_lakehouse.config.section import Section
 from cdc_lakehouse.config.source import StorageSinkSource
+from cdc_lakehouse.errors import ConfigurationError
 
 _PLACEHOLDERS: Final = frozenset({"database", "feed"})
 _FEED_NAME: Final = r"^[a-z][a-z0-9_]{0,62}$"
 
+
+Source = Annotated[StorageSinkSource | KafkaSource, Field(discriminator="type")]
 
 Drop = Literal["keep", "purge"]
 Rewrite = Literal["apply", "hold"]
@@ -89,7 +93,7 @@ class PolicyConfig(Section):
 
 class FeedConfig(Section):
     name: str = Field(pattern=_FEED_NAME, description="Lower-case letters, digits and underscores.")
-    source: StorageSinkSource
+    source: Source
     tables: TablesConfig = Field(default_factory=lambda: TablesConfig.model_validate({}))
     namespace: str = Field("{database}", description="Namespace of the current-state tables.")
     start_date: datetime.date = Field(description="The first Dagster partition.")
@@ -110,6 +114,25 @@ class FeedConfig(Section):
         if not value:
             raise ValueError("must not be empty")
         return value
+
+    @property
+    def storage_sink(self) -> StorageSinkSource:
+        """The source, for what can be done with a storage sink alone; raises `ConfigurationError`."""
+        if isinstance(self.source, StorageSinkSource):
+            return self.source
+        raise self._other_source("storage_sink")
+
+    @property
+    def kafka(self) -> KafkaSource:
+        """The source, for what can be done with topics alone; raises `ConfigurationError`."""
+        if isinstance(self.source, KafkaSource):
+            return self.source
+        raise self._other_source("kafka")
+
+    def _other_source(self, needed: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"this is for feeds whose source.type is {needed}", feed=self.name, advice=f"its own is {self.source.type}"
+        )
 
     def settings_of(self, database: str, table: str) -> TableSettings:
         return self.tables.settings.get(f"{database}.{table}", TableSettings.model_validate({}))

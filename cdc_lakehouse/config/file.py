@@ -14,11 +14,14 @@ from typing import Any, Final, cast
 
 import yaml
 from pydantic import Field, ValidationError, field_validator
+from pydantic_core import ErrorDetails
 
-from cdc_lakehouse.config.feed import FeedConfig
+from cdc_lakehouse.config.feed import FeedConfig, Source
+from cdc_lakehouse.config.kafka_source import KafkaSource
 from cdc_lakehouse.config.lake import LakeConfig
 from cdc_lakehouse.config.secrets import REFERENCE, refuse_plain_secrets
 from cdc_lakehouse.config.section import Section
+from cdc_lakehouse.config.source import StorageSinkSource
 from cdc_lakehouse.config.storage import StorageConfig
 from cdc_lakehouse.errors import ConfigurationError
 
@@ -125,15 +128,30 @@ def _explain(error: ValidationError, raw: dict[str, Any]) -> str:
     for fault in faults:
         if fault["type"] == "too_short" and fault["loc"] in inner:
             continue  # Only because those that are there are not valid.
-        place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in fault["loc"]).lstrip(".")
-        given = _given(raw, fault["loc"])
+        location = _location(fault)
+        place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in location).lstrip(".")
+        given = _given(raw, location)
         reason = {
             "extra_forbidden": "is not a key that is known here",
             "missing": "is missing",
+            "union_tag_not_found": "is missing",
+            "union_tag_invalid": f"should be one of {fault.get('ctx', {}).get('expected_tags')}",
         }.get(fault["type"], fault["msg"].removeprefix("Value error, ").removeprefix("Input "))
         shown = "" if given is None or fault["type"] in ("missing", "extra_forbidden") else f" (given: {given!r})"
         lines.append(f"  {place}: {reason}{shown}")
     return "\n".join(lines)
+
+
+def _location(fault: ErrorDetails) -> tuple[int | str, ...]:
+    """The path of a key as it stands in the file: which kind of source it is that a key is of is no part of it."""
+    match fault["loc"]:
+        case ("feeds", int(number), "source"):
+            discriminator = ("type",) if fault["type"].startswith("union_tag") else ()
+            return ("feeds", number, "source", *discriminator)
+        case ("feeds", int(number), "source", _, *rest):
+            return ("feeds", number, "source", *rest)
+        case location:
+            return location
 
 
 def _given(raw: Any, location: tuple[int | str, ...]) -> Any:
@@ -152,11 +170,16 @@ def _anchor(config: LakehouseConfig, base: Path) -> LakehouseConfig:
         database = base / catalog.uri.removeprefix("sqlite:///")
         catalog = catalog.model_copy(update={"uri": f"sqlite:///{os.path.normpath(database)}"})
     lake = config.lake.model_copy(update={"warehouse": anchor_uri(config.lake.warehouse, base), "catalog": catalog})
-    feeds = tuple(
-        feed.model_copy(update={"source": feed.source.model_copy(update={"uri": anchor_uri(feed.source.uri, base)})})
-        for feed in config.feeds
-    )
+    feeds = tuple(feed.model_copy(update={"source": _anchored(feed.source, base)}) for feed in config.feeds)
     return config.model_copy(update={"lake": lake, "feeds": feeds, "storage": config.storage.anchored(base)})
+
+
+def _anchored(source: Source, base: Path) -> Source:
+    match source:
+        case StorageSinkSource():
+            return source.model_copy(update={"uri": anchor_uri(source.uri, base)})
+        case KafkaSource():
+            return source.anchored(base)
 
 
 def anchor_uri(uri: str, base: Path) -> str:

@@ -9,7 +9,7 @@ from cdc_lakehouse.errors import ConfigurationError
 
 REFERENCE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _SECRET: Final = (
-    r"(?:password|passwd|secret|token|credential|authorization|(?:access|account|private|api|sas)[-_.]?key)"
+    r"(?:password|passwd|secret|token|credential|authorization|(?:access|account|private|api|sas)[-_.]?key|key[-_.]pem)"
 )
 _SECRET_KEY: Final = re.compile(_SECRET, re.IGNORECASE)
 _SECRET_AT_END: Final = re.compile(rf"{_SECRET}s?$", re.IGNORECASE)

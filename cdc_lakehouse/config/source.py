@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import zoneinfo
 from typing import Literal, Self
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from cdc_lakehouse.config.section import Section
+from cdc_lakehouse.config.section import Section, known_zone
 
 DateSeparator = Literal["none", "year", "month", "day"]
 
@@ -69,12 +68,7 @@ class StorageSinkSource(Section):
     archive: bool = Field(False, description="Copy data files to the warehouse, before the sink expires them.")
     time_zone: str = Field("UTC", description="How TIMESTAMP text is read: the time zone of the TiCDC server.")
 
-    @field_validator("time_zone")
-    @classmethod
-    def _known_zone(cls, value: str) -> str:
-        if value not in zoneinfo.available_timezones():
-            raise ValueError("not a time zone of the IANA database, such as UTC or Asia/Shanghai")
-        return value
+    _zone = field_validator("time_zone")(known_zone)
 
     @model_validator(mode="after")
     def _csv_options(self) -> Self:

@@ -60,7 +60,7 @@ class FeedPlan:
 def plan_ddl(run: FeedRun) -> FeedPlan:
     """Read the source and the lake, and change neither. Raises as reading the checkpoint and listing the sink do."""
     checkpoint = max(read_checkpoint(run.store), run.last_cut.checkpoint_ts)
-    listing = list_sink(run.store, SinkLayout.of(run.feed.source))
+    listing = list_sink(run.store, SinkLayout.of(run.feed.storage_sink))
     files = SchemaFiles(run.feed, run.store, run.history, listing.schemas)
     lives = files.history.incarnations()
     recorded = run.history.changes

@@ -117,7 +117,7 @@ def _frame(run: FeedRun, layouts: Layouts, segments: Sequence[Segment]) -> DataF
     files = SegmentFiles(
         raw.store.uri,
         run.lake.storage,
-        run.feed.source,
+        run.feed.storage_sink,
         tuple(SegmentRef(place, segment.size, raw.etag(segment)) for place, segment in refs.items()),
         {place: layouts.found[segment.segment] for place, segment in refs.items() if segment.segment in layouts.found},
     )
@@ -125,13 +125,13 @@ def _frame(run: FeedRun, layouts: Layouts, segments: Sequence[Segment]) -> DataF
 
 
 def _layouts(run: FeedRun, files: SchemaFiles, segments: Sequence[Segment]) -> Layouts:
-    options = run.feed.source.csv
+    options = run.feed.storage_sink.csv
     return Layouts() if options is None else find_layouts(run, options, files, segments)
 
 
 def _require_commit_ts(run: FeedRun, segments: Sequence[Segment]) -> None:
     """A sink without commit-ts has it nowhere: say so once, instead of quarantining every line."""
-    if run.feed.source.protocol != "canal-json":
+    if run.feed.storage_sink.protocol != "canal-json":
         return
     first = next((segment for segment in segments if segment.size), None)
     if first is None:

@@ -13,7 +13,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from cdc_lakehouse.changelog.schema import TableVersion
-from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.config import FeedConfig, StorageSinkSource
 from cdc_lakehouse.lake.approvals import Approvals
 from cdc_lakehouse.lake.casts import Reading
 from cdc_lakehouse.lake.catalog import Lake, machinery
@@ -52,12 +52,13 @@ class FeedRun:
 
     @functools.cached_property
     def store(self) -> ObjectStore:
-        return open_store(self.feed.source.uri, self.lake.storage)
+        return open_store(self.feed.storage_sink.uri, self.lake.storage)
 
     @functools.cached_property
     def raw(self) -> RawFiles:
         """Where the content of segments is read."""
-        return Archive(self.lake, self.feed.name, self.store) if self.feed.source.archive else SourceFiles(self.store)
+        archived = self.feed.storage_sink.archive
+        return Archive(self.lake, self.feed.name, self.store) if archived else SourceFiles(self.store)
 
     @functools.cached_property
     def segments(self) -> Segments:
@@ -98,9 +99,10 @@ class FeedRun:
         """How the text of a table's values is read."""
         zero_dates = self.feed.zero_dates_of(version.name.database, version.name.table)
         source = self.feed.source
-        if source.csv is None:
+        csv = source.csv if isinstance(source, StorageSinkSource) else None
+        if csv is None:
             return Reading(source.time_zone, zero_dates)
-        return Reading(source.time_zone, zero_dates, labels=True, binary=source.csv.binary_encoding_method)
+        return Reading(source.time_zone, zero_dates, labels=True, binary=csv.binary_encoding_method)
 
     def events_snapshot(self) -> int | None:
         """Of the `events` table as it is now; needs no Spark."""

@@ -32,13 +32,13 @@ class Sight:
 
 def settings_of(feed: FeedConfig) -> str:
     """A digest of the settings that a frontier depends on. The number is raised when a frontier means another thing."""
-    told = (1, feed.source.uri, SinkLayout.of(feed.source), feed.tables.include, feed.tables.exclude)
+    told = (1, feed.storage_sink.uri, SinkLayout.of(feed.storage_sink), feed.tables.include, feed.tables.exclude)
     return hashlib.sha256(repr(told).encode()).hexdigest()[:12]
 
 
 def see(run: FeedRun, checkpoint_ts: int) -> Sight:
     """List the sink. The checkpoint-ts must have been read before."""
-    layout = SinkLayout.of(run.feed.source)
+    layout = SinkLayout.of(run.feed.storage_sink)
     frontier = run.frontiers.last()
     watched = _watched(run)
     reason = _reason_for_all(run, frontier, watched)
@@ -58,7 +58,7 @@ def remember(run: FeedRun, sight: Sight, checkpoint_ts: int, *, unclear: bool) -
     """Leave the frontier for the next run. What it lies beyond must have landed."""
     promised = promised_time(checkpoint_ts)
     given = Circumstances(
-        SinkLayout.of(run.feed.source),
+        SinkLayout.of(run.feed.storage_sink),
         settings_of(run.feed),
         run.clock(),
         _last_ddl(run),
@@ -84,14 +84,14 @@ def _reason_for_all(run: FeedRun, frontier: Frontier | None, watched: frozenset[
     if any(row.error_class == UNREADABLE_DIRECTORY for row in run.quarantine.open()):
         return "parts of it could not be listed"
     if _is_old(run, frontier):
-        return f"it was not for {run.feed.source.full_listing_hours} hours"
+        return f"it was not for {run.feed.storage_sink.full_listing_hours} hours"
     if len(watched) > WATCHED_LIMIT:
         return f"{len(watched)} directories have missing or quarantined files"
     return None
 
 
 def _is_old(run: FeedRun, frontier: Frontier) -> bool:
-    return run.clock() - frontier.whole_at >= datetime.timedelta(hours=run.feed.source.full_listing_hours)
+    return run.clock() - frontier.whole_at >= datetime.timedelta(hours=run.feed.storage_sink.full_listing_hours)
 
 
 def _watched(run: FeedRun) -> frozenset[str]:

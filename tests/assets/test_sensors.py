@@ -189,7 +189,7 @@ def test_a_tick_reads_neither_the_known_segments_nor_the_known_files(
 
 def test_where_directories_are_called_by_ids_all_new_files_count(tmp_path: Path) -> None:
     lake = lake_in(tmp_path, tables={"include": ["d.*"]})
-    source = lake.feed.source.model_copy(update={"use_table_id_as_path": True})
+    source = lake.feed.storage_sink.model_copy(update={"use_table_id_as_path": True})
     feed = lake.feed.model_copy(update={"source": source})
     (lake.sink / "112" / "7" / "2026-06-01").mkdir(parents=True)
     (lake.sink / "112" / "7" / "2026-06-01" / "CDC000001.json").write_text("{}")

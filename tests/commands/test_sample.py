@@ -25,8 +25,8 @@ def test_the_configuration_that_it_writes_is_valid_and_finds_the_sink(tmp_path: 
     result = sample(tmp_path / "demo", "--days", "2")
     assert result.exit_code == 0, result.output
     (feed,) = load(tmp_path / "demo" / "lakehouse.yaml", {}).feeds
-    store = open_store(feed.source.uri)
-    listing = list_sink(store, SinkLayout(feed.source.date_separator))
+    store = open_store(feed.storage_sink.uri)
+    listing = list_sink(store, SinkLayout(feed.storage_sink.date_separator))
     assert str(read_checkpoint(store)) in result.stdout
     assert listing.unknown == [] and {file.database for file in listing.data} == {"shop"}
     assert all(file.feed_date and file.feed_date >= feed.start_date.isoformat() for file in listing.data)

@@ -169,7 +169,7 @@ def test_the_whole_sink_is_listed_again_and_again(tmp_path: Path, hours: int, wh
     def later(extra: int) -> FeedRun:
         run = lake.run(clock=lambda: utc_now() + datetime.timedelta(hours=hours + extra))
         if hours == 0:
-            source = run.feed.source.model_copy(update={"full_listing_hours": 0})
+            source = run.feed.storage_sink.model_copy(update={"full_listing_hours": 0})
             run.feed = run.feed.model_copy(update={"source": source})
         return run
 

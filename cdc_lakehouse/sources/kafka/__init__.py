@@ -1,0 +1,16 @@
+"""Topics of Apache Kafka: which there are, what is new in them, and their messages as they are.
+
+Nothing is committed to the brokers and no group is joined: how far a feed has read is in the lake. Aborted messages
+are never seen."""
+
+from cdc_lakehouse.sources.kafka.client import Client
+from cdc_lakehouse.sources.kafka.offsets import Bounds, Landed, LandedTopic, OffsetRange, Partition, Topic
+from cdc_lakehouse.sources.kafka.pending import Pending, find_pending
+from cdc_lakehouse.sources.kafka.ranges import choose_ranges, split_ranges
+from cdc_lakehouse.sources.kafka.reading import Headers, Messages, read_ranges
+from cdc_lakehouse.sources.kafka.topics import read_topics
+
+__all__ = [
+    "Bounds", "Client", "Headers", "Landed", "LandedTopic", "Messages", "OffsetRange", "Partition", "Pending", "Topic",
+    "choose_ranges", "find_pending", "read_ranges", "read_topics", "split_ranges",
+]  # fmt: skip

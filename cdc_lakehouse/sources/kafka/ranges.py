@@ -1,0 +1,86 @@
+"""Which offsets one run takes, and how tasks share them: pure functions.
+
+A run is bounded by records and by bytes. How large records are is known from the last batch of their topic; where it
+turns out otherwise, a range ends earlier than was planned."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from cdc_lakehouse.sources.kafka.offsets import Landed, OffsetRange, Partition
+
+_UNKNOWN_SIZE: Final = 1024.0
+"""Bytes of a record of a topic of which none was read."""
+_WORTH_A_TASK: Final = 100_000
+"""Records below which a range is not cut further: a task that starts a client costs about as much."""
+_SLACK: Final = 2
+"""What a part of a range may be larger than was reckoned. Parts behind one that ends early are read for nothing."""
+
+
+def choose_ranges(
+    offsets: Mapping[Partition, tuple[int, int]], landed: Landed, max_records: int, max_bytes: int
+) -> tuple[OffsetRange, ...]:
+    """What to read of partitions with (from, before) offsets: at most `max_records` offsets, and about `max_bytes` of
+    keys and values. What a partition does not need is shared by the others. Each that has something gets one offset
+    at least, whatever the limits are, so that none waits for ever."""
+    left = {partition: end - start for partition, (start, end) in offsets.items() if end > start}
+    sizes = {partition: _size(landed, partition.topic) for partition in left}
+    by_records = _share(left, max(max_records, len(left)))
+    needs = {partition: math.ceil(count * sizes[partition]) for partition, count in by_records.items()}
+    by_bytes = _share(needs, max_bytes)
+    taken = {
+        partition: max(1, min(count, int(by_bytes[partition] / sizes[partition])))
+        for partition, count in by_records.items()
+    }
+    reckoned = sum(count * sizes[partition] for partition, count in taken.items())
+    return tuple(
+        OffsetRange(
+            partition,
+            offsets[partition][0],
+            offsets[partition][0] + count,
+            max(1, int(max_bytes * count * sizes[partition] / reckoned)),
+        )
+        for partition, count in sorted(taken.items())
+    )
+
+
+def _size(landed: Landed, topic: str) -> float:
+    known = landed.record_bytes(topic)
+    return _UNKNOWN_SIZE if known is None else max(1.0, known)
+
+
+def _share(needs: Mapping[Partition, int], total: int) -> dict[Partition, int]:
+    """Parts of a total, as equal as the needs allow: whoever needs less than the others get leaves the rest to them."""
+    shares: dict[Partition, int] = {}
+    for position, partition in enumerate(sorted(needs, key=lambda partition: (needs[partition], partition))):
+        shares[partition] = min(needs[partition], total // (len(needs) - position))
+        total -= shares[partition]
+    return shares
+
+
+def split_ranges(ranges: Sequence[OffsetRange], landed: Landed, tasks: int) -> tuple[tuple[OffsetRange, ...], ...]:
+    """The ranges for each of at most `tasks` tasks, which then have about equally much to do; a task has no partition
+    twice. Large ranges are cut, but not where the size of records is not known: they might have to end early, and what
+    is behind would be read twice."""
+    total = sum(map(len, ranges))
+    share = max(_WORTH_A_TASK, math.ceil(total / tasks))
+    parts: list[OffsetRange] = []
+    for each in ranges:
+        known = landed.record_bytes(each.partition.topic) is not None
+        parts += _parts(each, round(len(each) / share) if known else 1)
+    groups: list[list[OffsetRange]] = [[] for _ in range(min(tasks, math.ceil(total / _WORTH_A_TASK)))]
+    for part in sorted(parts, key=len, reverse=True):
+        free = (group for group in groups if all(each.partition != part.partition for each in group))
+        min(free, key=lambda group: sum(map(len, group))).append(part)
+    return tuple(tuple(group) for group in groups if group)
+
+
+def _parts(whole: OffsetRange, count: int) -> list[OffsetRange]:
+    if count <= 1:
+        return [whole]
+    ends = [whole.start + len(whole) * number // count for number in range(count + 1)]
+    limit = _SLACK * math.ceil(whole.max_bytes / count)
+    return [OffsetRange(whole.partition, start, end, limit) for start, end in itertools.pairwise(ends)]

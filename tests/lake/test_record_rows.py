@@ -1,0 +1,99 @@
+"""Messages of topics as rows: the dates of timestamps in a zone, and bytes that stay what they are."""
+
+from __future__ import annotations
+
+import datetime
+import zoneinfo
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from cdc_lakehouse.config import DateSeparator
+from cdc_lakehouse.lake import record_rows
+from cdc_lakehouse.lake.record_rows import RecordRows
+from cdc_lakehouse.sources.kafka import Messages, OffsetRange, Partition
+
+ZONES = ["UTC", "Asia/Shanghai", "America/St_Johns", "America/Havana", "Africa/Monrovia", "Pacific/Kiritimati"]
+LAST_MS = 253_402_300_799_999
+
+times = st.integers(0, 4 * 10**12) | st.integers(0, LAST_MS)
+
+
+def messages(timestamps: list[tuple[int, int]], values: list[bytes | None] | None = None, **more: Any) -> Messages:
+    values = values or [None] * len(timestamps)
+    columns = {"keys": [None] * len(values), "headers": [None] * len(values), **more}
+    where = OffsetRange(Partition("orders", 3), 100, 100 + len(values), 1)
+    sizes = [len(key or b"") + len(value or b"") for key, value in zip(columns["keys"], values, strict=True)]
+    offsets = list(range(100, 100 + len(values)))
+    return Messages(where, offsets, timestamps, columns["keys"], values, columns["headers"], sizes)
+
+
+def rows(what: Messages, zone: str = "UTC", separator: DateSeparator = "day") -> list[dict[str, Any]]:
+    return [row for batch in RecordRows(zone, separator, 7).of(what) for row in batch.to_pylist()]
+
+
+@given(st.lists(times, min_size=1, max_size=20), st.sampled_from(ZONES))
+@example([562_130_000_000, 562_130_070_000, 562_133_700_000], "America/St_Johns")  # Set back at 00:01, 1987-10-25.
+@example([63_593_070_000, 63_593_069_999], "Africa/Monrovia")  # 44:30 minutes off UTC, up to 1972-01-07.
+def test_dates_are_those_of_the_zone(moments: list[int], zone: str) -> None:
+    seen = rows(messages([(1, moment) for moment in moments]), zone)
+    for moment, row in zip(moments, seen, strict=True):
+        if moment >= LAST_MS - 365 * 86_400_000:
+            continue
+        local = datetime.datetime.fromtimestamp(moment // 1000, zoneinfo.ZoneInfo(zone))
+        assert row["feed_date"] == f"{local:%Y}".zfill(4) + f"{local:-%m-%d}"
+        assert row["timestamp"] == datetime.datetime.fromtimestamp(moment // 1000, datetime.UTC).replace(
+            microsecond=moment % 1000 * 1000
+        )
+
+
+@pytest.mark.parametrize(
+    ("separator", "date"), [("none", None), ("year", "2026"), ("month", "2026-03"), ("day", "2026-03-01")]
+)
+def test_what_a_feed_date_is_of_a_date(separator: DateSeparator, date: str | None) -> None:
+    at = int(datetime.datetime(2026, 2, 28, 16, 0, tzinfo=datetime.UTC).timestamp() * 1000)
+    assert [row["feed_date"] for row in rows(messages([(1, at)]), "Asia/Shanghai", separator)] == [date]
+
+
+@pytest.mark.parametrize("timestamp", [(0, -1), (0, 0), (1, -1), (1, LAST_MS + 1), (2, 2**63 - 1)])
+def test_a_timestamp_that_is_none_or_beyond_the_calendar(timestamp: tuple[int, int]) -> None:
+    known, odd = rows(messages([(1, 1000), timestamp]))
+    assert (known["feed_date"], odd["feed_date"], odd["timestamp"]) == ("1970-01-01", None, None)
+
+
+def test_kinds_of_timestamps() -> None:
+    seen = rows(messages([(1, 1000), (2, 1000), (0, -1)]))
+    assert [row["timestamp_type"] for row in seen] == ["CreateTime", "LogAppendTime", None]
+
+
+VALUES = st.none() | st.binary(max_size=40)
+
+
+@given(st.lists(st.tuples(VALUES, VALUES), min_size=1, max_size=30), st.integers(1, 60))
+def test_every_byte_is_kept_however_rows_are_batched(
+    pairs: list[tuple[bytes | None, bytes | None]], limit: int
+) -> None:
+    keys, values = [key for key, _ in pairs], [value for _, value in pairs]
+    what = messages([(1, 0)] * len(pairs), values, keys=keys)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(record_rows, "_BYTES_AT_ONCE", limit)
+        batches = list(RecordRows("UTC", "day", 7).of(what))
+    seen = [row for batch in batches for row in batch.to_pylist()]
+    assert [(row["key"], row["value"]) for row in seen] == pairs
+    assert [row["offset"] for row in seen] == what.offsets
+    assert [row["size"] for row in seen] == what.sizes
+    for batch in batches:
+        assert batch.num_rows == 1 or sum(batch.column("size").to_pylist()) <= limit
+    assert {(row["topic"], row["partition"], row["segment"], row["batch"]) for row in seen} == {
+        ("orders", 3, "orders/3/00000000000000000100", 7)
+    }
+
+
+def test_headers_are_in_their_order_and_may_come_twice() -> None:
+    headers = [[("a", b"\x00\xff"), ("a", None), ("", b"")], None, []]
+    seen = rows(messages([(1, 0)] * 3, headers=headers))
+    assert seen[0]["headers"] == [{"key": key, "value": value} for key, value in headers[0] or []]
+    assert [row["headers"] for row in seen[1:]] == [None, None]
+    assert [row["headers"] for row in rows(messages([(1, 0)] * 2))] == [None, None]

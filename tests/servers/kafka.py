@@ -1,0 +1,231 @@
+"""An Apache Kafka broker of the tests' own: one node that is its own controller, empty when it is first started."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import functools
+import itertools
+import subprocess
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewPartitions,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from tests.servers.process import free_port, running
+from tests.servers.tools import ToolMissingError, kafka
+
+# Small and quick: a broker of a few topics. Its log cleaner and retention look every moment, so that tests need not
+# wait for them.
+_JVM: Final = ("java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp")
+_SETTINGS: Final = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{plain},SECURE://127.0.0.1:{secure},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{plain},SECURE://127.0.0.1:{secure}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL,CONTROLLER:PLAINTEXT
+controller.listener.names=CONTROLLER
+inter.broker.listener.name=PLAINTEXT
+log.dirs={directory}/data
+auto.create.topics.enable=false
+broker.session.timeout.ms=1000
+broker.heartbeat.interval.ms=200
+num.network.threads=1
+num.io.threads=2
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=1
+group.initial.rebalance.delay.ms=0
+log.cleaner.backoff.ms=100
+log.cleaner.dedupe.buffer.size=2097152
+log.initial.task.delay.ms=100
+log.retention.ms=-1
+log.segment.delete.delay.ms=100
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS
+listener.name.secure.sasl.enabled.mechanisms=PLAIN
+listener.name.secure.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \
+user_{user}="{password}";
+listener.name.secure.ssl.keystore.type=PKCS12
+listener.name.secure.ssl.keystore.location={directory}/keys.p12
+listener.name.secure.ssl.keystore.password={password}
+listener.name.secure.ssl.key.password={password}
+"""
+_NUMBERS: Final = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A message as it is given to the broker; `at` is its timestamp in milliseconds, the broker's clock where None."""
+
+    value: bytes | None
+    key: bytes | None = None
+    at: int | None = None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    partition: int = 0
+
+
+class Broker:
+    """Stopped and started again it has the same port and the same data. Who comes by `bootstrap` may do anything;
+    `secure` asks for TLS and the password of `USER`, who may do nothing that is not allowed to them."""
+
+    USER, PASSWORD = "reader", "reader-secret-b81c"
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._running = contextlib.ExitStack()
+        self._plain, self._secure = free_port(), free_port()
+        self.bootstrap = f"127.0.0.1:{self._plain}"
+        self.secure = f"127.0.0.1:{self._secure}"
+        self.certificate = directory / "certificate.pem"
+        self._settings = directory / "server.properties"
+        self._set_up()
+
+    def _set_up(self) -> None:
+        keys = self._directory / "keys.p12"
+        store = ["-keystore", str(keys), "-storetype", "PKCS12", "-storepass", self.PASSWORD, "-alias", "broker"]
+        name = ["-dname", "CN=127.0.0.1", "-ext", "SAN=IP:127.0.0.1", "-validity", "30"]
+        _run(["keytool", "-genkeypair", "-keyalg", "EC", *name, *store])
+        _run(["keytool", "-exportcert", "-rfc", "-file", str(self.certificate), *store])
+        ports = {"plain": self._plain, "secure": self._secure, "controller": free_port()}
+        secrets = {"user": self.USER, "password": self.PASSWORD}
+        self._settings.write_text(_SETTINGS.format(directory=self._directory, **ports, **secrets))
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        _run([*_JVM, kafka(), "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._settings)])
+
+    def start(self) -> None:
+        command = [*_JVM, kafka(), "kafka.Kafka", str(self._settings)]
+        self._running.enter_context(running(command, self._plain, self._directory / "log"))
+        # It takes connections a moment before it is its own controller.
+        self.admin.describe_cluster(request_timeout=30).result()
+
+    def stop(self) -> None:
+        self._running.close()
+
+    @functools.cached_property
+    def admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap})
+
+    def create(self, name: str | None = None, partitions: int = 1, **settings: str) -> str:
+        """A topic; `settings` are the topic's own, with `_` for each dot."""
+        name = name or f"topic-{next(_NUMBERS)}"
+        config = {key.replace("_", "."): value for key, value in settings.items()}
+        for done in self.admin.create_topics([NewTopic(name, partitions, 1, config=config)]).values():
+            done.result(30)
+        return name
+
+    def delete(self, topic: str) -> None:
+        for done in self.admin.delete_topics([topic]).values():
+            done.result(30)
+
+    def create_again(self, topic: str) -> None:
+        """After it was deleted, which takes the broker a moment."""
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                self.create(topic)
+                return
+            except KafkaException:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
+    def add_partitions(self, topic: str, count: int) -> None:
+        """Brings it to as many."""
+        for done in self.admin.create_partitions([NewPartitions(topic, count)]).values():
+            done.result(30)
+
+    def allow(self, topic: str, *operations: AclOperation) -> None:
+        """`USER` may do so from now on."""
+        for operation in operations:
+            what = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{self.USER}", "*", operation)
+            for done in self.admin.create_acls([AclBinding(*what, AclPermissionType.ALLOW)]).values():
+                done.result(30)
+
+    def forget(self, topic: str, before: int, partition: int = 0) -> None:
+        """What retention does: messages before an offset are gone."""
+        for done in self.admin.delete_records([TopicPartition(topic, partition, before)]).values():
+            done.result(30)
+
+    def read(self, topic: str, partition: int = 0) -> Iterator[tuple[int, bytes | None]]:
+        """What a partition holds, as (offset, value), by a consumer of its own."""
+        settings = {"bootstrap.servers": self.bootstrap, "group.id": "tests", "enable.partition.eof": True}
+        with Consumer(settings) as consumer:
+            consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
+            while True:
+                message = consumer.poll(30)
+                assert message is not None
+                if message.error() is not None:
+                    assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                    return
+                yield message.offset(), message.value()
+
+    def send(self, topic: str, messages: Iterable[Sent | bytes], **settings: Any) -> None:
+        producer = self._producer(settings)
+        self._give(producer, topic, messages)
+        assert producer.flush(60) == 0
+
+    def send_in_transaction(self, topic: str, messages: Iterable[Sent | bytes], *, commit: bool = True) -> None:
+        with self.transaction(topic, messages) as producer:
+            if commit:
+                producer.commit_transaction(30)
+            else:
+                producer.abort_transaction(30)
+
+    @contextlib.contextmanager
+    def transaction(self, topic: str, messages: Iterable[Sent | bytes]) -> Any:
+        """Messages of a transaction that is open until the block ends it; else it is aborted."""
+        producer = self._producer({"transactional.id": f"transaction-{next(_NUMBERS)}"})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        self._give(producer, topic, messages)
+        assert producer.flush(60) == 0
+        yield producer
+
+    def _producer(self, settings: dict[str, Any]) -> Producer:
+        return Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5, **settings})
+
+    def _give(self, producer: Producer, topic: str, messages: Iterable[Sent | bytes]) -> None:
+        failed: list[Any] = []
+
+        def delivered(error: Any, _: Any) -> None:
+            if error is not None:
+                failed.append(error)
+
+        for message in messages:
+            sent = message if isinstance(message, Sent) else Sent(message)
+            time = {} if sent.at is None else {"timestamp": sent.at}
+            while True:
+                try:
+                    producer.produce(
+                        topic, sent.value, sent.key, sent.partition,
+                        headers=list(sent.headers), on_delivery=delivered, **time,
+                    )  # fmt: skip
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+        producer.flush(60)
+        assert not failed, failed[0]
+
+
+def _run(command: Sequence[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ToolMissingError(f"{command[0]} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")

@@ -1,0 +1,82 @@
+"""A feed of topics in the shared lake, run as a pipeline runs it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.landed_offsets import LandedBatch, landed_offsets, last_batch
+from cdc_lakehouse.lake.records import Records
+from cdc_lakehouse.sources.kafka import Client, OffsetRange, Pending, choose_ranges, find_pending, read_topics
+from tests.lakes import TestLake
+from tests.servers.kafka import Broker, Sent
+
+Row = dict[str, Any]
+
+
+class TopicFeed:
+    def __init__(self, new_lake: Callable[..., TestLake], broker: Broker, **source: Any) -> None:
+        self.broker = broker
+        named = {} if "topic_pattern" in source else {"topics": [broker.create()]}
+        told = {"type": "kafka", "format": "canal-json", "bootstrap_servers": broker.bootstrap, **named, **source}
+        self.lake = new_lake(source=told)
+        self.source = self.lake.feed.kafka
+        self.client = Client.of(self.source).impatient(8)
+
+    @property
+    def topic(self) -> str:
+        return (self.source.topics or ("",))[0]
+
+    def configure(self, **source: Any) -> None:
+        """Settings of the source that are other from now on."""
+        self.source = self.source.model_copy(update=source)
+        self.client = dataclasses.replace(self.client, settings=dict(self.source.kafka))
+
+    def fresh(self) -> Lake:
+        return Lake(self.lake.config.lake)
+
+    def pending(self) -> Pending:
+        topics = read_topics(self.source, self.client)
+        return find_pending(self.source, topics, landed_offsets(self.fresh(), self.lake.name))
+
+    def choose(self, pending: Pending) -> Sequence[OffsetRange]:
+        landed = landed_offsets(self.fresh(), self.lake.name)
+        return choose_ranges(pending.offsets, landed, self.source.max_records, self.source.max_bytes)
+
+    def append(self, pending: Pending, ranges: Sequence[OffsetRange] | None = None) -> LandedBatch:
+        lake = self.fresh()
+        feed = self.lake.feed.model_copy(update={"source": self.source})
+        records = Records(lake, feed, self.lake.session(), self.client)
+        ranges = self.choose(pending) if ranges is None else ranges
+        return records.append(ranges, pending, last_batch(lake, self.lake.name).number + 1)
+
+    def run(self) -> tuple[LandedBatch, tuple[SourceError, ...]]:
+        pending = self.pending()
+        return self.append(pending), pending.faults
+
+    def drain(self) -> list[LandedBatch]:
+        """Runs until nothing is new."""
+        batches: list[LandedBatch] = []
+        while (batch := self.run()[0]).segments:
+            batches.append(batch)
+        return batches
+
+    def rows(self) -> list[Row]:
+        found = self.lake.machinery("records")
+        return sorted(found, key=lambda row: (row["topic"], row["partition"], row["offset"]))
+
+    def values(self, partition: int = 0, topic: str | None = None) -> list[bytes | None]:
+        """Of one partition, in the order of their offsets."""
+        where = (topic or self.topic, partition)
+        return [row["value"] for row in self.rows() if (row["topic"], row["partition"]) == where]
+
+    def ends(self) -> dict[str, dict[int, int]]:
+        """The offsets that are landed."""
+        landed = landed_offsets(self.fresh(), self.lake.name)
+        return {name: dict(topic.ends) for name, topic in landed.topics.items()}
+
+    def send(self, *messages: Sent | bytes, **settings: Any) -> None:
+        self.broker.send(self.topic, messages, **settings)

@@ -1,0 +1,139 @@
+"""A source of topics in the configuration: what is taken, and what each mistake is answered with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_lakehouse.config import KafkaSource
+from cdc_lakehouse.errors import ConfigurationError
+from tests.test_config import Edit, put, read, refusal, remove
+
+SECRET = "hunter2-of-the-brokers"
+SOURCE = {"type": "kafka", "format": "canal-json", "bootstrap_servers": "one:9092, two:9092", "topics": ["orders"]}
+
+
+def kafka(**more: Any) -> Edit:
+    return put("feeds.0.source", {key: value for key, value in {**SOURCE, **more}.items() if value is not None})
+
+
+def source(tmp_path: Path, *edits: Edit, **environment: str) -> KafkaSource:
+    return read(tmp_path, *edits, **environment).feed("shop").kafka
+
+
+def test_defaults(tmp_path: Path) -> None:
+    found = source(tmp_path, kafka())
+    assert (found.bootstrap_servers, found.topics) == (("one:9092", "two:9092"), ("orders",))
+    assert (found.time_zone, found.date_separator, found.start) == ("UTC", "day", "earliest")
+    assert (found.max_records, found.max_bytes, found.kafka) == (5_000_000, 1 << 30, {})
+
+
+def test_brokers_as_a_list(tmp_path: Path) -> None:
+    assert source(tmp_path, kafka(bootstrap_servers=["a:1", "b:2"])).bootstrap_servers == ("a:1", "b:2")
+
+
+def test_which_topics_are_taken(tmp_path: Path) -> None:
+    listed = source(tmp_path, kafka(topics=["orders", "order.items"]))
+    assert [listed.takes(topic) for topic in ("orders", "order.items", "order-items", "")] == [True, True, False, False]
+    matched = source(tmp_path, kafka(topics=None, topic_pattern=r"shop\.\w+"))
+    assert [matched.takes(topic) for topic in ("shop.orders", "the.shop.orders", "shop.orders.x")] == [
+        True,
+        False,
+        False,
+    ]
+
+
+def test_client_settings_are_text_and_their_files_are_where_the_file_is(tmp_path: Path) -> None:
+    settings = {"fetch.max.bytes": 1000, "check.crcs": True, "ssl.ca.location": "keys/ca.pem", "client.id": "cdc"}
+    assert source(tmp_path, kafka(kafka=settings)).kafka == {
+        "fetch.max.bytes": "1000",
+        "check.crcs": "true",
+        "ssl.ca.location": f"{tmp_path}/keys/ca.pem",
+        "client.id": "cdc",
+    }
+    assert source(tmp_path, kafka(kafka={"ssl.ca.location": "probe"})).kafka == {"ssl.ca.location": "probe"}
+
+
+def test_where_a_feed_begins(tmp_path: Path) -> None:
+    assert source(tmp_path, kafka(start="latest")).start == "latest"
+    assert source(tmp_path, kafka(start={"orders": {0: 5, "1": 0}})).start == {"orders": {0: 5, 1: 0}}
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (kafka(topics=None), ("feeds[0].source: needs either topics or topic_pattern",)),
+        (kafka(topic_pattern="o.*"), ("feeds[0].source: needs either topics or topic_pattern",)),
+        (kafka(topics=[]), ("feeds[0].source.topics", "at least 1")),
+        (kafka(topics=["orders", "orders"]), ("feeds[0].source.topics", "twice")),
+        (kafka(topics=["shop.*"]), ("feeds[0].source.topics", "'shop.*'", "topic_pattern")),
+        (kafka(topics=[".."]), ("feeds[0].source.topics", "'..'")),
+        (kafka(topics=None, topic_pattern="("), ("feeds[0].source.topic_pattern", "not a regular expression")),
+        (kafka(format="debezium"), ("feeds[0].source.format", "'debezium'", "'ticdc-canal-json'")),
+        (kafka(format=None), ("feeds[0].source.format: is missing",)),
+        (kafka(bootstrap_servers=""), ("feeds[0].source.bootstrap_servers", "host:port")),
+        (kafka(bootstrap_servers=[]), ("feeds[0].source.bootstrap_servers", "at least 1")),
+        (kafka(bootstrap_servers=9092), ("feeds[0].source.bootstrap_servers",)),
+        (kafka(time_zone="CEST"), ("feeds[0].source.time_zone", "Asia/Shanghai")),
+        (kafka(date_separator="hour"), ("feeds[0].source.date_separator", "'day'")),
+        (kafka(start="newest"), ("feeds[0].source.start", "'newest'", "earliest, latest")),
+        (kafka(start={"orders": {0: -1}}), ("feeds[0].source.start", "{orders: {0: 1500")),
+        (kafka(start={"orders": {"first": 1}}), ("feeds[0].source.start",)),
+        (kafka(start={"orders": {0: "5"}}), ("feeds[0].source.start",)),
+        (kafka(start=["orders"]), ("feeds[0].source.start",)),
+        (kafka(start={"others": {0: 1}}), ("feeds[0].source", "'others'", "does not read")),
+        (kafka(max_records=0), ("feeds[0].source.max_records", "greater than 0")),
+        (kafka(max_bytes=0), ("feeds[0].source.max_bytes", "greater than 0")),
+        (kafka(before_2022_03_20=True), ("before_2022_03_20 means nothing with format canal-json",)),
+        (kafka(uri="s3://bucket"), ("feeds[0].source.uri: is not a key",)),
+        (remove("feeds.0.source.type"), ("feeds[0].source.type: is missing",)),
+        (put("feeds.0.source", "orders"), ("feeds[0].source",)),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, edit: Edit, said: tuple[str, ...]) -> None:
+    text = refusal(tmp_path, edit)
+    for words in said:
+        assert words in text, text
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bootstrap.servers", "metadata.broker.list", "group.id", "group.instance.id", "group.protocol",
+        "enable.auto.commit", "enable.auto.offset.store", "auto.offset.reset", "isolation.level",
+        "enable.partition.eof", "allow.auto.create.topics", "sasl.jaas.config",
+    ],
+)  # fmt: skip
+def test_client_settings_that_are_the_feeds_own(tmp_path: Path, name: str) -> None:
+    text = refusal(tmp_path, kafka(kafka={name: "x"}))
+    assert f"feeds[0].source.kafka: {name} cannot be set" in text
+
+
+SECRETS = [
+    "sasl.password", "ssl.key.password", "ssl.keystore.password", "ssl.key.pem", "sasl.oauthbearer.client.secret",
+    "sasl.oauthbearer.assertion.private.key.pem", "sasl.oauthbearer.assertion.private.key.passphrase",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_secrets_come_from_the_environment_alone(tmp_path: Path, name: str) -> None:
+    text = refusal(tmp_path, kafka(kafka={name: SECRET}))
+    assert f"feeds[0].source.kafka.{name}" in text and "plain text" in text and SECRET not in text
+    config = read(tmp_path, kafka(kafka={name: "${SECRET}"}), SECRET=SECRET)
+    assert config.feed("shop").kafka.kafka == {name: SECRET}
+    assert SECRET not in repr(config) and SECRET not in str(config)
+
+
+def test_files_with_secrets_may_be_named(tmp_path: Path) -> None:
+    settings = {"ssl.key.location": "/keys/client.pem", "sasl.oauthbearer.assertion.private.key.file": "/keys/a.pem"}
+    assert source(tmp_path, kafka(kafka=settings)).kafka == settings
+
+
+def test_what_is_for_another_kind_of_source_says_so(tmp_path: Path) -> None:
+    feed = read(tmp_path, kafka()).feed("shop")
+    with pytest.raises(ConfigurationError, match=r"source\.type is storage_sink.*feed shop.*kafka"):
+        _ = feed.storage_sink
+    with pytest.raises(ConfigurationError, match=r"source\.type is kafka.*storage_sink"):
+        _ = read(tmp_path).feed("shop").kafka
