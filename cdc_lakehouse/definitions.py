@@ -11,7 +11,8 @@ from cdc_lakehouse.assets.jobs import build_job
 from cdc_lakehouse.assets.resources import Lakehouse, LakeSpark
 from cdc_lakehouse.assets.sensors import build_sensor
 from cdc_lakehouse.assets.tables import known_tables
-from cdc_lakehouse.config import LakehouseConfig
+from cdc_lakehouse.assets.topic_sensor import build_topic_sensor
+from cdc_lakehouse.config import KafkaSource, LakehouseConfig
 from cdc_lakehouse.lake.catalog import Lake
 
 
@@ -22,13 +23,14 @@ def build_definitions(config: LakehouseConfig) -> dg.Definitions:
     for feed in config.feeds:
         tables = known_tables(lake, feed)
         job = build_job(feed, tables)
+        sensor = build_topic_sensor if isinstance(feed.source, KafkaSource) else build_sensor
         composed = dg.Definitions.merge(
             composed,
             dg.Definitions(
                 assets=build_assets(feed, tables),
                 asset_checks=build_checks(lake, feed, tables),
                 jobs=[job],
-                sensors=[build_sensor(lake, feed, job)],
+                sensors=[sensor(lake, feed, job)],
                 executor=dg.in_process_executor,
             ),
         )

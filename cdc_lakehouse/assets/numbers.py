@@ -17,20 +17,24 @@ from cdc_lakehouse.lake.segments import Segment, totals
 from cdc_lakehouse.pipeline.apply import Applied, AppliedTable
 from cdc_lakehouse.pipeline.cut import Published
 from cdc_lakehouse.pipeline.land import Landed
+from cdc_lakehouse.pipeline.topics import LandedTopics
 
 Metadata = Mapping[str, Any]
 
 
-def of_landed(landed: Landed, segments: Sequence[Segment], new: Sequence[Segment], now: datetime.datetime) -> Metadata:
+def of_landed(
+    landed: Landed | LandedTopics, segments: Sequence[Segment], new: Sequence[Segment], now: datetime.datetime
+) -> Metadata:
     """Of the segments that are known and those that a run found new, all or those of one date."""
     numbers: dict[str, Any] = {
         "segments": len(segments),
         "bytes": sum(segment.size for segment in segments),
         "new_segments": len(new),
         "new_bytes": sum(segment.size for segment in new),
-        "files_listed": len(landed.listing.data),
     }
-    if landed.shown_ts is not None:
+    if isinstance(landed, Landed):
+        numbers["files_listed"] = len(landed.listing.data)
+    if isinstance(landed, Landed) and landed.shown_ts is not None:
         numbers |= _moment("source_checkpoint", landed.shown_ts)
         numbers["source_lag_seconds"] = lag_seconds(landed.shown_ts, now)
     if landed.faults:

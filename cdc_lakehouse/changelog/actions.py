@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
+NOT_UNDERSTOOD: Final = -2
+"""A statement of a known table that cannot be understood, or rows that contradict what is known: not TiDB's."""
+OTHER: Final = -1
+"""A statement that changes no table: not TiDB's."""
 SEEN: Final = 0
 """Not a DDL: the columns of a table at a version, as after a restart."""
 CREATE_DATABASE: Final = 1
@@ -27,6 +31,8 @@ MULTI_SCHEMA_CHANGE: Final = 61
 VIEWS: Final = frozenset({CREATE_VIEW, DROP_VIEW})
 
 KINDS: Final = {
+    NOT_UNDERSTOOD: "not_understood",
+    OTHER: "other",
     SEEN: "seen",
     CREATE_DATABASE: "create_database",
     DROP_DATABASE: "drop_database",

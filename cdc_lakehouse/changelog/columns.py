@@ -34,8 +34,7 @@ def clauses_of(change: SchemaChange) -> tuple[tuple[ddl.Clause, ...] | None, str
     if not change.query.strip():
         return (), None
     try:
-        # TiCDC prints statements with the backslashes of their strings as they are.
-        return parse(change.query, backslash_escapes=False), None
+        return parse(change.query, backslash_escapes=change.backslash_escapes), None
     except DdlError as error:
         return None, str(error)
 

@@ -34,7 +34,8 @@ class SchemaChange:
     """One DDL, or one sight of a table's columns, as the source tells it.
 
     `table` is empty for a statement on a database. `action` is TiDB's ActionType, 0 where the source only shows the
-    columns. `columns` are those after the change. `origin` says where it was read.
+    columns. `columns` are those after the change. `origin` says where it was read. `backslash_escapes` says
+    whether strings of the query have them: TiCDC prints backslashes as they are.
     """
 
     commit_ts: int
@@ -44,6 +45,7 @@ class SchemaChange:
     query: str
     columns: tuple[SourceColumn, ...]
     origin: str
+    backslash_escapes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,6 +117,10 @@ def versions_of(change: SchemaChange, live: Live) -> list[TableVersion]:
             previous = live.get(name)
             # A table that is older than the feed and never had a row in it: nothing to drop.
             return [_plain(change, "none") if previous is None else _next(previous, change, "drop")]
+        case actions.NOT_UNDERSTOOD:
+            previous = live.get(name)
+            hold = reason or "rows and statements of the log do not fit together"
+            return [_plain(change, "none") if previous is None else _next(previous, change, "hold", hold=hold)]
         case _:
             previous = live.get(name)
             if previous is None:

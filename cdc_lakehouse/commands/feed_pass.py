@@ -20,7 +20,7 @@ from cdc_lakehouse.assets.resources import DATES_TAG, steps_of
 from cdc_lakehouse.assets.sensors import incremental_tags, new_dates
 from cdc_lakehouse.changelog.positions import commit_time
 from cdc_lakehouse.commands.exit_codes import DONE, HELD, exit_code, exit_code_named
-from cdc_lakehouse.config import FeedConfig, LakehouseConfig
+from cdc_lakehouse.config import FeedConfig, KafkaSource, LakehouseConfig
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
@@ -91,7 +91,8 @@ def _run_feed(
 def _tags(lake: Lake, feed: FeedConfig, partitions: Sequence[str]) -> dict[str, str]:
     if partitions:
         return {FEED_TAG: feed.name, DATES_TAG: ",".join(sorted(partitions)), **partition_tags(partitions)}
-    return incremental_tags(feed, new_dates(lake, feed))
+    of_topics = isinstance(feed.source, KafkaSource)
+    return incremental_tags(feed, [] if of_topics else new_dates(lake, feed))
 
 
 def _check_partitions(feed: FeedConfig, partitions: Sequence[str]) -> None:
@@ -146,6 +147,8 @@ def _tables(steps: Steps) -> list[dict[str, Any]]:
     for published in steps.published.rows:
         row(published.database, published.table)["rows"] = published.row_count
     for segment in steps.decoded.segments:
+        if not segment.database:
+            continue  # A range of a topic holds rows of many tables.
         counts = row(segment.database, segment.table)
         counts["rows_in"] += segment.events or 0
         for name in ("inserts", "updates", "deletes"):

@@ -12,11 +12,13 @@ from cdc_lakehouse.changelog.positions import BEGINNING, lag_seconds
 from cdc_lakehouse.commands.configured import chosen, print_json, with_configuration
 from cdc_lakehouse.commands.exit_codes import DONE, UNREACHABLE
 from cdc_lakehouse.commands.text import faults, grid
-from cdc_lakehouse.config import FeedConfig, LakehouseConfig
+from cdc_lakehouse.config import FeedConfig, KafkaSource, LakehouseConfig
 from cdc_lakehouse.errors import CdcError, SourceUnreachableError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.checkpoints import Checkpoints
+from cdc_lakehouse.lake.landed_offsets import landed_offsets
 from cdc_lakehouse.lake.quarantine import Quarantine
+from cdc_lakehouse.sources.kafka import find_pending, read_topics
 from cdc_lakehouse.sources.object_store import open_store
 from cdc_lakehouse.sources.storage_sink import read_checkpoint
 
@@ -41,11 +43,13 @@ def command(feed_name: str | None, json_wanted: bool) -> None:
 
 @dataclass(frozen=True)
 class FeedStatus:
-    """Lags are in seconds; a checkpoint-ts that is not there is None. `tables` are those of the published cut."""
+    """Lags are in seconds; `pending_records` are offsets of topics that are not landed, None for a sink. Where there is
+    no checkpoint-ts it is None. `tables` are those of the published cut."""
 
     feed: str
     source_checkpoint_ts: int | None
     source_lag_seconds: float | None
+    pending_records: int | None
     published_checkpoint_ts: int | None
     published_lag_seconds: float | None
     tables: list[dict[str, Any]]
@@ -57,11 +61,14 @@ class FeedStatus:
 
 def status_of(config: LakehouseConfig, feed: FeedConfig, now: datetime.datetime) -> FeedStatus:
     lake = Lake(config.lake, config.storage)
-    error, unreachable, shown = None, False, None
+    error, unreachable, shown, pending = None, False, None, None
     try:
-        store = open_store(feed.storage_sink.uri, config.storage)
-        store.check()
-        shown = read_checkpoint(store)
+        if isinstance(feed.source, KafkaSource):
+            pending = _pending(lake, feed)
+        else:
+            store = open_store(feed.storage_sink.uri, config.storage)
+            store.check()
+            shown = read_checkpoint(store)
     except CdcError as fault:
         error, unreachable = str(fault), isinstance(fault, SourceUnreachableError)
     checkpoints = Checkpoints(lake, feed.name)
@@ -72,6 +79,7 @@ def status_of(config: LakehouseConfig, feed: FeedConfig, now: datetime.datetime)
         feed=feed.name,
         source_checkpoint_ts=shown,
         source_lag_seconds=None if shown is None else lag_seconds(shown, now),
+        pending_records=pending,
         published_checkpoint_ts=published,
         published_lag_seconds=None if published is None else lag_seconds(published, now),
         tables=[
@@ -85,6 +93,13 @@ def status_of(config: LakehouseConfig, feed: FeedConfig, now: datetime.datetime)
     )
 
 
+def _pending(lake: Lake, feed: FeedConfig) -> int:
+    pending = find_pending(feed.kafka, read_topics(feed.kafka), landed_offsets(lake, feed.name))
+    for fault in pending.faults:
+        raise fault
+    return pending.records
+
+
 def as_json(status: FeedStatus) -> dict[str, Any]:
     fields = asdict(status)
     del fields["unreachable"]
@@ -94,7 +109,7 @@ def as_json(status: FeedStatus) -> dict[str, Any]:
 def as_text(status: FeedStatus) -> str:
     lines = [
         f"feed {status.feed}",
-        f"  source     {_moment(status.source_checkpoint_ts, status.source_lag_seconds)}",
+        f"  source     {_source(status)}",
         f"  published  {_moment(status.published_checkpoint_ts, status.published_lag_seconds)}",
     ]
     if status.error is not None:
@@ -103,6 +118,12 @@ def as_text(status: FeedStatus) -> str:
         rows = [[f"{table['database']}.{table['table']}", str(table["rows"])] for table in status.tables]
         lines += ["", *grid(["table", "rows"], rows)]
     return "\n".join([*lines, *faults(status.held, status.quarantined, [])])
+
+
+def _source(status: FeedStatus) -> str:
+    if status.pending_records is not None:
+        return f"{status.pending_records} offsets are not landed"
+    return _moment(status.source_checkpoint_ts, status.source_lag_seconds)
 
 
 def _moment(commit_ts: int | None, lag: float | None) -> str:

@@ -44,6 +44,10 @@ class DdlPolicy(Section):
 class TableSettings(Section):
     primary_key: tuple[str, ...] | None = Field(None, min_length=1, description="Key of a table that declares none.")
     zero_dates: Literal["null", "string", "error"] | None = Field(None, description="Overrides policy.zero_dates.")
+    columns: dict[str, str] = Field(
+        default_factory=dict,
+        description="MySQL types of columns, where messages do not tell them whole: of a table older than the feed.",
+    )
     ddl: DdlOverride = Field(
         default_factory=lambda: DdlOverride.model_validate({}), description="Overrides policy.ddl."
     )
@@ -136,6 +140,11 @@ class FeedConfig(Section):
 
     def settings_of(self, database: str, table: str) -> TableSettings:
         return self.tables.settings.get(f"{database}.{table}", TableSettings.model_validate({}))
+
+    @property
+    def types(self) -> dict[str, dict[str, str]]:
+        """MySQL types of columns that the configuration tells, by `database.table`."""
+        return {name: dict(settings.columns) for name, settings in self.tables.settings.items() if settings.columns}
 
     def drop_of(self, database: str, table: str) -> Drop:
         return self.settings_of(database, table).ddl.drop or self.policy.ddl.drop

@@ -58,7 +58,9 @@ def value(text: Column, column: ColumnType, reading: Reading) -> Column:
     if column.name in LABELS and column.elements and not reading.labels:
         return _enum(text, column) if column.name == "enum" else set_labels(text, column)
     if column.name in BLOBS:
-        return _bytes(text, reading.binary)
+        found = _bytes(text, reading.binary)
+        # Canal cuts the zero bytes that a BINARY(n) is filled with.
+        return F.rpad(found, column.length, F.lit(b"\x00")) if column.name == "binary" and column.length else found
     if target == "string":
         return text
     match column.name:
@@ -69,7 +71,10 @@ def value(text: Column, column: ColumnType, reading: Reading) -> Column:
             moment = F.when(F.length(text) >= 19, text.try_cast("timestamp_ntz"))
             return F.when(moment >= F.lit(_FIRST_DATE).cast("timestamp_ntz"), moment)
         case "timestamp":
-            zoned = text if reading.zone == "UTC" else F.concat(text, F.lit(f" {reading.zone}"))
+            zoned = text
+            if reading.zone != "UTC":
+                # DTS says the offset itself.
+                zoned = F.when(text.endswith("+00:00"), text).otherwise(F.concat(text, F.lit(f" {reading.zone}")))
             return F.when(F.length(text) >= 19, zoned.try_cast("timestamp"))
         case "vector":
             return F.from_json(text, "array<float>")

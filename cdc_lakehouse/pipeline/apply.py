@@ -23,7 +23,6 @@ from cdc_lakehouse.lake.winners import Winners
 from cdc_lakehouse.pipeline.approval import hold_unapproved
 from cdc_lakehouse.pipeline.feed_run import FeedRun
 from cdc_lakehouse.pipeline.holds import BAD_VALUE, find_holds
-from cdc_lakehouse.pipeline.land import Landed
 from cdc_lakehouse.pipeline.naming import Placed, settle_names
 from cdc_lakehouse.pipeline.restate import restate
 from cdc_lakehouse.pipeline.table_batch import Prepared, prepare, publish, stage
@@ -62,9 +61,8 @@ class Applied:
     held: Mapping[str, str]
 
 
-def apply(run: FeedRun, landed: Landed) -> Applied:
+def apply(run: FeedRun, upto: int) -> Applied:
     """Bring every table that has something new, and is not held, to the checkpoint."""
-    upto = landed.checkpoint_ts
     lives = {
         id: life
         for id, whole in run.history.history.incarnations().items()

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from cdc_lakehouse.changelog.column_changes import as_lines, column_changes
-from cdc_lakehouse.changelog.history import Incarnation
+from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.schema import TableVersion
+from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.lake.current import CurrentTables, TableState
 from cdc_lakehouse.lake.evolution import Add, Drop, Move, Plan, Rename, SchemaOperation, Widen, plan_evolution
 from cdc_lakehouse.lake.names import quote
@@ -17,6 +18,7 @@ from cdc_lakehouse.pipeline.feed_run import FeedRun
 from cdc_lakehouse.pipeline.purge import is_purged
 from cdc_lakehouse.pipeline.schema_files import SchemaFiles
 from cdc_lakehouse.pipeline.table_batch import converted_columns, target_of
+from cdc_lakehouse.pipeline.topics import checkpoint_of_topics, schema_changes
 from cdc_lakehouse.sources.storage_sink import SinkLayout, list_sink, read_checkpoint
 
 
@@ -59,12 +61,10 @@ class FeedPlan:
 
 def plan_ddl(run: FeedRun) -> FeedPlan:
     """Read the source and the lake, and change neither. Raises as reading the checkpoint and listing the sink do."""
-    checkpoint = max(read_checkpoint(run.store), run.last_cut.checkpoint_ts)
-    listing = list_sink(run.store, SinkLayout.of(run.feed.storage_sink))
-    files = SchemaFiles(run.feed, run.store, run.history, listing.schemas)
-    lives = files.history.incarnations()
+    checkpoint, history = _foreseen(run)
+    lives = history.incarnations()
     recorded = run.history.changes
-    pending = [version for version in files.history.versions if version.origin not in recorded]
+    pending = [version for version in history.versions if version.origin not in recorded]
     takes = run.feed.tables.takes
     pending = [v for v in pending if not v.incarnation or takes(v.name.database, v.name.table)]
     statements = tuple(_statement(version, lives, checkpoint) for version in pending)
@@ -77,6 +77,19 @@ def plan_ddl(run: FeedRun) -> FeedPlan:
         if id in concerned and (life := whole.upto(checkpoint)) is not None
     ]
     return FeedPlan(run.feed.name, checkpoint, statements, tuple(plans))
+
+
+def _foreseen(run: FeedRun) -> tuple[int, History]:
+    """The checkpoint that the next run would apply, and the history as it will be with all that waits: of topics, with
+    what has landed."""
+    if isinstance(run.feed.source, KafkaSource):
+        changes = {**run.history.changes, **{change.origin: change for change in schema_changes(run)}}
+        history = History()
+        history.apply(changes.values())
+        return checkpoint_of_topics(run), history
+    checkpoint = max(read_checkpoint(run.store), run.last_cut.checkpoint_ts)
+    listing = list_sink(run.store, SinkLayout.of(run.feed.storage_sink))
+    return checkpoint, SchemaFiles(run.feed, run.store, run.history, listing.schemas).history
 
 
 def _statement(version: TableVersion, lives: Mapping[str, Incarnation], checkpoint_ts: int) -> PendingStatement:

@@ -13,7 +13,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from cdc_lakehouse.changelog.schema import TableVersion
-from cdc_lakehouse.config import FeedConfig, StorageSinkSource
+from cdc_lakehouse.config import FeedConfig, KafkaSource, StorageSinkSource
 from cdc_lakehouse.lake.approvals import Approvals
 from cdc_lakehouse.lake.casts import Reading
 from cdc_lakehouse.lake.catalog import Lake, machinery
@@ -24,6 +24,7 @@ from cdc_lakehouse.lake.quarantine import Quarantine
 from cdc_lakehouse.lake.raw_files import Archive, RawFiles, SourceFiles
 from cdc_lakehouse.lake.schema_history import SchemaHistory
 from cdc_lakehouse.lake.segments import Segments
+from cdc_lakehouse.lake.signals import Signals
 from cdc_lakehouse.sources.object_store import ObjectStore, open_store
 
 
@@ -77,6 +78,10 @@ class FeedRun:
         return SchemaHistory(self.lake, self.feed.name)
 
     @functools.cached_property
+    def signals(self) -> Signals:
+        return Signals(self.lake, self.feed.name)
+
+    @functools.cached_property
     def approvals(self) -> Approvals:
         return Approvals(self.lake, self.feed.name)
 
@@ -101,7 +106,8 @@ class FeedRun:
         source = self.feed.source
         csv = source.csv if isinstance(source, StorageSinkSource) else None
         if csv is None:
-            return Reading(source.time_zone, zero_dates)
+            labels = isinstance(source, KafkaSource) and source.format == "dts-avro"
+            return Reading(source.time_zone, zero_dates, labels=labels)
         return Reading(source.time_zone, zero_dates, labels=True, binary=csv.binary_encoding_method)
 
     def events_snapshot(self) -> int | None:

@@ -50,6 +50,8 @@ def _of_history(feed: FeedConfig, life: Incarnation, reasons: list[str]) -> None
 def _of_segments(run: FeedRun, directory: _Directory, checkpoint_ts: int, reasons: dict[str, list[str]]) -> None:
     by_directory: dict[str, Segment] = {}
     for segment in run.segments.rows.values():
+        if not segment.database:
+            continue  # A range of a topic has no directory, and no schema file.
         by_directory.setdefault(segment.segment.rpartition("/")[0], segment)
     for place, segment in by_directory.items():
         if segment.table_version <= checkpoint_ts and directory.of_version(segment) is None:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING, row_stage
-from cdc_lakehouse.changelog.schema import Column, TableVersion
+from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
 from cdc_lakehouse.errors import CdcError, TableHeldError
 from cdc_lakehouse.lake.current import lineage
 from cdc_lakehouse.lake.events import SegmentCounts
@@ -26,7 +26,7 @@ from cdc_lakehouse.lake.segments import DECODED, LANDED, Segment
 from cdc_lakehouse.lake.winners import Winners, find_winners, keyed_events
 from cdc_lakehouse.pipeline.feed_run import FeedRun
 from cdc_lakehouse.pipeline.keys import key_before, rekeyings
-from cdc_lakehouse.pipeline.work import emptied_partitions, keyed_spans
+from cdc_lakehouse.pipeline.work import ANY_TABLE, emptied_partitions, keyed_spans
 
 _VOID: Final = "void"
 
@@ -122,12 +122,12 @@ def _is_current(run: FeedRun, restatement: _Restatement) -> bool:
         if row is None or row.state == LANDED or row.etag != digest:
             return False
     batch = min(row.batch for row in done if row is not None)
-    names = {name for table in restatement.tables for name in table.life.names}
+    names = {ANY_TABLE, *(name for table in restatement.tables for name in table.life.names)}
     return not any(
         segment.batch > batch
         and (segment.replaces_snapshot is not None or segment.min_commit_ts is not None)
         and (segment.min_commit_ts or BEGINNING) <= restatement.commit_ts
-        and any((name.database, name.table) == (segment.database, segment.table) for name in names)
+        and TableName(segment.database, segment.table) in names
         for segment in run.segments.rows.values()
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.pipeline.apply import Applied, apply
 from cdc_lakehouse.pipeline.cut import Published, publish_cut
 from cdc_lakehouse.pipeline.decode import Decoded, decode
@@ -11,6 +12,13 @@ from cdc_lakehouse.pipeline.evolve import Evolved, evolve
 from cdc_lakehouse.pipeline.feed_run import FeedRun
 from cdc_lakehouse.pipeline.land import Landed, land
 from cdc_lakehouse.pipeline.purge import purge_dropped
+from cdc_lakehouse.pipeline.topics import (
+    LandedTopics,
+    checkpoint_of_topics,
+    decode_topics,
+    evolve_topics,
+    land_topics,
+)
 
 
 class Steps:
@@ -20,22 +28,34 @@ class Steps:
         self.run = run
 
     @functools.cached_property
-    def landed(self) -> Landed:
-        return land(self.run)
+    def landed(self) -> Landed | LandedTopics:
+        return land_topics(self.run) if isinstance(self.run.feed.source, KafkaSource) else land(self.run)
 
     @functools.cached_property
     def decoded(self) -> Decoded:
-        return decode(self.run, self.landed.schema_files)
+        landed = self.landed
+        if isinstance(landed, LandedTopics):
+            return Decoded(decode_topics(self.run))
+        return decode(self.run, landed.schema_files)
+
+    @functools.cached_property
+    def checkpoint_ts(self) -> int:
+        """Up to where the run applies: topics say it in their messages."""
+        _ = self.decoded
+        landed = self.landed
+        return checkpoint_of_topics(self.run) if isinstance(landed, LandedTopics) else landed.checkpoint_ts
 
     @functools.cached_property
     def evolved(self) -> Evolved:
-        _ = self.decoded
-        return evolve(self.run, self.landed)
+        checkpoint_ts, landed = self.checkpoint_ts, self.landed
+        if isinstance(landed, LandedTopics):
+            return evolve_topics(self.run, checkpoint_ts)
+        return evolve(self.run, landed)
 
     @functools.cached_property
     def applied(self) -> Applied:
         _ = self.evolved
-        return apply(self.run, self.landed)
+        return apply(self.run, self.checkpoint_ts)
 
     @functools.cached_property
     def published(self) -> Published:

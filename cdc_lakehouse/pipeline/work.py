@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING, restated_stage, row_stage
@@ -160,6 +161,10 @@ def _has_ddl(life: Incarnation, above: int) -> bool:
     return any(version.commit_ts > above and version.effect != "none" for version in life.versions)
 
 
+ANY_TABLE: Final = TableName("", "")
+"""Of a segment that is a range of a topic."""
+
+
 class _Touched:
     """Which tables the segments and the history of a run can concern."""
 
@@ -178,13 +183,14 @@ class _Touched:
             beyond = highest is not None and highest > cut.checkpoint_ts
             if new or (beyond and lowest is not None and lowest <= upto):
                 self._recent.add(name)
+        self._of_any_table = ANY_TABLE in self._recent
 
     def by_segments(self, life: Incarnation) -> bool:
-        return not self._recent.isdisjoint(life.names)
+        return self._of_any_table or not self._recent.isdisjoint(life.names)
 
     def again(self, life: Incarnation, above: int, batch: int) -> Iterator[Segment]:
         """Segments decoded since `batch` with events that the table had passed, or had in another form."""
-        for name in life.names:
+        for name in (ANY_TABLE, *life.names):
             for segment in self._segments[name]:
                 passed = segment.min_commit_ts is not None and segment.min_commit_ts <= above
                 if segment.batch > batch and (passed or segment.replaces_snapshot is not None):

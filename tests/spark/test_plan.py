@@ -107,7 +107,7 @@ def test_a_rewrite_waits_for_a_person(
     sink = HandSink(lake.sink)
     create(sink, "t", 1)
     query = "ALTER TABLE `t` MODIFY COLUMN `v` BIGINT UNSIGNED"
-    columns = (ID, SourceColumn("v", ColumnType.of("BIGINT", unsigned=True)), text("s"))
+    columns = (ID, SourceColumn("v", ColumnType.of("BIGINT UNSIGNED")), text("s"))
     sink.schema("t", 5, *columns, action=MODIFY, query=query)
     sink.checkpoint(9)
     # Nothing is there yet that could be rewritten.

@@ -16,17 +16,38 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any, TypeGuard
+from typing import Any, Final, TypeGuard
 
 from cdc_lakehouse.changelog.messages import Ddl, Message, MessageError, Origin, Part, RowChange
 from cdc_lakehouse.decoders.messages import canal_kinds
 from cdc_lakehouse.decoders.messages.canal_kinds import column_name
+from cdc_lakehouse.decoders.messages.options import Decode, Options, check_names
 
 _Row = dict[str, str | None]
 
 
+FORMAT: Final = "canal-json"
+
+
+def decoder(options: Options) -> Decode:
+    check_names(options, (), of=FORMAT)
+    return decode_keyed
+
+
+def decode_keyed(key: bytes | None, value: bytes | None) -> Message:
+    """A flat message of a topic. Raises as `decode` does."""
+    if value is None:
+        raise MessageError("the message has no value", advice=_ADVICE)
+    return decode(value)
+
+
 def decode(value: bytes) -> Message:
     """A flat message. Raises `MessageError` when it is none, or of a type that is not known."""
+    return message_of(parsed(value), value)
+
+
+def parsed(value: bytes) -> dict[str, Any]:
+    """The JSON object. Raises `MessageError` when it is none."""
     try:
         message: Any = json.loads(value.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -37,6 +58,11 @@ def decode(value: bytes) -> Message:
         raise MessageError("not a JSON object", advice=_ADVICE)
     if _half_of_a_pair(value, message):
         raise MessageError("a text with half of a surrogate pair, which is no character", advice=_ADVICE)
+    return message
+
+
+def message_of(message: dict[str, Any], value: bytes) -> Message:
+    """What the object says; `value` is its text."""
     parts = _parts(message)
     return Message(_origin(message), tuple(map(_named, parts)) if b"``" in value else parts)
 

@@ -10,9 +10,25 @@ from google.protobuf.message import DecodeError
 
 from cdc_lakehouse.changelog.messages import Message, MessageError
 from cdc_lakehouse.decoders.messages import canal_entries
+from cdc_lakehouse.decoders.messages.options import Decode, Options, check_names
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
 
 _NOT_COMPRESSED = (0, 1)
+
+
+FORMAT = "canal-protobuf"
+
+
+def decoder(options: Options) -> Decode:
+    check_names(options, (), of=FORMAT)
+    return decode_keyed
+
+
+def decode_keyed(key: bytes | None, value: bytes | None) -> list[Message]:
+    """A message of a topic. Raises as `decode` does."""
+    if value is None:
+        raise MessageError("the message has no value", advice="see what writes it: Canal's have one")
+    return decode(value)
 
 
 def decode(value: bytes) -> list[Message]:

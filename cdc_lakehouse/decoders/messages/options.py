@@ -10,8 +10,10 @@ from cdc_lakehouse.errors import ConfigurationError
 Options = Mapping[str, object]
 """The options of a format by name, as the configuration has them."""
 
-Decode = Callable[[bytes | None, bytes | None], Message]
-"""A message's key and value as the parts that they say. Raises MessageError for what cannot be used."""
+Decode = Callable[[bytes | None, bytes | None], Message | list[Message]]
+"""A message's key and value as the parts that they say; a list where it holds several entries.
+
+Raises MessageError for what cannot be used."""
 
 
 def check_names(options: Options, known: Collection[str], *, of: str) -> None:

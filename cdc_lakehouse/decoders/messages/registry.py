@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from cdc_lakehouse.decoders.messages import dts_avro, dts_canal_json, shareplex_json
+from cdc_lakehouse.decoders.messages import (
+    canal_flat,
+    canal_protobuf,
+    dts_avro,
+    dts_canal_json,
+    shareplex_json,
+    ticdc_canal_json,
+)
 from cdc_lakehouse.decoders.messages.options import Decode, Options
 from cdc_lakehouse.errors import ConfigurationError
 
 FORMATS: Final[Mapping[str, Callable[[Options], Decode]]] = {
+    ticdc_canal_json.FORMAT: ticdc_canal_json.decoder,
+    canal_flat.FORMAT: canal_flat.decoder,
+    canal_protobuf.FORMAT: canal_protobuf.decoder,
     dts_avro.FORMAT: dts_avro.decoder,
     dts_canal_json.FORMAT: dts_canal_json.decoder,
     shareplex_json.FORMAT: shareplex_json.decoder,

@@ -1,0 +1,45 @@
+"""Column types as messages tell them: `int unsigned`, `varchar(20)`, `enum('a','b')`, or only the type's name."""
+
+from __future__ import annotations
+
+import functools
+from typing import Final
+
+from cdc_lakehouse.changelog.ddl import AddColumn
+from cdc_lakehouse.changelog.ddl_parser import parse
+from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEXTS, ColumnType
+from cdc_lakehouse.errors import DdlError
+
+# TiCDC tells the name alone: what holds any value of the type, without a loss.
+_ANY: Final = {
+    "decimal": ColumnType("decimal", length=65, scale=30),
+    "decimal unsigned": ColumnType("decimal", unsigned=True, length=65, scale=30),
+    "bit": ColumnType("bit", length=64),
+    "varchar": ColumnType("varchar", length=255),
+    "varbinary": ColumnType("varbinary", length=255),
+    "enum": ColumnType("enum"),
+    "set": ColumnType("set"),
+    "vector": ColumnType("vector"),
+}
+
+
+@functools.lru_cache(maxsize=4096)
+def message_type(text: str) -> ColumnType:
+    """A type that is not known, or not told, is kept as text."""
+    folded = text.strip().lower()
+    if folded in _ANY:
+        return _ANY[folded]
+    try:
+        (clause,) = parse(f"ALTER TABLE t ADD COLUMN c {text}")
+    except (DdlError, ValueError):
+        return ColumnType("longtext")
+    return clause.column.type if isinstance(clause, AddColumn) else ColumnType("longtext")
+
+
+def same_kind(known: ColumnType, told: ColumnType) -> bool:
+    """Whether a message can mean a column of the type. Messages tell integers, texts and bytes loosely."""
+    for family in (INTEGERS, TEXTS | {"json", "enum", "set", "time"}, BLOBS):
+        if known.name in family and told.name in family:
+            return True
+    numbers = INTEGERS | {"decimal", "year", "bit"}
+    return known.name == told.name or (known.name in numbers and told.name in numbers) or told.name == "longtext"

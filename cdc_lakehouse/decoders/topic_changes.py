@@ -1,0 +1,232 @@
+"""Messages of topics as events, and beside them what is not of a row: statements, watermarks, columns as they are seen.
+
+Records come to a task by topic and partition, in the order of their offsets. Where messages have a commit-ts, that is
+an event's; elsewhere it is made: the milliseconds of the source's clock in TiDB's notation, and always above the one
+before in the partition, so that the order is the topic's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark import AccumulatorParam
+from pyspark.accumulators import Accumulator
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from cdc_lakehouse.changelog.messages import Ddl, Ended, Message, MessageError, RowChange, Watermark
+from cdc_lakehouse.changelog.positions import LOGICAL_BITS
+from cdc_lakehouse.decoders.messages.registry import decoder
+
+Place = tuple[str, int, int]
+"""Topic, partition and batch."""
+
+_ROWS_AT_ONCE: Final = 8192
+_BAD_LISTED: Final = 1000
+_RAW_LIMIT: Final = 64 * 1024
+_TEXTS: Final = pa.map_(pa.string(), pa.string())
+_SCHEMA: Final = pa.schema([
+    pa.field("feed_date", pa.string()),
+    pa.field("schema_name", pa.string()),
+    pa.field("table_name", pa.string()),
+    pa.field("table_version", pa.int64()),
+    pa.field("physical_partition", pa.int64()),
+    pa.field("op", pa.string()),
+    pa.field("commit_ts", pa.int64()),
+    pa.field("before", _TEXTS),
+    pa.field("after", _TEXTS),
+    pa.field("segment", pa.string()),
+    pa.field("line", pa.int64()),
+])  # fmt: skip
+_COLUMNS: Final = (
+    "feed_date string, schema_name string, table_name string, table_version bigint, physical_partition bigint, "
+    "op string, commit_ts bigint, before map<string,string>, after map<string,string>, segment string, line bigint"
+)
+
+
+@dataclass(frozen=True)
+class FoundStatement:
+    commit_ts: int
+    database: str
+    table: str
+    text: str
+    offset: int
+    segment: str
+
+
+@dataclass(frozen=True)
+class FoundSight:
+    """The first row of the partition that has these columns."""
+
+    commit_ts: int
+    database: str
+    table: str
+    columns: tuple[tuple[str, str], ...]
+    key: tuple[str, ...] | None
+    offset: int
+    segment: str
+
+
+@dataclass(frozen=True)
+class BadMessage:
+    """A message that cannot be used; those beyond the first ones of a segment are only counted."""
+
+    segment: str
+    offset: int
+    message: str
+    raw: bytes
+    count: int = 1
+    database: str | None = None
+    table: str | None = None
+
+
+@dataclass
+class PartitionFinds:
+    """What a task found in a partition beside the rows. `last_ts` is the greatest commit-ts of a row or statement,
+    `ended_ts` that of the last transaction that is whole, None where messages do not tell transactions apart."""
+
+    last_ts: int
+    watermark: int | None = None
+    ended_ts: int | None = None
+    replays: int = 0
+    statements: list[FoundStatement] = field(default_factory=list[FoundStatement])
+    sights: dict[Any, FoundSight] = field(default_factory=dict[Any, FoundSight])
+    bad: dict[str, list[BadMessage]] = field(default_factory=dict[str, list[BadMessage]])
+
+
+Finds = dict[Place, PartitionFinds]
+
+
+class _Merged(AccumulatorParam[Finds]):
+    """A task that is run again finds the same again."""
+
+    def zero(self, value: Finds) -> Finds:
+        return {}
+
+    def addInPlace(self, value1: Finds, value2: Finds) -> Finds:  # noqa: N802 - PySpark's name
+        return {**value1, **value2}
+
+
+_MERGED: Final = _Merged()
+
+
+@dataclass(frozen=True)
+class TopicFormat:
+    """The format of a feed's messages with its options. `seeds` are the commit-ts, by batch, above which those begin
+    that are made for its rows: so they are the same when it is decoded again. `takes` says which tables are wanted."""
+
+    name: str
+    options: Mapping[str, object]
+    seeds: Mapping[int, int]
+    watermarks: Mapping[int, Mapping[tuple[str, int], int]]
+    """By batch, of each partition as the batch begins: what is at or below them has been sent before."""
+    takes: Callable[[str, str], bool]
+
+
+def changes_in_tasks(
+    spark: SparkSession, records: DataFrame, topic_format: TopicFormat
+) -> tuple[DataFrame, Accumulator[Finds]]:
+    """Events of the records, and what else is in them: known once the frame is written."""
+    found: Accumulator[Finds] = spark.sparkContext.accumulator({}, _MERGED)
+    wanted = records.select(
+        "feed_date", "topic", "partition", "offset", F.unix_millis("timestamp").alias("time_ms"), "key", "value",
+        "segment", "batch",
+    )  # fmt: skip
+    tasks = spark.sparkContext.defaultParallelism
+    ordered = wanted.repartition(tasks, "topic", "partition").sortWithinPartitions("topic", "partition", "offset")
+
+    def changes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        reader = _Reader(topic_format)
+        for batch in batches:
+            yield from reader.read(batch)
+        yield from reader.rest()
+        found.add(reader.finds)
+
+    return ordered.mapInArrow(changes, _COLUMNS), found
+
+
+class _Reader:
+    def __init__(self, topic_format: TopicFormat) -> None:
+        self._decode = decoder(topic_format.name, topic_format.options)
+        self._format = topic_format
+        self._rows: list[tuple[Any, ...]] = []
+        self.finds: Finds = {}
+
+    def read(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        for date, topic, partition, offset, time_ms, key, value, segment, number in zip(
+            *(column.to_pylist() for column in batch.columns), strict=True
+        ):
+            place = (topic, partition, number)
+            finds = self.finds.get(place)
+            if finds is None:
+                sent = self._format.watermarks[number].get((topic, partition))
+                finds = self.finds[place] = PartitionFinds(self._format.seeds[number], sent)
+            try:
+                decoded = self._decode(key, value)
+                for message in decoded if isinstance(decoded, list) else (decoded,):
+                    self._take(finds, message, date, segment, offset, time_ms)
+            except MessageError as error:
+                _note_bad(finds, segment, offset, str(error), value or b"")
+            if len(self._rows) >= _ROWS_AT_ONCE:
+                yield from self.rest()
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        if self._rows:
+            columns = list(zip(*self._rows, strict=True))
+            arrays = [pa.array(cells, field.type) for cells, field in zip(columns, _SCHEMA, strict=True)]
+            self._rows.clear()
+            yield pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+
+    def _take(
+        self, finds: PartitionFinds, message: Message, date: str | None, segment: str, offset: int, time_ms: int | None
+    ) -> None:
+        origin = message.origin
+        for part in message.parts:
+            if isinstance(part, Watermark):
+                finds.watermark = max(part.commit_ts, finds.watermark or 0)
+                continue
+            if isinstance(part, Ended):
+                finds.ended_ts = finds.last_ts
+                continue
+            commit_ts = origin.commit_ts
+            if commit_ts is None:
+                moment = origin.time_ms if origin.time_ms is not None else time_ms or 0
+                commit_ts = max(finds.last_ts + 1, moment << LOGICAL_BITS)
+            elif commit_ts <= (finds.watermark or 0):
+                finds.replays += 1  # A changefeed that starts again sends what it has sent.
+                continue
+            finds.last_ts = max(finds.last_ts, commit_ts)
+            if isinstance(part, Ddl):
+                finds.statements.append(FoundStatement(commit_ts, part.database, part.table, part.sql, offset, segment))
+                # A statement commits what is open.
+                finds.ended_ts = finds.last_ts if finds.ended_ts is not None else None
+            elif self._format.takes(part.database, part.table):
+                self._row(finds, part, commit_ts, date, segment, offset)
+
+    def _row(
+        self, finds: PartitionFinds, row: RowChange, commit_ts: int, date: str | None, segment: str, offset: int
+    ) -> None:
+        image = row.after if row.after is not None else row.before
+        # A DELETE may have its key alone: it tells nothing of a table's columns.
+        if image is not None and row.op != "D":
+            shape = (row.database, row.table, tuple(image), tuple(row.types.get(name, "") for name in image), row.key)
+            known = finds.sights.get(shape)
+            if known is None or commit_ts < known.commit_ts:
+                columns = tuple(zip(shape[2], shape[3], strict=True))
+                finds.sights[shape] = FoundSight(commit_ts, row.database, row.table, columns, row.key, offset, segment)
+        before = None if row.before is None else list(row.before.items())
+        after = None if row.after is None else list(row.after.items())
+        self._rows.append((date, row.database, row.table, 0, None, row.op, commit_ts, before, after, segment, offset))
+
+
+def _note_bad(finds: PartitionFinds, segment: str, offset: int, message: str, raw: bytes) -> None:
+    listed = finds.bad.setdefault(segment, [])
+    if len(listed) < _BAD_LISTED:
+        listed.append(BadMessage(segment, offset, message, raw[:_RAW_LIMIT]))
+        return
+    last = listed[-1]
+    count = last.count + 1 if len(listed) > _BAD_LISTED else 1
+    del listed[_BAD_LISTED:]
+    listed.append(BadMessage(segment, offset if count == 1 else last.offset, message, b"", count))

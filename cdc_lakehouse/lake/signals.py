@@ -1,0 +1,140 @@
+"""The `signals` table: what messages of topics say beside rows, each batch's once.
+
+A `statement` is a DDL. A `sight` is the first row of a batch and partition that has some columns. A `position` says
+how far a partition has come in a batch: the greatest commit-ts, the watermark, and the end of the last whole
+transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import pyarrow as pa
+
+from cdc_lakehouse.changelog.ddl_log import Sight, Statement
+from cdc_lakehouse.decoders.topic_changes import Finds
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.small_table import SmallTable, equal
+
+SCHEMA: Final = pa.schema([
+    pa.field("batch", pa.int64(), nullable=False),
+    pa.field("kind", pa.string(), nullable=False),
+    pa.field("topic", pa.string(), nullable=False),
+    pa.field("partition", pa.int32(), nullable=False),
+    pa.field("offset", pa.int64()),
+    pa.field("commit_ts", pa.int64(), nullable=False),
+    pa.field("watermark", pa.int64()),
+    pa.field("ended_ts", pa.int64()),
+    pa.field("database", pa.string()),
+    pa.field("table", pa.string()),
+    pa.field("text", pa.string()),
+])  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """`text` is a statement's, or a sight's columns and key as JSON."""
+
+    batch: int
+    kind: Literal["statement", "sight", "position"]
+    topic: str
+    partition: int
+    offset: int | None
+    commit_ts: int
+    watermark: int | None = None
+    ended_ts: int | None = None
+    database: str | None = None
+    table: str | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a partition has come. `open` says that rows behind `ended_ts` are of a transaction that is not whole."""
+
+    last_ts: int
+    watermark: int
+    ended_ts: int | None
+
+
+class Signals:
+    """The signals of one feed, read once and kept up with what this object itself writes."""
+
+    def __init__(self, lake: Lake, feed: str) -> None:
+        self._table = SmallTable(lake, feed, "signals", SCHEMA)
+        self._rows: list[Signal] | None = None
+
+    @property
+    def rows(self) -> Sequence[Signal]:
+        if self._rows is None:
+            self._rows = [Signal(**row) for row in self._table.read()]
+        return self._rows
+
+    def write(self, batch: int, finds: Finds) -> None:
+        """What a batch says, in the place of what it was said to say before."""
+        new = list(_signals(batch, finds))
+        known = any(row.batch == batch for row in self.rows)
+        if new or known:
+            self._table.write(new, replacing=equal("batch", batch) if known else None)
+        self._rows = [*(row for row in self.rows if row.batch != batch), *new]
+
+    def last_ts(self, before: int) -> int:
+        """The greatest commit-ts of the batches before one."""
+        return max((row.commit_ts for row in self.rows if row.batch < before), default=0)
+
+    def watermarks(self, before: int) -> Mapping[tuple[str, int], int]:
+        """The greatest watermark of each partition in the batches before one."""
+        found: dict[tuple[str, int], int] = {}
+        for row in self.rows:
+            if row.batch < before and row.watermark is not None:
+                place = (row.topic, row.partition)
+                found[place] = max(row.watermark, found.get(place, 0))
+        return found
+
+    def positions(self) -> Mapping[tuple[str, int], Position]:
+        """Of each partition that has brought something."""
+        found: dict[tuple[str, int], Position] = {}
+        for row in sorted(self.rows, key=lambda row: row.batch):
+            if row.kind == "position":
+                known = found.get((row.topic, row.partition), Position(0, 0, None))
+                found[row.topic, row.partition] = Position(
+                    max(row.commit_ts, known.last_ts),
+                    max(row.watermark or 0, known.watermark),
+                    known.ended_ts if row.ended_ts is None else row.ended_ts,
+                )
+        return found
+
+    def told(self) -> Iterator[Statement | Sight]:
+        """Statements and sights, as the log of DDL takes them."""
+        for row in self.rows:
+            origin = f"{row.topic}/{row.partition}/{row.offset}"
+            if row.kind == "statement":
+                yield Statement(row.commit_ts, row.database or "", row.table or "", row.text or "", origin)
+            elif row.kind == "sight":
+                columns, key = json.loads(row.text or "[[], null]")
+                yield Sight(
+                    row.commit_ts,
+                    row.database or "",
+                    row.table or "",
+                    tuple((name, kind) for name, kind in columns),
+                    None if key is None else tuple(key),
+                    origin,
+                )
+
+
+def _signals(batch: int, finds: Finds) -> Iterable[Signal]:
+    for (topic, partition, _), found in sorted(finds.items()):
+        yield Signal(batch, "position", topic, partition, None, found.last_ts, found.watermark, found.ended_ts)
+        for each in found.statements:
+            yield Signal(
+                batch, "statement", topic, partition, each.offset, each.commit_ts,
+                database=each.database, table=each.table, text=each.text,
+            )  # fmt: skip
+        for sight in found.sights.values():
+            text = json.dumps([sight.columns, sight.key], ensure_ascii=False)
+            yield Signal(
+                batch, "sight", topic, partition, sight.offset, sight.commit_ts,
+                database=sight.database, table=sight.table, text=text,
+            )  # fmt: skip

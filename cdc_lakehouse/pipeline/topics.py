@@ -1,0 +1,222 @@
+"""Steps 1 to 3 for topics: messages land in `records`, their rows in `events`, their DDL in `schema_history`.
+
+A batch of records is a batch of segments: one for each range of offsets. What a batch says beside rows is in `signals`
+before its rows are counted, so that a checkpoint never promises more than is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Final
+
+from pyspark.sql import functions as F
+
+from cdc_lakehouse.changelog.ddl_log import DdlLog
+from cdc_lakehouse.changelog.positions import BEGINNING
+from cdc_lakehouse.changelog.schema import SchemaChange
+from cdc_lakehouse.config import KafkaSource
+from cdc_lakehouse.decoders.topic_changes import BadMessage, TopicFormat, changes_in_tasks
+from cdc_lakehouse.lake.events import SegmentCounts
+from cdc_lakehouse.lake.landed_offsets import LandedSegment, landed_offsets, last_batch
+from cdc_lakehouse.lake.quarantine import Quarantined
+from cdc_lakehouse.lake.records import Records
+from cdc_lakehouse.lake.restated import is_restated
+from cdc_lakehouse.lake.segments import COUNTS, DECODED, LANDED, Segment
+from cdc_lakehouse.lake.signals import Position
+from cdc_lakehouse.pipeline.evolve import Evolved
+from cdc_lakehouse.pipeline.feed_run import FeedRun
+from cdc_lakehouse.sources.kafka import choose_ranges, find_pending, read_topics
+
+BAD_MESSAGE: Final = "BadMessage"
+_WITH_WATERMARKS: Final = "ticdc-canal-json"
+
+
+@dataclass(frozen=True)
+class LandedTopics:
+    """What a run landed. `faults` are sentences for people: topics and partitions that cannot be read on."""
+
+    batch: int
+    new: tuple[Segment, ...]
+    faults: tuple[str, ...]
+
+    @property
+    def dates(self) -> list[str]:
+        return sorted({segment.feed_date for segment in self.new if segment.feed_date is not None})
+
+
+def land_topics(run: FeedRun) -> LandedTopics:
+    """Land what is new, up to the limits of a run; dates that are asked for are decoded again from `records`."""
+    source = run.feed.kafka
+    new = _recovered(run)
+    landed = landed_offsets(run.lake, run.feed.name)
+    pending = find_pending(source, read_topics(source), landed)
+    ranges = choose_ranges(pending.offsets, landed, source.max_records, source.max_bytes)
+    if ranges:
+        number = max(run.segments.batch, last_batch(run.lake, run.feed.name).number) + 1
+        batch = Records(run.lake, run.feed, run.spark).append(ranges, pending, number)
+        new += _land(run, batch.number, batch.segments)
+    new += _again(run)
+    return LandedTopics(run.segments.batch, tuple(new), tuple(str(fault) for fault in pending.faults))
+
+
+def _recovered(run: FeedRun) -> list[Segment]:
+    """Segments of a batch whose run ended between its records and this."""
+    batch = last_batch(run.lake, run.feed.name)
+    missing = [each for each in batch.segments if each.segment not in run.segments.rows]
+    return _land(run, batch.number, missing)
+
+
+def _land(run: FeedRun, batch: int, landed: Sequence[LandedSegment]) -> list[Segment]:
+    rows = [
+        Segment(
+            segment=each.segment,
+            database="",
+            table="",
+            table_version=0,
+            physical_partition=None,
+            feed_date=each.dates[0] if each.dates else None,
+            dispatcher=None,
+            file_index=None,
+            size=each.bytes,
+            etag=str(batch),
+            modified_at=None,
+            batch=batch,
+            state=LANDED,
+            landed_at=run.clock(),
+        )
+        for each in landed
+    ]
+    if rows:
+        run.segments.land(rows, {"cdc.batch": str(batch)})
+        run.log.info("landed %d segments in batch %d", len(rows), batch)
+    return rows
+
+
+def _again(run: FeedRun) -> list[Segment]:
+    """The batches that have records of the dates which are to be decoded again: whole, for the order of their events
+    goes through them."""
+    if not run.dates:
+        return []
+    records = Records(run.lake, run.feed, run.spark)
+    records.ensure()
+    dated = records.frame().where(F.col("feed_date").isin(*run.dates)).select("batch").distinct().collect()
+    wanted = {str(row["batch"]) for row in dated}
+    batch, snapshot = run.segments.batch + 1, run.events_snapshot()
+    nothing = dict.fromkeys(COUNTS)
+    rows = [
+        replace(row, batch=batch, state=LANDED, landed_at=run.clock(), replaces_snapshot=snapshot, **nothing)
+        for row in run.segments.rows.values()
+        if row.etag in wanted and row.state == DECODED and not is_restated(row.segment)
+    ]
+    if rows:
+        run.segments.land(rows, {"cdc.batch": str(batch)})
+    return rows
+
+
+def decode_topics(run: FeedRun) -> tuple[Segment, ...]:
+    """Decode every batch that landed and is not decoded yet."""
+    done: list[Segment] = []
+    for batch, segments in run.segments.undecoded().items():
+        if not is_restated(segments[0].segment):
+            done += _decode_batch(run, batch, segments)
+    return tuple(done)
+
+
+def _decode_batch(run: FeedRun, batch: int, segments: Sequence[Segment]) -> list[Segment]:
+    run.events.ensure()
+    batches = sorted({int(segment.etag) for segment in segments})
+    seeds = {number: run.signals.last_ts(number) for number in batches}
+    watermarks = {number: run.signals.watermarks(number) for number in batches}
+    records = Records(run.lake, run.feed, run.spark).frame().where(F.col("batch").isin(*batches))
+    feed = run.feed
+    events, found = changes_in_tasks(
+        run.spark, records, TopicFormat(feed.kafka.format, _options(feed.kafka), seeds, watermarks, feed.tables.takes)
+    )
+    if run.events.snapshot_of(batch) is None:
+        again = [segment.segment for segment in segments if segment.replaces_snapshot is not None]
+        run.events.restate(events, batch, again)
+    else:
+        # A run ended between its commit and what follows: look again at what is beside the rows.
+        events.write.format("noop").mode("append").save()
+    if batches == [batch]:
+        run.signals.write(batch, found.value)
+    bad = [each for finds in found.value.values() for listed in finds.bad.values() for each in listed]
+    _quarantine(run, segments, bad)
+    decoded = _counted(run, segments, batch, bad)
+    run.segments.mark_decoded(batch, decoded, {"cdc.batch": str(batch)})
+    run.log.info("batch %d: decoded %d segments, %d bad messages", batch, len(decoded), len(bad))
+    return decoded
+
+
+def _options(source: KafkaSource) -> Mapping[str, object]:
+    return {"before_2022_03_20": source.before_2022_03_20} if source.format == "dts-canal-json" else {}
+
+
+def _quarantine(run: FeedRun, segments: Sequence[Segment], bad: Sequence[BadMessage]) -> None:
+    """Rows for messages that cannot be used; those of before are done with."""
+    names, now = {segment.segment for segment in segments}, run.clock()
+    run.quarantine.resolve(lambda row: row.error_class == BAD_MESSAGE and row.segment in names, "replayed", now)
+    run.quarantine.add(
+        Quarantined(
+            each.segment, each.offset, each.database, each.table, BAD_MESSAGE, each.message, each.raw, "open", now,
+            count=each.count,
+        )
+        for each in bad
+    )  # fmt: skip
+
+
+def _counted(run: FeedRun, segments: Sequence[Segment], batch: int, bad: Sequence[BadMessage]) -> list[Segment]:
+    counts, now, nothing = run.events.counts(batch), run.clock(), SegmentCounts(0, 0, 0, 0, None, None)
+    faults: dict[str, int] = {}
+    for each in bad:
+        faults[each.segment] = faults.get(each.segment, 0) + each.count
+    return [
+        replace(
+            segment,
+            state=DECODED,
+            decoded_at=now,
+            quarantined=faults.get(segment.segment, 0),
+            **asdict(counts.get(segment.segment, nothing)),
+        )
+        for segment in segments
+    ]
+
+
+def checkpoint_of_topics(run: FeedRun) -> int:
+    """Up to where everything is in: TiCDC's least watermark of all partitions; elsewhere all that has landed, but for
+    transactions that are not whole. It never goes below the published one."""
+    positions = run.signals.positions()
+    published = run.last_cut.checkpoint_ts
+    if run.feed.kafka.format == _WITH_WATERMARKS:
+        landed = landed_offsets(run.lake, run.feed.name)
+        partitions = [(name, number) for name, topic in landed.topics.items() for number in topic.ends]
+        nothing = Position(BEGINNING, BEGINNING, None)
+        least = min((positions.get(place, nothing).watermark for place in partitions), default=BEGINNING)
+        return max(published, least)
+    last = max((position.last_ts for position in positions.values()), default=BEGINNING)
+    unfinished = [
+        position.ended_ts
+        for position in positions.values()
+        if position.ended_ts is not None and position.ended_ts < position.last_ts
+    ]
+    return max(published, min([last, *unfinished]))
+
+
+def schema_changes(run: FeedRun) -> Iterator[SchemaChange]:
+    """What all that has landed says of tables, in order."""
+    log = DdlLog(escapes=run.feed.kafka.format != _WITH_WATERMARKS, types=run.feed.types)
+    return log.changes(run.signals.told())
+
+
+def evolve_topics(run: FeedRun, checkpoint_ts: int) -> Evolved:
+    """Record what statements and first sights of tables up to the checkpoint make of the tables."""
+    known = run.history.changes
+    changes = [
+        change
+        for change in schema_changes(run)
+        if change.commit_ts <= checkpoint_ts and known.get(change.origin) != change
+    ]
+    versions = run.history.record(changes, run.clock())
+    if versions:
+        run.log.info("recorded %d schema versions", len(versions))
+    return Evolved(tuple(versions))

@@ -1,0 +1,94 @@
+"""Topics become tables: data sets of messages through a real broker, stage by stage and all at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_lakehouse.pipeline.steps import Steps, run_all
+from tests import data_sets as packed
+from tests.lakes import TestLake
+from tests.servers.kafka import Broker, Sent
+from tests.truth import Truth
+
+pytestmark = [pytest.mark.spark, pytest.mark.server]
+
+NOT_WHOLE = {"large_handle_key_only", "large_claim_check"}
+"""Their messages hold only keys."""
+SOUND = [name for name in packed.names("kafka") if name not in NOT_WHOLE]
+
+
+class TopicSet:
+    """A data set's messages on the broker, in a topic of its own."""
+
+    def __init__(self, directory: Path, broker: Broker, new_lake: Callable[..., TestLake]) -> None:
+        self.truth = Truth(directory)
+        self.stages = json.loads((directory / "stages.json").read_text(encoding="utf-8"))["stages"]
+        self._broker = broker
+        lines = [
+            json.loads(line)
+            for file in sorted(directory.glob("*.jsonl"))
+            for line in file.read_text(encoding="utf-8").splitlines()
+        ]
+        self.messages: dict[int, list[dict[str, Any]]] = {}
+        for line in lines:
+            self.messages.setdefault(line["partition"], []).append(line)
+        (count,) = {len(ends) for stage in self.stages for ends in stage["end"].values()}
+        self.topic = broker.create(partitions=count)
+        self.sent = dict.fromkeys(range(count), 0)
+        self.lake = new_lake(
+            source={
+                "type": "kafka",
+                "format": "ticdc-canal-json",
+                "bootstrap_servers": broker.bootstrap,
+                "topics": [self.topic],
+            },
+            start_date="2020-01-01",
+        )
+
+    def advance(self, stage: int) -> None:
+        """What is there at a stage, sent."""
+        (ends,) = self.stages[stage]["end"].values()
+        for partition, end in enumerate(ends):
+            new = self.messages.get(partition, [])[self.sent[partition] : end]
+            self._broker.send(self.topic, [_sent(each) for each in new])
+            self.sent[partition] = max(end, self.sent[partition])
+
+    def run(self) -> Steps:
+        return run_all(self.lake.run())
+
+    def check(self, stage: int) -> None:
+        self.lake.check(self.truth.tables(stage))
+
+
+def _sent(message: dict[str, Any]) -> Sent:
+    key, value = message["key"], message["value"]
+    return Sent(
+        value=None if value is None else value.encode(),
+        key=None if key is None else key.encode(),
+        partition=message["partition"],
+        at=message["timestamp"],
+    )
+
+
+@pytest.fixture
+def topic_set(data_sets: Path, kafka: Broker, new_lake: Callable[..., TestLake]) -> Callable[[str], TopicSet]:
+    return lambda name: TopicSet(data_sets / "kafka" / name, kafka, new_lake)
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_tables_are_true_at_every_stage(name: str, topic_set: Callable[[str], TopicSet]) -> None:
+    found = topic_set(name)
+    for stage in range(len(found.stages)):
+        found.advance(stage)
+        done = found.run()
+        assert not done.applied.held
+        assert done.published.cut.checkpoint_ts == found.stages[stage]["checkpoint_ts"]
+        found.check(stage)
+    before = found.lake.metadata()
+    found.run()
+    assert found.lake.metadata() == before
