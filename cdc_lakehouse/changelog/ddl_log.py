@@ -19,6 +19,10 @@ from cdc_lakehouse.changelog.message_types import message_type, same_kind
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
 from cdc_lakehouse.errors import DdlError
 
+_OF_NO_COLUMN: Final = (
+    ddl.AddIndex, ddl.DropIndex, ddl.RenameIndex, ddl.AlterIndex, ddl.ForeignKeyChange, ddl.ConstraintChange,
+    ddl.SetTableComment, ddl.SetAutoIncrement, ddl.TableOption, ddl.Placement, ddl.MaintainPartitions,
+)  # fmt: skip
 _ACTIONS: Final = {kind: number for number, kind in reversed(actions.KINDS.items())}
 
 
@@ -64,11 +68,14 @@ class DdlLog:
 
     def _of_statement(self, statement: Statement) -> Iterator[SchemaChange]:
         session = replace(self._schema, session=statement.database or None)
+        clauses: Sequence[ddl.Clause] = ()
         try:
             clauses = parse(statement.text, backslash_escapes=self._escapes)
             after = apply(session, clauses)
-        except DdlError:
-            yield from self._not_carried_out(statement)
+        except DdlError as error:
+            # What is known of a table's keys can be less than there are.
+            harmless = bool(clauses) and all(isinstance(clause, _OF_NO_COLUMN) for clause in clauses)
+            yield from self._not_carried_out(statement, None if harmless else str(error))
             return
         before, self._schema = self._schema, replace(after, session=None)
         changes = list(self._told(statement, clauses, before, after))
@@ -76,13 +83,15 @@ class DdlLog:
         for number, change in numbered:
             yield replace(change, origin=f"{change.origin}#{number}")
 
-    def _not_carried_out(self, statement: Statement) -> Iterator[SchemaChange]:
+    def _not_carried_out(self, statement: Statement, fault: str | None) -> Iterator[SchemaChange]:
         """Of a table that is known it is not known any more what it is. Of others the next row tells."""
         database = self._schema.databases.get(statement.database)
         table = None if database is None else database.tables.get(statement.table)
-        action = actions.OTHER if table is None else actions.NOT_UNDERSTOOD
-        name = "" if table is None else statement.table
-        yield self._change(statement, action, statement.database, name, table)
+        if table is None or fault is None:
+            yield self._change(statement, actions.OTHER, statement.database, "")
+        else:
+            change = self._change(statement, actions.NOT_UNDERSTOOD, statement.database, statement.table, table)
+            yield replace(change, fault=fault)
 
     def _told(
         self, statement: Statement, clauses: Sequence[ddl.Clause], before: Schema, after: Schema
@@ -148,7 +157,7 @@ class DdlLog:
         else:
             table = _widened(known, types)
             if (odd := _contradiction(known, types)) is not None:
-                yield replace(self._seen_change(sight, known), action=actions.NOT_UNDERSTOOD, query=f"-- {odd}")
+                yield replace(self._seen_change(sight, known), action=actions.NOT_UNDERSTOOD, fault=odd)
                 return
             if table is known:
                 return

@@ -46,6 +46,8 @@ class SchemaChange:
     columns: tuple[SourceColumn, ...]
     origin: str
     backslash_escapes: bool = False
+    fault: str | None = None
+    """Why nothing can be made of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,7 @@ def versions_of(change: SchemaChange, live: Live) -> list[TableVersion]:
             return [_plain(change, "none") if previous is None else _next(previous, change, "drop")]
         case actions.NOT_UNDERSTOOD:
             previous = live.get(name)
-            hold = reason or "rows and statements of the log do not fit together"
+            hold = change.fault or reason or "the statement cannot be carried out"
             return [_plain(change, "none") if previous is None else _next(previous, change, "hold", hold=hold)]
         case _:
             previous = live.get(name)

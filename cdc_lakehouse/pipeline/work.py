@@ -181,7 +181,8 @@ class _Touched:
             lowest, highest = segment.min_commit_ts, segment.max_commit_ts
             new = segment.batch > cut.batch and (segment.replaces_snapshot is not None or segment.events)
             beyond = highest is not None and highest > cut.checkpoint_ts
-            if new or (beyond and lowest is not None and lowest <= upto):
+            passed = upto > cut.checkpoint_ts and beyond and lowest is not None and lowest <= upto
+            if new or passed:
                 self._recent.add(name)
         self._of_any_table = ANY_TABLE in self._recent
 

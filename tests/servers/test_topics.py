@@ -32,7 +32,8 @@ class TopicSet:
         lines = [
             json.loads(line)
             for file in sorted(directory.glob("*.jsonl"))
-            for line in file.read_text(encoding="utf-8").splitlines()
+            for line in file.read_text(encoding="utf-8").split("\n")
+            if line
         ]
         self.messages: dict[int, list[dict[str, Any]]] = {}
         for line in lines:
