@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,8 +14,18 @@ from tests.data_sets import unpack
 from tests.lakes import TestLake, lake_config
 from tests.pipeline import lake_in
 
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """SIGINT interrupts, and does so in programs that are started: where tests run in the background it is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 # The same examples each time, so that a change is judged by what it changes. Others: `--hypothesis-profile=default`.
-settings.register_profile("same", derandomize=True)
+# How long one takes says how busy the machine is, not whether it is right.
+settings.register_profile("same", derandomize=True, deadline=None)
 settings.load_profile("same")
 
 

@@ -109,7 +109,8 @@ class Signals:
     def told(self) -> Iterator[Statement | Sight]:
         """Statements and sights, as the log of DDL takes them."""
         for row in self.rows:
-            origin = f"{row.topic}/{row.partition}/{row.offset}"
+            # A message of Canal's can hold several statements.
+            origin = f"{row.topic}/{row.partition}/{row.offset}@{row.commit_ts}"
             if row.kind == "statement":
                 yield Statement(row.commit_ts, row.database or "", row.table or "", row.text or "", origin)
             elif row.kind == "sight":

@@ -149,6 +149,7 @@ def test_no_password_on_the_command_line() -> None:
     assert result.exit_code == 2 and "No such option" in result.stderr
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_interrupted_it_stops() -> None:
     canal = HandMadeCanal(ENTRIES[:2])
     with serving(canal) as address:

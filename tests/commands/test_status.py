@@ -19,7 +19,8 @@ from tests.pipeline import T0, Sink
 
 Call = Callable[..., Result]
 KEYS = {
-    "feed", "source_checkpoint_ts", "source_lag_seconds", "published_checkpoint_ts", "published_lag_seconds", "tables",
+    "feed", "source_checkpoint_ts", "source_lag_seconds", "pending_records", "published_checkpoint_ts",
+    "published_lag_seconds", "tables",
     "held", "quarantined", "error",
 }  # fmt: skip
 

@@ -207,6 +207,7 @@ def test_a_lost_connection_is_told_when_entries_come_again() -> None:
             client.ack(first)
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_a_client_that_was_interrupted_goes_on() -> None:
     def handler(connection: socket.socket) -> None:
         converse(connection, *OPENING, wire.GET)
