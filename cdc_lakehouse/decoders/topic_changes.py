@@ -6,6 +6,7 @@ before in the partition, so that the order is the topic's."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -221,10 +222,21 @@ class _Reader:
         self._rows.append((date, row.database, row.table, 0, None, row.op, commit_ts, before, after, segment, offset))
 
 
+def _table_of(raw: bytes) -> tuple[str | None, str | None]:
+    """The table that a message names, where it can be read so far: it alone is held then."""
+    try:
+        told = json.loads(raw)
+    except (ValueError, RecursionError):
+        return None, None
+    names = (told.get("database"), told.get("table")) if isinstance(told, dict) else (None, None)
+    return names if all(isinstance(name, str) and name for name in names) else (None, None)
+
+
 def _note_bad(finds: PartitionFinds, segment: str, offset: int, message: str, raw: bytes) -> None:
     listed = finds.bad.setdefault(segment, [])
     if len(listed) < _BAD_LISTED:
-        listed.append(BadMessage(segment, offset, message, raw[:_RAW_LIMIT]))
+        database, table = _table_of(raw)
+        listed.append(BadMessage(segment, offset, message, raw[:_RAW_LIMIT], database=database, table=table))
         return
     last = listed[-1]
     count = last.count + 1 if len(listed) > _BAD_LISTED else 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from cdc_lakehouse.pipeline.steps import Steps, run_all
 from tests import data_sets as packed
+from tests.crashes import CrashPoint
 from tests.lakes import TestLake
 from tests.servers.kafka import Broker, Sent
 from tests.truth import Truth
@@ -93,3 +95,40 @@ def test_tables_are_true_at_every_stage(name: str, topic_set: Callable[[str], To
     before = found.lake.metadata()
     found.run()
     assert found.lake.metadata() == before
+
+
+def test_a_kill_after_any_commit_changes_nothing(topic_set: Callable[[str], TopicSet]) -> None:
+    found = topic_set("rename_chain")
+    last = len(found.stages) - 1
+    found.advance(last)
+    for number in itertools.count(1):
+        with CrashPoint(number=number, after=True)() as happened:
+            found.run()
+        if not happened.is_set():
+            break
+    assert not found.run().applied.held
+    found.check(last)
+    events = [(event["segment"], event["line"]) for event in found.lake.machinery("events")]
+    assert len(set(events)) == len(events)
+
+
+def test_a_date_is_decoded_again_from_the_records(topic_set: Callable[[str], TopicSet]) -> None:
+    found = topic_set("pk_updates")
+    last = len(found.stages) - 1
+    found.advance(last)
+    found.run()
+    dates = {row["feed_date"] for row in found.lake.machinery("records")}
+    before = found.lake.machinery("events")
+    run_all(found.lake.run(dates=frozenset(dates)))
+    found.check(last)
+    assert sorted(found.lake.machinery("events"), key=str) == sorted(before, key=str)
+
+
+@pytest.mark.parametrize("name", sorted(NOT_WHOLE))
+def test_messages_that_hold_only_keys_are_quarantined(name: str, topic_set: Callable[[str], TopicSet]) -> None:
+    found = topic_set(name)
+    found.advance(len(found.stages) - 1)
+    held = found.run().applied.held
+    assert set(held) == {"test.big#1"} and "BadMessage" not in held["test.big#1"]
+    rows = found.lake.machinery("quarantine")
+    assert rows and {(row["error_class"], row["table"]) for row in rows} == {("BadMessage", "big")}
