@@ -1,0 +1,33 @@
+"""When a feed of topics asks for a run, and that its definitions need no broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cdc_lakehouse.assets.topic_sensor import decide, state_of
+from cdc_lakehouse.definitions import build_definitions
+from cdc_lakehouse.sources.kafka import Partition, Pending
+from tests.lakes import write_config
+
+TOPIC = Partition("t", 0)
+
+
+def pending(start: int, end: int) -> Pending:
+    return Pending({TOPIC: (start, end), Partition("t", 1): (5, 5)}, {"t": "id"}, ())
+
+
+def test_what_is_not_landed_is_one_run() -> None:
+    tick = decide("shop", pending(3, 7), None)
+    assert tick.run_key is not None and tick.run_key.startswith("shop:") and "4 offsets" in tick.reason
+    assert decide("shop", pending(3, 7), state_of(pending(3, 7))).run_key is None
+    assert decide("shop", pending(7, 7), None).run_key is None
+
+
+def test_a_run_that_took_a_part_is_followed_by_another() -> None:
+    assert decide("shop", pending(5, 7), state_of(pending(3, 7))).run_key is not None
+
+
+def test_definitions_load_without_a_broker(tmp_path: Path) -> None:
+    source = {"type": "kafka", "format": "canal-json", "bootstrap_servers": "127.0.0.1:1", "topics": ["t"]}
+    config = write_config(tmp_path / "lakehouse.yaml", tmp_path, tmp_path, "shop", source=source)
+    assert [sensor.name for sensor in build_definitions(config).sensors or ()] == ["shop_offsets"]
