@@ -5,6 +5,7 @@ staged on its own branch, side by side, and all that went well are published one
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.current import DROPPED_TS, CurrentTables, TableState
+from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.quarantine import Quarantined
 from cdc_lakehouse.lake.staging import Fault, Staging
 from cdc_lakehouse.lake.table_api import TableApi
@@ -105,9 +107,8 @@ def _carry_out(
     for each in prepared:
         publish(run, staging, each)
     _close_dropped(run, tables, lives, held)
-    api = TableApi(run.spark)
     placed = [Placed(each.work.life, each.identifier, each.wanted) for each in prepared]
-    blocked = settle_names(tables, placed, lives, api.rename)
+    blocked = settle_names(tables, placed, lives, functools.partial(_rename, run))
     held |= blocked
     _resolve_bad_values(run, prepared)
     done: list[AppliedTable] = []
@@ -117,6 +118,12 @@ def _carry_out(
         if each.work.life.id not in blocked:
             done.append(_applied(each, state))
     return done
+
+
+def _rename(run: FeedRun, now: Identifier, wanted: Identifier) -> None:
+    # A table may be the first to move into its database.
+    run.lake.ensure_namespace(wanted.namespace)
+    TableApi(run.spark).rename(now, wanted)
 
 
 def _close_dropped(run: FeedRun, tables: CurrentTables, lives: Mapping[str, Incarnation], held: dict[str, str]) -> None:
