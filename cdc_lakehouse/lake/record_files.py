@@ -20,6 +20,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.locations import load_location_provider
 
+from cdc_lakehouse.config import StorageConfig
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.file_io import pyiceberg_file_io
+
 _ROW_GROUP_BYTES: Final = 64 << 20
 _FILE_BYTES: Final = 1 << 30
 """In memory, before they are encoded: a quarter or less of it on disk."""
@@ -34,18 +38,23 @@ class RecordTable:
     properties: Mapping[str, str]
     schema: Schema
     spec: PartitionSpec
+    warehouse: str
+    storage: StorageConfig
     io: Mapping[str, str] = field(repr=False)
 
     @classmethod
-    def of(cls, table: Table) -> RecordTable:
-        return cls(table.location(), dict(table.properties), table.schema(), table.spec(), dict(table.io.properties))
+    def of(cls, table: Table, lake: Lake) -> RecordTable:
+        properties, io = dict(table.properties), dict(table.io.properties)
+        where = (lake.config.warehouse, lake.storage)
+        return cls(table.location(), properties, table.schema(), table.spec(), *where, io)
 
     @property
     def arrow(self) -> pa.Schema:
         return schema_to_pyarrow(self.schema)
 
     def open_io(self) -> FileIO:
-        return load_file_io(dict(self.io), self.location)
+        """With the credentials that the configuration gives here and now: those that came along may have ended."""
+        return load_file_io({**self.io, **pyiceberg_file_io(self.warehouse, self.storage).pyiceberg}, self.location)
 
     def delete(self, files: Iterable[DataFile]) -> None:
         """Files that no commit has, and that none will have."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import zoneinfo
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -54,6 +56,8 @@ _LAST_SECOND: Final = 253_370_764_800
 """The year 9999 begins: beyond it a calendar here has no dates."""
 _DATE_LENGTH: Final[dict[DateSeparator, int]] = {"year": 4, "month": 7, "day": 10}
 
+_compute: Any = pc  # What it takes is hidden from type checkers.
+
 Dated = tuple[str | None, pa.RecordBatch]
 
 
@@ -68,10 +72,12 @@ class RecordRows:
 
     def of(self, messages: Messages) -> Iterator[Dated]:
         """The rows of each feed date."""
-        types, times = np.array(messages.timestamps, dtype=np.int64).T
+        flat = np.fromiter(itertools.chain.from_iterable(messages.timestamps), np.int64, 2 * len(messages.timestamps))
+        types, times = flat[::2], flat[1::2]
         dated = (types > 0) & (times >= 0) & (times < _LAST_SECOND * 1000)
         count, partition = len(messages.offsets), messages.range.partition
         dates, which = self._dates(times // 1000, dated)
+        keys, values = pa.array(messages.keys, pa.large_binary()), pa.array(messages.values, pa.large_binary())
         columns = {
             "feed_date": pa.array(dates, pa.large_string()).take(pa.array(which)),
             "topic": partition.topic,
@@ -79,10 +85,10 @@ class RecordRows:
             "offset": messages.offsets,
             "timestamp": pa.array(times * 1000, pa.int64(), mask=~dated).view(pa.timestamp("us", "UTC")),
             "timestamp_type": pa.array(_TYPES, pa.large_string()).take(pa.array(types)),
-            "key": messages.keys,
-            "value": messages.values,
+            "key": keys,
+            "value": values,
             "headers": _or_none(messages.headers),
-            "size": messages.sizes,
+            "size": _compute.add(*(_compute.binary_length(each).fill_null(0) for each in (keys, values))),
             "segment": messages.range.segment,
             "batch": self.batch,
         }
@@ -115,7 +121,7 @@ class RecordRows:
 
 def _array(column: Any, type: pa.DataType, count: int) -> pa.Array:
     if isinstance(column, pa.Array):
-        return column
+        return column if column.type == type else column.cast(type)
     return pa.array(column, type) if isinstance(column, list) else pa.repeat(pa.scalar(column, type), count)
 
 

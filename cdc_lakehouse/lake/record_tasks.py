@@ -87,4 +87,4 @@ def run_tasks(
 
 def _count(read: ReadRange, messages: Messages) -> None:
     read.records += len(messages.offsets)
-    read.bytes += sum(messages.sizes)
+    read.bytes += messages.size

@@ -92,7 +92,7 @@ class Records:
         if not ranges and state.after(pending, None) == state:
             return Appended(LandedBatch(batch, ()))
         table = table or self._create()
-        landed = self._read(RecordTable.of(table), ranges, state, batch)
+        landed = self._read(RecordTable.of(table, self._lake), ranges, state, batch)
         now = LandedBatch(batch, landed.segments)
         after = state.after(pending, now if now.segments else None)
         if after != state:
@@ -123,7 +123,7 @@ class Records:
     def _read(self, table: RecordTable, ranges: Sequence[OffsetRange], state: LandedState, batch: int) -> _Landed:
         if not ranges:
             return _Landed((), (), ())
-        tasks = worth_tasks(ranges)
+        tasks = worth_tasks(ranges, state.landed)
         if tasks > 1:
             tasks = min(tasks, self._spark().sparkContext.defaultParallelism)
         rows = RecordRows(self._source.time_zone, self._source.date_separator, batch, table.arrow)
@@ -141,7 +141,7 @@ class Records:
         files: Sequence[DataFile],
         summary: Mapping[str, str],
     ) -> None:
-        about = RecordTable.of(table)
+        about = RecordTable.of(table, self._lake)
         for _ in range(_TRIES):
             try:
                 with table.transaction() as transaction:

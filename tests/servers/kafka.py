@@ -200,7 +200,9 @@ class Broker:
         yield producer
 
     def _producer(self, settings: dict[str, Any]) -> Producer:
-        return Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5, **settings})
+        # Else messages that are sent again, because a new topic has no leader yet, come behind later ones.
+        order = {"enable.idempotence": True}
+        return Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5, **order, **settings})
 
     def _give(self, producer: Producer, topic: str, messages: Iterable[Sent | bytes]) -> None:
         failed: list[Any] = []

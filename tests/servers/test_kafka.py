@@ -7,20 +7,26 @@ import datetime
 import json
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyspark.sql import SparkSession
 
 from cdc_lakehouse.errors import ConcurrentRunError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake import record_files, record_tasks
 from cdc_lakehouse.lake.landed_offsets import last_batch
+from cdc_lakehouse.lake.record_files import RecordTable
 from cdc_lakehouse.lake.record_tasks import RecordTask
 from cdc_lakehouse.lake.records import OFFSETS, Records
+from cdc_lakehouse.lake.session import use_catalog
 from cdc_lakehouse.sources.kafka import RangeReader, reading
 from cdc_lakehouse.sources.kafka import ranges as ranges_module
 from tests.crashes import CrashPoint
 from tests.lakes import TestLake
+from tests.servers.buckets import S3Bucket, s3_storage
+from tests.servers.conftest import S3Server
 from tests.servers.kafka import Broker, Sent
 from tests.servers.topics import TopicFeed
 
@@ -402,6 +408,28 @@ def test_a_message_that_the_client_does_not_take(new_feed: NewFeed, kafka: Broke
     feed.configure(kafka={**limits, "receive.message.max.bytes": "10000000"})
     feed.drain()
     assert [len(value or b"") for value in feed.values(1)] == [5, 8_000_000, 6]
+
+
+@pytest.mark.usefixtures("in_tasks")
+def test_into_a_warehouse_on_s3(
+    kafka: Broker, s3: S3Server, spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    warehouse = S3Bucket(s3.endpoint, prefix="lake house")
+    storage = s3_storage(s3.endpoint, S3Bucket.ACCESS, S3Bucket.SECRET)
+    session = spark.newSession()
+
+    def lake(**feed: Any) -> TestLake:
+        return TestLake(tmp_path / "lake", tmp_path / "feed", lambda: session, **feed)
+
+    topic = kafka.create(partitions=2)
+    feed = TopicFeed(lake, kafka, {"storage": storage, "warehouse": warehouse.uri}, topics=[topic])
+    use_catalog(session, feed.lake.config.lake, feed.lake.config.storage)
+    feed.send(*numbered(5), *(Sent(value, partition=1) for value in numbered(5)))
+    feed.drain()
+    assert feed.values(0) == feed.values(1) == numbered(5)
+    assert any(key.endswith(".parquet") for key in warehouse.keys())  # noqa: SIM118
+    about = RecordTable.of(feed.table, feed.fresh())
+    assert S3Bucket.SECRET not in "".join(capfd.readouterr()) + repr(about)
 
 
 # --- Once, whatever happens ---

@@ -21,11 +21,14 @@ Row = dict[str, Any]
 
 
 class TopicFeed:
-    def __init__(self, new_lake: Callable[..., TestLake], broker: Broker, **source: Any) -> None:
+    def __init__(
+        self, new_lake: Callable[..., TestLake], broker: Broker, lake: dict[str, Any] | None = None, **source: Any
+    ) -> None:
+        """`lake` has what is other of the lake: `storage`, `warehouse`."""
         self.broker = broker
         named = {} if "topic_pattern" in source else {"topics": [broker.create()]}
         told = {"type": "kafka", "format": "canal-json", "bootstrap_servers": broker.bootstrap, **named, **source}
-        self.lake = new_lake(source=told)
+        self.lake = new_lake(source=told, **(lake or {}))
         self.source = self.lake.feed.kafka
         self.client = Client.of(self.source).impatient(8)
 
@@ -39,7 +42,7 @@ class TopicFeed:
         self.client = dataclasses.replace(self.client, settings=dict(self.source.kafka))
 
     def fresh(self) -> Lake:
-        return Lake(self.lake.config.lake)
+        return Lake(self.lake.config.lake, self.lake.config.storage)
 
     def pending(self) -> Pending:
         topics = read_topics(self.source, self.client)

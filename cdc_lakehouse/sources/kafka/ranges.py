@@ -14,6 +14,8 @@ from cdc_lakehouse.sources.kafka.offsets import Landed, OffsetRange, Partition
 
 _UNKNOWN_SIZE: Final = 1024.0
 """Bytes of a record of a topic of which none was read."""
+_USUAL_SIZE: Final = 1024
+"""Bytes up to which it is the record itself that takes time."""
 _WORTH_A_TASK: Final = 100_000
 """Records below which a range is not cut further: a task that starts a client costs about as much."""
 _SLACK: Final = 2
@@ -61,9 +63,9 @@ def _share(needs: Mapping[Partition, int], total: int) -> dict[Partition, int]:
     return shares
 
 
-def worth_tasks(ranges: Sequence[OffsetRange]) -> int:
+def worth_tasks(ranges: Sequence[OffsetRange], landed: Landed) -> int:
     """How many tasks at most have enough to do."""
-    return max(1, math.ceil(sum(map(len, ranges)) / _WORTH_A_TASK))
+    return max(1, math.ceil(sum(_work(each, landed) for each in ranges) / _WORTH_A_TASK))
 
 
 def split_ranges(ranges: Sequence[OffsetRange], landed: Landed, tasks: int) -> tuple[tuple[OffsetRange, ...], ...]:
@@ -71,19 +73,25 @@ def split_ranges(ranges: Sequence[OffsetRange], landed: Landed, tasks: int) -> t
 
     Large ranges are cut, and each part is a group of its own; but not where the size of records is not known: a part
     might have to end early, and what is behind would be read twice."""
-    share = max(_WORTH_A_TASK, math.ceil(sum(map(len, ranges)) / tasks))
+    work = {each: _work(each, landed) for each in ranges}
+    share = max(_WORTH_A_TASK, math.ceil(sum(work.values()) / tasks))
     parts: list[OffsetRange] = []
     whole: list[OffsetRange] = []
     for each in ranges:
-        count = round(len(each) / share)
+        count = min(round(work[each] / share), len(each))
         if count > 1 and landed.record_bytes(each.partition.topic) is not None:
             parts += _parts(each, count)
         else:
             whole.append(each)
-    groups: list[list[OffsetRange]] = [[] for _ in range(math.ceil(sum(map(len, whole)) / share))]
-    for each in sorted(whole, key=len, reverse=True):
-        min(groups, key=lambda group: sum(map(len, group))).append(each)
+    groups: list[list[OffsetRange]] = [[] for _ in range(math.ceil(sum(work[each] for each in whole) / share))]
+    for each in sorted(whole, key=work.__getitem__, reverse=True):
+        min(groups, key=lambda group: sum(work[each] for each in group)).append(each)
     return (*((part,) for part in parts), *(tuple(group) for group in groups if group))
+
+
+def _work(each: OffsetRange, landed: Landed) -> float:
+    """In records of a usual size: larger ones take longer."""
+    return len(each) * max(1.0, (landed.record_bytes(each.partition.topic) or 0) / _USUAL_SIZE)
 
 
 def _parts(whole: OffsetRange, count: int) -> list[OffsetRange]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -18,7 +18,7 @@ from cdc_lakehouse.sources.kafka.pending import gone, shortened
 
 Headers = list[tuple[str, bytes | None]]
 
-_MESSAGES_AT_ONCE: Final = 1000
+_MESSAGES_AT_ONCE: Final = 500
 """Measured: of 10,000 each costs twice as much, for they do not stay in the processor's cache."""
 _FIRST_MESSAGES: Final = 100
 """Before it is known how large they are."""
@@ -29,10 +29,21 @@ _ROWS_TOGETHER: Final = 10_000
 _BYTES_TOGETHER: Final = 16 << 20
 
 
+# Mapped over messages without a line of Python for each: half of the time that it takes. What they give is untyped, for
+# where a message is no error there is no None where the client's types have one.
+_error, _topic, _number, _offset, _key, _value, _timestamp, _headers = cast(
+    "tuple[Callable[[Message], Any], ...]",
+    (
+        Message.error, Message.topic, Message.partition, Message.offset, Message.key, Message.value, Message.timestamp,
+        Message.headers,
+    ),
+)  # fmt: skip
+
+
 @dataclass(slots=True)
 class Messages:
     """Messages of one range, in the order of their offsets, column by column. A timestamp is (type, milliseconds since
-    1970 UTC), with the client's numbers of types; a size is the bytes of key and value."""
+    1970 UTC), with the client's numbers of types. `size` is the bytes of all keys and values."""
 
     range: OffsetRange
     offsets: list[int] = field(default_factory=list[int])
@@ -40,7 +51,7 @@ class Messages:
     keys: list[bytes | None] = field(default_factory=list["bytes | None"])
     values: list[bytes | None] = field(default_factory=list["bytes | None"])
     headers: list[Headers | None] = field(default_factory=list["Headers | None"])
-    sizes: list[int] = field(default_factory=list[int])
+    size: int = 0
 
 
 class RangeReader:
@@ -91,47 +102,56 @@ class _Part:
         self.position = whole.start
         self.over = not len(whole)
         self._bytes_left = whole.max_bytes
-        self._held, self._held_bytes = Messages(whole), 0
+        self._held = Messages(whole)
 
     @property
     def holds_enough(self) -> bool:
-        return len(self._held.sizes) >= _ROWS_TOGETHER or self._held_bytes >= _BYTES_TOGETHER
+        return len(self._held.offsets) >= _ROWS_TOGETHER or self._held.size >= _BYTES_TOGETHER
 
     def take(self, messages: Sequence[Message]) -> tuple[int, int]:
         """Add what of some messages, one after the other in the log, belongs to the range: how many, and their
         bytes."""
-        offsets: list[int] = [message.offset() for message in messages]  # pyright: ignore[reportAssignmentType]
+        offsets: list[int] = list(map(_offset, messages))
+        count = len(offsets)
         if offsets[-1] >= self.range.end:
-            self.position, self.over = self.range.end, True
-            messages = messages[: sum(1 for offset in offsets if offset < self.range.end)]
+            count = sum(1 for offset in offsets if offset < self.range.end)
+            self.finish()
         else:
             self.position = offsets[-1] + 1
             self.over = self.position >= self.range.end
-        keys, values = [message.key() for message in messages], [message.value() for message in messages]
-        sizes = [len(key or b"") + len(value or b"") for key, value in zip(keys, values, strict=True)]
-        count, size = len(sizes), sum(sizes)
+        keys, values = list(map(_key, messages[:count])), list(map(_value, messages[:count]))
+        size = _bytes(keys) + _bytes(values)
         if size >= self._bytes_left:
+            sizes = (_bytes(pair) for pair in zip(keys, values, strict=True))
             count = 1 + sum(1 for read in itertools.accumulate(sizes) if read < self._bytes_left)
-            size = sum(sizes[:count])
+            size = _bytes(keys[:count]) + _bytes(values[:count])
             self.position, self.over = offsets[count - 1] + 1, True
         self._bytes_left -= size
-        self._held_bytes += size
-        held = self._held
-        held.offsets += offsets[:count]
-        held.keys += keys[:count]
-        held.values += values[:count]
-        held.sizes += sizes[:count]
-        held.timestamps += [message.timestamp() for message in messages[:count]]
-        headers: list[Headers | None] = [message.headers() for message in messages[:count]]  # pyright: ignore[reportAssignmentType]
-        held.headers += headers
+        self._hold(messages[:count], offsets[:count], keys[:count], values[:count], size)
         return count, size
+
+    def _hold(
+        self,
+        messages: Sequence[Message],
+        offsets: list[int],
+        keys: list[bytes | None],
+        values: list[bytes | None],
+        size: int,
+    ) -> None:
+        held = self._held
+        held.offsets += offsets
+        held.keys += keys
+        held.values += values
+        held.timestamps += map(_timestamp, messages)
+        held.headers += map(_headers, messages)
+        held.size += size
 
     def finish(self) -> None:
         """The rest of the range is markers and aborted messages."""
         self.position, self.over = self.range.end, True
 
     def hand_on(self) -> Iterator[Messages]:
-        held, self._held, self._held_bytes = self._held, Messages(self.range), 0
+        held, self._held = self._held, Messages(self.range)
         if held.offsets:
             yield held
 
@@ -169,7 +189,8 @@ class _Session:
             yield from self._hand_on()
 
     def _take(self, batch: Sequence[Message]) -> None:
-        good = [message for message in batch if message.error() is None]
+        errors = any(map(_error, batch))
+        good = [message for message in batch if message.error() is None] if errors else batch
         count = size = 0
         for partition, run in self._runs(good):
             part = self._open.get(partition)
@@ -179,7 +200,7 @@ class _Session:
                 count, size = count + more[0], size + more[1]
         if count:
             self._wanted = max(1, min(_MESSAGES_AT_ONCE, _BYTES_AT_ONCE * count // max(1, size)))
-        if len(good) < len(batch):
+        if errors:
             for message in batch:
                 if (error := message.error()) is not None:
                     self._heed(message, error)
@@ -187,8 +208,14 @@ class _Session:
     def _runs(self, messages: Sequence[Message]) -> Iterator[tuple[Partition, Sequence[Message]]]:
         """The messages that stand together in a partition."""
         if self._single is not None:
-            return iter([(self._single, messages)] if messages else [])
-        return ((key, list(run)) for key, run in itertools.groupby(messages, key=_partition))
+            if messages:
+                yield self._single, messages
+            return
+        first = 0
+        for place, run in itertools.groupby(zip(map(_topic, messages), map(_number, messages), strict=True)):
+            last = first + sum(1 for _ in run)
+            yield Partition(*place), messages[first:last]
+            first = last
 
     def _hand_on(self) -> Iterator[Messages]:
         for partition, part in list(self._open.items()):
@@ -264,5 +291,5 @@ class _Session:
             self._end(part, fault)
 
 
-def _partition(message: Message) -> Partition:
-    return Partition(message.topic() or "", message.partition() or 0)
+def _bytes(values: Iterable[bytes | None]) -> int:
+    return sum(map(len, filter(None, values)))

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_lakehouse.sources.kafka import Landed, LandedTopic, OffsetRange, Partition, choose_ranges, split_ranges
+from cdc_lakehouse.sources.kafka import (
+    Landed,
+    LandedTopic,
+    OffsetRange,
+    Partition,
+    choose_ranges,
+    split_ranges,
+    worth_tasks,
+)
 from cdc_lakehouse.sources.kafka import ranges as ranges_module
 
 Offsets = Mapping[Partition, tuple[int, int]]
@@ -110,6 +118,13 @@ def test_a_large_partition_is_cut_for_all_tasks() -> None:
         (1_001_000, 1_501_000),
         (1_501_000, 2_001_000),
     ]
+
+
+def test_large_records_are_worth_a_task() -> None:
+    whole = OffsetRange(Partition("a", 0), 0, 1000, 10**9)
+    assert (worth_tasks([whole], landed({"a": 250.0})), worth_tasks([whole], landed({"a": 400_000.0}))) == (1, 4)
+    groups = split_ranges([whole], landed({"a": 400_000.0}), 3)
+    assert [len(part) for (part,) in groups] == [333, 333, 334]
 
 
 def test_small_partitions_are_one_task() -> None:
