@@ -60,6 +60,7 @@ def test_ranges_are_read_whole_however_they_are_cut(
 ) -> None:
     rng = random.Random(seed)
     monkeypatch.setattr(reading, "_ROWS_TOGETHER", rng.choice((1, 7, 10_000)))
+    monkeypatch.setattr(reading, "_BYTES_HELD", rng.choice((1, 20_000, 1 << 30)))
     monkeypatch.setattr(reading, "_MESSAGES_AT_ONCE", rng.choice((1, 5, 500)))
     (there,) = read_topics(source(kafka, topic))
     there_is = {number: list(kafka.read(topic, number)) for number in range(PARTITIONS)}

@@ -27,7 +27,8 @@ _WAIT_SECONDS: Final = 0.1
 """For so many: what comes in so short a time bounds the memory that they take, however large they are."""
 _ROWS_TOGETHER: Final = 10_000
 _BYTES_TOGETHER: Final = 16 << 20
-
+_BYTES_HELD: Final = 64 << 20
+"""Of all partitions that are read side by side."""
 
 # Mapped over messages without a line of Python for each: half of the time that it takes. What they give is untyped, for
 # where a message is no error there is no None where the client's types have one.
@@ -168,6 +169,8 @@ class _Session:
         self._waited = 0.0
         """Since something came, and not counting what is done with it."""
         self._wanted = _FIRST_MESSAGES
+        self._held = 0
+        """Bytes that came since all parts have handed on what they had."""
         self._consumer: Consumer = client.consumer(self._troubles)
 
     def close(self) -> None:
@@ -198,6 +201,7 @@ class _Session:
                 self._waited = 0
                 more = part.take(run)
                 count, size = count + more[0], size + more[1]
+        self._held += size
         if count:
             self._wanted = max(1, min(_MESSAGES_AT_ONCE, _BYTES_AT_ONCE * count // max(1, size)))
         if errors:
@@ -218,8 +222,11 @@ class _Session:
             first = last
 
     def _hand_on(self) -> Iterator[Messages]:
+        too_much = self._held >= _BYTES_HELD
+        if too_much:
+            self._held = 0
         for partition, part in list(self._open.items()):
-            if part.over or part.holds_enough:
+            if part.over or part.holds_enough or too_much:
                 yield from part.hand_on()
             if part.over:
                 del self._open[partition]
