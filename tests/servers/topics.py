@@ -99,3 +99,11 @@ class TopicFeed:
 
     def send(self, *messages: Sent | bytes, **settings: Any) -> None:
         self.broker.send(self.topic, messages, **settings)
+
+
+NewFeed = Callable[..., TopicFeed]
+
+
+def numbered(count: int, first: int = 0) -> list[bytes]:
+    """Values to send."""
+    return [b"%d" % number for number in range(first, first + count)]
