@@ -1,23 +1,23 @@
 """Up to which offsets the topics of a feed are in `records`, kept as properties of the table.
 
-They are written by the commit that makes records visible, so there is no moment between the two; and they stay when
-snapshots expire or files are rewritten. Read by PyIceberg, without a JVM."""
+They are written by the commit that lands records, so there is no moment between the two; and they stay when snapshots
+expire or files are rewritten. Read by PyIceberg, without a JVM."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
+
+from pyiceberg.table import Table
 
 from cdc_lakehouse.lake.catalog import Lake, machinery
 from cdc_lakehouse.lake.names import Identifier
-from cdc_lakehouse.sources.kafka import Landed, LandedTopic, Partition
+from cdc_lakehouse.sources.kafka import Landed, LandedTopic, Partition, Pending
 
-RECORDS: Final = "records"
-
+BATCH: Final = "cdc.batch"
 _TOPIC: Final = "cdc.landed."
-_BATCH: Final = "cdc.batch"
 _SEGMENTS: Final = "cdc.batch-segments"
 
 
@@ -36,74 +36,83 @@ class LandedSegment:
 
 @dataclass(frozen=True, slots=True)
 class LandedBatch:
-    """The last batch of records; its number is 0 before the first."""
+    """A batch of records; the number is 0 before the first."""
 
     number: int
     segments: tuple[LandedSegment, ...]
 
 
-def records_table(feed: str) -> Identifier:
-    return machinery(feed, RECORDS)
+@dataclass(frozen=True, slots=True)
+class LandedState:
+    """All that `records` knows of what it holds."""
+
+    landed: Landed = field(default_factory=Landed)
+    last: LandedBatch = LandedBatch(0, ())
+
+    def after(self, pending: Pending, batch: LandedBatch | None) -> LandedState:
+        """The state once a batch is landed of what was pending; without one, where the feed has looked."""
+        segments = () if batch is None else batch.segments
+        ends = {partition: start for partition, (start, _) in pending.offsets.items()}
+        ends |= {segment.partition: segment.end for segment in segments}
+        topics = dict(self.landed.topics)
+        for name in sorted({partition.topic for partition in ends}):
+            known = topics.get(name, LandedTopic("", {}))
+            own = {partition.number: end for partition, end in ends.items() if partition.topic == name}
+            size = _record_bytes(segment for segment in segments if segment.partition.topic == name)
+            topics[name] = replace(
+                known,
+                id=pending.ids.get(name) or known.id,
+                ends={**known.ends, **own},
+                record_bytes=known.record_bytes if size is None else size,
+            )
+        return LandedState(Landed(topics, began=True), batch or self.last)
+
+    def as_properties(self) -> dict[str, str]:
+        """What `state_of` reads. One property a topic: some catalogs keep properties in a database, which has
+        limits."""
+        topics = {
+            _TOPIC + name: json.dumps({"id": topic.id, "ends": dict(topic.ends), "bytes": topic.record_bytes})
+            for name, topic in self.landed.topics.items()
+        }
+        segments = [
+            [each.segment, *each.partition, each.start, each.end, each.records, each.bytes, each.dates]
+            for each in self.last.segments
+        ]
+        return {**topics, BATCH: str(self.last.number), _SEGMENTS: json.dumps(segments)}
 
 
-def landed_offsets(lake: Lake, feed: str) -> Landed:
-    """What is in the lake."""
-    properties = _properties(lake, feed)
+def state_of(table: Table | None) -> LandedState:
+    properties: Mapping[str, str] = {} if table is None else table.properties
     topics: dict[str, LandedTopic] = {}
     for key, value in properties.items():
         if key.startswith(_TOPIC):
             told: dict[str, Any] = json.loads(value)
             ends = {int(number): end for number, end in told["ends"].items()}
             topics[key.removeprefix(_TOPIC)] = LandedTopic(told["id"], ends, told["bytes"])
-    return Landed(topics, began=_BATCH in properties)
-
-
-def last_batch(lake: Lake, feed: str) -> LandedBatch:
-    """What a run after a crash asks: which batch is in, and what it holds."""
-    properties = _properties(lake, feed)
     segments = [
         LandedSegment(segment, Partition(topic, number), start, end, records, size, tuple(dates))
         for segment, topic, number, start, end, records, size, dates in json.loads(properties.get(_SEGMENTS, "[]"))
     ]
-    return LandedBatch(int(properties.get(_BATCH, "0")), tuple(segments))
+    last = LandedBatch(int(properties.get(BATCH, "0")), tuple(segments))
+    return LandedState(Landed(topics, began=BATCH in properties), last)
 
 
-def as_properties(landed: Landed, batch: LandedBatch) -> dict[str, str]:
-    """What the two functions above read. One property a topic: some catalogs keep properties in a database, which has
-    limits."""
-    topics = {
-        _TOPIC + name: json.dumps({"id": topic.id, "ends": dict(topic.ends), "bytes": topic.record_bytes})
-        for name, topic in landed.topics.items()
-    }
-    segments = [
-        [each.segment, *each.partition, each.start, each.end, each.records, each.bytes, each.dates]
-        for each in batch.segments
-    ]
-    return {**topics, _BATCH: str(batch.number), _SEGMENTS: json.dumps(segments)}
+def records_table(feed: str) -> Identifier:
+    return machinery(feed, "records")
 
 
-def advanced(
-    landed: Landed, ids: Mapping[str, str], ends: Mapping[Partition, int], segments: Sequence[LandedSegment]
-) -> Landed:
-    """What is in the lake once some segments are. `ends` are of all partitions that were looked at."""
-    topics = dict(landed.topics)
-    for topic in sorted({partition.topic for partition in ends}):
-        known = topics.get(topic, LandedTopic("", {}))
-        own = {partition.number: end for partition, end in ends.items() if partition.topic == topic}
-        size = _record_bytes(each for each in segments if each.partition.topic == topic)
-        topics[topic] = LandedTopic(
-            ids.get(topic) or known.id, {**known.ends, **own}, known.record_bytes if size is None else size
-        )
-    return Landed(topics, began=True)
+def landed_offsets(lake: Lake, feed: str) -> Landed:
+    """What is in the lake: for a sensor, and for a run that looks what is new."""
+    return state_of(lake.load(records_table(feed))).landed
+
+
+def last_batch(lake: Lake, feed: str) -> LandedBatch:
+    """The batch that was landed last, for a run that follows a crash: it may be that nothing else knows of it yet."""
+    return state_of(lake.load(records_table(feed))).last
 
 
 def _record_bytes(segments: Iterable[LandedSegment]) -> float | None:
-    sizes = [(each.bytes, each.end - each.start) for each in segments]
-    # A size for each offset: where there are holes, as much less.
+    sizes = [(segment.bytes, segment.end - segment.start) for segment in segments]
+    # By offset: where there are holes it is as much less.
     offsets = sum(count for _, count in sizes)
     return round(sum(size for size, _ in sizes) / offsets, 1) if offsets else None
-
-
-def _properties(lake: Lake, feed: str) -> Mapping[str, str]:
-    table = lake.load(records_table(feed))
-    return {} if table is None else table.properties

@@ -3,36 +3,62 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import zoneinfo
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import (
+    BinaryType,
+    IntegerType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestamptzType,
+)
 
 from cdc_lakehouse.config import DateSeparator
 from cdc_lakehouse.sources.kafka import Headers, Messages
 
-COLUMNS: Final = (
-    "feed_date string, topic string, `partition` int, `offset` bigint, `timestamp` timestamp, timestamp_type string, "
-    "key binary, value binary, headers array<struct<key: string, value: binary>>, size int, segment string, "
-    "batch bigint"
+_HEADER: Final = StructType(NestedField(14, "key", StringType()), NestedField(15, "value", BinaryType()))
+SCHEMA: Final = Schema(
+    NestedField(1, "feed_date", StringType(), doc="The timestamp's date in the feed's time zone."),
+    NestedField(2, "topic", StringType(), required=True),
+    NestedField(3, "partition", IntegerType(), required=True),
+    NestedField(4, "offset", LongType(), required=True),
+    NestedField(5, "timestamp", TimestamptzType()),
+    NestedField(6, "timestamp_type", StringType(), doc="CreateTime or LogAppendTime."),
+    NestedField(7, "key", BinaryType()),
+    NestedField(8, "value", BinaryType()),
+    NestedField(9, "headers", ListType(13, _HEADER)),
+    NestedField(10, "size", IntegerType(), required=True, doc="Bytes of key and value."),
+    NestedField(11, "segment", StringType(), required=True, doc="The range of offsets that it landed with."),
+    NestedField(12, "batch", LongType(), required=True),
 )
-"""In Spark's words. `size` is the bytes of key and value."""
+SPEC: Final = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "feed_date"))
+_ARROW: Final = schema_to_pyarrow(SCHEMA)
 
-DATE: Final = "feed_date"
-_HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-_TIMESTAMP: Final = pa.timestamp("us", "UTC")
 _TYPES: Final = (None, "CreateTime", "LogAppendTime")
 """Kafka's names of the client's numbers."""
-_BYTES_AT_ONCE: Final = 64 << 20
-"""What one batch of rows may hold, but for a message that is larger by itself: the JVM has it in memory."""
 _WHOLE_MINUTES_SINCE: Final = 100_000_000
 """1973, in seconds: from then on every zone is some minutes off UTC, and changes at the full minute."""
 _LAST_SECOND: Final = 253_370_764_800
 """The year 9999 begins: beyond it a calendar here has no dates."""
 _DATE_LENGTH: Final[dict[DateSeparator, int]] = {"year": 4, "month": 7, "day": 10}
+
+_compute: Any = pc  # What it takes is hidden from type checkers.
+
+Dated = tuple[str | None, pa.RecordBatch]
 
 
 @dataclass(frozen=True)
@@ -42,62 +68,63 @@ class RecordRows:
     time_zone: str
     date_separator: DateSeparator
     batch: int
+    schema: pa.Schema = field(default=_ARROW)
 
-    def of(self, messages: Messages) -> Iterator[pa.RecordBatch]:
-        """The rows, in the columns of `COLUMNS`."""
-        first = taken = 0
-        for position, size in enumerate(messages.sizes):
-            if taken + size > _BYTES_AT_ONCE and position > first:
-                yield self._rows(messages, slice(first, position))
-                first, taken = position, 0
-            taken += size
-        yield self._rows(messages, slice(first, None))
-
-    def _rows(self, messages: Messages, part: slice) -> pa.RecordBatch:
-        offsets = messages.offsets[part]
-        types, times = np.array(messages.timestamps[part], dtype=np.int64).T
+    def of(self, messages: Messages) -> Iterator[Dated]:
+        """The rows of each feed date."""
+        flat = np.fromiter(itertools.chain.from_iterable(messages.timestamps), np.int64, 2 * len(messages.timestamps))
+        types, times = flat[::2], flat[1::2]
         dated = (types > 0) & (times >= 0) & (times < _LAST_SECOND * 1000)
-        count, partition = len(offsets), messages.range.partition
+        count, partition = len(messages.offsets), messages.range.partition
+        dates, which = self._dates(times // 1000, dated)
+        keys, values = pa.array(messages.keys, pa.large_binary()), pa.array(messages.values, pa.large_binary())
         columns = {
-            DATE: self._dates(times // 1000, dated),
-            "topic": _constant(partition.topic, pa.string(), count),
-            "partition": _constant(partition.number, pa.int32(), count),
-            "offset": pa.array(offsets, pa.int64()),
-            "timestamp": pa.array(times * 1000, pa.int64(), mask=~dated).view(_TIMESTAMP),
-            "timestamp_type": _chosen(_TYPES, types),
-            "key": pa.array(messages.keys[part], pa.binary()),
-            "value": pa.array(messages.values[part], pa.binary()),
-            "headers": _headers(messages.headers[part]),
-            "size": pa.array(messages.sizes[part], pa.int32()),
-            "segment": _constant(messages.range.segment, pa.string(), count),
-            "batch": _constant(self.batch, pa.int64(), count),
+            "feed_date": pa.array(dates, pa.large_string()).take(pa.array(which)),
+            "topic": partition.topic,
+            "partition": partition.number,
+            "offset": messages.offsets,
+            "timestamp": pa.array(times * 1000, pa.int64(), mask=~dated).view(pa.timestamp("us", "UTC")),
+            "timestamp_type": pa.array(_TYPES, pa.large_string()).take(pa.array(types)),
+            "key": keys,
+            "value": values,
+            "headers": _or_none(messages.headers),
+            "size": _compute.add(*(_compute.binary_length(each).fill_null(0) for each in (keys, values))),
+            "segment": messages.range.segment,
+            "batch": self.batch,
         }
-        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+        rows = pa.RecordBatch.from_arrays(
+            [_array(columns[each.name], each.type, count) for each in self.schema], schema=self.schema
+        )
+        if len(dates) == 1:
+            yield dates[0], rows
+        else:
+            for number, date in enumerate(dates):
+                yield date, rows.filter(pa.array(which == number))
 
-    def _dates(self, seconds: np.ndarray[Any, Any], dated: np.ndarray[Any, Any]) -> pa.Array:
+    def _dates(
+        self, seconds: np.ndarray[Any, Any], dated: np.ndarray[Any, Any]
+    ) -> tuple[list[str | None], np.ndarray[Any, Any]]:
+        """The dates that there are, and which of them each second is of."""
         length = _DATE_LENGTH.get(self.date_separator)
         if length is None or not dated.any():
-            return pa.nulls(len(seconds), pa.string())
+            return [None], np.zeros(len(seconds), dtype=np.int64)
         step = 60 if seconds[dated].min() >= _WHOLE_MINUTES_SINCE else 1
-        moments, which = np.unique(np.where(dated, seconds // step, -1), return_inverse=True)
+        moments, of_moment = np.unique(np.where(dated, seconds // step, -1), return_inverse=True)
         zone = zoneinfo.ZoneInfo(self.time_zone)
         names = [
             None if moment < 0 else datetime.datetime.fromtimestamp(moment * step, zone).date().isoformat()[:length]
             for moment in moments.tolist()
         ]
-        return _chosen(names, which)
+        dates = list(dict.fromkeys(names))
+        return dates, np.array([dates.index(name) for name in names])[of_moment]
 
 
-def _headers(headers: Sequence[Headers | None]) -> pa.Array:
-    """None where there is none: an empty list is the same to Kafka."""
-    if not any(headers):
-        return pa.nulls(len(headers), _HEADERS)
-    return pa.array([each or None for each in headers], _HEADERS)
+def _array(column: Any, type: pa.DataType, count: int) -> pa.Array:
+    if isinstance(column, pa.Array):
+        return column if column.type == type else column.cast(type)
+    return pa.array(column, type) if isinstance(column, list) else pa.repeat(pa.scalar(column, type), count)
 
 
-def _constant(value: str | int, type: pa.DataType, count: int) -> pa.Array:
-    return pa.repeat(pa.scalar(value, type), count)
-
-
-def _chosen(words: Any, which: np.ndarray[Any, Any]) -> pa.Array:
-    return pa.array(words, pa.string()).take(pa.array(which))
+def _or_none(headers: Sequence[Headers | None]) -> list[Headers | None]:
+    """None where there are none: an empty list is the same to Kafka."""
+    return [each or None for each in headers] if any(headers) else [None] * len(headers)

@@ -1,74 +1,90 @@
-"""Ranges of offsets read in Spark's tasks, by the client of the sensor and with its settings."""
+"""Ranges of offsets read, and written as data files, where there is room for it: in Spark's tasks, or in this process
+where one task would do."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any
 
 import pyarrow as pa
-from pyspark import AccumulatorParam
-from pyspark.accumulators import Accumulator
-from pyspark.sql import DataFrame, SparkSession
+from pyiceberg.manifest import DataFile
+from pyspark.sql import SparkSession
 
-from cdc_lakehouse.decoders.segment_tasks import SegmentTaskError
 from cdc_lakehouse.errors import CdcError
-from cdc_lakehouse.lake.record_rows import COLUMNS, DATE, RecordRows
-from cdc_lakehouse.sources.kafka import Client, Messages, OffsetRange, read_ranges
+from cdc_lakehouse.lake.record_files import RecordFiles, RecordTable
+from cdc_lakehouse.lake.record_rows import RecordRows
+from cdc_lakehouse.sources.kafka import Client, Messages, OffsetRange, RangeReader
 
 
 @dataclass
 class ReadRange:
     """What was read of a range. `end` is the first offset that was not."""
 
+    range: OffsetRange
     end: int
     records: int = 0
     bytes: int = 0
     dates: set[str] = field(default_factory=set[str])
 
 
-ReadRanges = dict[OffsetRange, ReadRange]
+@dataclass
+class ReadGroup:
+    """What a task has read of its ranges, the files that it is in, and what went wrong."""
+
+    ranges: list[ReadRange]
+    files: list[DataFile]
+    faults: list[CdcError]
 
 
-class _Merged(AccumulatorParam[ReadRanges]):
-    """A task that is run again finds the same again."""
+@dataclass(frozen=True)
+class RecordTask:
+    """What all tasks of a batch have in common. `name` is the batch's own among all that write to the table."""
 
-    def zero(self, value: ReadRanges) -> ReadRanges:
-        return {}
+    client: Client
+    rows: RecordRows
+    table: RecordTable
+    name: str
 
-    def addInPlace(self, value1: ReadRanges, value2: ReadRanges) -> ReadRanges:  # noqa: N802 - PySpark's name
-        return {**value1, **value2}
+    def run(self, number: int, ranges: Sequence[OffsetRange]) -> ReadGroup:
+        found = {each: ReadRange(each, each.start) for each in ranges}
+        reader = RangeReader(self.client, ranges)
+        files = RecordFiles(self.table, f"{self.name}-{number:05d}")
+        try:
+            for messages in reader.messages():
+                _count(found[messages.range], messages)
+                for date, rows in self.rows.of(messages):
+                    files.add(date, rows)
+                    if date is not None:
+                        found[messages.range].dates.add(date)
+            written = files.close()
+        except BaseException:
+            files.discard()
+            raise
+        for each, end in reader.ends.items():
+            found[each].end = end
+        return ReadGroup(list(found.values()), written, reader.faults)
 
 
-_MERGED: Final = _Merged()
+def run_tasks(
+    task: RecordTask, groups: Sequence[Sequence[OffsetRange]], spark: Callable[[], SparkSession]
+) -> list[ReadGroup]:
+    """A task for each group of ranges; Spark is started where there are several."""
+    if len(groups) == 1:
+        return [task.run(0, groups[0])]
 
-
-def records_in_tasks(
-    spark: SparkSession, client: Client, groups: Sequence[Sequence[OffsetRange]], rows: RecordRows
-) -> tuple[DataFrame, Accumulator[ReadRanges]]:
-    """The records of some ranges, a group to a task, and what was read of each: known once the frame is written."""
-    read: Accumulator[ReadRanges] = spark.sparkContext.accumulator({}, _MERGED)
-
-    def records(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                found = {each: ReadRange(each.end) for each in groups[number]}
-                try:
-                    for messages in read_ranges(client, groups[number]):
-                        for part in rows.of(messages):
-                            yield part
-                            found[messages.range].dates.update(part.column(DATE).drop_null().unique().to_pylist())
-                        _count(found[messages.range], messages)
-                except CdcError as error:
-                    raise SegmentTaskError(error) from None
-                read.add(found)
+                group = pickle.dumps(task.run(number, groups[number]))
+                yield pa.RecordBatch.from_arrays([pa.array([group], pa.binary())], names=["read"])
 
-    tasks = len(groups)
-    return spark.range(0, tasks, 1, tasks).mapInArrow(records, COLUMNS), read
+    frame = spark().range(0, len(groups), 1, len(groups)).mapInArrow(run, "read binary")
+    answers: list[Any] = frame.collect()
+    return [pickle.loads(answer["read"]) for answer in answers]
 
 
 def _count(read: ReadRange, messages: Messages) -> None:
     read.records += len(messages.offsets)
-    read.bytes += sum(messages.sizes)
-    if read.bytes >= messages.range.max_bytes:
-        read.end = messages.offsets[-1] + 1
+    read.bytes += messages.size

@@ -1,181 +1,202 @@
 """The `records` table: every message of a feed's topics, each once, as it was on the broker.
 
-A batch is written on a branch. One commit makes it what readers see, and with it the offsets that are landed (see
-`landed_offsets`); it is refused when another run has landed something meanwhile. So whatever ends a run, a range of
-offsets is in whole and the position behind it, or neither is."""
+A batch is one commit: the files that tasks have written, the offsets that are then landed (see `landed_offsets`), and
+the batch's number and ranges in the snapshot's summary. It goes on top of what the run began with, so of two runs that
+land the same only one does. Whatever ends a run, a range is in whole with the position behind it, or not at all."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cdc_lakehouse.config import FeedConfig
-from cdc_lakehouse.decoders.segment_tasks import errors_of_tasks
-from cdc_lakehouse.errors import ConcurrentRunError
+from cdc_lakehouse.errors import CdcError, ConcurrentRunError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.events import BATCH
 from cdc_lakehouse.lake.landed_offsets import (
+    BATCH,
     LandedBatch,
     LandedSegment,
-    advanced,
-    as_properties,
-    landed_offsets,
-    last_batch,
+    LandedState,
     records_table,
+    state_of,
 )
-from cdc_lakehouse.lake.record_rows import COLUMNS, RecordRows
-from cdc_lakehouse.lake.record_tasks import ReadRanges, records_in_tasks
-from cdc_lakehouse.lake.table_api import TableApi
-from cdc_lakehouse.sources.kafka import Client, Landed, OffsetRange, Partition, Pending, split_ranges
+from cdc_lakehouse.lake.record_files import RecordTable
+from cdc_lakehouse.lake.record_rows import SCHEMA, SPEC, RecordRows
+from cdc_lakehouse.lake.record_tasks import ReadGroup, ReadRange, RecordTask, run_tasks
+from cdc_lakehouse.sources.kafka import Client, OffsetRange, Pending, split_ranges, worth_tasks
 
 OFFSETS: Final = "cdc.offsets"
 """In a snapshot's summary: the ranges of its batch, as {topic: {partition: [from, before]}}."""
-_BRANCH: Final = "land-"
+_TRIES: Final = 3
 _PROPERTIES: Final = {
-    "format-version": "3",
-    "write.delete.mode": "merge-on-read",
-    "write.distribution-mode": "none",
-    "write.spark.fanout.enabled": "true",
+    "format-version": "2",
     "write.parquet.compression-codec": "zstd",
     "write.parquet.compression-level": "1",
-    # Minima and maxima of bytes cost time and can prune nothing.
-    **{
-        f"write.parquet.stats-enabled.column.{column}": "false"
-        for column in ("key", "value", "headers.element.key", "headers.element.value")
-    },
+    # Values are as good as never the same twice: looking for it costs time.
+    "write.parquet.dict-size-bytes": str(64 << 10),
+    # Minima and maxima of bytes can prune nothing.
+    **{f"write.metadata.metrics.column.{column}": "none" for column in ("key", "value")},
     "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+    # Every batch brings a manifest.
+    "commit.manifest-merge.enabled": "true",
+    # What another run has landed meanwhile must be seen.
+    "commit.retry.num-retries": "0",
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """What landed, and what stood in the way of more: those ranges end before their fault, the others are whole."""
+
+    batch: LandedBatch
+    faults: tuple[CdcError, ...] = ()
+
+
 class Records:
-    def __init__(self, lake: Lake, feed: FeedConfig, spark: SparkSession, client: Client | None = None) -> None:
+    """`spark` is asked for its session where there is work for several tasks, and for frames."""
+
+    def __init__(
+        self, lake: Lake, feed: FeedConfig, spark: Callable[[], SparkSession], client: Client | None = None
+    ) -> None:
         self._lake = lake
         self._feed = feed.name
         self._source = feed.kafka
         self._client = client or Client.of(feed.kafka)
         self._spark = spark
-        self._api = TableApi(spark)
         self.identifier = records_table(feed.name)
-
-    def ensure(self) -> None:
-        if self._lake.load(self.identifier) is not None:
-            return
-        self._lake.ensure_namespace(self.identifier.namespace)
-        properties = ", ".join(f"'{key}'='{value}'" for key, value in _PROPERTIES.items())
-        self._spark.sql(
-            f"CREATE TABLE IF NOT EXISTS {self.identifier.sql} ({COLUMNS}) USING iceberg "
-            f"PARTITIONED BY (feed_date) TBLPROPERTIES ({properties})"
-        )
 
     def frame(self, batch: int | None = None) -> DataFrame:
         """All records, or those of a batch: files are found by their statistics, so its snapshot may be gone."""
-        records = self._spark.read.format("iceberg").load(self.identifier.sql)
+        records = self._spark().read.format("iceberg").load(self.identifier.sql)
         return records if batch is None else records.where(F.col("batch") == batch)
 
-    def append(self, ranges: Sequence[OffsetRange], pending: Pending, batch: int) -> LandedBatch:
+    def append(self, ranges: Sequence[OffsetRange], pending: Pending, batch: int) -> Appended:
         """Land ranges of what is pending as the batch with this number, which is above all before. It may hold less
-        than was asked for: see `OffsetRange`. Where there is nothing to land nothing is committed.
+        than was asked for: see `OffsetRange` and `RangeReader`. Where there is nothing to land nothing is committed.
 
-        Raises as `read_ranges` does, and `ConcurrentRunError` when another run has landed something meanwhile."""
-        starts = {partition: start for partition, (start, _) in pending.offsets.items()}
-        landed, last = landed_offsets(self._lake, self._feed), last_batch(self._lake, self._feed)
-        known = as_properties(landed, last)
-        if not ranges and landed.began and as_properties(advanced(landed, pending.ids, starts, ()), last) == known:
-            return LandedBatch(batch, ())
-        self.ensure()
-        branch = self._open_branch()
-        # What another run lands from here on makes the publication fail; what it landed before is looked at now.
-        landed, last = landed_offsets(self._lake, self._feed), last_batch(self._lake, self._feed)
-        self._check(starts, landed, batch > last.number)
-        written = self._write(branch, ranges, landed, batch) if ranges else _Written((), (), as_planned=True)
-        ends = starts | {segment.partition: segment.end for segment in written.segments}
-        now = LandedBatch(batch, written.segments)
-        self._api.publish(
-            self.identifier,
-            branch,
-            properties=as_properties(advanced(landed, pending.ids, ends, now.segments), now if ranges else last),
-            # Where a range ended early, the summary that the rows were written with says too much.
-            marked=None if written.as_planned else _summary(batch, now.segments),
-        )
-        return now
-
-    def _open_branch(self) -> str:
-        """A branch of this run's own. Those of runs that ended before they published are thrown away."""
+        Raises `ConcurrentRunError` when another run has landed something meanwhile."""
         table = self._lake.load(self.identifier)
-        assert table is not None, "it was made"
-        for name in table.metadata.refs:
-            if name.startswith(_BRANCH):
-                self._api.drop_branch(self.identifier, name)
-        branch = f"{_BRANCH}{uuid.uuid4()}"
-        self._api.open_branch(self.identifier, branch)
-        return branch
+        state = state_of(table)
+        self._check(pending, state, batch)
+        if not ranges and state.after(pending, None) == state:
+            return Appended(LandedBatch(batch, ()))
+        table = table or self._create()
+        landed = self._read(RecordTable.of(table, self._lake), ranges, state, batch)
+        now = LandedBatch(batch, landed.segments)
+        after = state.after(pending, now if now.segments else None)
+        if after != state:
+            self._commit(table, state, after, landed.files, _summary(now) if now.segments else {})
+        return Appended(now, landed.faults)
 
-    def _check(self, starts: Mapping[Partition, int], landed: Landed, is_next: bool) -> None:
-        if is_next and all((landed.end(partition) or 0) <= start for partition, start in starts.items()):
-            return
-        raise ConcurrentRunError(
+    def _check(self, pending: Pending, state: LandedState, batch: int) -> None:
+        starts = ((partition, start) for partition, (start, _) in pending.offsets.items())
+        if batch <= state.last.number or any((state.landed.end(partition) or 0) > start for partition, start in starts):
+            raise self._too_late()
+
+    def _too_late(self) -> ConcurrentRunError:
+        return ConcurrentRunError(
             f"another run has landed what this one was to land in {self.identifier}",
             feed=self._feed,
             advice="wait for it to end, then run again",
         )
 
-    def _write(self, branch: str, ranges: Sequence[OffsetRange], landed: Landed, batch: int) -> _Written:
-        target = self.identifier.branch(branch)
-        groups = split_ranges(ranges, landed, self._spark.sparkContext.defaultParallelism)
-        rows = RecordRows(self._source.time_zone, self._source.date_separator, batch)
-        records, read = records_in_tasks(self._spark, self._client, groups, rows)
-        writer = records.writeTo(target)
-        for key, value in _summary(batch, ranges).items():
-            writer = writer.option(f"snapshot-property.{key}", value)
-        with errors_of_tasks():
-            writer.append()
-        written = _written(read.value)
-        if written.surplus:
-            surplus = self._spark.createDataFrame([(segment,) for segment in written.surplus], "surplus string")
-            delete = F.broadcast(surplus).mergeInto(target, F.col("segment") == F.col("surplus"))
-            delete.whenMatched().delete().merge()
-        return written
+    def _create(self) -> Table:
+        self._lake.ensure_namespace(self.identifier.namespace)
+        try:
+            return self._lake.catalog.create_table(
+                self.identifier.parts, SCHEMA, partition_spec=SPEC, properties=_PROPERTIES
+            )
+        except TableAlreadyExistsError:
+            raise self._too_late() from None
+
+    def _read(self, table: RecordTable, ranges: Sequence[OffsetRange], state: LandedState, batch: int) -> _Landed:
+        if not ranges:
+            return _Landed((), (), ())
+        tasks = worth_tasks(ranges, state.landed)
+        if tasks > 1:
+            tasks = min(tasks, self._spark().sparkContext.defaultParallelism)
+        rows = RecordRows(self._source.time_zone, self._source.date_separator, batch, table.arrow)
+        task = RecordTask(self._client, rows, table, f"batch-{batch}-{uuid.uuid4()}")
+        groups = run_tasks(task, split_ranges(ranges, state.landed, tasks), self._spark)
+        landed, surplus = _without_surplus(groups)
+        table.delete(surplus)
+        return landed
+
+    def _commit(
+        self,
+        table: Table,
+        state: LandedState,
+        after: LandedState,
+        files: Sequence[DataFile],
+        summary: Mapping[str, str],
+    ) -> None:
+        about = RecordTable.of(table, self._lake)
+        for _ in range(_TRIES):
+            try:
+                with table.transaction() as transaction:
+                    update = transaction.update_snapshot(snapshot_properties=dict(summary))
+                    # Without a file too: that another run has landed something is seen by its snapshot.
+                    with update.merge_append() as append:
+                        for file in files:
+                            append.append_data_file(file)
+                    transaction.set_properties(after.as_properties())
+                return
+            except CommitFailedException:
+                # It may have been maintenance, which lands nothing.
+                table = table.refresh()
+                if state_of(table) != state:
+                    break
+        about.delete(files)
+        raise self._too_late()
 
 
 @dataclass(frozen=True)
-class _Written:
-    """What is on a branch. `surplus` are segments behind one that ended early."""
-
+class _Landed:
     segments: tuple[LandedSegment, ...]
-    surplus: tuple[str, ...]
-    as_planned: bool
+    files: tuple[DataFile, ...]
+    faults: tuple[CdcError, ...]
 
 
-def _written(read: ReadRanges) -> _Written:
+def _without_surplus(groups: Sequence[ReadGroup]) -> tuple[_Landed, list[DataFile]]:
+    """What can be landed of what was read, and the files of parts behind one that ended early: a part of a range is a
+    group of its own."""
     segments: list[LandedSegment] = []
-    surplus: list[str] = []
-    as_planned = True
-    in_order = sorted(read.items(), key=lambda item: (item[0].partition, item[0].start))
-    for partition, parts in itertools.groupby(in_order, key=lambda item: item[0].partition):
+    surplus: set[int] = set()
+    read = [(found, number) for number, group in enumerate(groups) for found in group.ranges]
+    read.sort(key=lambda each: (each[0].range.partition, each[0].range.start))
+    for _, parts in itertools.groupby(read, key=lambda each: each[0].range.partition):
         ended = False
-        for part, found in parts:
+        for found, number in parts:
             if ended:
-                surplus.append(part.segment)
-                continue
-            dates = tuple(sorted(found.dates))
-            segments.append(
-                LandedSegment(part.segment, partition, part.start, found.end, found.records, found.bytes, dates)
-            )
-            ended = found.end < part.end
-        as_planned &= not ended
-    return _Written(tuple(segments), tuple(surplus), as_planned)
+                surplus.add(number)
+            elif found.end > found.range.start:
+                segments.append(_segment(found))
+            ended = ended or found.end < found.range.end
+    files = [file for number, group in enumerate(groups) if number not in surplus for file in group.files]
+    faults = {str(fault): fault for group in groups for fault in group.faults}
+    left = [file for number in surplus for file in groups[number].files]
+    return _Landed(tuple(segments), tuple(files), tuple(faults.values())), left
 
 
-def _summary(batch: int, ranges: Iterable[OffsetRange | LandedSegment]) -> dict[str, str]:
+def _segment(read: ReadRange) -> LandedSegment:
+    whole, dates = read.range, tuple(sorted(read.dates))
+    return LandedSegment(whole.segment, whole.partition, whole.start, read.end, read.records, read.bytes, dates)
+
+
+def _summary(batch: LandedBatch) -> dict[str, str]:
     offsets: dict[str, dict[int, list[int]]] = {}
-    for each in sorted(ranges, key=lambda each: (each.partition, each.start)):
+    for each in batch.segments:
         whole = offsets.setdefault(each.partition.topic, {}).setdefault(each.partition.number, [each.start, 0])
         whole[1] = each.end
-    return {BATCH: str(batch), OFFSETS: json.dumps(offsets)}
+    return {BATCH: str(batch.number), OFFSETS: json.dumps(offsets)}

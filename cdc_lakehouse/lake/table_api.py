@@ -12,10 +12,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, assert_never
 
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 
-from cdc_lakehouse.errors import ConcurrentRunError, TransientError
+from cdc_lakehouse.errors import TransientError
 from cdc_lakehouse.lake.evolution import Add, Drop, Move, Rename, SchemaOperation, Widen
 from cdc_lakehouse.lake.names import CATALOG, Identifier
 
@@ -122,7 +121,7 @@ class TableApi:
         for operations in steps:
             self._schema(transaction, operations)
         if branch is not None:
-            self._fast_forward(transaction, identifier, branch)
+            transaction.manageSnapshots().fastForwardBranch(MAIN, branch).removeBranch(branch).commit()
         if marked is not None and (branch is not None or table.currentSnapshot() is not None):
             append = transaction.newFastAppend()
             for key, value in marked.items():
@@ -130,15 +129,6 @@ class TableApi:
             append.commit()
         self._properties(transaction, properties or {})
         self._commit(transaction)
-
-    def _fast_forward(self, transaction: Any, identifier: Identifier, branch: str) -> None:
-        try:
-            transaction.manageSnapshots().fastForwardBranch(MAIN, branch).removeBranch(branch).commit()
-        except IllegalArgumentException as error:
-            raise ConcurrentRunError(
-                f"another run has written to {identifier}, or thrown away what this one wrote",
-                advice="wait for it to end, then run again",
-            ) from error
 
     def _commit(self, transaction: Any) -> None:
         try:

@@ -53,12 +53,15 @@ def land_topics(run: FeedRun) -> LandedTopics:
     landed = landed_offsets(run.lake, run.feed.name)
     pending = find_pending(source, read_topics(source), landed)
     ranges = choose_ranges(pending.offsets, landed, source.max_records, source.max_bytes)
-    if ranges:
-        number = max(run.segments.batch, last_batch(run.lake, run.feed.name).number) + 1
-        batch = Records(run.lake, run.feed, run.spark).append(ranges, pending, number)
-        new += _land(run, batch.number, batch.segments)
-    new += _again(run)
-    return LandedTopics(run.segments.batch, tuple(new), tuple(str(fault) for fault in pending.faults))
+    number = max(run.segments.batch, last_batch(run.lake, run.feed.name).number) + 1
+    appended = _records(run).append(ranges, pending, number)
+    new += _land(run, appended.batch.number, appended.batch.segments) + _again(run)
+    faults = tuple(str(fault) for fault in (*pending.faults, *appended.faults))
+    return LandedTopics(run.segments.batch, tuple(new), faults)
+
+
+def _records(run: FeedRun) -> Records:
+    return Records(run.lake, run.feed, lambda: run.spark)
 
 
 def _recovered(run: FeedRun) -> list[Segment]:
@@ -99,9 +102,7 @@ def _again(run: FeedRun) -> list[Segment]:
     goes through them."""
     if not run.dates:
         return []
-    records = Records(run.lake, run.feed, run.spark)
-    records.ensure()
-    dated = records.frame().where(F.col("feed_date").isin(*run.dates)).select("batch").distinct().collect()
+    dated = _records(run).frame().where(F.col("feed_date").isin(*run.dates)).select("batch").distinct().collect()
     wanted = {str(row["batch"]) for row in dated}
     batch, snapshot = run.segments.batch + 1, run.events_snapshot()
     nothing = dict.fromkeys(COUNTS)
@@ -129,7 +130,7 @@ def _decode_batch(run: FeedRun, batch: int, segments: Sequence[Segment]) -> list
     batches = sorted({int(segment.etag) for segment in segments})
     seeds = {number: run.signals.last_ts(number) for number in batches}
     watermarks = {number: run.signals.watermarks(number) for number in batches}
-    records = Records(run.lake, run.feed, run.spark).frame().where(F.col("batch").isin(*batches))
+    records = _records(run).frame().where(F.col("batch").isin(*batches))
     feed = run.feed
     events, found = changes_in_tasks(
         run.spark, records, TopicFormat(feed.kafka.format, _options(feed.kafka), seeds, watermarks, feed.tables.takes)

@@ -11,7 +11,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cdc_lakehouse.config import DateSeparator
-from cdc_lakehouse.lake import record_rows
 from cdc_lakehouse.lake.record_rows import RecordRows
 from cdc_lakehouse.sources.kafka import Messages, OffsetRange, Partition
 
@@ -25,13 +24,16 @@ def messages(timestamps: list[tuple[int, int]], values: list[bytes | None] | Non
     values = values or [None] * len(timestamps)
     columns = {"keys": [None] * len(values), "headers": [None] * len(values), **more}
     where = OffsetRange(Partition("orders", 3), 100, 100 + len(values), 1)
-    sizes = [len(key or b"") + len(value or b"") for key, value in zip(columns["keys"], values, strict=True)]
     offsets = list(range(100, 100 + len(values)))
-    return Messages(where, offsets, timestamps, columns["keys"], values, columns["headers"], sizes)
+    return Messages(where, offsets, timestamps, columns["keys"], values, columns["headers"], 0)
 
 
 def rows(what: Messages, zone: str = "UTC", separator: DateSeparator = "day") -> list[dict[str, Any]]:
-    return [row for batch in RecordRows(zone, separator, 7).of(what) for row in batch.to_pylist()]
+    found = []
+    for date, batch in RecordRows(zone, separator, 7).of(what):
+        assert set(batch.column("feed_date").to_pylist()) == {date}
+        found += batch.to_pylist()
+    return sorted(found, key=lambda row: row["offset"])
 
 
 @given(st.lists(times, min_size=1, max_size=20), st.sampled_from(ZONES))
@@ -71,21 +73,14 @@ def test_kinds_of_timestamps() -> None:
 VALUES = st.none() | st.binary(max_size=40)
 
 
-@given(st.lists(st.tuples(VALUES, VALUES), min_size=1, max_size=30), st.integers(1, 60))
-def test_every_byte_is_kept_however_rows_are_batched(
-    pairs: list[tuple[bytes | None, bytes | None]], limit: int
-) -> None:
+@given(st.lists(st.tuples(VALUES, VALUES), min_size=1, max_size=30))
+def test_every_byte_is_kept(pairs: list[tuple[bytes | None, bytes | None]]) -> None:
     keys, values = [key for key, _ in pairs], [value for _, value in pairs]
     what = messages([(1, 0)] * len(pairs), values, keys=keys)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(record_rows, "_BYTES_AT_ONCE", limit)
-        batches = list(RecordRows("UTC", "day", 7).of(what))
-    seen = [row for batch in batches for row in batch.to_pylist()]
+    seen = rows(what)
     assert [(row["key"], row["value"]) for row in seen] == pairs
     assert [row["offset"] for row in seen] == what.offsets
-    assert [row["size"] for row in seen] == what.sizes
-    for batch in batches:
-        assert batch.num_rows == 1 or sum(batch.column("size").to_pylist()) <= limit
+    assert [row["size"] for row in seen] == [len(key or b"") + len(value or b"") for key, value in pairs]
     assert {(row["topic"], row["partition"], row["segment"], row["batch"]) for row in seen} == {
         ("orders", 3, "orders/3/00000000000000000100", 7)
     }

@@ -121,7 +121,7 @@ class Broker:
 
     @functools.cached_property
     def admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.bootstrap})
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
     def create(self, name: str | None = None, partitions: int = 1, **settings: str) -> str:
         """A topic; `settings` are the topic's own, with `_` for each dot."""
@@ -200,7 +200,9 @@ class Broker:
         yield producer
 
     def _producer(self, settings: dict[str, Any]) -> Producer:
-        return Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5, **settings})
+        # Else messages that are sent again, because a new topic has no leader yet, come behind later ones.
+        order = {"enable.idempotence": True}
+        return Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5, "log_level": 0, **order, **settings})
 
     def _give(self, producer: Producer, topic: str, messages: Iterable[Sent | bytes]) -> None:
         failed: list[Any] = []

@@ -1,39 +1,20 @@
-"""Topics of a real broker landed in `records`: every message once, whatever happens on the way."""
+"""Topics of a real broker landed in `records`: what is kept of a message, what is new, and what is no message."""
 
 from __future__ import annotations
 
 import datetime
 import json
-import threading
 import time
-from collections.abc import Callable
-from typing import Any
 
 import pytest
-from pyspark.sql.readwriter import DataFrameWriterV2
 
-from cdc_lakehouse.errors import ConcurrentRunError, SourceError, SourceUnreachableError
-from cdc_lakehouse.lake.landed_offsets import last_batch
+from cdc_lakehouse.lake import record_files
 from cdc_lakehouse.lake.records import OFFSETS
-from cdc_lakehouse.lake.table_api import TableApi
 from cdc_lakehouse.sources.kafka import ranges as ranges_module
-from tests.crashes import CrashPoint
-from tests.lakes import TestLake
 from tests.servers.kafka import Broker, Sent
-from tests.servers.topics import TopicFeed
+from tests.servers.topics import NewFeed, TopicFeed, numbered
 
 pytestmark = [pytest.mark.server, pytest.mark.spark]
-
-NewFeed = Callable[..., TopicFeed]
-
-
-@pytest.fixture
-def new_feed(new_lake: Callable[..., TestLake], kafka: Broker) -> NewFeed:
-    return lambda **source: TopicFeed(new_lake, kafka, **source)
-
-
-def numbered(count: int, first: int = 0) -> list[bytes]:
-    return [b"%d" % number for number in range(first, first + count)]
 
 
 def milliseconds(text: str) -> int:
@@ -43,8 +24,9 @@ def milliseconds(text: str) -> int:
 # --- What is kept ---
 
 
-def test_every_byte_of_a_message_is_kept(new_feed: NewFeed) -> None:
-    feed = new_feed()
+@pytest.mark.usefixtures("in_tasks")
+def test_every_byte_of_a_message_is_kept(new_feed: NewFeed, kafka: Broker) -> None:
+    feed = new_feed(topics=[kafka.create(partitions=2)])
     all_bytes = bytes(range(256))
     sent = [
         Sent(all_bytes, all_bytes, 1_700_000_000_123, [("a", all_bytes), ("a", None), ("é", b"")]),
@@ -53,9 +35,10 @@ def test_every_byte_of_a_message_is_kept(new_feed: NewFeed) -> None:
         Sent(None, None, 1_700_000_000_126),
         Sent("订单\x00\n".encode(), None, 1_700_000_000_127),
     ]
-    feed.send(*sent)
+    feed.send(*sent, *(Sent(value, partition=1) for value in numbered(3)))
     batch, _ = feed.run()
-    seen = feed.rows()
+    assert feed.values(1) == numbered(3)
+    seen = [row for row in feed.rows() if row["partition"] == 0]
     assert [(row["key"], row["value"]) for row in seen] == [(each.key, each.value) for each in sent]
     assert [(h["key"], h["value"]) for h in seen[0]["headers"]] == list(sent[0].headers)
     assert not any(row["headers"] for row in seen[1:])
@@ -63,7 +46,8 @@ def test_every_byte_of_a_message_is_kept(new_feed: NewFeed) -> None:
     assert {row["timestamp_type"] for row in seen} == {"CreateTime"}
     assert [row["offset"] for row in seen] == list(range(5))
     assert {(row["topic"], row["partition"], row["batch"]) for row in seen} == {(feed.topic, 0, 1)}
-    (segment,) = batch.segments
+    segment, other = batch.segments
+    assert (other.partition.number, other.start, other.end, other.records) == (1, 0, 3, 3)
     assert {row["segment"] for row in seen} == {segment.segment} == {f"{feed.topic}/0/{0:020d}"}
     assert (segment.start, segment.end, segment.records) == (0, 5, 5)
     assert segment.bytes == sum(row["size"] for row in seen) == 256 * 2 + 9 + len("订单\x00\n".encode())
@@ -86,8 +70,24 @@ def test_the_feed_date_is_the_timestamps_in_the_zone(new_feed: NewFeed) -> None:
     assert [row["feed_date"] for row in feed.rows()] == ["2026-03-01", "2026-03-02", "2026-03-01", "2000-01-01"]
     (segment,) = batch.segments
     assert segment.dates == ("2000-01-01", "2026-03-01", "2026-03-02")
-    table = feed.lake.lake.catalog.load_table((f"cdc_{feed.lake.name}", "records"))
-    assert len(table.inspect.partitions()) == 3
+    assert len(feed.table.inspect.partitions()) == 3
+    spark = feed.lake.session()
+    found = spark.table(f"lake.cdc_{feed.lake.name}.records").where("feed_date = '2026-03-01'").collect()
+    assert sorted(row["offset"] for row in found) == [0, 2]
+
+
+def test_dates_without_number(new_feed: NewFeed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than there are files open at a time, back and forth, in files and row groups that are soon full."""
+    monkeypatch.setattr(record_files, "_ROW_GROUP_BYTES", 5000)
+    monkeypatch.setattr(record_files, "_FILE_BYTES", 20_000)
+    feed = new_feed(date_separator="month")
+    times = [milliseconds(f"20{10 + n % 13}-{1 + n * 7 % 12:02d}-15T12:00:00Z") for n in range(400)]
+    feed.send(*(Sent(b"%d" % n, at=at) for n, at in enumerate(times)))
+    feed.run()
+    assert feed.values() == numbered(400)
+    for row, at in zip(feed.rows(), times, strict=True):
+        assert row["feed_date"] == datetime.datetime.fromtimestamp(at / 1000, datetime.UTC).strftime("%Y-%m")
+    assert {task.file.file_path for task in feed.table.scan().plan_files()} == feed.files()
 
 
 def test_messages_larger_than_a_fetch(new_feed: NewFeed, kafka: Broker) -> None:
@@ -125,10 +125,15 @@ def test_the_offsets_are_in_the_snapshots_summary(new_feed: NewFeed, kafka: Brok
     feed = new_feed(topics=[kafka.create(partitions=2)])
     feed.send(b"a", b"b", Sent(b"c", partition=1))
     feed.run()
-    table = feed.lake.lake.catalog.load_table((f"cdc_{feed.lake.name}", "records"))
-    summary = table.current_snapshot().summary.additional_properties
+    summary = summary_of(feed)
     assert summary["cdc.batch"] == "1"
     assert json.loads(summary[OFFSETS]) == {feed.topic: {"0": [0, 2], "1": [0, 1]}}
+
+
+def summary_of(feed: TopicFeed) -> dict[str, str]:
+    snapshot = feed.table.current_snapshot()
+    assert snapshot is not None and snapshot.summary is not None
+    return snapshot.summary.additional_properties
 
 
 def test_a_run_is_bounded_by_records_and_fair(new_feed: NewFeed, kafka: Broker) -> None:
@@ -152,21 +157,23 @@ def test_a_run_is_bounded_by_bytes(new_feed: NewFeed) -> None:
 
 
 def test_ranges_that_are_read_in_parts_and_end_early(new_feed: NewFeed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Records grow beyond what was reckoned: what was read behind the early end is read again, and there once."""
+    """Records grow beyond what was reckoned: what was read behind the early end is read again, and is there once."""
     monkeypatch.setattr(ranges_module, "_WORTH_A_TASK", 10)
     feed = new_feed(max_bytes=2000)
     feed.send(*numbered(40))
     feed.drain()
     values = numbered(20, 40) + [b"large" * 100 + b"%d" % number for number in range(30)]
     feed.send(*values)
-    first, _ = feed.run()
-    (segment,) = first.segments
-    assert 40 < segment.end < 65, "before the second of two parts"
-    summary = feed.lake.lake.catalog.load_table((f"cdc_{feed.lake.name}", "records")).current_snapshot().summary
-    assert json.loads(summary[OFFSETS]) == {feed.topic: {"0": [40, segment.end]}}
+    pending = feed.pending()
+    assert pending.records == 50
+    batch = feed.append(pending).batch
+    (segment,) = batch.segments
+    assert 60 < segment.end < 65, "in the first of two parts"
+    assert json.loads(summary_of(feed)[OFFSETS]) == {feed.topic: {"0": [40, segment.end]}}
     assert feed.values() == (numbered(40) + values)[: segment.end]
     feed.drain()
     assert feed.values() == numbered(40) + values
+    assert {task.file.file_path for task in feed.table.scan().plan_files()} == feed.files()
 
 
 def test_partitions_that_are_added(new_feed: NewFeed, kafka: Broker) -> None:
@@ -273,203 +280,3 @@ def test_compaction(new_feed: NewFeed, kafka: Broker) -> None:
     feed.drain()
     assert [(row["offset"], row["value"]) for row in feed.rows()] == wanted
     assert feed.ends() == {topic: {0: wanted[-1][0] + 1}}
-
-
-# --- What is lost ---
-
-
-def test_offsets_that_retention_took(new_feed: NewFeed, kafka: Broker) -> None:
-    feed = new_feed(topics=[kafka.create(partitions=2)])
-    feed.send(*numbered(10), *(Sent(value, partition=1) for value in numbered(4)))
-    feed.run()
-    feed.send(*numbered(10, 10), Sent(b"4", partition=1))
-    kafka.forget(feed.topic, 13)
-    _, faults = feed.run()
-    (fault,) = faults
-    for words in (f"partition 0 of the topic {feed.topic}", "from 10 on", "before 13", f"{{{feed.topic}: {{0: 13}}}}"):
-        assert words in str(fault)
-    assert feed.values(1) == numbered(5), "the other partition goes on"
-    assert feed.values(0) == numbered(10)
-    feed.configure(start={feed.topic: {0: 13}})
-    feed.drain()
-    assert feed.values(0) == numbered(10) + numbered(7, 13)
-
-
-def test_offsets_that_go_between_the_plan_and_the_read(new_feed: NewFeed, kafka: Broker) -> None:
-    feed = new_feed()
-    feed.send(*numbered(10))
-    pending = feed.pending()
-    kafka.forget(feed.topic, 6)
-    before = feed.lake.machinery("records")
-    with pytest.raises(SourceError, match=r"has lost the offsets from 0 on, before 6"):
-        feed.append(pending)
-    assert feed.lake.machinery("records") == before == []
-    feed.drain()
-    assert feed.values() == numbered(4, 6)
-
-
-def test_a_topic_that_goes_between_the_plan_and_the_read(new_feed: NewFeed, kafka: Broker) -> None:
-    feed = new_feed()
-    feed.send(*numbered(10))
-    pending = feed.pending()
-    kafka.delete(feed.topic)
-    feed.client = feed.client.impatient(3)
-    with pytest.raises(SourceError, match=f"there is no topic {feed.topic}"):
-        feed.append(pending)
-    with pytest.raises(SourceError, match=f"there is no topic {feed.topic}"):
-        feed.run()
-
-
-def test_a_topic_that_was_made_again(new_feed: NewFeed, kafka: Broker) -> None:
-    feed = new_feed()
-    feed.send(*numbered(3))
-    feed.run()
-    kafka.delete(feed.topic)
-    kafka.create_again(feed.topic)
-    feed.send(*numbered(5))
-    batch, (fault,) = feed.run()
-    assert f"the topic {feed.topic} was deleted and made again" in str(fault)
-    assert not batch.segments and feed.values() == numbered(3)
-
-
-def test_a_topic_that_is_gone(new_feed: NewFeed, kafka: Broker) -> None:
-    stem = kafka.create()
-    kafka.create(f"{stem}x")
-    feed = new_feed(topic_pattern=f"{stem}.?")
-    kafka.send(stem, [b"a"])
-    kafka.send(f"{stem}x", [b"b"])
-    feed.run()
-    kafka.delete(f"{stem}x")
-    kafka.send(stem, [b"c"])
-    batch, faults = feed.run()
-    (fault,) = faults
-    assert f"the topic {stem}x is not there any more" in str(fault) and "topic_pattern" in str(fault)
-    assert [segment.records for segment in batch.segments] == [1]
-
-
-def test_a_message_that_the_client_does_not_take(new_feed: NewFeed, kafka: Broker) -> None:
-    limits = {"receive.message.max.bytes": 2_000_000, "fetch.max.bytes": 1_000_000}
-    feed = new_feed(topics=[kafka.create(max_message_bytes="9000000")], kafka=limits)
-    feed.send(b"small", b"x" * 8_000_000, **{"message.max.bytes": 9_000_000})
-    with pytest.raises(SourceError, match=r"larger than the client takes.*from offset 1.*receive\.message\.max\.bytes"):
-        feed.run()
-    assert feed.rows() == []
-    feed.configure(kafka={**limits, "receive.message.max.bytes": "10000000"})
-    feed.run()
-    assert [len(value or b"") for value in feed.values()] == [5, 8_000_000]
-
-
-# --- Once, whatever happens ---
-
-PLACES: tuple[tuple[type, str], ...] = (
-    (TableApi, "open_branch"),
-    (DataFrameWriterV2, "append"),
-    (TableApi, "drop_branch"),
-    (TableApi, "publish"),
-)
-
-
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("place", PLACES, ids=lambda place: place[1])
-def test_a_run_that_is_killed(new_feed: NewFeed, kafka: Broker, place: tuple[type, str], after: bool) -> None:
-    feed = new_feed(topics=[kafka.create(partitions=2)], max_records=8)
-    total = 0
-    for number in range(3):
-        feed.send(*numbered(6, total), *(Sent(value, partition=1) for value in numbered(6, total)))
-        total += 6
-        if place[1] == "drop_branch":
-            # It is there for what such a run leaves.
-            with CrashPoint(1, after=True, place=(DataFrameWriterV2, "append"))():
-                feed.run()
-        with CrashPoint(1, after, place)() as happened:
-            feed.run()
-        assert happened.is_set()
-        seen = [row["offset"] for row in feed.rows() if row["partition"] == 0]
-        assert seen == list(range(feed.ends().get(feed.topic, {}).get(0, 0))), number
-    feed.drain()
-    assert feed.values(0) == feed.values(1) == numbered(18)
-    table = feed.lake.lake.catalog.load_table((f"cdc_{feed.lake.name}", "records"))
-    assert set(table.metadata.refs) == {"main"}, "nothing is left behind"
-    batch = last_batch(feed.fresh(), feed.lake.name)
-    assert sum(s.records for s in batch.segments) == sum(row["batch"] == batch.number for row in feed.rows())
-
-
-def test_a_batch_is_known_when_its_snapshot_is_gone(new_feed: NewFeed, kafka: Broker) -> None:
-    feed = new_feed()
-    feed.send(*numbered(5))
-    feed.run()
-    spark, name = feed.lake.session(), f"lake.cdc_{feed.lake.name}.records"
-    spark.sql(f"CALL lake.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))")
-    spark.sql(f"CALL lake.system.expire_snapshots(table => '{name}', older_than => now(), retain_last => 1)")
-    feed.send(*numbered(5, 5))
-    feed.drain()
-    assert feed.values() == numbered(10)
-    assert [row["batch"] for row in feed.rows()] == [1] * 5 + [2] * 5
-
-
-def test_of_two_runs_at_one_time_one_lands(new_feed: NewFeed, kafka: Broker) -> None:
-    feed = new_feed()
-    feed.send(*numbered(5))
-    slow = feed.pending()
-    feed.run()
-    with pytest.raises(ConcurrentRunError, match="another run has landed"):
-        feed.append(slow)
-    feed.send(*numbered(5, 5))
-    pending = feed.pending()
-    ranges = feed.choose(pending)
-    real = TableApi.publish
-    with pytest.MonkeyPatch.context() as patch:
-
-        def late(*arguments: Any, **keywords: Any) -> None:
-            patch.setattr(TableApi, "publish", real)
-            feed.append(feed.pending())
-            real(*arguments, **keywords)
-
-        patch.setattr(TableApi, "publish", late)
-        with pytest.raises(ConcurrentRunError, match="another run"):
-            feed.append(pending, ranges)
-    assert feed.values() == numbered(10)
-
-
-def test_a_broker_that_is_down(new_feed: NewFeed, kafka: Broker) -> None:
-    feed = new_feed()
-    feed.send(*numbered(5))
-    pending = feed.pending()
-    kafka.stop()
-    try:
-        feed.client = feed.client.impatient(2)
-        with pytest.raises(SourceUnreachableError, match=r"127\.0\.0\.1:\d+ cannot be reached for now \(_TRANSPORT\)"):
-            feed.pending()
-        with pytest.raises(SourceUnreachableError, match="cannot be reached for now"):
-            feed.append(pending)
-    finally:
-        kafka.start()
-    feed.client = feed.client.impatient(8)
-    feed.drain()
-    assert feed.values() == numbered(5)
-
-
-def test_a_broker_that_goes_and_returns_while_it_is_read(new_feed: NewFeed, kafka: Broker) -> None:
-    feed = new_feed(
-        kafka={"fetch.message.max.bytes": 20_000, "queued.min.messages": 100, "queued.max.messages.kbytes": 50}
-    )
-    values = [b"%d" % number + b"x" * 1000 for number in range(20_000)]
-    feed.send(*values)
-    feed.client = feed.client.impatient(60)
-    done: list[Any] = []
-    thread = threading.Thread(target=lambda: done.append(feed.run()))
-    thread.start()
-    deadline = time.monotonic() + 60
-    while not any(name.startswith("land-") for name in _refs(feed)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    kafka.stop()
-    kafka.start()
-    thread.join(120)
-    assert done, "it went on"
-    assert feed.values() == values
-
-
-def _refs(feed: TopicFeed) -> set[str]:
-    identifier = (f"cdc_{feed.lake.name}", "records")
-    lake = feed.fresh()
-    return set(lake.catalog.load_table(identifier).metadata.refs) if lake.catalog.table_exists(identifier) else set()

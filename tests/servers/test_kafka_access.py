@@ -15,9 +15,9 @@ from cdc_lakehouse.sources.kafka import (
     Client,
     Landed,
     OffsetRange,
+    RangeReader,
     choose_ranges,
     find_pending,
-    read_ranges,
     read_topics,
 )
 from tests.servers.kafka import Broker
@@ -65,7 +65,12 @@ def ranges(broker: Broker, topic: str) -> tuple[OffsetRange, ...]:
 
 
 def values(source: KafkaSource, which: Iterable[OffsetRange]) -> list[bytes | None]:
-    return [value for messages in read_ranges(client(source), tuple(which)) for value in messages.values]
+    """What is read; raises the fault that there was."""
+    reader = RangeReader(client(source), tuple(which))
+    read = [value for messages in reader.messages() for value in messages.values]
+    for fault in reader.faults:
+        raise fault
+    return read
 
 
 def check_no_secret(error: CdcError) -> None:

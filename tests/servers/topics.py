@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
-from cdc_lakehouse.errors import SourceError
+from pyiceberg.table import Table
+
+from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.landed_offsets import LandedBatch, landed_offsets, last_batch
-from cdc_lakehouse.lake.records import Records
+from cdc_lakehouse.lake.records import Appended, Records
 from cdc_lakehouse.sources.kafka import Client, OffsetRange, Pending, choose_ranges, find_pending, read_topics
 from tests.lakes import TestLake
 from tests.servers.kafka import Broker, Sent
@@ -18,11 +21,14 @@ Row = dict[str, Any]
 
 
 class TopicFeed:
-    def __init__(self, new_lake: Callable[..., TestLake], broker: Broker, **source: Any) -> None:
+    def __init__(
+        self, new_lake: Callable[..., TestLake], broker: Broker, lake: dict[str, Any] | None = None, **source: Any
+    ) -> None:
+        """`lake` has what is other of the lake: `storage`, `warehouse`."""
         self.broker = broker
         named = {} if "topic_pattern" in source else {"topics": [broker.create()]}
         told = {"type": "kafka", "format": "canal-json", "bootstrap_servers": broker.bootstrap, **named, **source}
-        self.lake = new_lake(source=told)
+        self.lake = new_lake(source=told, **(lake or {}))
         self.source = self.lake.feed.kafka
         self.client = Client.of(self.source).impatient(8)
 
@@ -36,7 +42,7 @@ class TopicFeed:
         self.client = dataclasses.replace(self.client, settings=dict(self.source.kafka))
 
     def fresh(self) -> Lake:
-        return Lake(self.lake.config.lake)
+        return Lake(self.lake.config.lake, self.lake.config.storage)
 
     def pending(self) -> Pending:
         topics = read_topics(self.source, self.client)
@@ -46,23 +52,36 @@ class TopicFeed:
         landed = landed_offsets(self.fresh(), self.lake.name)
         return choose_ranges(pending.offsets, landed, self.source.max_records, self.source.max_bytes)
 
-    def append(self, pending: Pending, ranges: Sequence[OffsetRange] | None = None) -> LandedBatch:
+    def append(self, pending: Pending, ranges: Sequence[OffsetRange] | None = None) -> Appended:
         lake = self.fresh()
         feed = self.lake.feed.model_copy(update={"source": self.source})
-        records = Records(lake, feed, self.lake.session(), self.client)
+        records = Records(lake, feed, self.lake.session, self.client)
         ranges = self.choose(pending) if ranges is None else ranges
         return records.append(ranges, pending, last_batch(lake, self.lake.name).number + 1)
 
-    def run(self) -> tuple[LandedBatch, tuple[SourceError, ...]]:
+    def run(self) -> tuple[LandedBatch, tuple[CdcError, ...]]:
         pending = self.pending()
-        return self.append(pending), pending.faults
+        done = self.append(pending)
+        return done.batch, (*pending.faults, *done.faults)
 
     def drain(self) -> list[LandedBatch]:
         """Runs until nothing is new."""
         batches: list[LandedBatch] = []
-        while (batch := self.run()[0]).segments:
+        while True:
+            batch, faults = self.run()
+            assert not faults, faults
+            if not batch.segments:
+                return batches
             batches.append(batch)
-        return batches
+
+    @property
+    def table(self) -> Table:
+        return self.fresh().catalog.load_table((f"cdc_{self.lake.name}", "records"))
+
+    def files(self) -> set[str]:
+        """The data files in the warehouse, whether a snapshot has them or not."""
+        location = Path(self.table.location().removeprefix("file://"))
+        return {f"file://{path}" for path in location.rglob("*.parquet")}
 
     def rows(self) -> list[Row]:
         found = self.lake.machinery("records")
@@ -80,3 +99,11 @@ class TopicFeed:
 
     def send(self, *messages: Sent | bytes, **settings: Any) -> None:
         self.broker.send(self.topic, messages, **settings)
+
+
+NewFeed = Callable[..., TopicFeed]
+
+
+def numbered(count: int, first: int = 0) -> list[bytes]:
+    """Values to send."""
+    return [b"%d" % number for number in range(first, first + count)]

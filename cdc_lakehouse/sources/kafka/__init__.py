@@ -6,11 +6,11 @@ are never seen."""
 from cdc_lakehouse.sources.kafka.client import Client
 from cdc_lakehouse.sources.kafka.offsets import Bounds, Landed, LandedTopic, OffsetRange, Partition, Topic
 from cdc_lakehouse.sources.kafka.pending import Pending, find_pending
-from cdc_lakehouse.sources.kafka.ranges import choose_ranges, split_ranges
-from cdc_lakehouse.sources.kafka.reading import Headers, Messages, read_ranges
+from cdc_lakehouse.sources.kafka.ranges import choose_ranges, split_ranges, worth_tasks
+from cdc_lakehouse.sources.kafka.reading import Headers, Messages, RangeReader
 from cdc_lakehouse.sources.kafka.topics import read_topics
 
 __all__ = [
-    "Bounds", "Client", "Headers", "Landed", "LandedTopic", "Messages", "OffsetRange", "Partition", "Pending", "Topic",
-    "choose_ranges", "find_pending", "read_ranges", "read_topics", "split_ranges",
+    "Bounds", "Client", "Headers", "Landed", "LandedTopic", "Messages", "OffsetRange", "Partition", "Pending",
+    "RangeReader", "Topic", "choose_ranges", "find_pending", "read_topics", "split_ranges", "worth_tasks",
 ]  # fmt: skip

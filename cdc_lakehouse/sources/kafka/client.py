@@ -22,8 +22,10 @@ _DEFAULTS: Final = {
     # A range that ends with the marker of a transaction is known to be read only when the broker says that there is
     # no more, and it waits for so long before it does.
     "fetch.wait.max.ms": "100",
-    "fetch.message.max.bytes": str(4 << 20),
-    "queued.min.messages": "50000",
+    # By its default a partition is left alone for a second whenever enough is in the queue.
+    "fetch.queue.backoff.ms": "5",
+    # What is fetched beyond the end of a range is fetched for nothing.
+    "queued.min.messages": "20000",
     # A broker that went away is asked again soon, and one that hangs is given up.
     "reconnect.backoff.max.ms": "2000",
     "socket.timeout.ms": "30000",

@@ -13,9 +13,14 @@ from confluent_kafka import KafkaError
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
 
 _FORBIDDEN: Final = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
-MISSING: Final = frozenset({
+_MISSING: Final = frozenset({
     KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID, KafkaError._UNKNOWN_TOPIC,
     KafkaError._UNKNOWN_PARTITION,
+})  # fmt: skip
+NO_LEADER: Final = frozenset({
+    KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.KAFKA_STORAGE_ERROR, KafkaError._NOENT,
 })  # fmt: skip
 OUT_OF_RANGE: Final = frozenset({KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET})
 _CORRUPT: Final = frozenset({
@@ -73,7 +78,7 @@ def topic_fault(topic: str, error: KafkaError) -> CdcError | None:
             f"no permission to read the topic {topic} ({error.name()})",
             advice="allow the user of source.kafka READ and DESCRIBE on it",
         )
-    if error.code() in MISSING:
+    if error.code() in _MISSING:
         return SourceError(f"there is no topic {topic}, or not this partition of it", advice="correct source.topics")
     if error.code() in _CORRUPT or error.fatal():
         return SourceError(

@@ -14,6 +14,8 @@ from cdc_lakehouse.sources.kafka.offsets import Landed, OffsetRange, Partition
 
 _UNKNOWN_SIZE: Final = 1024.0
 """Bytes of a record of a topic of which none was read."""
+_USUAL_SIZE: Final = 1024
+"""Bytes up to which it is the record itself that takes time."""
 _WORTH_A_TASK: Final = 100_000
 """Records below which a range is not cut further: a task that starts a client costs about as much."""
 _SLACK: Final = 2
@@ -61,26 +63,38 @@ def _share(needs: Mapping[Partition, int], total: int) -> dict[Partition, int]:
     return shares
 
 
+def worth_tasks(ranges: Sequence[OffsetRange], landed: Landed) -> int:
+    """How many tasks at most have enough to do."""
+    return max(1, math.ceil(sum(_work(each, landed) for each in ranges) / _WORTH_A_TASK))
+
+
 def split_ranges(ranges: Sequence[OffsetRange], landed: Landed, tasks: int) -> tuple[tuple[OffsetRange, ...], ...]:
-    """The ranges for each of at most `tasks` tasks, which then have about equally much to do; a task has no partition
-    twice. Large ranges are cut, but not where the size of records is not known: they might have to end early, and what
-    is behind would be read twice."""
-    total = sum(map(len, ranges))
-    share = max(_WORTH_A_TASK, math.ceil(total / tasks))
+    """The ranges in groups, one for each of about as many tasks, which then have about equally much to do.
+
+    Large ranges are cut, and each part is a group of its own; but not where the size of records is not known: a part
+    might have to end early, and what is behind would be read twice."""
+    work = {each: _work(each, landed) for each in ranges}
+    share = max(_WORTH_A_TASK, math.ceil(sum(work.values()) / tasks))
     parts: list[OffsetRange] = []
+    whole: list[OffsetRange] = []
     for each in ranges:
-        known = landed.record_bytes(each.partition.topic) is not None
-        parts += _parts(each, round(len(each) / share) if known else 1)
-    groups: list[list[OffsetRange]] = [[] for _ in range(min(tasks, math.ceil(total / _WORTH_A_TASK)))]
-    for part in sorted(parts, key=len, reverse=True):
-        free = (group for group in groups if all(each.partition != part.partition for each in group))
-        min(free, key=lambda group: sum(map(len, group))).append(part)
-    return tuple(tuple(group) for group in groups if group)
+        count = min(round(work[each] / share), len(each))
+        if count > 1 and landed.record_bytes(each.partition.topic) is not None:
+            parts += _parts(each, count)
+        else:
+            whole.append(each)
+    groups: list[list[OffsetRange]] = [[] for _ in range(math.ceil(sum(work[each] for each in whole) / share))]
+    for each in sorted(whole, key=work.__getitem__, reverse=True):
+        min(groups, key=lambda group: sum(work[each] for each in group)).append(each)
+    return (*((part,) for part in parts), *(tuple(group) for group in groups if group))
+
+
+def _work(each: OffsetRange, landed: Landed) -> float:
+    """In records of a usual size: larger ones take longer."""
+    return len(each) * max(1.0, (landed.record_bytes(each.partition.topic) or 0) / _USUAL_SIZE)
 
 
 def _parts(whole: OffsetRange, count: int) -> list[OffsetRange]:
-    if count <= 1:
-        return [whole]
     ends = [whole.start + len(whole) * number // count for number in range(count + 1)]
     limit = _SLACK * math.ceil(whole.max_bytes / count)
     return [OffsetRange(whole.partition, start, end, limit) for start, end in itertools.pairwise(ends)]

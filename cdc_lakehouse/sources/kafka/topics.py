@@ -14,11 +14,13 @@ from confluent_kafka import admin as kafka_admin
 from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.errors import CdcError, SourceUnreachableError
 from cdc_lakehouse.sources.kafka.client import Client
-from cdc_lakehouse.sources.kafka.faults import Troubles, topic_fault
+from cdc_lakehouse.sources.kafka.faults import NO_LEADER, Troubles, topic_fault
 from cdc_lakehouse.sources.kafka.offsets import Bounds, Partition, Topic
 
 _NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 """Zeros, as ids of topics are written."""
+
+_WAIT_SECONDS: Final = 0.2
 
 _OffsetSpec: Any = getattr(kafka_admin, "OffsetSpec")  # noqa: B009 - exported, but not to type checkers
 
@@ -28,7 +30,21 @@ def read_topics(source: KafkaSource, client: Client | None = None) -> tuple[Topi
 
     Raises `SourceError` when a named topic is not there or may not be read, `SourceUnreachableError` when the brokers
     do not answer, `ConfigurationError` when the client does not take its settings."""
-    return _Cluster(client or Client.of(source)).topics(source)
+    cluster = _Cluster(client or Client.of(source))
+    while True:
+        try:
+            return cluster.topics(source)
+        except _NoLeaderError as error:
+            if not cluster.waits():
+                raise error.fault from None
+
+
+class _NoLeaderError(Exception):
+    """A partition's leader is away, or a new one is not known everywhere: that passes soon."""
+
+    def __init__(self, fault: CdcError) -> None:
+        super().__init__(fault)
+        self.fault = fault
 
 
 class _Cluster:
@@ -37,6 +53,13 @@ class _Cluster:
         self._troubles = Troubles()
         self._admin: Any = client.admin(self._troubles)  # Its answers have no types.
         self._deadline = time.monotonic() + client.timeout_seconds
+
+    def waits(self) -> bool:
+        """Waits for a moment, if there is time."""
+        if time.monotonic() + _WAIT_SECONDS > self._deadline:
+            return False
+        time.sleep(_WAIT_SECONDS)
+        return True
 
     def topics(self, source: KafkaSource) -> tuple[Topic, ...]:
         described = self._describe(list(source.topics or self._matching(source)))
@@ -103,8 +126,10 @@ class _Cluster:
         if told is not None and topic is not None:
             if (found := topic_fault(topic, told)) is not None:
                 return found
-            if told.code() in (KafkaError._NOENT, KafkaError.LEADER_NOT_AVAILABLE):
-                return SourceUnreachableError(f"partitions of the topic {topic} have no leader for now")
+            if told.code() in NO_LEADER:
+                raise _NoLeaderError(
+                    SourceUnreachableError(f"a partition of the topic {topic} has no leader for now ({told.name()})")
+                )
         return self._troubles.fault(self._client.brokers, told)
 
 

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_lakehouse.sources.kafka import Landed, LandedTopic, OffsetRange, Partition, choose_ranges, split_ranges
+from cdc_lakehouse.sources.kafka import (
+    Landed,
+    LandedTopic,
+    OffsetRange,
+    Partition,
+    choose_ranges,
+    split_ranges,
+    worth_tasks,
+)
 from cdc_lakehouse.sources.kafka import ranges as ranges_module
 
 Offsets = Mapping[Partition, tuple[int, int]]
@@ -41,7 +49,7 @@ def test_a_run_begins_where_it_must_and_takes_no_more_than_it_may(
         assert each.start == start < each.end <= end
         assert each.max_bytes >= 1
     assert count(chosen) <= max(max_records, len(chosen))
-    assert sum(each.max_bytes for each in chosen) <= max(max_bytes, len(chosen))
+    assert sum(each.max_bytes for each in chosen) <= max_bytes + len(chosen)
     known = {topic: ranges_module._UNKNOWN_SIZE if size is None else max(1, size) for topic, size in sizes.items()}
     assert sum(len(each) * known[each.partition.topic] for each in chosen if len(each) > 1) <= max_bytes
 
@@ -82,9 +90,10 @@ def test_tasks_share_the_ranges_whole(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ranges_module, "_WORTH_A_TASK", worth_a_task)
         groups = split_ranges(chosen, landed(sizes), tasks)
-    assert len(groups) <= tasks and all(groups)
+    assert len(groups) <= 2 * tasks and all(groups)
+    wholes = {each.partition: each for each in chosen}
     for group in groups:
-        assert len({part.partition for part in group}) == len(group)
+        assert len(group) == 1 or all(part == wholes[part.partition] for part in group), "a part stands alone"
     for whole in chosen:
         parts = sorted(
             (part for group in groups for part in group if part.partition == whole.partition),
@@ -109,6 +118,13 @@ def test_a_large_partition_is_cut_for_all_tasks() -> None:
         (1_001_000, 1_501_000),
         (1_501_000, 2_001_000),
     ]
+
+
+def test_large_records_are_worth_a_task() -> None:
+    whole = OffsetRange(Partition("a", 0), 0, 1000, 10**9)
+    assert (worth_tasks([whole], landed({"a": 250.0})), worth_tasks([whole], landed({"a": 400_000.0}))) == (1, 4)
+    groups = split_ranges([whole], landed({"a": 400_000.0}), 3)
+    assert [len(part) for (part,) in groups] == [333, 333, 334]
 
 
 def test_small_partitions_are_one_task() -> None:

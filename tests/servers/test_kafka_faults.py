@@ -1,0 +1,320 @@
+"""What is lost on the brokers is told, and every message lands once, whatever ends a run."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyspark.sql import SparkSession
+
+from cdc_lakehouse.errors import ConcurrentRunError, SourceError, SourceUnreachableError
+from cdc_lakehouse.lake import record_files, record_tasks
+from cdc_lakehouse.lake.landed_offsets import last_batch
+from cdc_lakehouse.lake.record_files import RecordTable
+from cdc_lakehouse.lake.record_tasks import RecordTask
+from cdc_lakehouse.lake.records import Records
+from cdc_lakehouse.lake.session import use_catalog
+from cdc_lakehouse.sources.kafka import RangeReader, reading
+from tests.crashes import CrashPoint
+from tests.lakes import TestLake
+from tests.servers.buckets import S3Bucket, s3_storage
+from tests.servers.conftest import S3Server
+from tests.servers.kafka import Broker, Sent
+from tests.servers.topics import NewFeed, TopicFeed, numbered
+
+pytestmark = [pytest.mark.server, pytest.mark.spark]
+
+# --- What is lost ---
+
+
+def test_offsets_that_retention_took(new_feed: NewFeed, kafka: Broker) -> None:
+    feed = new_feed(topics=[kafka.create(partitions=2)])
+    feed.send(*numbered(10), *(Sent(value, partition=1) for value in numbered(4)))
+    feed.run()
+    feed.send(*numbered(10, 10), Sent(b"4", partition=1))
+    kafka.forget(feed.topic, 13)
+    _, faults = feed.run()
+    (fault,) = faults
+    for words in (f"partition 0 of the topic {feed.topic}", "from 10 on", "before 13", f"{{{feed.topic}: {{0: 13}}}}"):
+        assert words in str(fault)
+    assert feed.values(1) == numbered(5), "the other partition goes on"
+    assert feed.values(0) == numbered(10)
+    feed.configure(start={feed.topic: {0: 13}})
+    feed.drain()
+    assert feed.values(0) == numbered(10) + numbered(7, 13)
+
+
+@pytest.mark.usefixtures("in_tasks")
+def test_offsets_that_go_between_the_plan_and_the_read(new_feed: NewFeed, kafka: Broker) -> None:
+    feed = new_feed(topics=[kafka.create(partitions=2)])
+    feed.send(*numbered(10), *(Sent(value, partition=1) for value in numbered(4)))
+    pending = feed.pending()
+    kafka.forget(feed.topic, 6)
+    (fault,) = feed.append(pending).faults
+    assert isinstance(fault, SourceError)
+    assert f"partition 0 of the topic {feed.topic} has lost the offsets from 0 on, before 6" in str(fault)
+    assert (feed.values(0), feed.values(1)) == ([], numbered(4)), "the other partition goes on"
+
+
+@pytest.mark.usefixtures("in_tasks")
+def test_a_topic_that_goes_between_the_plan_and_the_read(new_feed: NewFeed, kafka: Broker) -> None:
+    going, staying = kafka.create(), kafka.create()
+    feed = new_feed(topics=[going, staying])
+    for topic in (going, staying):
+        kafka.send(topic, numbered(10))
+    pending = feed.pending()
+    kafka.delete(going)
+    feed.client = feed.client.impatient(3)
+    (fault,) = feed.append(pending).faults
+    assert isinstance(fault, SourceError) and f"there is no topic {going}" in str(fault)
+    assert feed.values(topic=staying) == numbered(10)
+    with pytest.raises(SourceError, match=f"there is no topic {going}"):
+        feed.run()
+
+
+def test_a_topic_that_was_made_again(new_feed: NewFeed, kafka: Broker) -> None:
+    feed = new_feed()
+    feed.send(*numbered(3))
+    feed.run()
+    kafka.delete(feed.topic)
+    kafka.create_again(feed.topic)
+    feed.send(*numbered(5))
+    batch, (fault,) = feed.run()
+    assert f"the topic {feed.topic} was deleted and made again" in str(fault)
+    assert not batch.segments and feed.values() == numbered(3)
+
+
+def test_a_topic_that_is_gone(new_feed: NewFeed, kafka: Broker) -> None:
+    stem = kafka.create()
+    kafka.create(f"{stem}x")
+    feed = new_feed(topic_pattern=f"{stem}.?")
+    kafka.send(stem, [b"a"])
+    kafka.send(f"{stem}x", [b"b"])
+    feed.run()
+    kafka.delete(f"{stem}x")
+    kafka.send(stem, [b"c"])
+    batch, faults = feed.run()
+    (fault,) = faults
+    assert f"the topic {stem}x is not there any more" in str(fault) and "topic_pattern" in str(fault)
+    assert [segment.records for segment in batch.segments] == [1]
+
+
+@pytest.mark.usefixtures("in_tasks")
+def test_a_message_that_the_client_does_not_take(new_feed: NewFeed, kafka: Broker) -> None:
+    limits = {"receive.message.max.bytes": 2_000_000, "fetch.max.bytes": 1_000_000}
+    feed = new_feed(topics=[kafka.create(partitions=3, max_message_bytes="9000000")], kafka=limits)
+    feed.send(*(Sent(b"small", partition=number) for number in range(3)))
+    feed.send(Sent(b"x" * 8_000_000, partition=1), **{"message.max.bytes": 9_000_000})
+    feed.send(*(Sent(b"behind", partition=number) for number in range(3)))
+    _, faults = feed.run()
+    (fault,) = faults
+    assert isinstance(fault, SourceError)
+    for words in ("larger than the client takes", f"from offset 1 of partition 1 of the topic {feed.topic}"):
+        assert words in str(fault)
+    assert "receive.message.max.bytes" in str(fault)
+    assert [feed.values(number) for number in range(3)] == [[b"small", b"behind"], [b"small"], [b"small", b"behind"]]
+    feed.configure(kafka={**limits, "receive.message.max.bytes": "10000000"})
+    feed.drain()
+    assert [len(value or b"") for value in feed.values(1)] == [5, 8_000_000, 6]
+
+
+@pytest.mark.usefixtures("in_tasks")
+def test_into_a_warehouse_on_s3(
+    kafka: Broker, s3: S3Server, spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    warehouse = S3Bucket(s3.endpoint, prefix="lake house")
+    storage = s3_storage(s3.endpoint, S3Bucket.ACCESS, S3Bucket.SECRET)
+    session = spark.newSession()
+
+    def lake(**feed: Any) -> TestLake:
+        return TestLake(tmp_path / "lake", tmp_path / "feed", lambda: session, **feed)
+
+    topic = kafka.create(partitions=2)
+    feed = TopicFeed(lake, kafka, {"storage": storage, "warehouse": warehouse.uri}, topics=[topic])
+    use_catalog(session, feed.lake.config.lake, feed.lake.config.storage)
+    feed.send(*numbered(5), *(Sent(value, partition=1) for value in numbered(5)))
+    feed.drain()
+    assert feed.values(0) == feed.values(1) == numbered(5)
+    assert any(key.endswith(".parquet") for key in warehouse.keys())  # noqa: SIM118
+    about = RecordTable.of(feed.table, feed.fresh())
+    assert S3Bucket.SECRET not in "".join(capfd.readouterr()) + repr(about)
+
+
+# --- Once, whatever happens ---
+
+PLACES: tuple[tuple[type, str], ...] = (
+    (Records, "_create"),
+    (RecordTask, "run"),
+    (SqlCatalog, "commit_table"),
+)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place[1])
+def test_a_run_that_is_killed(new_feed: NewFeed, kafka: Broker, place: tuple[type, str], after: bool) -> None:
+    feed = new_feed(topics=[kafka.create(partitions=2)], max_records=8)
+    total = 0
+    for _ in range(3):
+        feed.send(*numbered(6, total), *(Sent(value, partition=1) for value in numbered(6, total)))
+        total += 6
+        with CrashPoint(1, after, place)() as happened:
+            feed.run()
+        assert happened.is_set() or place[1] == "_create"
+        landed = feed.ends().get(feed.topic, {}).get(0, 0)
+        assert feed.values() == numbered(landed)
+    feed.drain()
+    assert feed.values(0) == feed.values(1) == numbered(18)
+    batch = last_batch(feed.fresh(), feed.lake.name)
+    assert sum(s.records for s in batch.segments) == sum(row["batch"] == batch.number for row in feed.rows())
+
+
+def test_a_task_that_fails_leaves_nothing(new_feed: NewFeed, monkeypatch: pytest.MonkeyPatch) -> None:
+    feed = new_feed()
+    feed.send(b"a")
+    feed.run()
+    before = feed.files()
+    feed.send(*numbered(10))
+
+    def full(*_: Any) -> Any:
+        raise OSError("no space left on device")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(record_files.RecordFiles, "close", full)
+        with pytest.raises(OSError, match="no space left"):
+            feed.run()
+    assert feed.files() == before
+    feed.drain()
+    assert feed.values() == [b"a", *numbered(10)]
+
+
+def maintain(feed: TopicFeed) -> None:
+    """Rewrite the files and forget all snapshots but the last."""
+    spark, name = feed.lake.session(), f"lake.cdc_{feed.lake.name}.records"
+    spark.sql(f"CALL lake.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))")
+    spark.sql(f"CALL lake.system.expire_snapshots(table => '{name}', older_than => now(), retain_last => 1)")
+
+
+def test_what_is_landed_is_known_when_its_snapshot_is_gone(new_feed: NewFeed) -> None:
+    feed = new_feed()
+    feed.send(*numbered(5))
+    first, _ = feed.run()
+    maintain(feed)
+    assert last_batch(feed.fresh(), feed.lake.name) == first
+    feed.send(*numbered(5, 5))
+    feed.drain()
+    assert feed.values() == numbered(10)
+    records = Records(feed.fresh(), feed.lake.feed, feed.lake.session)
+    for batch, first in ((1, 0), (2, 5)):
+        assert sorted(row["offset"] for row in records.frame(batch).collect()) == list(range(first, first + 5))
+
+
+def test_maintenance_while_a_run_lands(new_feed: NewFeed) -> None:
+    feed = new_feed()
+    feed.send(*numbered(5))
+    feed.run()
+    feed.send(*numbered(5, 5))
+    with _before_the_commit(lambda: maintain(feed)):
+        feed.run()
+    assert feed.values() == numbered(10)
+
+
+def test_of_two_runs_at_one_time_one_lands(new_feed: NewFeed) -> None:
+    feed = new_feed()
+    feed.send(*numbered(5))
+    slow = feed.pending()
+    with _before_the_commit(lambda: feed.append(feed.pending())), pytest.raises(ConcurrentRunError, match="has landed"):
+        feed.run()
+    assert feed.values() == numbered(5), "the first ever"
+    with pytest.raises(ConcurrentRunError, match="has landed"):
+        feed.append(slow)
+    feed.send(*numbered(5, 5))
+    with _before_the_commit(lambda: feed.append(feed.pending())), pytest.raises(ConcurrentRunError, match="has landed"):
+        feed.run()
+    assert feed.values() == numbered(10)
+    assert {task.file.file_path for task in feed.table.scan().plan_files()} == feed.files()
+
+
+@contextlib.contextmanager
+def _before_the_commit(what: Callable[[], object]) -> Iterator[None]:
+    """Something happens right before the next commit."""
+    real = SqlCatalog.commit_table
+    with pytest.MonkeyPatch.context() as patch:
+
+        def commit(*arguments: Any) -> Any:
+            patch.setattr(SqlCatalog, "commit_table", real)
+            what()
+            return real(*arguments)
+
+        patch.setattr(SqlCatalog, "commit_table", commit)
+        yield
+
+
+@pytest.mark.usefixtures("in_tasks")
+def test_a_broker_that_is_down(new_feed: NewFeed, kafka: Broker) -> None:
+    feed = new_feed()
+    feed.send(*numbered(5))
+    pending = feed.pending()
+    kafka.stop()
+    try:
+        feed.client = feed.client.impatient(2)
+        with pytest.raises(SourceUnreachableError, match=r"127\.0\.0\.1:\d+ cannot be reached for now \(_TRANSPORT\)"):
+            feed.pending()
+        (fault,) = feed.append(pending).faults
+        assert isinstance(fault, SourceUnreachableError) and "cannot be reached for now" in str(fault)
+    finally:
+        kafka.start()
+    feed.client = feed.client.impatient(8)
+    feed.drain()
+    assert feed.values() == numbered(5)
+
+
+SLOW = {"fetch.message.max.bytes": 20_000, "queued.min.messages": 100, "queued.max.messages.kbytes": 50}
+
+
+def test_a_broker_that_goes_and_returns_while_it_is_read(new_feed: NewFeed, kafka: Broker) -> None:
+    feed = new_feed(kafka=SLOW)
+    values = [b"%d" % number + b"x" * 1000 for number in range(20_000)]
+    feed.send(*values)
+    reader = RangeReader(feed.client.impatient(60), feed.choose(feed.pending()))
+    seen: list[bytes | None] = []
+    for number, messages in enumerate(reader.messages()):
+        if number == 0:
+            kafka.stop()
+            kafka.start()
+        seen += messages.values
+    assert not reader.faults
+    assert seen == values
+
+
+def test_a_broker_that_goes_while_it_is_read(new_feed: NewFeed, kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read lands, the rest is for the next run."""
+    monkeypatch.setattr(reading, "_ROWS_TOGETHER", 1000)
+    feed = new_feed(kafka=SLOW)
+    values = [b"%d" % number + b"x" * 1000 for number in range(20_000)]
+    feed.send(*values)
+    feed.client = feed.client.impatient(3)
+    pending = feed.pending()
+    count = record_tasks._count
+
+    def stop_then_count(*arguments: Any) -> None:
+        monkeypatch.setattr(record_tasks, "_count", count)
+        kafka.stop()
+        count(*arguments)
+
+    monkeypatch.setattr(record_tasks, "_count", stop_then_count)
+    try:
+        done = feed.append(pending)
+    finally:
+        kafka.start()
+    (fault,) = done.faults
+    assert isinstance(fault, SourceUnreachableError)
+    landed = sum(segment.records for segment in done.batch.segments)
+    assert 1000 <= landed < 20_000
+    assert feed.values() == values[:landed]
+    feed.client = feed.client.impatient(8)
+    feed.drain()
+    assert feed.values() == values
