@@ -18,6 +18,8 @@ from cdc_lakehouse.decoders.messages.options import Decode, Options, check_names
 
 FORMAT: Final = "ticdc-canal-json"
 _WATERMARK: Final = "TIDB_WATERMARK"
+LIMIT_TS: Final = 1 << 62
+"""Timestamps are below it, by far."""
 
 
 def decoder(options: Options) -> Decode:
@@ -58,6 +60,6 @@ def decode(key: bytes | None, value: bytes | None) -> Message:
 
 def _timestamp(extension: dict[str, Any], name: str) -> int:
     found = extension.get(name)
-    if not isinstance(found, int) or isinstance(found, bool) or not 0 < found < 1 << 62:
+    if not isinstance(found, int) or isinstance(found, bool) or not 0 < found < LIMIT_TS:
         raise MessageError(f"_tidb.{name} is not a timestamp of TiDB")
     return found
