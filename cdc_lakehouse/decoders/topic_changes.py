@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from cdc_lakehouse.changelog.messages import Ddl, Ended, Message, MessageError, RowChange, Watermark
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS
 from cdc_lakehouse.decoders.event_rows import COLUMNS, EventRows
-from cdc_lakehouse.decoders.messages.registry import PLAIN, decoder
+from cdc_lakehouse.decoders.messages.registry import decoder, plain_reader
 from cdc_lakehouse.decoders.messages.ticdc_plain_rows import PlainRow, Shape, told
 
 Place = tuple[str, int, int]
@@ -143,7 +143,7 @@ def changes_in_tasks(
 class _Reader:
     def __init__(self, topic_format: TopicFormat) -> None:
         self._decode = decoder(topic_format.name, topic_format.options)
-        self._plain = PLAIN.get(topic_format.name)
+        self._plain = plain_reader(topic_format.name, topic_format.options)
         self._format = topic_format
         self._takes = functools.cache(topic_format.takes)
         self._told = functools.lru_cache(_SHAPES_KEPT)(told)

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from cdc_lakehouse.changelog.ddl_log import DdlLog
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange
-from cdc_lakehouse.config import KafkaSource
+from cdc_lakehouse.config import KafkaSource, StorageConfig
 from cdc_lakehouse.decoders.topic_changes import BadMessage, TopicFormat, changes_in_tasks
 from cdc_lakehouse.lake.events import SegmentCounts
 from cdc_lakehouse.lake.landed_offsets import LandedSegment, landed_offsets, last_batch
@@ -25,10 +25,11 @@ from cdc_lakehouse.lake.segments import COUNTS, DECODED, LANDED, Segment
 from cdc_lakehouse.lake.signals import Position
 from cdc_lakehouse.pipeline.evolve import Evolved
 from cdc_lakehouse.pipeline.feed_run import FeedRun
+from cdc_lakehouse.sources.claim_checks import ClaimChecks
 from cdc_lakehouse.sources.kafka import choose_ranges, find_pending, read_topics
 
 BAD_MESSAGE: Final = "BadMessage"
-_WITH_WATERMARKS: Final = "ticdc-canal-json"
+_TICDC: Final = "ticdc-canal-json"
 _WITH_TRANSACTIONS: Final = "dts-avro"
 """Canal leaves the ends of transactions out of topics, but for some of MariaDB."""
 
@@ -133,7 +134,9 @@ def _decode_batch(run: FeedRun, batch: int, segments: Sequence[Segment]) -> list
     records = _records(run).frame().where(F.col("batch").isin(*batches))
     feed = run.feed
     events, found = changes_in_tasks(
-        run.spark, records, TopicFormat(feed.kafka.format, _options(feed.kafka), seeds, watermarks, feed.tables.takes)
+        run.spark,
+        records,
+        TopicFormat(feed.kafka.format, _options(feed.kafka, run.lake.storage), seeds, watermarks, feed.tables.takes),
     )
     if run.events.snapshot_of(batch) is None:
         again = [segment.segment for segment in segments if segment.replaces_snapshot is not None]
@@ -151,8 +154,15 @@ def _decode_batch(run: FeedRun, batch: int, segments: Sequence[Segment]) -> list
     return decoded
 
 
-def _options(source: KafkaSource) -> Mapping[str, object]:
-    return {"before_2022_03_20": source.before_2022_03_20} if source.format == "dts-canal-json" else {}
+def _options(source: KafkaSource, storage: StorageConfig) -> Mapping[str, object]:
+    match source.format:
+        case "ticdc-canal-json":
+            claims = None if source.claim_check is None else ClaimChecks(source.claim_check, storage).read
+            return {"tidb_extension": source.tidb_extension, "claims": claims}
+        case "dts-canal-json":
+            return {"before_2022_03_20": source.before_2022_03_20}
+        case _:
+            return {}
 
 
 def _quarantine(run: FeedRun, segments: Sequence[Segment], bad: Sequence[BadMessage]) -> None:
@@ -190,7 +200,7 @@ def checkpoint_of_topics(run: FeedRun) -> int:
     transactions that are not whole. It never goes below the published one."""
     positions = run.signals.positions()
     published = run.last_cut.checkpoint_ts
-    if run.feed.kafka.format == _WITH_WATERMARKS:
+    if run.feed.kafka.has_watermarks:
         landed = landed_offsets(run.lake, run.feed.name)
         partitions = [(name, number) for name, topic in landed.topics.items() for number in topic.ends]
         nothing = Position(BEGINNING, BEGINNING, None)
@@ -209,7 +219,7 @@ def checkpoint_of_topics(run: FeedRun) -> int:
 
 def schema_changes(run: FeedRun) -> Iterator[SchemaChange]:
     """What all that has landed says of tables, in order."""
-    log = DdlLog(escapes=run.feed.kafka.format != _WITH_WATERMARKS, types=run.feed.types)
+    log = DdlLog(escapes=run.feed.kafka.format != _TICDC, types=run.feed.types)
     return log.changes(run.signals.told())
 
 

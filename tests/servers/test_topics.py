@@ -14,6 +14,7 @@ from cdc_lakehouse.pipeline.steps import Steps, run_all
 from tests import data_sets as packed
 from tests.crashes import CrashPoint
 from tests.lakes import TestLake
+from tests.servers.buckets import Bucket
 from tests.servers.kafka import Broker, Sent
 from tests.truth import Truth
 
@@ -27,7 +28,10 @@ SOUND = [name for name in packed.names("kafka") if name not in NOT_WHOLE]
 class TopicSet:
     """A data set's messages on the broker, in a topic of its own."""
 
-    def __init__(self, directory: Path, broker: Broker, new_lake: Callable[..., TestLake]) -> None:
+    def __init__(
+        self, directory: Path, broker: Broker, new_lake: Callable[..., TestLake], storage: Any = None, **source: Any
+    ) -> None:
+        self.directory = directory
         self.truth = Truth(directory)
         self.stages = json.loads((directory / "stages.json").read_text(encoding="utf-8"))["stages"]
         self._broker = broker
@@ -49,7 +53,9 @@ class TopicSet:
                 "format": "ticdc-canal-json",
                 "bootstrap_servers": broker.bootstrap,
                 "topics": [self.topic],
+                **source,
             },
+            **({} if storage is None else {"storage": storage}),
             start_date="2020-01-01",
         )
 
@@ -79,8 +85,8 @@ def _sent(message: dict[str, Any]) -> Sent:
 
 
 @pytest.fixture
-def topic_set(data_sets: Path, kafka: Broker, new_lake: Callable[..., TestLake]) -> Callable[[str], TopicSet]:
-    return lambda name: TopicSet(data_sets / "kafka" / name, kafka, new_lake)
+def topic_set(data_sets: Path, kafka: Broker, new_lake: Callable[..., TestLake]) -> Callable[..., TopicSet]:
+    return lambda name, **more: TopicSet(data_sets / "kafka" / name, kafka, new_lake, **more)
 
 
 @pytest.mark.parametrize("name", SOUND)
@@ -132,3 +138,59 @@ def test_messages_that_hold_only_keys_are_quarantined(name: str, topic_set: Call
     assert set(held) == {"test.big#1"} and "BadMessage" not in held["test.big#1"]
     rows = found.lake.machinery("quarantine")
     assert rows and {(row["error_class"], row["table"]) for row in rows} == {("BadMessage", "big")}
+
+
+def test_claim_checks_are_read_from_the_object_store(
+    topic_set: Callable[..., TopicSet], new_bucket: Callable[..., Bucket], data_sets: Path
+) -> None:
+    bucket = new_bucket("s3")
+    for file in (data_sets / "kafka" / "large_claim_check" / "claims").iterdir():
+        bucket.put(file.name, file.read_bytes())
+    found = topic_set("large_claim_check", storage=bucket.storage, claim_check=bucket.uri)
+    for stage in range(len(found.stages)):
+        found.advance(stage)
+        assert not found.run().applied.held
+        found.check(stage)
+
+
+def test_a_claim_check_that_comes_later(topic_set: Callable[..., TopicSet], tmp_path: Path) -> None:
+    (tmp_path / "claims").mkdir()
+    found = topic_set("large_claim_check", claim_check=str(tmp_path / "claims"))
+    last = len(found.stages) - 1
+    found.advance(last)
+    assert set(found.run().applied.held) == {"test.big#1"}
+    for file in (found.directory / "claims").iterdir():
+        (tmp_path / "claims" / file.name).write_bytes(file.read_bytes())
+    dates = {row["feed_date"] for row in found.lake.machinery("records")}
+    assert not run_all(found.lake.run(dates=frozenset(dates))).applied.held
+    found.check(last)
+
+
+@pytest.mark.parametrize("name", ["pk_updates", "rename_chain"])
+def test_without_the_extension_the_order_is_the_offset(
+    name: str, kafka: Broker, topic_set: Callable[..., TopicSet], new_lake: Callable[..., TestLake]
+) -> None:
+    """The messages of all partitions, in the order of their commits, in a topic with one."""
+    found = topic_set(name)
+    told = {}
+    for messages in found.messages.values():
+        for each in messages:
+            value = json.loads(each["value"])
+            if "commitTs" in value["_tidb"]:
+                # A statement is in every partition.
+                place = (
+                    value["_tidb"]["commitTs"],
+                    value["isDdl"],
+                    None if value["isDdl"] else len(told),
+                    value["sql"],
+                )
+                del value["_tidb"]
+                told[place] = json.dumps(value).encode()
+    topic = kafka.create()
+    source = {"type": "kafka", "format": "ticdc-canal-json", "bootstrap_servers": kafka.bootstrap, "topics": [topic]}
+    lake = new_lake(source={**source, "tidb_extension": False}, start_date="2020-01-01")
+    values = [told[place] for place in sorted(told, key=lambda place: place[:2])]
+    for part in values[: len(values) // 2], values[len(values) // 2 :]:
+        kafka.send(topic, [Sent(value) for value in part])
+        assert not run_all(lake.run()).applied.held
+    lake.check(found.truth.tables(len(found.stages) - 1))

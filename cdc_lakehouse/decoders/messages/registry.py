@@ -26,9 +26,6 @@ FORMATS: Final[Mapping[str, Callable[[Options], Decode]]] = {
     shareplex_json.FORMAT: shareplex_json.decoder,
 }
 
-PLAIN: Final[Mapping[str, Callable[[bytes], PlainRow | None]]] = {ticdc_canal_json.FORMAT: plain_row}
-"""Where most messages can be read faster than by the decoder, which then reads the others."""
-
 
 def decoder(name: str, options: Options) -> Decode:
     """The decoder of a format. It can be pickled, so a task may take it along.
@@ -40,3 +37,8 @@ def decoder(name: str, options: Options) -> Decode:
             f"there is no format {name} of messages", advice=f"it is one of {', '.join(sorted(FORMATS))}"
         )
     return factory(options)
+
+
+def plain_reader(name: str, options: Options) -> Callable[[bytes], PlainRow | None] | None:
+    """What reads most messages faster than the decoder, which then reads the others; None where there is no such."""
+    return plain_row if name == ticdc_canal_json.FORMAT and options.get("tidb_extension") is not False else None
