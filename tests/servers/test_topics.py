@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +65,11 @@ class TopicSet:
         (ends,) = self.stages[stage]["end"].values()
         for partition, end in enumerate(ends):
             new = self.messages.get(partition, [])[self.sent[partition] : end]
-            self._broker.send(self.topic, [_sent(each) for each in new])
+            self.send(new)
             self.sent[partition] = max(end, self.sent[partition])
+
+    def send(self, messages: Sequence[dict[str, Any]]) -> None:
+        self._broker.send(self.topic, [_sent(each) for each in messages])
 
     def run(self) -> Steps:
         return run_all(self.lake.run())
@@ -194,3 +198,49 @@ def test_without_the_extension_the_order_is_the_offset(
         kafka.send(topic, [Sent(value) for value in part])
         assert not run_all(lake.run()).applied.held
     lake.check(found.truth.tables(len(found.stages) - 1))
+
+
+@pytest.mark.parametrize("name", ["pk_updates", "rename_chain", "random_2"])
+def test_partitions_in_any_interleaving_with_ranges_sent_again(name: str, topic_set: Callable[..., TopicSet]) -> None:
+    """As after restarts of the changefeed: from some message on, a partition has everything once more."""
+    rng, found = random.Random(name), topic_set(name)
+    at_checkpoint = {stage["checkpoint_ts"]: number for number, stage in enumerate(found.stages)}
+    last = len(found.stages) - 1
+    (ends,) = found.stages[last]["end"].values()
+    sent = dict.fromkeys(found.sent, 0)
+    checkpoint = 0
+    for _ in range(6):
+        for partition in rng.sample(sorted(sent), len(sent)):
+            messages = found.messages.get(partition, [])[: ends[partition]]
+            first = rng.randint(0, sent[partition]) if rng.random() < 0.5 else sent[partition]
+            sent[partition] = rng.randint(sent[partition], len(messages))
+            found.send(messages[first : sent[partition]])
+        done = found.run()
+        assert not done.applied.held
+        assert done.published.cut.checkpoint_ts >= checkpoint
+        checkpoint = done.published.cut.checkpoint_ts
+        if checkpoint in at_checkpoint:
+            found.check(at_checkpoint[checkpoint])
+    for partition, messages in found.messages.items():
+        found.send(messages[sent[partition] : ends[partition]])
+    assert not found.run().applied.held
+    found.check(last)
+
+
+def test_poison_holds_the_table_that_it_names(topic_set: Callable[..., TopicSet]) -> None:
+    """Then a message that names none holds all; nothing of either is lost."""
+    found = topic_set("pk_updates")
+    last = len(found.stages) - 1
+    found.advance(0)
+    found.run()
+    before = {name: table.scan().to_arrow().num_rows for name, table in found.lake.tables().items()}
+    table = next(each for each in found.messages[0] if not json.loads(each["value"])["isDdl"])
+    poison = json.loads(table["value"]) | {"data": [{"id": 5}]}
+    found.send([table | {"value": json.dumps(poison)}, table | {"value": "{"}, table | {"value": None}])
+    found.advance(last)
+    held = found.run().applied.held
+    assert all("line 4: data is not a list of rows" in reason for reason in held.values()) and held
+    assert {name: table.scan().to_arrow().num_rows for name, table in found.lake.tables().items()} == before
+    rows = found.lake.machinery("quarantine")
+    assert [row["raw"] for row in sorted(rows, key=lambda row: row["line"])] == [json.dumps(poison).encode(), b"{", b""]
+    assert len(found.lake.machinery("records")) == sum(found.sent.values()) + 3
