@@ -244,3 +244,25 @@ def test_poison_holds_the_table_that_it_names(topic_set: Callable[..., TopicSet]
     rows = found.lake.machinery("quarantine")
     assert [row["raw"] for row in sorted(rows, key=lambda row: row["line"])] == [json.dumps(poison).encode(), b"{", b""]
     assert len(found.lake.machinery("records")) == sum(found.sent.values()) + 3
+
+
+def test_statements_that_are_sent_to_every_partition(topic_set: Callable[..., TopicSet]) -> None:
+    found = topic_set("rename_chain")
+    statements = [each for each in found.messages[0] if json.loads(each["value"])["isDdl"]]
+    assert len(statements) > 2
+    everywhere = {0: found.messages[0]}
+    for partition in (1, 2):
+        messages = list(found.messages[partition])
+        for statement in statements:
+            commit_ts = json.loads(statement["value"])["_tidb"]["commitTs"]
+            # Ahead of the watermark that is above it.
+            marks = [json.loads(each["value"])["_tidb"].get("watermarkTs", 0) for each in messages]
+            place = next(number for number, mark in enumerate(marks) if mark >= commit_ts)
+            messages.insert(place, statement | {"partition": partition})
+        everywhere[partition] = messages
+    for half in range(2):
+        for messages in everywhere.values():
+            middle = len(messages) // 2
+            found.send(messages[middle:] if half else messages[:middle])
+        assert not found.run().applied.held
+    found.check(len(found.stages) - 1)
