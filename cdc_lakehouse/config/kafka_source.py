@@ -135,9 +135,14 @@ class KafkaSource(Section):
             raise ValueError("needs either topics or topic_pattern, and not both")
         if isinstance(self.start, dict) and (others := [topic for topic in self.start if not self.takes(topic)]):
             raise ValueError(f"start names the topic {others[0]!r}, which the feed does not read")
-        if self.before_2022_03_20 and self.format != "dts-canal-json":
+        if self.before_2022_03_20 and not self.has_options:
             raise ValueError(f"before_2022_03_20 means nothing with format {self.format}")
         return self
+
+    @property
+    def has_options(self) -> bool:
+        """Whether the format has options, which messages can contradict."""
+        return self.format == "dts-canal-json"
 
     def takes(self, topic: str) -> bool:
         if self.topics is not None:

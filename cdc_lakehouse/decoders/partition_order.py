@@ -24,7 +24,8 @@ class PartitionOrder:
     """The messages of one partition and batch, in order. `left_out` counts those that had come before."""
 
     def __init__(self, format_name: str) -> None:
-        self._resent = Resent() if format_name in _BEFORE else None
+        # An operation of Shareplex has a number of its own, rows of one event of a binlog have one place.
+        self._resent = Resent(share_places=format_name == dts_avro.FORMAT) if format_name in _BEFORE else None
         self._halves = shareplex_json.Halves() if format_name == shareplex_json.FORMAT else None
         self.left_out = 0
 

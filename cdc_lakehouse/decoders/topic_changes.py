@@ -154,7 +154,7 @@ def changes_in_tasks(
     ordered = wanted.repartition(tasks, *place).sortWithinPartitions(*place, "batch", "offset")
 
     def changes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        reader = _Reader(topic_format)
+        reader = TopicReader(topic_format)
         for batch in batches:
             yield from reader.read(batch)
         yield from reader.rest()
@@ -170,7 +170,10 @@ def _wanted(records: DataFrame, *, is_before: bool) -> DataFrame:
     )  # fmt: skip
 
 
-class _Reader:
+class TopicReader:
+    """Reads records in order of topic, partition, batch and offset: columns as `changes_in_tasks` selects them. It
+    gives rows of events, and at the end has in `finds` what else is in them."""
+
     def __init__(self, topic_format: TopicFormat) -> None:
         self._decode = decoder(topic_format.name, topic_format.options)
         self._format = topic_format

@@ -9,14 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import pyarrow as pa
 
 from cdc_lakehouse.changelog.ddl_log import Sight, Statement
-from cdc_lakehouse.decoders.topic_changes import Finds
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.small_table import SmallTable, equal
+
+if TYPE_CHECKING:
+    # For types alone: it brings Spark, which a status does without.
+    from cdc_lakehouse.decoders.topic_changes import Finds
 
 SCHEMA: Final = pa.schema([
     pa.field("batch", pa.int64(), nullable=False),
@@ -31,6 +34,8 @@ SCHEMA: Final = pa.schema([
     pa.field("table", pa.string()),
     pa.field("text", pa.string()),
 ])  # fmt: skip
+
+DOUBTS_ADVICE: Final = "Mend the feed's configuration, then run the dates again: rows were read with the wrong option."
 
 
 @dataclass(frozen=True, slots=True)

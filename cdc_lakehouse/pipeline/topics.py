@@ -178,7 +178,7 @@ def _records_before(run: FeedRun, batches: Sequence[int]) -> DataFrame | None:
 
 
 def _options(source: KafkaSource) -> Mapping[str, object]:
-    return {"before_2022_03_20": source.before_2022_03_20} if source.format == "dts-canal-json" else {}
+    return {"before_2022_03_20": source.before_2022_03_20} if source.has_options else {}
 
 
 def _quarantine(run: FeedRun, segments: Sequence[Segment], bad: Sequence[BadMessage]) -> None:

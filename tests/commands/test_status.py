@@ -21,7 +21,7 @@ Call = Callable[..., Result]
 KEYS = {
     "feed", "source_checkpoint_ts", "source_lag_seconds", "pending_records", "published_checkpoint_ts",
     "published_lag_seconds", "tables",
-    "held", "quarantined", "error",
+    "held", "quarantined", "contradictions", "error",
 }  # fmt: skip
 
 
