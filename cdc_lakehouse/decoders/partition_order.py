@@ -5,27 +5,40 @@ so nothing has to be kept from batch to batch, and a batch that is decoded again
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from cdc_lakehouse.changelog.messages import Message, MessageError
-from cdc_lakehouse.decoders.messages import dts_avro, shareplex_json
+from cdc_lakehouse.decoders.messages import canal_protobuf, dts_avro, shareplex_json
 from cdc_lakehouse.decoders.resent import WINDOW, Resent
 
-_BEFORE: Final[Mapping[str, int]] = {dts_avro.FORMAT: WINDOW, shareplex_json.FORMAT: WINDOW}
+_BEFORE: Final[Mapping[str, int]] = {
+    # A message of Canal has many entries.
+    dts_avro.FORMAT: WINDOW, shareplex_json.FORMAT: WINDOW, canal_protobuf.FORMAT: 1000,
+}  # fmt: skip
+_LEAST: Final = 100
+_RESENT: Final[Mapping[str, Callable[[], Resent]]] = {
+    # Rows of one event of a binlog have one place; an operation of Shareplex, and an entry of Canal, has its own.
+    dts_avro.FORMAT: functools.partial(Resent, share_places=True),
+    shareplex_json.FORMAT: functools.partial(Resent, share_places=False),
+    canal_protobuf.FORMAT: functools.partial(Resent, share_places=False, stale_places=True),
+}
 
 
-def messages_before(format_name: str) -> int:
-    """How many offsets before a batch are read with it."""
-    return _BEFORE.get(format_name, 0)
+def messages_before(format_name: str, partitions: int = 1) -> int:
+    """How many offsets before a batch are read with it, in each of the partitions that it has messages of; 0 where the
+    format needs none."""
+    whole = _BEFORE.get(format_name, 0)
+    return max(_LEAST, whole // partitions) if whole else 0
 
 
 class PartitionOrder:
     """The messages of one partition and batch, in order. `left_out` counts those that had come before."""
 
     def __init__(self, format_name: str) -> None:
-        # An operation of Shareplex has a number of its own, rows of one event of a binlog have one place.
-        self._resent = Resent(share_places=format_name == dts_avro.FORMAT) if format_name in _BEFORE else None
+        make = _RESENT.get(format_name)
+        self._resent = None if make is None else make()
         self._halves = shareplex_json.Halves() if format_name == shareplex_json.FORMAT else None
         self.left_out = 0
 

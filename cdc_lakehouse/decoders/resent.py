@@ -24,11 +24,13 @@ Place = tuple[str, int]
 
 class Resent:
     """The last messages of one partition. Where rows `share_places`, one row can change in the same way twice at a
-    place (0 to 1, 1 to 0, 0 to 1): then the n-th time is not the first one again."""
+    place (0 to 1, 1 to 0, 0 to 1): then the n-th time is not the first one again. Where there are `stale_places` (Canal
+    gives those of MariaDB the name of an earlier file) only the GTID tells for sure that a message is the same."""
 
-    def __init__(self, window: int = WINDOW, *, share_places: bool = True) -> None:
+    def __init__(self, window: int = WINDOW, *, share_places: bool = True, stale_places: bool = False) -> None:
         self._window = window
         self._share_places = share_places
+        self._stale_places = stale_places
         # In the order in which they came.
         self._known: dict[bytes, None] = {}
         self._greatest: Place = ("", -1)
@@ -40,7 +42,7 @@ class Resent:
         origin = message.origin
         if not message.parts:
             return False
-        if origin.log_file is None or origin.log_offset is None:
+        if origin.log_file is None or origin.log_offset is None or (self._stale_places and not origin.gtid):
             # What it comes after cannot be told.
             self._forget()
             return False
@@ -57,7 +59,7 @@ class Resent:
         return False
 
     def _identity(self, place: Place, message: Message) -> bytes:
-        told = repr((place, message.origin.time_ms, message.parts))
+        told = repr((place, message.origin.time_ms, message.origin.gtid, message.parts))
         digest = hashlib.blake2b(told.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         if place != self._last:
             self._last = place

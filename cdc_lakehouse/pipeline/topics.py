@@ -5,6 +5,7 @@ before its rows are counted, so that a checkpoint never promises more than is th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final
@@ -154,27 +155,31 @@ def _decode_batch(run: FeedRun, batch: int, segments: Sequence[Segment]) -> list
 
 def _records_before(run: FeedRun, batches: Sequence[int]) -> DataFrame | None:
     """The records that come before each batch in its partitions, with its number; None where the format needs none."""
-    window = messages_before(run.feed.kafka.format)
+    name = run.feed.kafka.format
+    if not messages_before(name):
+        return None
     landed: dict[Partition, list[tuple[int, int]]] = {}
-    for row in run.segments.rows.values() if window else ():
+    for row in run.segments.rows.values():
         if not is_restated(row.segment):
             partition, start = parse_segment(row.segment)
             landed.setdefault(partition, []).append((start, int(row.etag)))
-    begins: list[tuple[str, int, int, int]] = []
+    partitions = Counter(number for ranges in landed.values() for _, number in ranges)
+    wanted: list[tuple[str, int, int, int, int]] = []
     earlier: set[int] = set()
     for partition, ranges in landed.items():
         ranges.sort()
         for place, (start, number) in enumerate(ranges):
             if place and number in batches:
-                begins.append((partition.topic, partition.number, start, number))
+                first = start - messages_before(name, partitions[number])
+                wanted.append((partition.topic, partition.number, first, start, number))
                 # A range goes up to where the next one begins.
-                earlier |= {ranges[n][1] for n in range(place) if ranges[n + 1][0] > start - window}
-    if not begins:
+                earlier |= {ranges[n][1] for n in range(place) if ranges[n + 1][0] > first}
+    if not wanted:
         return None
-    begin = run.spark.createDataFrame(begins, "topic string, partition int, begin bigint, batch bigint")
+    spans = run.spark.createDataFrame(wanted, "topic string, partition int, first bigint, before bigint, batch bigint")
     records = _records(run).frame().where(F.col("batch").isin(*earlier)).drop("batch")
-    near = (F.col("offset") < F.col("begin")) & (F.col("offset") >= F.col("begin") - window)
-    return records.join(F.broadcast(begin), ["topic", "partition"]).where(near)
+    near = (F.col("offset") >= F.col("first")) & (F.col("offset") < F.col("before"))
+    return records.join(F.broadcast(spans), ["topic", "partition"]).where(near)
 
 
 def _options(source: KafkaSource) -> Mapping[str, object]:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from cdc_lakehouse.changelog.messages import Ddl, Ended, Message, Origin, RowChange
 from cdc_lakehouse.decoders.messages.dts_avro import decode
 from cdc_lakehouse.decoders.resent import Resent
+from cdc_lakehouse.sources.canal.wire import entries_pb2, packets_pb2
 from tests.decoders.messages.dts_records import body
 from tests.decoders.topic_reading import Reading
 from tests.servers.dts_source import DtsSource, row
@@ -137,6 +138,89 @@ def test_batches_decoded_again_give_the_same() -> None:
         reading.read([values], [end])
         reading.read([values], [len(values)])
         assert [event["op"] for event in reading.events] == ["I", "U", "U", "D", "I", "U"]
+
+
+# Canal in protobuf, which says GTIDs where the server has them.
+
+
+def _packet(*entries: entries_pb2.Entry | bytes) -> bytes:
+    messages = [each if isinstance(each, bytes) else each.SerializeToString() for each in entries]
+    content = packets_pb2.Messages(batch_id=1, messages=messages).SerializeToString()
+    return packets_pb2.Packet(type=packets_pb2.MESSAGES, body=content).SerializeToString()
+
+
+def _entry(id: int, gtid: str, *, place: int | None = None, table: str = "t") -> entries_pb2.Entry:
+    header = entries_pb2.Header(
+        logfile_name="bin.000001", logfile_offset=place or 100 * id, execute_time=5000, schema_name="d",
+        table_name=table, gtid=gtid,
+    )  # fmt: skip
+    column = entries_pb2.Column(index=0, name="id", is_key=True, mysql_type="int", value=str(id))
+    change = entries_pb2.RowChange(
+        event_type=entries_pb2.INSERT, row_datas=[entries_pb2.RowData(after_columns=[column])]
+    )
+    store = change.SerializeToString()
+    return entries_pb2.Entry(header=header, entry_type=entries_pb2.ROW_DATA, store_value=store)
+
+
+def _read(*values: bytes) -> Reading:
+    reading = Reading("canal-protobuf")
+    for end in range(1, len(values) + 1):
+        reading.read([values], [end])
+    return reading
+
+
+def _ids(reading: Reading) -> list[str]:
+    return [dict(event["after"])["id"] for event in reading.events]
+
+
+def test_canals_entries_with_a_gtid_are_known_again_however_they_are_packed() -> None:
+    one, two, three = (_entry(n, f"u:1-{n}") for n in (1, 2, 3))
+    assert _ids(_read(_packet(one, two), _packet(two), _packet(one, two, three))) == ["1", "2", "3"]
+
+
+def test_canals_entries_without_one_are_all_taken() -> None:
+    """MariaDB's places begin again after FLUSH LOGS, under the name of the file before."""
+    again = _entry(1, "", place=100)
+    assert _ids(_read(_packet(_entry(1, "", place=100), _entry(2, "")), _packet(again))) == ["1", "2", "1"]
+    later = _entry(1, "0-1-7", place=100)
+    assert _ids(_read(_packet(_entry(1, "0-1-5", place=100), _entry(2, "0-1-6")), _packet(later))) == ["1", "2", "1"]
+
+
+def test_an_entry_that_cannot_be_used_is_bad_alone() -> None:
+    bad = _entry(2, "")
+    bad.store_value = b"\xff"
+    reading = _read(_packet(_entry(1, ""), bad, _entry(3, "")))
+    assert _ids(reading) == ["1", "3"]
+    ((found,),) = [each for finds in reading.finds.values() for each in finds.bad.values()]
+    assert (found.database, found.table, found.count) == ("d", "t", 1)
+
+
+# Which table a message that cannot be used is of.
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "of"),
+    [
+        ("dts-avro", body(operation="DDL", objectName="d\\u002Ex.t"), ("d.x", "t")),
+        ("dts-avro", body(operation="DDL", objectName="d"), ("d", None)),
+        ("dts-avro", body(operation="COMMIT", objectName="d.s.t", sourceTimestamp=-1), ("d", "t")),
+        ("dts-avro", body(operation="DDL"), (None, None)),
+        ("dts-avro", b"garbage of some length", (None, None)),
+        ("shareplex-json", b'{"meta":{"op":"frob","table":"d.t"}}', ("d", "t")),
+        ("shareplex-json", b'{"meta":{"op":"UPDATE AFTER","table":"d.t"},"data":{"a":"1"}}', ("d", "t")),
+        ("shareplex-json", b'{"meta":{"op":"ins"}}', (None, None)),
+        ("dts-canal-json", b'{"database":"d","table":"t","type":"INSERT"}', ("d", "t")),
+        ("dts-canal-json", b'{"database":"d","table":"t","type":"QUERY"}', ("d", "t")),
+        ("canal-json", b'{"database":"d","table":"t","type":"FROB"}', ("d", "t")),
+        ("canal-protobuf", _packet(b"\xff"), (None, None)),
+        ("canal-protobuf", b"garbage of some length", (None, None)),
+    ],
+)
+def test_a_bad_message_is_of_the_table_that_it_names(name: str, value: bytes, of: tuple[str | None, ...]) -> None:
+    reading = Reading(name)
+    reading.read([[value]], [1])
+    ((bad,),) = [each for finds in reading.finds.values() for each in finds.bad.values()]
+    assert (bad.database, bad.table) == of
 
 
 # What is sent again, one by one.

@@ -222,12 +222,13 @@ def test_shareplex_becomes_tables_whatever_is_killed(kafka: Broker, new_lake: Ca
     op.begin()
     second += [
         op("DROP COLUMN", data={"GONE": None}),
-        op("upd", data={"ID": "44"}, key={"ID": "4", "V": "v4"}),
+        op("upd", data={"ID": "44"}, key={"ID": "4", "V": "v4", "PRICE": "1.50"}),
         op("ins", data={"ID": "5", "V": None, "PRICE": "-0.01"}),
         op("UPDATE BEFORE", key={"ID": "5"}),
     ]
     feed.send(*second)
     assert feed.killed_everywhere() > 3
+    assert [id.rpartition("#")[0] for id in feed.run().applied.held] == ["BIZ.NO_KEY"]
     wanted = {
         1: {"ID": 1, "V": "new", "PRICE": decimal.Decimal("1.50")},
         33: {"ID": 33, "V": "moved", "PRICE": decimal.Decimal("1.50")},
