@@ -188,6 +188,7 @@ class TopicReader:
             *(column.to_pylist() for column in batch.columns), strict=True
         ):
             finds = self._finds((topic, partition, number))
+            left_out = self._order.left_out
             for message in self._messages(key, value):
                 if is_before:
                     continue
@@ -195,6 +196,7 @@ class TopicReader:
                     _note_bad(finds, segment, offset, message, value or b"")
                 else:
                     self._take(finds, message, date, segment, offset, time_ms)
+            finds.replays += 0 if is_before else self._order.left_out - left_out
             if len(self._rows) >= _ROWS_AT_ONCE:
                 yield from self.rest()
 

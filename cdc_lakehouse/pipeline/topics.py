@@ -149,7 +149,14 @@ def _decode_batch(run: FeedRun, batch: int, segments: Sequence[Segment]) -> list
     _quarantine(run, segments, bad)
     decoded = _counted(run, segments, batch, bad)
     run.segments.mark_decoded(batch, decoded, {"cdc.batch": str(batch)})
-    run.log.info("batch %d: decoded %d segments, %d bad messages", batch, len(decoded), len(bad))
+    replays = sum(finds.replays for finds in found.value.values())
+    run.log.info(
+        "batch %d: decoded %d segments, %d bad messages, %d that had come before",
+        batch,
+        len(decoded),
+        len(bad),
+        replays,
+    )
     return decoded
 
 
