@@ -15,7 +15,7 @@ from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.mysql_types import LABELS
 from cdc_lakehouse.changelog.positions import BEGINNING, lag_seconds
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.config import FeedConfig, StorageSinkSource
+from cdc_lakehouse.config import FeedConfig, KafkaSource, StorageSinkSource
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.checkpoints import Checkpoints
 from cdc_lakehouse.lake.current import CurrentTables
@@ -23,6 +23,7 @@ from cdc_lakehouse.lake.measures import conservation, duplicate_keys, duplicate_
 from cdc_lakehouse.lake.quarantine import Quarantine
 from cdc_lakehouse.lake.schema_history import SchemaHistory
 from cdc_lakehouse.lake.segments import Segments, index_gaps
+from cdc_lakehouse.lake.signals import DOUBTS_ADVICE, Signals
 from cdc_lakehouse.pipeline.evolve import BAD_SCHEMA_FILE
 from cdc_lakehouse.pipeline.feed_run import utc_now
 
@@ -117,7 +118,10 @@ def _table_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> 
 def build_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> list[dg.AssetChecksDefinition]:
     of_tables = [_table_checks(lake, feed, tables)] if tables else []
     of_feed = [_index_gaps(lake, feed), _quarantine(lake, feed), _event_counts(lake, feed), *_of_checkpoint(lake, feed)]
-    return [*of_feed, *of_tables]
+    of_format = (
+        [_options_right(lake, feed)] if isinstance(feed.source, KafkaSource) and feed.source.is_dts_canal_json else []
+    )
+    return [*of_feed, *of_format, *of_tables]
 
 
 def _index_gaps(lake: Lake, feed: FeedConfig) -> dg.AssetChecksDefinition:
@@ -217,9 +221,35 @@ def _of_checkpoint(lake: Lake, feed: FeedConfig) -> list[dg.AssetChecksDefinitio
     return [fresh, nothing_held, schema_files_valid, labels_known]
 
 
+def _options_right(lake: Lake, feed: FeedConfig) -> dg.AssetChecksDefinition:
+    @dg.asset_check(
+        asset=keys.events_key(feed.name),
+        name="options_agree",
+        description="No message contradicts an option of its format, such as before_2022_03_20.",
+    )
+    def options_agree() -> dg.AssetCheckResult:
+        doubts = Signals(lake, feed.name).doubts()
+        lines = [
+            f"- `{doubt.topic}` partition {doubt.partition} from offset {doubt.offset} on, {doubt.count} messages: "
+            f"{doubt.reason}"
+            for doubt in doubts[:_SHOWN]
+        ]
+        return dg.AssetCheckResult(
+            passed=not doubts,
+            metadata={
+                "messages": sum(doubt.count for doubt in doubts),
+                "where": dg.MetadataValue.md("\n".join(lines) or "nowhere"),
+            },
+            description=f"{doubts[0].reason}. {DOUBTS_ADVICE}" if doubts else None,
+        )
+
+    return options_agree
+
+
 def without_labels(feed: FeedConfig, history: History) -> list[str]:
     """Columns of live tables whose values are numbers of labels that the log does not show."""
-    if isinstance(feed.source, StorageSinkSource) and feed.source.protocol == "csv":
+    source = feed.source
+    if source.protocol == "csv" if isinstance(source, StorageSinkSource) else source.format == "dts-avro":
         return []  # It has the labels themselves.
     lives = (life for life in history.incarnations().values() if life.dropped_ts is None)
     return sorted(

@@ -40,8 +40,8 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """The first row, at `commit_ts`, that has these columns: names with what the message says of their types. `key` is
-    None where it does not say one."""
+    """The first row, at `commit_ts`, that has these columns: names with what the message says of their types, which may
+    be nothing. `key` is None where it does not say one."""
 
     commit_ts: int
     database: str
@@ -65,7 +65,7 @@ class DdlLog:
         TiCDC may send it to every partition of a topic, and again when a changefeed starts again."""
         ordered = sorted(told, key=lambda each: (each.commit_ts, isinstance(each, Statement), each.origin))
         done: set[tuple[int, str, str, str]] = set()
-        for each in ordered:
+        for each in _typed(ordered):
             if isinstance(each, Sight):
                 yield from self._of_sight(each)
                 continue
@@ -159,7 +159,9 @@ class DdlLog:
         name = ddl.TableName(sight.database, sight.table)
         database = self._schema.databases.get(sight.database)
         known = None if database is None else database.tables.get(sight.table)
-        types = {**dict(sight.columns), **self._types.get(f"{sight.database}.{sight.table}", {})}
+        configured = self._types.get(f"{sight.database}.{sight.table}", {})
+        # Of a table that is known the row says what columns there are: a configured one may have been dropped.
+        types = _configured(sight.columns, configured, all_of_them=known is None)
         if known is None:
             table = _seen(types, sight.key or ())
         else:
@@ -199,6 +201,35 @@ def _source_columns(table: TableSchema) -> tuple[SourceColumn, ...]:
         SourceColumn(column.name, column.type, column.nullable, column.id in key, column.default)
         for column in table.columns
     )
+
+
+def _typed(ordered: Sequence[Statement | Sight]) -> Sequence[Statement | Sight]:
+    """With the types that only later rows tell: until then a column's values are NULL, which do not tell its type."""
+    told: dict[tuple[str, str, str], str] = {}
+    typed: list[Statement | Sight] = []
+    for each in reversed(ordered):
+        if isinstance(each, Sight):
+            places = [(each.database, each.table, name.lower()) for name, _ in each.columns]
+            told |= {place: text for place, (_, text) in zip(places, each.columns, strict=True) if text}
+            columns = tuple(
+                (name, text or told.get(place, "")) for place, (name, text) in zip(places, each.columns, strict=True)
+            )
+            typed.append(each if columns == each.columns else replace(each, columns=columns))
+        else:
+            typed.append(each)
+    return typed[::-1]
+
+
+def _configured(
+    columns: Iterable[tuple[str, str]], configured: Mapping[str, str], *, all_of_them: bool
+) -> dict[str, str]:
+    """Types by column, the configuration's where it has one; names may differ in case."""
+    texts = {name.lower(): text for name, text in configured.items()}
+    types = {name: texts.get(name.lower(), text) for name, text in columns}
+    if not all_of_them:
+        return types
+    seen = {name.lower() for name in types}
+    return types | {name: text for name, text in configured.items() if name.lower() not in seen}
 
 
 def _seen(types: Mapping[str, str], key: Sequence[str]) -> TableSchema:

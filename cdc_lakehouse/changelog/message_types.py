@@ -17,6 +17,7 @@ _ANY: Final = {
     "bit": ColumnType("bit", length=64),
     "varchar": ColumnType("varchar", length=255),
     "varbinary": ColumnType("varbinary", length=255),
+    "binary": ColumnType("binary"),
     "enum": ColumnType("enum"),
     "set": ColumnType("set"),
     "vector": ColumnType("vector"),

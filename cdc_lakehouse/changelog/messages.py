@@ -9,13 +9,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from cdc_lakehouse.errors import PermanentError
 
 
 class MessageError(PermanentError):
-    """A message that cannot be used: it goes to quarantine, the others go on."""
+    """A message that cannot be used: it goes to quarantine, the others go on. `of` is the database and table that it
+    says, as far as they could be read: they alone are held then. A table of None is any of the database."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        of: tuple[str, str | None] | None = None,
+        table: str | None = None,
+        advice: str | None = None,
+        **places: Any,
+    ) -> None:
+        named = None if of is None or of[1] is None else f"{of[0]}.{of[1]}"
+        super().__init__(message, table=table or named, advice=advice, **places)
+        self.of = of
+
+    def within(self, database: str, table: str | None) -> MessageError:
+        """The same of a message that says this table; one that is known already stays."""
+        return self if self.of is not None else MessageError(self.message, of=(database, table), advice=self.advice)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        rebuild, (kind, message, places) = super().__reduce__()
+        return rebuild, (kind, message, {**places, "of": self.of})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +99,5 @@ class Message:
 
     origin: Origin
     parts: tuple[Part, ...] = ()
+    doubt: str | None = None
+    """Why an option of the format cannot be right for this message, where it tells."""

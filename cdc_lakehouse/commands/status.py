@@ -18,6 +18,7 @@ from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.checkpoints import Checkpoints
 from cdc_lakehouse.lake.landed_offsets import landed_offsets
 from cdc_lakehouse.lake.quarantine import Quarantine
+from cdc_lakehouse.lake.signals import DOUBTS_ADVICE, Signals
 from cdc_lakehouse.sources.kafka import find_pending, read_topics
 from cdc_lakehouse.sources.object_store import open_store
 from cdc_lakehouse.sources.storage_sink import read_checkpoint
@@ -44,7 +45,8 @@ def command(feed_name: str | None, json_wanted: bool) -> None:
 @dataclass(frozen=True)
 class FeedStatus:
     """Lags are in seconds; `pending_records` are offsets of topics that are not landed, None for a sink. Where there is
-    no checkpoint-ts it is None. `tables` are those of the published cut."""
+    no checkpoint-ts it is None. `tables` are those of the published cut. `contradictions` say of messages that
+    contradict an option of their format."""
 
     feed: str
     source_checkpoint_ts: int | None
@@ -55,6 +57,7 @@ class FeedStatus:
     tables: list[dict[str, Any]]
     held: dict[str, str]
     quarantined: int
+    contradictions: list[str]
     error: str | None
     unreachable: bool
 
@@ -88,9 +91,16 @@ def status_of(config: LakehouseConfig, feed: FeedConfig, now: datetime.datetime)
         ],
         held=dict(cut.held),
         quarantined=Quarantine(lake, feed.name).count(),
+        contradictions=_contradictions(lake, feed),
         error=error,
         unreachable=unreachable,
     )
+
+
+def _contradictions(lake: Lake, feed: FeedConfig) -> list[str]:
+    can_doubt = isinstance(feed.source, KafkaSource) and feed.source.is_dts_canal_json
+    doubts = Signals(lake, feed.name).doubts() if can_doubt else []
+    return [f"{each.topic}/{each.partition} from offset {each.offset} on: {each.reason}" for each in doubts]
 
 
 def _pending(lake: Lake, feed: FeedConfig) -> int:
@@ -114,6 +124,9 @@ def as_text(status: FeedStatus) -> str:
     ]
     if status.error is not None:
         lines.append(f"  error      {status.error}")
+    lines += [f"  options    {each}" for each in status.contradictions]
+    if status.contradictions:
+        lines.append(f"             {DOUBTS_ADVICE}")
     if status.tables:
         rows = [[f"{table['database']}.{table['table']}", str(table["rows"])] for table in status.tables]
         lines += ["", *grid(["table", "rows"], rows)]

@@ -2,14 +2,15 @@
 
 Records come to a task by topic and partition, in the order of their offsets. Where messages have a commit-ts, that is
 an event's; elsewhere it is made: the milliseconds of the source's clock in TiDB's notation, and always above the one
-before in the partition, so that the order is the topic's."""
+before in the partition, so that the order is the topic's. Records that come before a batch may be read with it: they
+give nothing themselves (see `partition_order`)."""
 
 from __future__ import annotations
 
 import functools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from cdc_lakehouse.changelog.positions import LOGICAL_BITS
 from cdc_lakehouse.decoders.event_rows import COLUMNS, EventRows
 from cdc_lakehouse.decoders.messages.registry import decoder, plain_reader
 from cdc_lakehouse.decoders.messages.ticdc_plain_rows import PlainRow, Shape, told
+from cdc_lakehouse.decoders.partition_order import PartitionOrder
 
 Place = tuple[str, int, int]
 """Topic, partition and batch."""
@@ -72,19 +74,30 @@ class BadMessage:
     table: str | None = None
 
 
+@dataclass(frozen=True)
+class FoundDoubts:
+    """Messages that contradict an option of the format: the first one, and how many they are."""
+
+    first: str
+    offset: int
+    count: int = 1
+
+
 @dataclass
 class PartitionFinds:
     """What a task found in a partition beside the rows. `last_ts` is the greatest commit-ts of a row or statement,
-    `ended_ts` that of the last transaction that is whole, None where messages do not tell transactions apart."""
+    `seed` where there is none; `ended_ts` that of the last transaction that is whole, None where messages do not tell
+    transactions apart. `replays` were left out, for they had come before."""
 
+    seed: int
     last_ts: int
     watermark: int | None = None
     ended_ts: int | None = None
     replays: int = 0
     statements: list[FoundStatement] = field(default_factory=list[FoundStatement])
     sights: dict[Any, FoundSight] = field(default_factory=dict[Any, FoundSight])
-    plain_sights: dict[PlainSight, int] = field(default_factory=dict[PlainSight, int])
     bad: dict[str, list[BadMessage]] = field(default_factory=dict[str, list[BadMessage]])
+    doubts: FoundDoubts | None = None
 
 
 Finds = dict[Place, PartitionFinds]
@@ -117,21 +130,21 @@ class TopicFormat:
 
 
 def changes_in_tasks(
-    spark: SparkSession, records: DataFrame, topic_format: TopicFormat
+    spark: SparkSession, records: DataFrame, topic_format: TopicFormat, before: DataFrame | None = None
 ) -> tuple[DataFrame, Accumulator[Finds]]:
-    """Events of the records, and what else is in them: known once the frame is written."""
+    """Events of the records, and what else is in them: known once the frame is written. `before` are records that come
+    before them, with the batch that they are to be read with."""
     found: Accumulator[Finds] = spark.sparkContext.accumulator({}, _MERGED)
-    wanted = records.select(
-        "feed_date", "topic", "partition", "offset", F.unix_millis("timestamp").alias("time_ms"), "key", "value",
-        "segment", "batch",
-    )  # fmt: skip
+    wanted = _wanted(records, is_before=False)
+    if before is not None:
+        wanted = wanted.unionByName(_wanted(before, is_before=True))
     tasks = spark.sparkContext.defaultParallelism
     # By turns, for partitions of a topic are of one size: hashes would give a task three of four.
     turn = F.pmod(F.crc32("topic") + F.col("partition"), F.lit(tasks)).cast("int")
-    ordered = wanted.repartitionById(tasks, turn).sortWithinPartitions("topic", "partition", "offset")
+    ordered = wanted.repartitionById(tasks, turn).sortWithinPartitions("topic", "partition", "batch", "offset")
 
     def changes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        reader = _Reader(topic_format)
+        reader = TopicReader(topic_format)
         for batch in batches:
             yield from reader.read(batch)
         yield from reader.rest()
@@ -140,7 +153,17 @@ def changes_in_tasks(
     return ordered.mapInArrow(changes, COLUMNS), found
 
 
-class _Reader:
+def _wanted(records: DataFrame, *, is_before: bool) -> DataFrame:
+    return records.select(
+        "feed_date", "topic", "partition", "offset", F.unix_millis("timestamp").alias("time_ms"), "key", "value",
+        "segment", "batch", F.lit(is_before).alias("is_before"),
+    )  # fmt: skip
+
+
+class TopicReader:
+    """Reads records in order of topic, partition, batch and offset: columns as `changes_in_tasks` selects them. It
+    gives rows of events, and at the end has in `finds` what else is in them."""
+
     def __init__(self, topic_format: TopicFormat) -> None:
         self._decode = decoder(topic_format.name, topic_format.options)
         self._plain = plain_reader(topic_format.name, topic_format.options)
@@ -148,47 +171,68 @@ class _Reader:
         self._takes = functools.cache(topic_format.takes)
         self._told = functools.lru_cache(_SHAPES_KEPT)(told)
         self._rows = EventRows()
+        self._place: Place | None = None
+        self._order = PartitionOrder(topic_format.name)
+        self._sights = _Sights()
+        self._plain_sights: dict[PlainSight, int] = {}
         self.finds: Finds = {}
 
     def read(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        for date, topic, partition, offset, time_ms, key, value, segment, number in zip(
+        for date, topic, partition, offset, time_ms, key, value, segment, number, is_before in zip(
             *map(_listed, batch.columns), strict=True
         ):
-            finds = self.finds.get((topic, partition, number)) or self._begin(topic, partition, number)
+            finds = self._finds((topic, partition, number))
             plain = self._plain(value) if self._plain is not None and value is not None else None
             if plain is None or not self._take_plain(finds, plain, date, segment, offset):
-                self._read(finds, key, value, date, segment, offset, time_ms)
+                self._read(finds, (key, value), date, segment, offset, time_ms, is_before=is_before)
             if len(self._rows) >= _ROWS_AT_ONCE:
                 yield self._rows.take()
+
+    def _finds(self, place: Place) -> PartitionFinds:
+        if place != self._place:
+            # Places come one after the other.
+            topic, partition, number = self._place = place
+            self._order, self._sights, self._plain_sights = PartitionOrder(self._format.name), _Sights(), {}
+            seed = self._format.seeds[number]
+            sent = self._format.watermarks[number].get((topic, partition))
+            self.finds[place] = PartitionFinds(seed, seed, sent)
+        return self.finds[place]
+
+    def _messages(self, key: bytes | None, value: bytes | None) -> Iterator[Message | MessageError]:
+        try:
+            decoded = self._decode(key, value)
+        except MessageError as error:
+            decoded = [error]
+        for message in decoded if isinstance(decoded, list) else [decoded]:
+            yield from self._order.next(message)
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         if self._rows:
             yield self._rows.take()
 
-    def _begin(self, topic: str, partition: int, batch: int) -> PartitionFinds:
-        sent = self._format.watermarks[batch].get((topic, partition))
-        finds = self.finds[topic, partition, batch] = PartitionFinds(self._format.seeds[batch], sent)
-        return finds
-
     def _read(
         self,
         finds: PartitionFinds,
-        key: bytes | None,
-        value: bytes | None,
+        record: tuple[bytes | None, bytes | None],
         date: str | None,
         segment: str,
         offset: int,
         time_ms: int | None,
+        *,
+        is_before: bool,
     ) -> None:
-        try:
-            decoded = self._decode(key, value)
-            for message in decoded if isinstance(decoded, list) else (decoded,):
+        left_out = self._order.left_out
+        for message in self._messages(*record):
+            if is_before:
+                continue
+            if isinstance(message, MessageError):
+                _note_bad(finds, segment, offset, message, record[1] or b"")
+            else:
                 self._take(finds, message, date, segment, offset, time_ms)
-        except MessageError as error:
-            _note_bad(finds, segment, offset, str(error), value or b"")
+        finds.replays += 0 if is_before else self._order.left_out - left_out
 
     def _take_plain(self, finds: PartitionFinds, row: PlainRow, date: str | None, segment: str, offset: int) -> bool:
-        """Whether it could be: what `_take` and `_row` do, for the one row of a message with a commit-ts."""
+        """Whether it could be: what `_take` does, for the one row of a message with a commit-ts."""
         types_and_key = self._told(row.shape)
         if types_and_key is None:
             return False
@@ -201,13 +245,11 @@ class _Reader:
         if not self._takes(database, table):
             return True
         if after is not None:
-            seen = (database, table, row.shape, tuple(after))
-            if commit_ts < finds.plain_sights.get(seen, _NEVER):
-                finds.plain_sights[seen] = commit_ts
-                types, key = types_and_key
-                self._sight(
-                    finds, RowChange(database, table, row.op, None, after, types, key), commit_ts, segment, offset
-                )
+            shape = (database, table, row.shape, tuple(after))
+            if commit_ts < self._plain_sights.get(shape, _NEVER):
+                self._plain_sights[shape] = commit_ts
+                seen = RowChange(database, table, row.op, None, after, *types_and_key)
+                self._see(finds, seen, commit_ts, segment, offset, in_order=False)
         self._rows.add(date, database, table, row.op, commit_ts, row.before, after, segment, offset)
         return True
 
@@ -215,6 +257,9 @@ class _Reader:
         self, finds: PartitionFinds, message: Message, date: str | None, segment: str, offset: int, time_ms: int | None
     ) -> None:
         origin = message.origin
+        if message.doubt is not None:
+            first = finds.doubts or FoundDoubts(message.doubt, offset, 0)
+            finds.doubts = replace(first, count=first.count + 1)
         for part in message.parts:
             if isinstance(part, Watermark):
                 finds.watermark = max(part.commit_ts, finds.watermark or 0)
@@ -232,27 +277,31 @@ class _Reader:
             finds.last_ts = max(finds.last_ts, commit_ts)
             if isinstance(part, Ddl):
                 finds.statements.append(FoundStatement(commit_ts, part.database, part.table, part.sql, offset, segment))
+                self._sights.forget(part.database, part.table)
                 # A statement commits what is open.
                 finds.ended_ts = finds.last_ts if finds.ended_ts is not None else None
             elif self._takes(part.database, part.table):
-                self._row(finds, part, commit_ts, date, segment, offset)
+                self._see(finds, part, commit_ts, segment, offset, in_order=origin.commit_ts is None)
+                self._rows.add(
+                    date, part.database, part.table, part.op, commit_ts, part.before, part.after, segment, offset
+                )
 
-    def _row(
-        self, finds: PartitionFinds, row: RowChange, commit_ts: int, date: str | None, segment: str, offset: int
+    def _see(
+        self, finds: PartitionFinds, row: RowChange, commit_ts: int, segment: str, offset: int, *, in_order: bool
     ) -> None:
         # A DELETE may have its key alone: it tells nothing of a table's columns.
-        if row.op != "D":
-            self._sight(finds, row, commit_ts, segment, offset)
-        self._rows.add(date, row.database, row.table, row.op, commit_ts, row.before, row.after, segment, offset)
-
-    def _sight(self, finds: PartitionFinds, row: RowChange, commit_ts: int, segment: str, offset: int) -> None:
         image = row.after if row.after is not None else row.before
-        if image is None:
+        if image is None or row.op == "D":
             return
-        shape = (row.database, row.table, tuple(image), tuple(row.types.get(name) or "" for name in image), row.key)
+        if in_order:
+            columns, statements = self._sights.of(row, image), len(finds.statements)
+        else:
+            columns, statements = tuple((name, row.types.get(name, "")) for name in image), 0
+        if columns is None:
+            return
+        shape = (row.database, row.table, columns, row.key, statements)
         known = finds.sights.get(shape)
         if known is None or commit_ts < known.commit_ts:
-            columns = tuple(zip(shape[2], shape[3], strict=True))
             finds.sights[shape] = FoundSight(commit_ts, row.database, row.table, columns, row.key, offset, segment)
 
 
@@ -267,8 +316,38 @@ def _listed(column: pa.Array) -> list[Any]:
     return column.to_pylist()
 
 
+class _Sights:
+    """What rows of a partition have told of each table's columns since its last statement. Types that a row does not
+    tell (of NULL, of columns that it leaves out) are no news: else there were as many sights as patterns of NULLs."""
+
+    def __init__(self) -> None:
+        self._told: dict[tuple[str, str], tuple[tuple[str, ...] | None, dict[str, str]]] = {}
+
+    def forget(self, database: str, table: str) -> None:
+        """A statement came: rows may look as they did before, and mean other columns."""
+        if table:
+            self._told.pop((database, table), None)
+        else:
+            self._told.clear()
+
+    def of(self, row: RowChange, image: Mapping[str, str | None]) -> tuple[tuple[str, str], ...] | None:
+        """The row's columns with their types as far as they have been told, None where the row tells nothing new."""
+        known = self._told.get((row.database, row.table))
+        types = row.types
+        if known is not None and known[0] == row.key:
+            told = known[1]
+            if all(name in told and (not (type := types.get(name, "")) or type == told[name]) for name in image):
+                return None
+        else:
+            told = {}
+            self._told[row.database, row.table] = (row.key, told)
+        columns = tuple((name, types.get(name, "") or told.get(name, "")) for name in image)
+        told.update(columns)
+        return columns
+
+
 def _table_of(raw: bytes) -> tuple[str | None, str | None]:
-    """The table that a message names, where it can be read so far: it alone is held then."""
+    """The table that a message in JSON names, though the rest of it cannot be used: it alone is held then."""
     try:
         told = json.loads(raw)
     except (ValueError, RecursionError):
@@ -277,10 +356,11 @@ def _table_of(raw: bytes) -> tuple[str | None, str | None]:
     return names if all(isinstance(name, str) and name for name in names) else (None, None)
 
 
-def _note_bad(finds: PartitionFinds, segment: str, offset: int, message: str, raw: bytes) -> None:
+def _note_bad(finds: PartitionFinds, segment: str, offset: int, error: MessageError, raw: bytes) -> None:
     listed = finds.bad.setdefault(segment, [])
+    message = str(error)
     if len(listed) < _BAD_LISTED:
-        database, table = _table_of(raw)
+        database, table = error.of or _table_of(raw)
         listed.append(BadMessage(segment, offset, message, raw[:_RAW_LIMIT], database=database, table=table))
         return
     last = listed[-1]

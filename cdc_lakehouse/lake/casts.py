@@ -3,6 +3,7 @@
 Notation of the text: numbers plain or with an exponent; BIT as an unsigned number; times as MySQL prints them; VECTOR
 as a JSON list. In Canal-JSON ENUM is its 1-based index, 0 for the empty error value, SET a bit mask, and a binary value
 one character a byte (ISO-8859-1); in TiCDC's csv ENUM and SET are their labels, and a binary value is base64 or hex.
+In DTS's Avro they are labels, too; in its Canal JSON they may be either, and what can be a label is one.
 """
 
 from __future__ import annotations
@@ -32,11 +33,13 @@ _FIRST_DATE: Final = "0001-01-01"
 @dataclass(frozen=True, slots=True)
 class Reading:
     """How the text of a feed's table is read: the zone of TIMESTAMP text, what zero and partial dates become, whether
-    ENUM and SET are labels already, and the notation of binary values."""
+    ENUM and SET are labels already or may be (a value that is no label is a number then), and the notation of binary
+    values."""
 
     zone: str = "UTC"
     zero_dates: Literal["null", "string", "error"] = "null"
     labels: bool = False
+    perhaps_labels: bool = False
     binary: Binary = "characters"
 
     @property
@@ -56,7 +59,8 @@ def value(text: Column, column: ColumnType, reading: Reading) -> Column:
     """The text's value, NULL for NULL and for what cannot be read (see `unreadable`)."""
     target = reading.type_of(column)
     if column.name in LABELS and column.elements and not reading.labels:
-        return _enum(text, column) if column.name == "enum" else set_labels(text, column)
+        numbered = _enum(text, column) if column.name == "enum" else set_labels(text, column)
+        return F.coalesce(_own_labels(text, column), numbered) if reading.perhaps_labels else numbered
     if column.name in BLOBS:
         found = _bytes(text, reading.binary)
         # Canal cuts the zero bytes that a BINARY(n) is filled with.
@@ -100,7 +104,7 @@ def zero_date(text: Column, typed: Column, column: ColumnType, reading: Reading)
 def text(typed: Column, column: ColumnType, reading: Reading) -> Column:
     """A value as the source would write it: what `value` reads as the same value again."""
     target = reading.type_of(column)
-    if column.name in LABELS and column.elements and not reading.labels:
+    if column.name in LABELS and column.elements and not reading.labels and not reading.perhaps_labels:
         return _enum_number(typed, column) if column.name == "enum" else set_number(typed, column)
     if column.name in BLOBS:
         return _notation(typed, reading.binary)
@@ -156,6 +160,15 @@ def set_labels(text: Column, column: ColumnType) -> Column:
     members = F.filter(_labels(column), lambda label, position: F.getbit(mask, position) == 1)
     known = (unsigned >= 0) & (unsigned < F.lit(decimal.Decimal(1 << len(column.elements))))
     return F.when(known, F.array_join(members, ","))
+
+
+def _own_labels(text: Column, column: ColumnType) -> Column:
+    """The text itself where it is a label of the ENUM, or labels of the SET; else NULL."""
+    labels = _labels(column)
+    if column.name == "enum":
+        return F.when((text == "") | F.array_contains(labels, text), text)
+    members = F.split(text, ",")
+    return F.when((text == "") | (F.size(F.array_except(members, labels)) == 0), text)
 
 
 def _enum_number(label: Column, column: ColumnType) -> Column:

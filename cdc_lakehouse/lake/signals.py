@@ -2,21 +2,24 @@
 
 A `statement` is a DDL. A `sight` is the first row of a batch and partition that has some columns. A `position` says
 how far a partition has come in a batch: the greatest commit-ts, the watermark, and the end of the last whole
-transaction."""
+transaction. A `doubt` says that messages contradict an option of their format."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal
 
 import pyarrow as pa
 
 from cdc_lakehouse.changelog.ddl_log import Sight, Statement
-from cdc_lakehouse.decoders.topic_changes import Finds
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.small_table import SmallTable, equal
+
+if TYPE_CHECKING:
+    # For types alone: it brings Spark, which a status does without.
+    from cdc_lakehouse.decoders.topic_changes import Finds
 
 SCHEMA: Final = pa.schema([
     pa.field("batch", pa.int64(), nullable=False),
@@ -32,13 +35,16 @@ SCHEMA: Final = pa.schema([
     pa.field("text", pa.string()),
 ])  # fmt: skip
 
+DOUBTS_ADVICE: Final = "Mend the feed's configuration, then run the dates again: rows were read with the wrong option."
+
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """`text` is a statement's, or a sight's columns and key as JSON."""
+    """`text` is a statement's, a sight's columns and key as JSON, or why messages are in doubt and how many they are,
+    as JSON."""
 
     batch: int
-    kind: Literal["statement", "sight", "position"]
+    kind: Literal["statement", "sight", "position", "doubt"]
     topic: str
     partition: int
     offset: int | None
@@ -59,6 +65,18 @@ class Position:
     ended_ts: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Messages of a batch and partition that contradict an option of the format: why, the first one's offset, and how
+    many they are."""
+
+    topic: str
+    partition: int
+    offset: int
+    reason: str
+    count: int
+
+
 class Signals:
     """The signals of one feed, read once and kept up with what this object itself writes."""
 
@@ -75,8 +93,8 @@ class Signals:
     def write(self, batch: int, finds: Finds) -> None:
         """What a batch says, in the place of what it was said to say before."""
         new = list(_signals(batch, finds))
-        known = any(row.batch == batch for row in self.rows)
-        if new or known:
+        known = {row for row in self.rows if row.batch == batch}
+        if known != set(new):
             self._table.write(new, replacing=equal("batch", batch) if known else None)
         self._rows = [*(row for row in self.rows if row.batch != batch), *new]
 
@@ -104,7 +122,21 @@ class Signals:
                     max(row.watermark or 0, known.watermark),
                     known.ended_ts if row.ended_ts is None else row.ended_ts,
                 )
+        # A statement commits what is open.
+        for row in self.rows:
+            place = found.get((row.topic, row.partition))
+            if row.kind == "statement" and place is not None and place.ended_ts is not None:
+                found[row.topic, row.partition] = replace(place, ended_ts=max(place.ended_ts, row.commit_ts))
         return found
+
+    def doubts(self) -> list[Doubt]:
+        """In the order of the topics."""
+        found: list[Doubt] = []
+        for row in self.rows:
+            if row.kind == "doubt":
+                reason, count = json.loads(row.text or '["", 0]')
+                found.append(Doubt(row.topic, row.partition, row.offset or 0, reason, count))
+        return sorted(found, key=lambda doubt: (doubt.topic, doubt.partition, doubt.offset))
 
     def told(self) -> Iterator[Statement | Sight]:
         """Statements and sights, as the log of DDL takes them."""
@@ -127,7 +159,12 @@ class Signals:
 
 def _signals(batch: int, finds: Finds) -> Iterable[Signal]:
     for (topic, partition, _), found in sorted(finds.items()):
-        yield Signal(batch, "position", topic, partition, None, found.last_ts, found.watermark, found.ended_ts)
+        # Without a row or a statement the partition has not moved.
+        last_ts = found.last_ts if found.last_ts > found.seed else 0
+        yield Signal(batch, "position", topic, partition, None, last_ts, found.watermark, found.ended_ts)
+        if (doubts := found.doubts) is not None:
+            text = json.dumps([doubts.first, doubts.count], ensure_ascii=False)
+            yield Signal(batch, "doubt", topic, partition, doubts.offset, 0, text=text)
         for each in found.statements:
             yield Signal(
                 batch, "statement", topic, partition, each.offset, each.commit_ts,

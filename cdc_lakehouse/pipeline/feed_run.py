@@ -106,8 +106,11 @@ class FeedRun:
         source = self.feed.source
         csv = source.csv if isinstance(source, StorageSinkSource) else None
         if csv is None:
-            labels = isinstance(source, KafkaSource) and source.format == "dts-avro"
-            return Reading(source.time_zone, zero_dates, labels=labels)
+            own = source.format if isinstance(source, KafkaSource) else None
+            # Of its Canal JSON the vendor's documents do not say which they are.
+            return Reading(
+                source.time_zone, zero_dates, labels=own == "dts-avro", perhaps_labels=own == "dts-canal-json"
+            )
         return Reading(source.time_zone, zero_dates, labels=True, binary=csv.binary_encoding_method)
 
     def events_snapshot(self) -> int | None:

@@ -5,16 +5,19 @@ before its rows are counted, so that a checkpoint never promises more than is th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cdc_lakehouse.changelog.ddl_log import DdlLog
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange
 from cdc_lakehouse.config import KafkaSource, StorageConfig
+from cdc_lakehouse.decoders.partition_order import messages_before
 from cdc_lakehouse.decoders.topic_changes import BadMessage, TopicFormat, changes_in_tasks
 from cdc_lakehouse.lake.events import SegmentCounts
 from cdc_lakehouse.lake.landed_offsets import LandedSegment, landed_offsets, last_batch
@@ -26,7 +29,7 @@ from cdc_lakehouse.lake.signals import Position
 from cdc_lakehouse.pipeline.evolve import Evolved
 from cdc_lakehouse.pipeline.feed_run import FeedRun
 from cdc_lakehouse.sources.claim_checks import ClaimChecks
-from cdc_lakehouse.sources.kafka import choose_ranges, find_pending, read_topics
+from cdc_lakehouse.sources.kafka import Partition, choose_ranges, find_pending, parse_segment, read_topics
 
 BAD_MESSAGE: Final = "BadMessage"
 _TICDC: Final = "ticdc-canal-json"
@@ -133,24 +136,29 @@ def _decode_batch(run: FeedRun, batch: int, segments: Sequence[Segment]) -> list
     watermarks = {number: run.signals.watermarks(number) for number in batches}
     records = _records(run).frame().where(F.col("batch").isin(*batches))
     feed = run.feed
-    events, found = changes_in_tasks(
-        run.spark,
-        records,
-        TopicFormat(feed.kafka.format, _options(feed.kafka, run.lake.storage), seeds, watermarks, feed.tables.takes),
-    )
+    options = _options(feed.kafka, run.lake.storage)
+    topic_format = TopicFormat(feed.kafka.format, options, seeds, watermarks, feed.tables.takes)
+    events, found = changes_in_tasks(run.spark, records, topic_format, _records_before(run, batches))
     if run.events.snapshot_of(batch) is None:
         again = [segment.segment for segment in segments if segment.replaces_snapshot is not None]
         run.events.restate(events, batch, again)
     else:
         # A run ended between its commit and what follows: look again at what is beside the rows.
         events.write.format("noop").mode("append").save()
-    if batches == [batch]:
-        run.signals.write(batch, found.value)
+    for number in batches:
+        run.signals.write(number, {place: finds for place, finds in found.value.items() if place[2] == number})
     bad = [each for finds in found.value.values() for listed in finds.bad.values() for each in listed]
     _quarantine(run, segments, bad)
     decoded = _counted(run, segments, batch, bad)
     run.segments.mark_decoded(batch, decoded, {"cdc.batch": str(batch)})
-    run.log.info("batch %d: decoded %d segments, %d bad messages", batch, len(decoded), len(bad))
+    replays = sum(finds.replays for finds in found.value.values())
+    run.log.info(
+        "batch %d: decoded %d segments, %d bad messages, %d that had come before",
+        batch,
+        len(decoded),
+        len(bad),
+        replays,
+    )
     return decoded
 
 
@@ -163,6 +171,35 @@ def _options(source: KafkaSource, storage: StorageConfig) -> Mapping[str, object
             return {"before_2022_03_20": source.before_2022_03_20}
         case _:
             return {}
+
+
+def _records_before(run: FeedRun, batches: Sequence[int]) -> DataFrame | None:
+    """The records that come before each batch in its partitions, with its number; None where the format needs none."""
+    name = run.feed.kafka.format
+    if not messages_before(name):
+        return None
+    landed: dict[Partition, list[tuple[int, int]]] = {}
+    for row in run.segments.rows.values():
+        if not is_restated(row.segment):
+            partition, start = parse_segment(row.segment)
+            landed.setdefault(partition, []).append((start, int(row.etag)))
+    partitions = Counter(number for ranges in landed.values() for _, number in ranges)
+    wanted: list[tuple[str, int, int, int, int]] = []
+    earlier: set[int] = set()
+    for partition, ranges in landed.items():
+        ranges.sort()
+        for place, (start, number) in enumerate(ranges):
+            if place and number in batches:
+                first = start - messages_before(name, partitions[number])
+                wanted.append((partition.topic, partition.number, first, start, number))
+                # A range goes up to where the next one begins.
+                earlier |= {ranges[n][1] for n in range(place) if ranges[n + 1][0] > first}
+    if not wanted:
+        return None
+    spans = run.spark.createDataFrame(wanted, "topic string, partition int, first bigint, before bigint, batch bigint")
+    records = _records(run).frame().where(F.col("batch").isin(*earlier)).drop("batch")
+    near = (F.col("offset") >= F.col("first")) & (F.col("offset") < F.col("before"))
+    return records.join(F.broadcast(spans), ["topic", "partition"]).where(near)
 
 
 def _quarantine(run: FeedRun, segments: Sequence[Segment], bad: Sequence[BadMessage]) -> None:

@@ -15,6 +15,7 @@ from cdc_lakehouse.assets.checks import build_checks, table_evaluations
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.changelog.schema import SourceColumn, TableName
+from cdc_lakehouse.decoders.topic_changes import FoundDoubts, PartitionFinds
 from cdc_lakehouse.lake.checkpoints import Cut
 from cdc_lakehouse.lake.quarantine import Quarantined
 from cdc_lakehouse.pipeline.feed_run import utc_now
@@ -102,6 +103,40 @@ def test_freshness_is_as_old_as_the_configuration_allows(tmp_path: Path, minutes
     lake = lake_in(tmp_path, freshness_minutes=minutes)
     publish(lake, tso(utc_now() - datetime.timedelta(minutes=10)))
     assert check(lake, "fresh").passed == passed
+
+
+TOPICS = {"type": "kafka", "bootstrap_servers": "k:9092", "topics": ["t"]}
+
+
+def doubted(lake: TestLake, count: int) -> None:
+    """Messages of a batch that contradict the feed's option."""
+    finds = PartitionFinds(0, 0, doubts=FoundDoubts("a row of DELETE is in old", 17, count))
+    lake.run().signals.write(1, {("t", 0, 1): finds})
+
+
+def test_messages_that_contradict_an_option_fail_a_check_until_they_are_read_again(tmp_path: Path) -> None:
+    lake = lake_in(tmp_path, source={**TOPICS, "format": "dts-canal-json"})
+    assert check(lake, "options_agree").passed
+    doubted(lake, 3)
+    result = check(lake, "options_agree")
+    assert not result.passed and number(result, "messages") == 3
+    assert "a row of DELETE is in old" in str(result.description) and "offset 17" in number(result, "where")
+    lake.run().signals.write(1, {("t", 0, 1): PartitionFinds(0, 0)})
+    assert check(lake, "options_agree").passed
+
+
+@pytest.mark.parametrize("name", ["dts-avro", "shareplex-json", "canal-json"])
+def test_formats_without_options_have_no_such_check(tmp_path: Path, name: str) -> None:
+    lake = lake_in(tmp_path, source={**TOPICS, "format": name})
+    checks = {key.name for each in build_checks(lake.lake, lake.feed, []) for key in each.check_keys}
+    assert "options_agree" not in checks and "labels_known" in checks
+
+
+@pytest.mark.parametrize(("name", "passed"), [("dts-avro", True), ("canal-json", False)])
+def test_formats_that_have_labels_need_none_from_statements(tmp_path: Path, name: str, passed: bool) -> None:
+    lake = lake_in(tmp_path, source={**TOPICS, "format": name})
+    labels_unknown(lake)
+    assert check(lake, "labels_known").passed == passed
 
 
 class Written:

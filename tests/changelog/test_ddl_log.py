@@ -61,6 +61,24 @@ def test_a_table_that_no_statement_makes_is_known_from_its_first_row() -> None:
     assert made[0].since == 0
 
 
+def test_a_type_that_only_later_rows_tell_is_the_columns_from_the_beginning() -> None:
+    """NULL does not tell it. So the table is not made twice, and nothing contradicts."""
+    made = versions(sight(id="bigint", v="", w=""), sight(id="bigint", v="longblob", w=""), sight(V="", id="bigint"))
+    assert [v.effect for v in made] == ["create"]
+    assert columns(made[0]) == [("id", "long"), ("v", "binary"), ("w", "string")]
+
+
+def test_configured_types_are_for_what_there_is() -> None:
+    types = {"d.t": {"ID": "int", "v": "decimal(5,2)", "gone": "date"}}
+    made = versions(
+        sight(key=None, id="", v=""), statement("ALTER TABLE t DROP COLUMN gone"), sight(key=None, V=""),
+        sight(key=None, id="", late=""), types=types,
+    )  # fmt: skip
+    # All that is configured belongs to a table of which nothing else is known; not what was dropped since.
+    assert columns(made[0]) == [("id", "int"), ("v", "decimal(5,2)"), ("gone", "date")]
+    assert columns(made[-1]) == [("id", "int"), ("v", "decimal(5,2)"), ("late", "string")]
+
+
 def test_a_column_that_only_rows_have_is_there_for_that_row() -> None:
     row = sight(id="int", v="varchar", extra="json")
     made = versions(CREATED, row)

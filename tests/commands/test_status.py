@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,17 +12,18 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cdc_lakehouse.cli import main
+from cdc_lakehouse.decoders.topic_changes import FoundDoubts, PartitionFinds
 from cdc_lakehouse.lake.checkpoints import Cut, CutRow
 from cdc_lakehouse.lake.quarantine import Quarantined
 from tests.lake import NOON
 from tests.lakes import TestLake
-from tests.pipeline import T0, Sink
+from tests.pipeline import T0, Sink, lake_in
 
 Call = Callable[..., Result]
 KEYS = {
     "feed", "source_checkpoint_ts", "source_lag_seconds", "pending_records", "published_checkpoint_ts",
     "published_lag_seconds", "tables",
-    "held", "quarantined", "error",
+    "held", "quarantined", "contradictions", "error",
 }  # fmt: skip
 
 
@@ -82,6 +84,19 @@ def test_a_checkpoint_that_cannot_be_read_is_told(lake: TestLake) -> None:
     lake.sink.mkdir()
     (lake.sink / "metadata").write_text("{")
     assert "checkpoint-ts" in status()["error"]
+
+
+def test_messages_that_contradict_an_option_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nobody = {"type": "kafka", "format": "dts-canal-json", "bootstrap_servers": "127.0.0.1:1", "topics": ["t"]}
+    lake = lake_in(tmp_path, source={**nobody, "kafka": {"socket.connection.setup.timeout.ms": "1000"}})
+    monkeypatch.setenv("CDC_LAKEHOUSE_CONFIG", str(lake.sink.parent / "lakehouse.yaml"))
+    finds = PartitionFinds(0, 0, doubts=FoundDoubts("a row of DELETE is in old", 17))
+    lake.run().signals.write(1, {("t", 0, 1): finds})
+    result = call("status")
+    assert result.exit_code == 3
+    assert (
+        "t/0 from offset 17 on: a row of DELETE is in old" in result.stdout and "run the dates again" in result.stdout
+    )
 
 
 def test_rows_are_shown_as_of_the_published_cut(lake: TestLake) -> None:

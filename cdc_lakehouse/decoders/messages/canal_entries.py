@@ -38,11 +38,24 @@ def decode(value: bytes) -> Message:
     """An entry as the server sends it. Raises `MessageError` when it is none, or of a kind that is not known."""
     try:
         entry = wire.Entry.FromString(value)
-        return Message(_origin(entry.header), tuple(_parts(entry)))
     except DecodeError as error:
-        raise MessageError(
-            f"not an entry of Canal: {error}", advice="see what writes it, and whether it came whole"
-        ) from None
+        raise _no_entry(error) from None
+    header = entry.header
+    try:
+        return Message(_origin(header), tuple(_parts(entry)))
+    except DecodeError as error:
+        raise _named(_no_entry(error), header) from None
+    except MessageError as error:
+        raise _named(error, header) from None
+
+
+def _no_entry(error: DecodeError) -> MessageError:
+    return MessageError(f"not an entry of Canal: {error}", advice="see what writes it, and whether it came whole")
+
+
+def _named(error: MessageError, header: wire.Header) -> MessageError:
+    """With the table of the entry's header, if it has one."""
+    return error.within(header.schema_name, header.table_name or None) if header.schema_name else error
 
 
 def _origin(header: wire.Header) -> Origin:

@@ -6,6 +6,8 @@ server sends it (`canal_entries`). Seen of Canal 1.1.7.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from google.protobuf.message import DecodeError
 
 from cdc_lakehouse.changelog.messages import Message, MessageError
@@ -24,15 +26,27 @@ def decoder(options: Options) -> Decode:
     return decode_keyed
 
 
-def decode_keyed(key: bytes | None, value: bytes | None) -> list[Message]:
-    """A message of a topic. Raises as `decode` does."""
+def decode_keyed(key: bytes | None, value: bytes | None) -> list[Message | MessageError]:
+    """A message of a topic: its entries in order, an error in the place of one that cannot be used. Raises
+    `MessageError` when the value holds no entries."""
     if value is None:
         raise MessageError("the message has no value", advice="see what writes it: Canal's have one")
-    return decode(value)
+    return [_entry(entry) for entry in _entries(value)]
 
 
 def decode(value: bytes) -> list[Message]:
     """The entries in order. Raises `MessageError` when the value, or one entry of it, cannot be used."""
+    return [canal_entries.decode(entry) for entry in _entries(value)]
+
+
+def _entry(entry: bytes) -> Message | MessageError:
+    try:
+        return canal_entries.decode(entry)
+    except MessageError as error:
+        return error
+
+
+def _entries(value: bytes) -> Sequence[bytes]:
     try:
         packet = wire.Packet.FromString(value)
         if packet.type != wire.MESSAGES:
@@ -42,9 +56,8 @@ def decode(value: bytes) -> list[Message]:
             )
         if packet.compression not in _NOT_COMPRESSED:
             raise MessageError(f"a packet with compression {packet.compression}", advice="none is known to be in use")
-        entries = wire.Messages.FromString(packet.body).messages
+        return wire.Messages.FromString(packet.body).messages
     except DecodeError as error:
         raise MessageError(
             f"not a packet of Canal: {error}", advice="see what writes it: with flatMessage=true it is JSON"
         ) from None
-    return [canal_entries.decode(entry) for entry in entries]

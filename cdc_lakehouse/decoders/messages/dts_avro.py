@@ -1,8 +1,8 @@
 """Messages of Alibaba DTS in its own format, DTS Avro.
 
 An INSERT, UPDATE or DELETE has one row: `fields` are its columns, `beforeImages` and `afterImages` their values in the
-same order. A DDL's statement is `afterImages` as text. COMMIT ends a transaction; BEGIN, HEARTBEAT, CHECKPOINT and the
-other operations carry nothing to apply.
+same order. A DDL's statement is `afterImages` as text. COMMIT ends a transaction, and BEGIN says that the one before is
+over; HEARTBEAT, CHECKPOINT and the other operations carry nothing to apply.
 
 - `objectName` is `db`, `db.table` or `db.schema.table`; a dot inside a name is the six characters `\\u002E`.
 - The tag `pk_uk_info` is JSON: `{"PRIMARY":["id"],"uk_1":["a","b"]}`. The key is PRIMARY and nothing else: whether a
@@ -60,7 +60,19 @@ def decode(key: bytes | None, value: bytes | None) -> Message:
         if len(value) == _NO_OP_2020:
             return Message(Origin())
         raise
-    return Message(_origin(record), _parts(record))
+    try:
+        return Message(_origin(record), _parts(record))
+    except MessageError as error:
+        raise _named(error, record.object_name) from error
+
+
+def _named(error: MessageError, object_name: str | None) -> MessageError:
+    """With the table that the record names, if it can be read."""
+    try:
+        database, *rest = _names(object_name or "")
+    except MessageError:
+        return error
+    return error.within(database, rest[-1] if rest else None)
 
 
 def _origin(record: Record) -> Origin:
@@ -84,7 +96,7 @@ def _parts(record: Record) -> tuple[Part, ...]:
             return (_row_change(record),)
         case "DDL":
             return (_ddl(record),)
-        case "COMMIT":
+        case "COMMIT" | "BEGIN" if not (record.before_images or record.after_images):
             return (Ended(),)
         case operation:
             if record.before_images or record.after_images:
@@ -123,7 +135,7 @@ def _row_change(record: Record) -> RowChange:
             _key(record.tags.get("pk_uk_info")),
         )
     except MessageError as error:
-        raise MessageError(error.message, table=f"{database}.{table}", advice=error.advice) from error
+        raise error.within(database, table) from error
 
 
 def _check_source(record: Record) -> None:

@@ -54,14 +54,17 @@ def contradiction(value: bytes, *, before_2022_03_20: bool) -> str | None:
 
     Only messages with one row image tell: a DELETE with its row in the wrong one, an INSERT with its row in `old`. A
     check should look at them: with the wrong option every UPDATE is undone and none is refused. Raises MessageError."""
-    message = parse_value(value)
+    return _doubt(parse_value(value), before_2022_03_20)
+
+
+def _doubt(message: JsonObject, swapped: bool) -> str | None:
     op = None if _is_ddl(message) else _OPS.get(text_of(message, "type") or "")
-    data, old = _rows(message, "data"), _rows(message, "old")
-    if op is None or op == "U" or (data is None) == (old is None):
+    data, old = _has_rows(message, "data"), _has_rows(message, "old")
+    if op is None or op == "U" or data == old:
         return None
-    if old is not None and not before_2022_03_20:
+    if old and not swapped:
         return f"a row of {message['type']} is in old: the task is of before 2022-03-20, set {SWAPPED}"
-    if data is not None and before_2022_03_20 and op == "D":
+    if data and swapped and op == "D":
         return f"a row of DELETE is in data: the task is of 2022-03-20 or later, do not set {SWAPPED}"
     return None
 
@@ -72,7 +75,8 @@ def _decode(swapped: bool, key: bytes | None, value: bytes | None) -> Message:
     if time_ms is not None and time_ms > _LAST_MILLISECOND:
         raise MessageError("es is no time in milliseconds up to the year 9999")
     origin = Origin(time_ms=time_ms, gtid=text_of(message, "gtid") or None)
-    return Message(origin, (_ddl(message),) if _is_ddl(message) else _row_changes(message, swapped))
+    parts = (_ddl(message),) if _is_ddl(message) else _row_changes(message, swapped)
+    return Message(origin, parts, _doubt(message, swapped))
 
 
 def _is_ddl(message: JsonObject) -> bool:
@@ -98,7 +102,7 @@ def _row_changes(message: JsonObject, swapped: bool) -> tuple[Part, ...]:
         types, key = _types(message), _key(message)
         images = _images(op, _rows(message, "data"), _rows(message, "old"), swapped)
     except MessageError as error:
-        raise MessageError(error.message, table=f"{database}.{table}", advice=error.advice) from error
+        raise error.within(database, table) from error
     return tuple(RowChange(database, table, op, before, after, types, key) for before, after in images)
 
 
@@ -125,6 +129,11 @@ def _updates(*, after: list[Row | None] | None, before: list[Row | None] | None)
         raise MessageError(f"an UPDATE has {len(after)} new rows for {len(before)} old ones")
     # Either may have the changed columns only. What the new row leaves out is as it was.
     return [(old, {**(old or {}), **(new or {})}) for old, new in zip(before, after, strict=True)]
+
+
+def _has_rows(message: JsonObject, name: str) -> bool:
+    rows = message.get(name)
+    return isinstance(rows, list) and any(row is not None for row in rows)
 
 
 def _rows(message: JsonObject, name: str) -> list[Row | None] | None:

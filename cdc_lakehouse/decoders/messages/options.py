@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from cdc_lakehouse.changelog.messages import Message
+from cdc_lakehouse.changelog.messages import Message, MessageError
 from cdc_lakehouse.errors import ConfigurationError
 
 Options = Mapping[str, object]
 """The options of a format by name, as the configuration has them."""
 
-Decode = Callable[[bytes | None, bytes | None], Message | list[Message]]
-"""A message's key and value as the parts that they say; a list where it holds several entries.
+Decode = Callable[[bytes | None, bytes | None], Message | list[Message | MessageError]]
+"""A message's key and value as the parts that they say; a list where it holds several entries, of which some may be
+unusable.
 
 Raises MessageError for what cannot be used."""
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from cdc_lakehouse.changelog.messages import Ddl, Message, MessageError, Origin, Part, RowChange
@@ -71,7 +71,7 @@ def decode(key: bytes | None, value: bytes | None) -> Message:
     try:
         return Message(_origin(meta), (_part(message, _operation(meta), database, table),))
     except MessageError as error:
-        raise MessageError(error.message, table=f"{database}.{table}", advice=error.advice) from error
+        raise error.within(database, table) from error
 
 
 def paired(messages: Sequence[Message | MessageError]) -> tuple[list[Message | MessageError], int]:
@@ -83,21 +83,31 @@ def paired(messages: Sequence[Message | MessageError]) -> tuple[list[Message | M
     UPDATE AFTER was, and nothing where its UPDATE BEFORE was. Halves of one update stand side by side, with the same
     table and scn; a half whose other half is not there becomes an error.
     """
-    done: list[Message | MessageError] = []
-    waiting: Message | None = None
-    for message in messages:
-        whole = None if waiting is None else _joined(waiting, message)
-        if waiting is not None:
-            done.append(_alone("BEFORE", waiting) if whole is None else Message(waiting.origin))
-            waiting = None
+    halves = Halves()
+    done = [found for message in messages for found in halves.next(message)]
+    return done, 0 if halves.waiting is None else 1
+
+
+class Halves:
+    """Makes one update of two halves as messages of one partition come. `waiting` is the half that came last, if its
+    other one is yet to come."""
+
+    def __init__(self) -> None:
+        self.waiting: Message | None = None
+
+    def next(self, message: Message | MessageError) -> Iterator[Message | MessageError]:
+        """What is known with one more message: of the half that waited first."""
+        half, self.waiting = self.waiting, None
+        whole = None if half is None else _joined(half, message)
+        if half is not None:
+            yield _alone("BEFORE", half) if whole is None else Message(half.origin)
         match whole or message:
-            case Message(parts=(RowChange(op="U", after=None),)) as half:
-                waiting = half
-            case Message(parts=(RowChange(op="U", before=None),)) as half:
-                done.append(_alone("AFTER", half))
+            case Message(parts=(RowChange(op="U", after=None),)) as first:
+                self.waiting = first
+            case Message(parts=(RowChange(op="U", before=None),)) as second:
+                yield _alone("AFTER", second)
             case other:
-                done.append(other)
-    return done, 0 if waiting is None else 1
+                yield other
 
 
 def _joined(first: Message, second: Message | MessageError) -> Message | None:
@@ -115,10 +125,11 @@ def _joined(first: Message, second: Message | MessageError) -> Message | None:
 
 
 def _alone(which: str, half: Message) -> MessageError:
-    table = next(f"{part.database}.{part.table}" for part in half.parts if isinstance(part, RowChange))
+    of = next((part.database, part.table) for part in half.parts if isinstance(part, RowChange))
+    where = " that came before this message" if which == "BEFORE" else ""
     return MessageError(
-        f"the UPDATE {which} stands alone: its other half is not next to it",
-        table=table,
+        f"the UPDATE {which}{where} stands alone: its other half is not next to it",
+        of=of,
         advice="let the DTS task write the table to one partition",
     )
 

@@ -60,6 +60,12 @@ class OffsetRange:
         return f"{self.partition}/{self.start:020d}"
 
 
+def parse_segment(name: str) -> tuple[Partition, int]:
+    """The partition and first offset of the range that has this name."""
+    topic, number, start = name.rsplit("/", 2)
+    return Partition(topic, int(number)), int(start)
+
+
 @dataclass(frozen=True, slots=True)
 class LandedTopic:
     """What is in the lake of a topic: of each partition all before an offset. `record_bytes` is the size of a record

@@ -44,7 +44,7 @@ UPDATED_TYPES = {**T_ALL_TYPES, "c_null": "varchar"}
 DELETED_TYPES = {name: type for name, type in UPDATED_TYPES.items() if name != "c_varchar"}
 
 EXPECTED = [
-    (),
+    (Ended(),),
     (RowChange("cdc", "t_all", "I", None, T_ALL, T_ALL_TYPES, ("id",)),),
     (RowChange("cdc", "t_all", "I", None, NULLS, NULLS_TYPES, ("id",)),),
     (RowChange("cdc", "t_all", "U", T_ALL, UPDATED, UPDATED_TYPES, ("id",)),),
@@ -249,7 +249,7 @@ def test_rows_that_are_not_whole_are_an_error(values: dict[str, Any], problem: s
 
 
 EMPTY = (
-    "BEGIN", "ROLLBACK", "ABORT", "HEARTBEAT", "CHECKPOINT", "COMMAND", "FILL", "FINISH", "CONTROL", "RDB", "NOOP",
+    "ROLLBACK", "ABORT", "HEARTBEAT", "CHECKPOINT", "COMMAND", "FILL", "FINISH", "CONTROL", "RDB", "NOOP",
     "INIT",
 )  # fmt: skip
 
@@ -259,7 +259,12 @@ def test_operations_that_carry_nothing(operation: str) -> None:
     assert decode(None, body(operation=operation)).parts == ()
 
 
-@pytest.mark.parametrize("operation", ["BEGIN", "FILL", "RDB"])
+@pytest.mark.parametrize("operation", ["COMMIT", "BEGIN"])
+def test_both_ends_of_a_transaction_end_what_came_before(operation: str) -> None:
+    assert decode(None, body(operation=operation)).parts == (Ended(),)
+
+
+@pytest.mark.parametrize("operation", ["COMMIT", "BEGIN", "FILL", "RDB"])
 def test_rows_of_an_operation_that_should_have_none_are_not_dropped(operation: str) -> None:
     with pytest.raises(MessageError, match=f"operation {operation} with images"):
         decode(None, row_body(COLUMN, operation=operation))
@@ -268,7 +273,7 @@ def test_rows_of_an_operation_that_should_have_none_are_not_dropped(operation: s
 @pytest.mark.parametrize("source", ["PostgreSQL", "Oracle", "MongoDB"])
 def test_other_databases_are_refused(source: str) -> None:
     """Their type numbers are their own, and some have nanoseconds where MySQL has microseconds."""
-    with pytest.raises(MessageError, match=f"source {source}: only those of MySQL"):
+    with pytest.raises(MessageError, match=rf"source {source} \[table shop.t\]: only those of MySQL"):
         decode(None, row_body(COLUMN, source={"sourceType": source, "version": "1"}))
     assert decode(None, body(source={"sourceType": source, "version": "1"})).parts == ()
 

@@ -1,0 +1,293 @@
+"""Whatever is sent again, cut into batches or interleaved with other partitions: events are the same."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cdc_lakehouse.changelog.messages import Ddl, Ended, Message, Origin, RowChange
+from cdc_lakehouse.decoders.messages.dts_avro import decode
+from cdc_lakehouse.decoders.resent import Resent
+from cdc_lakehouse.sources.canal.wire import entries_pb2, packets_pb2
+from tests.decoders.messages.dts_records import body
+from tests.decoders.topic_reading import Reading
+from tests.servers.dts_source import DtsSource, row
+
+COLUMNS = ("id", "name", "price")
+PARTITIONS = 3
+POISON = (b"\xff" * 7, b"garbage", b'{"a":1}', bytes(60))
+
+
+Sent = tuple[list[bytes], list[int]]
+"""A partition's messages, and at which of them a task may start again."""
+
+
+def _avro(seed: int, ids: Sequence[int]) -> Sent:
+    """Rows of the partition's own ids come and go, a statement among them. A task starts with a transaction."""
+    source = DtsSource()
+    source.create("t", COLUMNS)
+    starts = [0]
+    rows = source.tables["t"].rows
+    for step, id in enumerate(ids):
+        if step % 4 == 0:
+            starts.append(len(source.records))
+            source.begin()
+        new = row(seed + step, COLUMNS, id=id)
+        if id not in rows:
+            source.insert("t", new, row(seed + step, COLUMNS, id=id + 3 * PARTITIONS))
+        elif step % 3:
+            source.update("t", id, new)
+        else:
+            source.delete("t", id)
+        if step % 4 == 3:
+            source.commit()
+            source.beside()
+        if step == 9:
+            source.rotate()
+            source.statement("ALTER TABLE t COMMENT 'later'", "t")
+    return source.records, starts
+
+
+def _shareplex(seed: int, ids: Sequence[int]) -> Sent:
+    scn, seqs = itertools.count(1000 + seed), itertools.count(1)
+    made: list[dict[str, Any]] = []
+
+    def add(op: str, scn: int, **images: Any) -> None:
+        meta = {"op": op, "table": "shop.t", "time": "2024-01-01T00:00:00", "scn": str(scn), "seq": next(seqs)}
+        made.append({"meta": meta, **images})
+
+    for step, id in enumerate(ids):
+        at, key = next(scn), {"id": str(id)}
+        match step % 4:
+            case 0:
+                add("ins", at, data={**key, "v": str(step)})
+            case 1:
+                add("upd", at, data={"v": str(step)}, key={**key, "v": str(step - 1)})
+            case 2:
+                add("UPDATE BEFORE", at, data={**key, "v": "old"})
+                add("UPDATE AFTER", at, data={**key, "v": str(step)})
+            case _:
+                add("del", at, data=key)
+    return [json.dumps(each).encode() for each in made], list(range(len(made)))
+
+
+FORMATS: dict[str, Callable[[int, Sequence[int]], Sent]] = {"dts-avro": _avro, "shareplex-json": _shareplex}
+
+
+@st.composite
+def _topics(draw: st.DrawFn) -> tuple[list[list[tuple[int, Sequence[int]]]], list[list[tuple[int, int]]], list[int]]:
+    """Of each partition what happens, which ranges are sent again (at an offset: so many of before), and where batches
+    end, in parts of a thousand."""
+    ids = [draw(st.lists(st.integers(0, 2), min_size=1, max_size=14)) for _ in range(PARTITIONS)]
+    again = [draw(st.lists(st.tuples(st.integers(1, 60), st.integers(1, 40)), max_size=3)) for _ in ids]
+    cuts = sorted(draw(st.lists(st.integers(0, 1000), max_size=4)))
+    return [[(100 * n, each)] for n, each in enumerate(ids)], again, [*cuts, 1000]
+
+
+def _with_again(once: Sent, again: list[tuple[int, int]]) -> list[bytes]:
+    """A task that starts again at some places: it goes back, and on from there."""
+    values, starts = once
+    sent: list[bytes] = []
+    done = 0
+    for place, back in sorted(again):
+        place = min(place, len(values))
+        sent += values[done:place]
+        back_to = max(0, max(place, done) - back)
+        done = max((start for start in starts if start <= back_to), default=0)
+    return sent + values[done:]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@given(topics=_topics(), poison=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 80)), max_size=3))
+@settings(max_examples=60)
+def test_batches_and_what_is_sent_again_change_nothing(name: str, topics: Any, poison: list[tuple[int, int]]) -> None:
+    worlds, again, cuts = topics
+    once = [FORMATS[name](seed, [PARTITIONS * id + n for id in ids]) for n, ((seed, ids),) in enumerate(worlds)]
+    expected = Reading(name)
+    expected.read([values for values, _ in once], [len(values) for values, _ in once])
+    sent = [_with_again(values, places) for values, places in zip(once, again, strict=True)]
+    if name == "dts-avro":
+        for n, place in poison:
+            sent[n].insert(place, POISON[place % len(POISON)])
+    found = Reading(name)
+    for cut in cuts:
+        found.read(sent, [len(values) * cut // 1000 for values in sent])
+    assert found.changes(_partition_of) == expected.changes(_partition_of)
+    assert found.bad == (len(poison) if name == "dts-avro" else 0)
+    assert _statements(found) == _statements(expected)
+    told = sum(_has_place(value, name) for values in sent for value in values)
+    once_told = sum(_has_place(value, name) for values, _ in once for value in values)
+    assert sum(finds.replays for finds in found.finds.values()) == told - once_told
+
+
+def _has_place(value: bytes, name: str) -> bool:
+    """Whether the message says something of its own: heartbeats and garbage do not."""
+    return name != "dts-avro" or (value not in POISON and len(value) > 2 and bool(decode(None, value).parts))
+
+
+def _partition_of(row: dict[str, str]) -> int:
+    return int(row["id"]) % PARTITIONS
+
+
+def _statements(reading: Reading) -> list[tuple[int, str]]:
+    return sorted((place[1], each.text) for place, finds in reading.finds.items() for each in finds.statements)
+
+
+def test_batches_decoded_again_give_the_same() -> None:
+    values, _ = _shareplex(0, [1, 2, 3, 4, 5, 6])
+    for end in range(len(values) + 1):
+        reading = Reading("shareplex-json")
+        reading.read([values], [end])
+        reading.read([values], [len(values)])
+        assert [event["op"] for event in reading.events] == ["I", "U", "U", "D", "I", "U"]
+
+
+# Canal in protobuf, which says GTIDs where the server has them.
+
+
+def _packet(*entries: entries_pb2.Entry | bytes) -> bytes:
+    messages = [each if isinstance(each, bytes) else each.SerializeToString() for each in entries]
+    content = packets_pb2.Messages(batch_id=1, messages=messages).SerializeToString()
+    return packets_pb2.Packet(type=packets_pb2.MESSAGES, body=content).SerializeToString()
+
+
+def _entry(id: int, gtid: str, *, place: int | None = None, table: str = "t") -> entries_pb2.Entry:
+    header = entries_pb2.Header(
+        logfile_name="bin.000001", logfile_offset=place or 100 * id, execute_time=5000, schema_name="d",
+        table_name=table, gtid=gtid,
+    )  # fmt: skip
+    column = entries_pb2.Column(index=0, name="id", is_key=True, mysql_type="int", value=str(id))
+    change = entries_pb2.RowChange(
+        event_type=entries_pb2.INSERT, row_datas=[entries_pb2.RowData(after_columns=[column])]
+    )
+    store = change.SerializeToString()
+    return entries_pb2.Entry(header=header, entry_type=entries_pb2.ROW_DATA, store_value=store)
+
+
+def _read(*values: bytes) -> Reading:
+    reading = Reading("canal-protobuf")
+    for end in range(1, len(values) + 1):
+        reading.read([values], [end])
+    return reading
+
+
+def _ids(reading: Reading) -> list[str]:
+    return [dict(event["after"])["id"] for event in reading.events]
+
+
+def test_canals_entries_with_a_gtid_are_known_again_however_they_are_packed() -> None:
+    one, two, three = (_entry(n, f"u:1-{n}") for n in (1, 2, 3))
+    assert _ids(_read(_packet(one, two), _packet(two), _packet(one, two, three))) == ["1", "2", "3"]
+
+
+def test_canals_entries_without_one_are_all_taken() -> None:
+    """MariaDB's places begin again after FLUSH LOGS, under the name of the file before."""
+    again = _entry(1, "", place=100)
+    assert _ids(_read(_packet(_entry(1, "", place=100), _entry(2, "")), _packet(again))) == ["1", "2", "1"]
+    later = _entry(1, "0-1-7", place=100)
+    assert _ids(_read(_packet(_entry(1, "0-1-5", place=100), _entry(2, "0-1-6")), _packet(later))) == ["1", "2", "1"]
+
+
+def test_an_entry_that_cannot_be_used_is_bad_alone() -> None:
+    bad = _entry(2, "")
+    bad.store_value = b"\xff"
+    reading = _read(_packet(_entry(1, ""), bad, _entry(3, "")))
+    assert _ids(reading) == ["1", "3"]
+    ((found,),) = [each for finds in reading.finds.values() for each in finds.bad.values()]
+    assert (found.database, found.table, found.count) == ("d", "t", 1)
+
+
+# Which table a message that cannot be used is of.
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "of"),
+    [
+        ("dts-avro", body(operation="DDL", objectName="d\\u002Ex.t"), ("d.x", "t")),
+        ("dts-avro", body(operation="DDL", objectName="d"), ("d", None)),
+        ("dts-avro", body(operation="COMMIT", objectName="d.s.t", sourceTimestamp=-1), ("d", "t")),
+        ("dts-avro", body(operation="DDL"), (None, None)),
+        ("dts-avro", b"garbage of some length", (None, None)),
+        ("shareplex-json", b'{"meta":{"op":"frob","table":"d.t"}}', ("d", "t")),
+        ("shareplex-json", b'{"meta":{"op":"UPDATE AFTER","table":"d.t"},"data":{"a":"1"}}', ("d", "t")),
+        ("shareplex-json", b'{"meta":{"op":"ins"}}', (None, None)),
+        ("dts-canal-json", b'{"database":"d","table":"t","type":"INSERT"}', ("d", "t")),
+        ("dts-canal-json", b'{"database":"d","table":"t","type":"QUERY"}', ("d", "t")),
+        ("canal-json", b'{"database":"d","table":"t","type":"FROB"}', ("d", "t")),
+        ("canal-protobuf", _packet(b"\xff"), (None, None)),
+        ("canal-protobuf", b"garbage of some length", (None, None)),
+    ],
+)
+def test_a_bad_message_is_of_the_table_that_it_names(name: str, value: bytes, of: tuple[str | None, ...]) -> None:
+    reading = Reading(name)
+    reading.read([[value]], [1])
+    ((bad,),) = [each for finds in reading.finds.values() for each in finds.bad.values()]
+    assert (bad.database, bad.table) == of
+
+
+# What is sent again, one by one.
+
+
+def _message(place: int, what: str = "x", *, file: str = "000001", time_ms: int = 5) -> Message:
+    change = RowChange("d", "t", "I", None, {"id": what})
+    return Message(Origin(time_ms=time_ms, log_file=file, log_offset=place), (change,))
+
+
+def _left_out(*messages: Message, window: int = 100) -> list[bool]:
+    resent = Resent(window)
+    return [resent.has_come(message) for message in messages]
+
+
+A, B, C = (_message(place) for place in (10, 20, 30))
+
+
+def test_the_same_message_again_is_left_out() -> None:
+    assert _left_out(A, B, C, A, B, C, _message(40)) == [False] * 3 + [True] * 3 + [False]
+
+
+def test_rows_of_one_place_are_told_apart() -> None:
+    one, two = _message(10, "one"), _message(10, "two")
+    assert _left_out(one, two, _message(20), one, two) == [False] * 3 + [True] * 2
+    # An event may well hold the same change twice: 0 to 1, 1 to 0, 0 to 1.
+    assert _left_out(one, two, one) == [False] * 3
+    assert _left_out(_message(4), one, two, one, _message(4), one, two, one, two) == [False] * 4 + [True] * 4 + [False]
+
+
+def test_a_statement_has_its_place_alone() -> None:
+    statement = Message(Origin(time_ms=5, log_file="000001", log_offset=10), (Ddl("d", "t", "TRUNCATE t"),))
+    assert _left_out(statement, statement) == [False, True]
+
+
+def test_a_place_that_is_behind_but_another_message_is_new() -> None:
+    """Another server has become the primary, or the name of the file is stale."""
+    other = _message(10, "other", time_ms=6)
+    assert _left_out(A, B, C, other, B, C) == [False] * 6
+
+
+def test_what_is_behind_all_that_is_remembered_is_taken_as_a_whole() -> None:
+    assert _left_out(A, B, C, A, B, C, window=2) == [False] * 6
+
+
+def test_without_a_place_nothing_is_left_out() -> None:
+    bare = Message(Origin(), (Ended(),))
+    assert _left_out(bare, bare, A, bare, A) == [False] * 5
+    # Heartbeats are no messages in this sense.
+    assert _left_out(A, B, Message(Origin()), A) == [False, False, False, True]
+
+
+def test_records_that_differ_in_what_only_the_task_says_are_the_same() -> None:
+    first, again = (
+        decode(None, body(operation="BEGIN", id=n, safeSourcePosition=f"{n}@78", tags={"traceid": str(n)}, born=n))
+        for n in (1, 2)
+    )
+    assert _left_out(first, _later(), again) == [False, False, True]
+
+
+def _later() -> Message:
+    return decode(None, body(operation="COMMIT", sourcePosition="72999@78"))

@@ -1,0 +1,71 @@
+"""Records of topics, made by hand and read as a task reads them, without Spark and without a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from cdc_lakehouse.decoders.partition_order import messages_before
+from cdc_lakehouse.decoders.topic_changes import Finds, TopicFormat, TopicReader
+
+_FIELDS = (
+    "feed_date", "topic", "partition", "offset", "time_ms", "key", "value", "segment", "batch", "is_before",
+)  # fmt: skip
+_TYPES = (
+    pa.string(), pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.binary(), pa.binary(), pa.string(), pa.int64(),
+    pa.bool_(),
+)  # fmt: skip
+Partitions = Sequence[Sequence[bytes]]
+
+
+class Reading:
+    """A topic's partitions, read in batches: a batch goes, in each partition, up to an offset of its own. The commit-ts
+    go on from batch to batch as in a lake."""
+
+    def __init__(self, format_name: str, **options: Any) -> None:
+        self._name, self._options = format_name, options
+        self.events: list[dict[str, Any]] = []
+        self.finds: Finds = {}
+        self._ends: list[int] = []
+        self._batch, self._last_ts = 0, 0
+
+    def read(self, partitions: Partitions, ends: Sequence[int]) -> None:
+        starts = self._ends or [0] * len(partitions)
+        self._batch += 1
+        reader = TopicReader(
+            TopicFormat(self._name, self._options, {self._batch: self._last_ts}, {self._batch: {}}, lambda *_: True)
+        )
+        window = messages_before(self._name)
+        rows = [
+            ("2026-01-01", "t", number, offset, 0, None, values[offset], "s", self._batch, offset < start)
+            for number, (values, start, end) in enumerate(zip(partitions, starts, ends, strict=True))
+            for offset in range(max(0, start - window), end)
+        ]
+        for found in self._through(reader, rows):
+            self.events += found.to_pylist()
+        self.finds |= reader.finds
+        self._last_ts = max([self._last_ts, *(finds.last_ts for finds in reader.finds.values())])
+        self._ends = list(ends)
+
+    @staticmethod
+    def _through(reader: TopicReader, rows: list[tuple[Any, ...]]) -> Iterator[pa.RecordBatch]:
+        if rows:
+            columns = zip(*rows, strict=True)
+            arrays = [pa.array(cells, kind) for cells, kind in zip(columns, _TYPES, strict=True)]
+            yield from reader.read(pa.RecordBatch.from_arrays(arrays, names=list(_FIELDS)))
+        yield from reader.rest()
+
+    def changes(self, partition_of: Any) -> dict[Any, list[tuple[Any, ...]]]:
+        """Of each partition, told from a row, what happened in the order of the commit-ts."""
+        found: dict[Any, list[tuple[Any, ...]]] = {}
+        for event in sorted(self.events, key=lambda event: event["commit_ts"]):
+            row = dict(event["after"] or event["before"])
+            change = (event["op"], event["table_name"], event["before"], event["after"])
+            found.setdefault(partition_of(row), []).append(change)
+        return found
+
+    @property
+    def bad(self) -> int:
+        return sum(each.count for finds in self.finds.values() for listed in finds.bad.values() for each in listed)
