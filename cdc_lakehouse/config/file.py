@@ -16,6 +16,7 @@ import yaml
 from pydantic import Field, ValidationError, field_validator
 from pydantic_core import ErrorDetails
 
+from cdc_lakehouse.config.canal_source import CanalSource
 from cdc_lakehouse.config.feed import FeedConfig, Source
 from cdc_lakehouse.config.kafka_source import KafkaSource
 from cdc_lakehouse.config.lake import LakeConfig
@@ -180,6 +181,8 @@ def _anchored(source: Source, base: Path) -> Source:
             return source.model_copy(update={"uri": anchor_uri(source.uri, base)})
         case KafkaSource():
             return source.anchored(base)
+        case CanalSource():
+            return source
 
 
 def anchor_uri(uri: str, base: Path) -> str:

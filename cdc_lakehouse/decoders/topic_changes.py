@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from cdc_lakehouse.changelog.messages import Ddl, Ended, Message, MessageError, RowChange, Watermark
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS
+from cdc_lakehouse.decoders.messages import canal_entries
 from cdc_lakehouse.decoders.messages.registry import decoder
 
 Place = tuple[str, int, int]
@@ -125,6 +126,11 @@ class TopicFormat:
     """By batch, of each partition as the batch begins: what is at or below them has been sent before."""
     takes: Callable[[str, str], bool]
 
+    @property
+    def tells_transactions(self) -> bool:
+        """Every transaction has an end in the log; statements are transactions of their own."""
+        return self.name == canal_entries.FORMAT
+
 
 def changes_in_tasks(
     spark: SparkSession, records: DataFrame, topic_format: TopicFormat
@@ -202,7 +208,8 @@ class _Reader:
             if isinstance(part, Ddl):
                 finds.statements.append(FoundStatement(commit_ts, part.database, part.table, part.sql, offset, segment))
                 # A statement commits what is open.
-                finds.ended_ts = finds.last_ts if finds.ended_ts is not None else None
+                if finds.ended_ts is not None or self._format.tells_transactions:
+                    finds.ended_ts = finds.last_ts
             elif self._format.takes(part.database, part.table):
                 self._row(finds, part, commit_ts, date, segment, offset)
 

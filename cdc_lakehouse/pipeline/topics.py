@@ -15,10 +15,12 @@ from cdc_lakehouse.changelog.ddl_log import DdlLog
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange
 from cdc_lakehouse.config import KafkaSource
+from cdc_lakehouse.decoders.messages import canal_entries
 from cdc_lakehouse.decoders.topic_changes import BadMessage, TopicFormat, changes_in_tasks
 from cdc_lakehouse.lake.events import SegmentCounts
 from cdc_lakehouse.lake.landed_offsets import LandedSegment, landed_offsets, last_batch
 from cdc_lakehouse.lake.quarantine import Quarantined
+from cdc_lakehouse.lake.record_commits import records_frame
 from cdc_lakehouse.lake.records import Records
 from cdc_lakehouse.lake.restated import is_restated
 from cdc_lakehouse.lake.segments import COUNTS, DECODED, LANDED, Segment
@@ -49,29 +51,25 @@ class LandedTopics:
 def land_topics(run: FeedRun) -> LandedTopics:
     """Land what is new, up to the limits of a run; dates that are asked for are decoded again from `records`."""
     source = run.feed.kafka
-    new = _recovered(run)
+    new = recovered(run)
     landed = landed_offsets(run.lake, run.feed.name)
     pending = find_pending(source, read_topics(source), landed)
     ranges = choose_ranges(pending.offsets, landed, source.max_records, source.max_bytes)
     number = max(run.segments.batch, last_batch(run.lake, run.feed.name).number) + 1
-    appended = _records(run).append(ranges, pending, number)
-    new += _land(run, appended.batch.number, appended.batch.segments) + _again(run)
+    appended = Records(run.lake, run.feed, lambda: run.spark).append(ranges, pending, number)
+    new += land_segments(run, appended.batch.number, appended.batch.segments) + decode_again(run)
     faults = tuple(str(fault) for fault in (*pending.faults, *appended.faults))
     return LandedTopics(run.segments.batch, tuple(new), faults)
 
 
-def _records(run: FeedRun) -> Records:
-    return Records(run.lake, run.feed, lambda: run.spark)
-
-
-def _recovered(run: FeedRun) -> list[Segment]:
+def recovered(run: FeedRun) -> list[Segment]:
     """Segments of a batch whose run ended between its records and this."""
     batch = last_batch(run.lake, run.feed.name)
     missing = [each for each in batch.segments if each.segment not in run.segments.rows]
-    return _land(run, batch.number, missing)
+    return land_segments(run, batch.number, missing)
 
 
-def _land(run: FeedRun, batch: int, landed: Sequence[LandedSegment]) -> list[Segment]:
+def land_segments(run: FeedRun, batch: int, landed: Sequence[LandedSegment]) -> list[Segment]:
     rows = [
         Segment(
             segment=each.segment,
@@ -97,12 +95,13 @@ def _land(run: FeedRun, batch: int, landed: Sequence[LandedSegment]) -> list[Seg
     return rows
 
 
-def _again(run: FeedRun) -> list[Segment]:
+def decode_again(run: FeedRun) -> list[Segment]:
     """The batches that have records of the dates which are to be decoded again: whole, for the order of their events
     goes through them."""
     if not run.dates:
         return []
-    dated = _records(run).frame().where(F.col("feed_date").isin(*run.dates)).select("batch").distinct().collect()
+    records = records_frame(run.spark, run.feed.name)
+    dated = records.where(F.col("feed_date").isin(*run.dates)).select("batch").distinct().collect()
     wanted = {str(row["batch"]) for row in dated}
     batch, snapshot = run.segments.batch + 1, run.events_snapshot()
     nothing = dict.fromkeys(COUNTS)
@@ -130,11 +129,10 @@ def _decode_batch(run: FeedRun, batch: int, segments: Sequence[Segment]) -> list
     batches = sorted({int(segment.etag) for segment in segments})
     seeds = {number: run.signals.last_ts(number) for number in batches}
     watermarks = {number: run.signals.watermarks(number) for number in batches}
-    records = _records(run).frame().where(F.col("batch").isin(*batches))
+    records = records_frame(run.spark, run.feed.name).where(F.col("batch").isin(*batches))
     feed = run.feed
-    events, found = changes_in_tasks(
-        run.spark, records, TopicFormat(feed.kafka.format, _options(feed.kafka), seeds, watermarks, feed.tables.takes)
-    )
+    told = TopicFormat(feed.message_format, _options(feed.source), seeds, watermarks, feed.tables.takes)
+    events, found = changes_in_tasks(run.spark, records, told)
     if run.events.snapshot_of(batch) is None:
         again = [segment.segment for segment in segments if segment.replaces_snapshot is not None]
         run.events.restate(events, batch, again)
@@ -151,8 +149,10 @@ def _decode_batch(run: FeedRun, batch: int, segments: Sequence[Segment]) -> list
     return decoded
 
 
-def _options(source: KafkaSource) -> Mapping[str, object]:
-    return {"before_2022_03_20": source.before_2022_03_20} if source.format == "dts-canal-json" else {}
+def _options(source: object) -> Mapping[str, object]:
+    if isinstance(source, KafkaSource) and source.format == "dts-canal-json":
+        return {"before_2022_03_20": source.before_2022_03_20}
+    return {}
 
 
 def _quarantine(run: FeedRun, segments: Sequence[Segment], bad: Sequence[BadMessage]) -> None:
@@ -190,17 +190,20 @@ def checkpoint_of_topics(run: FeedRun) -> int:
     transactions that are not whole. It never goes below the published one."""
     positions = run.signals.positions()
     published = run.last_cut.checkpoint_ts
-    if run.feed.kafka.format == _WITH_WATERMARKS:
+    if run.feed.message_format == _WITH_WATERMARKS:
         landed = landed_offsets(run.lake, run.feed.name)
         partitions = [(name, number) for name, topic in landed.topics.items() for number in topic.ends]
         nothing = Position(BEGINNING, BEGINNING, None)
         least = min((positions.get(place, nothing).watermark for place in partitions), default=BEGINNING)
         return max(published, least)
     last = max((position.last_ts for position in positions.values()), default=BEGINNING)
+    if run.feed.message_format == canal_entries.FORMAT:
+        # Its transactions all have an end: before the first one nothing is whole.
+        return max(published, max((position.ended_ts or BEGINNING for position in positions.values()), default=last))
     unfinished = [
         position.ended_ts
         for position in positions.values()
-        if run.feed.kafka.format == _WITH_TRANSACTIONS
+        if run.feed.message_format == _WITH_TRANSACTIONS
         and position.ended_ts is not None
         and position.ended_ts < position.last_ts
     ]
@@ -209,7 +212,7 @@ def checkpoint_of_topics(run: FeedRun) -> int:
 
 def schema_changes(run: FeedRun) -> Iterator[SchemaChange]:
     """What all that has landed says of tables, in order."""
-    log = DdlLog(escapes=run.feed.kafka.format != _WITH_WATERMARKS, types=run.feed.types)
+    log = DdlLog(escapes=run.feed.message_format != _WITH_WATERMARKS, types=run.feed.types)
     return log.changes(run.signals.told())
 
 
