@@ -19,9 +19,8 @@ from tests.pipeline import T0, Sink
 
 Call = Callable[..., Result]
 KEYS = {
-    "feed", "source_checkpoint_ts", "source_lag_seconds", "pending_records", "published_checkpoint_ts",
-    "published_lag_seconds", "tables",
-    "held", "quarantined", "error",
+    "feed", "source_checkpoint_ts", "source_lag_seconds", "pending_records", "landed_entries", "landed_position",
+    "published_checkpoint_ts", "published_lag_seconds", "tables", "held", "quarantined", "error",
 }  # fmt: skip
 
 
