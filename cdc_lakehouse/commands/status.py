@@ -16,8 +16,7 @@ from cdc_lakehouse.config import CanalSource, FeedConfig, KafkaSource, Lakehouse
 from cdc_lakehouse.errors import CdcError, SourceUnreachableError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.checkpoints import Checkpoints
-from cdc_lakehouse.lake.entry_records import landed_position
-from cdc_lakehouse.lake.landed_offsets import landed_offsets
+from cdc_lakehouse.lake.landed_offsets import landed_offsets, landed_position
 from cdc_lakehouse.lake.quarantine import Quarantine
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.kafka import find_pending, read_topics

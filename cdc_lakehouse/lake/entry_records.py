@@ -8,7 +8,6 @@ read of the files that have records of these times, and of those only the keys."
 from __future__ import annotations
 
 import datetime
-import json
 import uuid
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -19,7 +18,7 @@ from pyiceberg.table import Table
 
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.landed_offsets import LandedBatch, LandedSegment, LandedState, state_of
+from cdc_lakehouse.lake.landed_offsets import ENTRY_POSITION, LandedBatch, LandedSegment, LandedState, state_of
 from cdc_lakehouse.lake.record_commits import RecordCommits, offsets_summary
 from cdc_lakehouse.lake.record_files import RecordFiles, RecordTable
 from cdc_lakehouse.lake.record_rows import RecordRows
@@ -28,8 +27,6 @@ from cdc_lakehouse.sources.canal.places import EntryStream, KnownEntries, Placed
 from cdc_lakehouse.sources.canal.taking import Round
 from cdc_lakehouse.sources.kafka import Messages, OffsetRange, Partition, Pending
 
-POSITION: Final = "cdc.canal-position"
-"""A property of the table: the place of the entry that landed last, as in its key."""
 _AT_ONCE: Final = 10_000
 _CREATE_TIME: Final = 1
 _LAST_MS: Final = 253_370_764_800_000
@@ -96,22 +93,10 @@ class EntryRecords:
         start = self._state.landed.end(self._partition) or 0
         pending = Pending({self._partition: (start, start + len(new))}, {}, ())
         after: LandedState = self._state.after(pending, batch)
-        properties = {**after.as_properties(), POSITION: new[-1][1].decode()}
+        properties = {**after.as_properties(), ENTRY_POSITION: new[-1][1].decode()}
         summary = offsets_summary(LandedBatch(batch.number, batch.segments[-1:]))
         self._commits.commit(table, self._state, properties, files, summary)
         self._state = after
-
-
-def landed_position(lake: Lake, feed: FeedConfig) -> tuple[int, str | None]:
-    """How many entries are landed, and in words where in the binlog the last one was; for people."""
-    table = RecordCommits(lake, feed.name).load()
-    landed = state_of(table).landed.end(Partition(feed.canal.destination, 0)) or 0
-    told = None if table is None else table.properties.get(POSITION)
-    place = [] if told is None else json.loads(told)
-    if len(place) < 4:
-        return landed, None
-    moment = datetime.datetime.fromtimestamp(place[3] / 1000, datetime.UTC)
-    return landed, f"{place[1]}:{place[2]} of {moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _messages(whole: OffsetRange, new: Sequence[_Landing], start: int) -> Messages:
