@@ -5,6 +5,8 @@ come again are known, and what landed last stands with `records`."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.entry_records import EntryRecords
 from cdc_lakehouse.lake.landed_offsets import last_batch
@@ -12,6 +14,9 @@ from cdc_lakehouse.pipeline.feed_run import FeedRun
 from cdc_lakehouse.pipeline.topics import LandedTopics, decode_again, land_segments, recovered
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.canal.taking import Taking
+
+_PATIENCE_SECONDS: Final = 30
+"""For a server that is gone, before the next run tries again."""
 
 
 def land_entries(run: FeedRun) -> LandedTopics:
@@ -33,7 +38,7 @@ def land_entries(run: FeedRun) -> LandedTopics:
 
 def _take(run: FeedRun, records: EntryRecords) -> None:
     source = run.feed.canal
-    with CanalClient(source) as client:
+    with CanalClient(source, patience_seconds=_PATIENCE_SECONDS) as client:
         taking = Taking(client, source)
         for taken in taking.rounds():
             new = records.append(taken)

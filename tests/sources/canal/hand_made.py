@@ -21,6 +21,8 @@ class HandMadeCanal:
     cuts: Iterable[int] = ()
     acked: int = 0
     """Entries that need not come again."""
+    ring: int = 1 << 30
+    """Entries that may be open at once."""
     connections: int = 0
     _given: int = 0
     _open: deque[tuple[int, int]] = field(default_factory=deque[tuple[int, int]])
@@ -28,6 +30,10 @@ class HandMadeCanal:
 
     def __post_init__(self) -> None:
         self._cuts = iter(self.cuts)
+
+    def cut(self, *cuts: int) -> None:
+        """The connections that come next are reset so."""
+        self._cuts = iter(cuts)
 
     def __call__(self, connection: socket.socket) -> None:
         self.connections += 1
@@ -63,7 +69,7 @@ class HandMadeCanal:
                 raise AssertionError(f"heard {other}")
 
     def _batch(self, size: int) -> bytes:
-        entries = self.entries[self._given : self._given + size]
+        entries = self.entries[self._given : min(self._given + size, self.acked + self.ring)]
         if not entries:
             return batch(-1)
         self._given += len(entries)
