@@ -7,6 +7,7 @@ before in the partition, so that the order is the topic's."""
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -19,12 +20,14 @@ from pyspark.sql import functions as F
 
 from cdc_lakehouse.changelog.messages import Ddl, Ended, Message, MessageError, RowChange, Watermark
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS
-from cdc_lakehouse.decoders.messages import canal_entries
+from cdc_lakehouse.decoders.messages import canal_entries, canal_flat, canal_protobuf
+from cdc_lakehouse.decoders.messages.damage import damaged_columns
 from cdc_lakehouse.decoders.messages.registry import decoder
 
 Place = tuple[str, int, int]
 """Topic, partition and batch."""
 
+OF_CANAL: Final = frozenset({canal_entries.FORMAT, canal_flat.FORMAT, canal_protobuf.FORMAT})
 _ROWS_AT_ONCE: Final = 8192
 _BAD_LISTED: Final = 1000
 _RAW_LIMIT: Final = 64 * 1024
@@ -95,6 +98,10 @@ class PartitionFinds:
     replays: int = 0
     statements: list[FoundStatement] = field(default_factory=list[FoundStatement])
     sights: dict[Any, FoundSight] = field(default_factory=dict[Any, FoundSight])
+    stated: Counter[tuple[str, str]] = field(default_factory=lambda: Counter[tuple[str, str]]())
+    """Statements by the database and the table that they name."""
+    damaged: dict[tuple[str, str], Counter[str]] = field(default_factory=dict[tuple[str, str], "Counter[str]"])
+    """By database and table, of each column the changes whose text was damaged before it came here."""
     bad: dict[str, list[BadMessage]] = field(default_factory=dict[str, list[BadMessage]])
 
 
@@ -130,6 +137,11 @@ class TopicFormat:
     def tells_transactions(self) -> bool:
         """Every transaction has an end in the log; statements are transactions of their own."""
         return self.name == canal_entries.FORMAT
+
+    @property
+    def of_canal(self) -> bool:
+        """What Canal makes of text is looked at, and in which order it has columns: that is the table's."""
+        return self.name in OF_CANAL
 
 
 def changes_in_tasks(
@@ -175,7 +187,8 @@ class _Reader:
                 for message in decoded if isinstance(decoded, list) else (decoded,):
                     self._take(finds, message, date, segment, offset, time_ms)
             except MessageError as error:
-                _note_bad(finds, segment, offset, str(error), value or b"")
+                table = _table_of(self._format.name, value or b"")
+                _note_bad(finds, segment, offset, str(error), value or b"", *table)
             if len(self._rows) >= _ROWS_AT_ONCE:
                 yield from self.rest()
 
@@ -206,6 +219,7 @@ class _Reader:
                 continue
             finds.last_ts = max(finds.last_ts, commit_ts)
             if isinstance(part, Ddl):
+                finds.stated[part.database, part.table] += 1
                 finds.statements.append(FoundStatement(commit_ts, part.database, part.table, part.sql, offset, segment))
                 # A statement commits what is open.
                 if finds.ended_ts is not None or self._format.tells_transactions:
@@ -219,18 +233,28 @@ class _Reader:
         image = row.after if row.after is not None else row.before
         # A DELETE may have its key alone: it tells nothing of a table's columns.
         if image is not None and row.op != "D":
-            shape = (row.database, row.table, tuple(image), tuple(row.types.get(name, "") for name in image), row.key)
+            names = tuple(image)
+            if row.op == "U" and self._format.of_canal:
+                # Images that are not whole put columns out of the table's order.
+                names = (*(name for name in row.types if name in image), *(n for n in names if n not in row.types))
+            types = tuple(row.types.get(name, "") for name in names)
+            # After a statement a table is looked at anew.
+            shape = (row.database, row.table, names, types, row.key, finds.stated[row.database, row.table])
             known = finds.sights.get(shape)
             if known is None or commit_ts < known.commit_ts:
-                columns = tuple(zip(shape[2], shape[3], strict=True))
+                columns = tuple(zip(names, types, strict=True))
                 finds.sights[shape] = FoundSight(commit_ts, row.database, row.table, columns, row.key, offset, segment)
+        if self._format.of_canal and (damaged := damaged_columns(row)):
+            finds.damaged.setdefault((row.database, row.table), Counter()).update(damaged)
         before = None if row.before is None else list(row.before.items())
         after = None if row.after is None else list(row.after.items())
         self._rows.append((date, row.database, row.table, 0, None, row.op, commit_ts, before, after, segment, offset))
 
 
-def _table_of(raw: bytes) -> tuple[str | None, str | None]:
+def _table_of(name: str, raw: bytes) -> tuple[str | None, str | None]:
     """The table that a message names, where it can be read so far: it alone is held then."""
+    if name == canal_entries.FORMAT:
+        return canal_entries.table_of(raw)
     try:
         told = json.loads(raw)
     except (ValueError, RecursionError):
@@ -239,10 +263,17 @@ def _table_of(raw: bytes) -> tuple[str | None, str | None]:
     return names if all(isinstance(name, str) and name for name in names) else (None, None)
 
 
-def _note_bad(finds: PartitionFinds, segment: str, offset: int, message: str, raw: bytes) -> None:
+def _note_bad(
+    finds: PartitionFinds,
+    segment: str,
+    offset: int,
+    message: str,
+    raw: bytes,
+    database: str | None,
+    table: str | None,
+) -> None:
     listed = finds.bad.setdefault(segment, [])
     if len(listed) < _BAD_LISTED:
-        database, table = _table_of(raw)
         listed.append(BadMessage(segment, offset, message, raw[:_RAW_LIMIT], database=database, table=table))
         return
     last = listed[-1]

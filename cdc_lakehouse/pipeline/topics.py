@@ -11,12 +11,13 @@ from typing import Final
 
 from pyspark.sql import functions as F
 
-from cdc_lakehouse.changelog.ddl_log import DdlLog
+from cdc_lakehouse.changelog.column_order import misordered
+from cdc_lakehouse.changelog.ddl_log import DdlLog, Sight
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange
 from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.decoders.messages import canal_entries
-from cdc_lakehouse.decoders.topic_changes import BadMessage, TopicFormat, changes_in_tasks
+from cdc_lakehouse.decoders.topic_changes import OF_CANAL, BadMessage, TopicFormat, changes_in_tasks
 from cdc_lakehouse.lake.events import SegmentCounts
 from cdc_lakehouse.lake.landed_offsets import LandedSegment, landed_offsets, last_batch
 from cdc_lakehouse.lake.quarantine import Quarantined
@@ -213,7 +214,11 @@ def checkpoint_of_topics(run: FeedRun) -> int:
 def schema_changes(run: FeedRun) -> Iterator[SchemaChange]:
     """What all that has landed says of tables, in order."""
     log = DdlLog(escapes=run.feed.message_format != _WITH_WATERMARKS, types=run.feed.types)
-    return log.changes(run.signals.told())
+    told = list(run.signals.told())
+    changes = list(log.changes(told))
+    if run.feed.message_format in OF_CANAL:
+        changes += misordered(changes, (each for each in told if isinstance(each, Sight)))
+    yield from changes
 
 
 def evolve_topics(run: FeedRun, checkpoint_ts: int) -> Evolved:
