@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import socket
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -24,6 +24,8 @@ class HandMadeCanal:
     ring: int = 1 << 30
     """Entries that may be open at once."""
     connections: int = 0
+    heard: Counter[int] = field(default_factory=Counter[int])
+    """Packets by type."""
     _given: int = 0
     _open: deque[tuple[int, int]] = field(default_factory=deque[tuple[int, int]])
     _ids: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
@@ -49,7 +51,9 @@ class HandMadeCanal:
 
         say(HANDSHAKE)
         while True:
-            answer = self._answer(heard(connection))
+            packet = heard(connection)
+            self.heard[packet.type] += 1
+            answer = self._answer(packet)
             if answer:
                 say(answer)
 
