@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import uuid
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from pyiceberg.expressions import AlwaysFalse, BooleanExpression, Or
@@ -37,7 +38,7 @@ _Landing = tuple[PlacedEntry, bytes]
 
 
 class EntryRecords:
-    """What one run lands of a Canal server: one batch, of which each round is a segment."""
+    """What one run lands of a Canal server: a batch of one segment, that grows with each round."""
 
     def __init__(self, lake: Lake, feed: FeedConfig, batch: int) -> None:
         """`batch` is above all numbers before."""
@@ -63,14 +64,14 @@ class EntryRecords:
             return 0
         table = table or self._commits.create()
         start = self._state.landed.end(self._partition) or 0
-        files, segment = self._write(RecordTable.of(table, self._lake), new, start)
-        batch = LandedBatch(self.batch.number, (*self.batch.segments, segment))
-        self._commit(table, batch, new, files)
-        self.batch = batch
+        files, dates = self._write(RecordTable.of(table, self._lake), new, start)
+        self._commit(table, new, start, files, dates)
         return len(new)
 
-    def _write(self, table: RecordTable, new: Sequence[_Landing], start: int) -> tuple[list[DataFile], LandedSegment]:
-        whole = OffsetRange(self._partition, start, start + len(new), 0)
+    def _write(self, table: RecordTable, new: Sequence[_Landing], start: int) -> tuple[list[DataFile], set[str]]:
+        """The files, and the feed dates that are in them."""
+        first_of_run = self.batch.segments[0].start if self.batch.segments else start
+        whole = OffsetRange(self._partition, first_of_run, start + len(new), 0)
         rows = RecordRows(self._source.time_zone, self._source.date_separator, self.batch.number, table.arrow)
         files = RecordFiles(table, f"batch-{self.batch.number}-{uuid.uuid4()}")
         dates: set[str] = set()
@@ -84,19 +85,31 @@ class EntryRecords:
         except BaseException:
             files.discard()
             raise
-        size = sum(len(entry.value) + len(key) for entry, key in new)
-        return written, LandedSegment(
-            whole.segment, self._partition, start, whole.end, len(new), size, tuple(sorted(dates))
-        )
+        return written, dates
 
-    def _commit(self, table: Table, batch: LandedBatch, new: Sequence[_Landing], files: Sequence[DataFile]) -> None:
-        start = self._state.landed.end(self._partition) or 0
-        pending = Pending({self._partition: (start, start + len(new))}, {}, ())
-        after: LandedState = self._state.after(pending, batch)
+    def _commit(
+        self, table: Table, new: Sequence[_Landing], start: int, files: Sequence[DataFile], dates: set[str]
+    ) -> None:
+        end, size = start + len(new), sum(len(entry.value) + len(key) for entry, key in new)
+        name = OffsetRange(self._partition, start, end, 0).segment
+        landed = LandedSegment(name, self._partition, start, end, len(new), size, tuple(sorted(dates)))
+        whole = _joined(self.batch.segments[0], landed) if self.batch.segments else landed
+        batch = LandedBatch(self.batch.number, (whole,))
+        after: LandedState = self._state.after(Pending({self._partition: (start, end)}, {}, ()), batch)
         properties = {**after.as_properties(), ENTRY_POSITION: new[-1][1].decode()}
-        summary = offsets_summary(LandedBatch(batch.number, batch.segments[-1:]))
+        summary = offsets_summary(LandedBatch(batch.number, (landed,)))
         self._commits.commit(table, self._state, properties, files, summary)
-        self._state = after
+        self._state, self.batch = after, batch
+
+
+def _joined(one: LandedSegment, next_one: LandedSegment) -> LandedSegment:
+    return replace(
+        one,
+        end=next_one.end,
+        records=one.records + next_one.records,
+        bytes=one.bytes + next_one.bytes,
+        dates=tuple(sorted({*one.dates, *next_one.dates})),
+    )
 
 
 def _messages(whole: OffsetRange, new: Sequence[_Landing], start: int) -> Messages:
