@@ -39,6 +39,8 @@ def check_tables(lake: TestLake, done: Steps, source: str, of: Capture) -> None:
     held = {done.applied.lives[id].last.name.table.replace("t_two", "t_renamed") for id in done.applied.held}
     assert held == HELD[source]
     assert not wrong, "\n".join(f"{what}: {how}" for what, how in wrong.items())
+    damage = lake.run().signals.damage()
+    assert {table.table: set(columns) for table, columns in damage.items()} == {"t_all": {"c_latin", "c_gbk"}}
 
 
 def differences(
