@@ -6,6 +6,7 @@ before in the partition, so that the order is the topic's."""
 
 from __future__ import annotations
 
+import functools
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,35 +21,23 @@ from pyspark.sql import functions as F
 
 from cdc_lakehouse.changelog.messages import Ddl, Ended, Message, MessageError, RowChange, Watermark
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS
+from cdc_lakehouse.decoders.event_rows import COLUMNS, EventRows
 from cdc_lakehouse.decoders.messages import canal_entries, canal_flat, canal_protobuf
 from cdc_lakehouse.decoders.messages.damage import damaged_columns
-from cdc_lakehouse.decoders.messages.registry import decoder
+from cdc_lakehouse.decoders.messages.registry import decoder, plain_reader
+from cdc_lakehouse.decoders.messages.ticdc_plain_rows import PlainRow, Shape, told
 
 Place = tuple[str, int, int]
 """Topic, partition and batch."""
 
+PlainSight = tuple[str, str, Shape, tuple[str, ...]]
+
 OF_CANAL: Final = frozenset({canal_entries.FORMAT, canal_flat.FORMAT, canal_protobuf.FORMAT})
+_NEVER: Final = 1 << 63
+_SHAPES_KEPT: Final = 1000
 _ROWS_AT_ONCE: Final = 8192
 _BAD_LISTED: Final = 1000
 _RAW_LIMIT: Final = 64 * 1024
-_TEXTS: Final = pa.map_(pa.string(), pa.string())
-_SCHEMA: Final = pa.schema([
-    pa.field("feed_date", pa.string()),
-    pa.field("schema_name", pa.string()),
-    pa.field("table_name", pa.string()),
-    pa.field("table_version", pa.int64()),
-    pa.field("physical_partition", pa.int64()),
-    pa.field("op", pa.string()),
-    pa.field("commit_ts", pa.int64()),
-    pa.field("before", _TEXTS),
-    pa.field("after", _TEXTS),
-    pa.field("segment", pa.string()),
-    pa.field("line", pa.int64()),
-])  # fmt: skip
-_COLUMNS: Final = (
-    "feed_date string, schema_name string, table_name string, table_version bigint, physical_partition bigint, "
-    "op string, commit_ts bigint, before map<string,string>, after map<string,string>, segment string, line bigint"
-)
 
 
 @dataclass(frozen=True)
@@ -98,6 +87,7 @@ class PartitionFinds:
     replays: int = 0
     statements: list[FoundStatement] = field(default_factory=list[FoundStatement])
     sights: dict[Any, FoundSight] = field(default_factory=dict[Any, FoundSight])
+    plain_sights: dict[PlainSight, int] = field(default_factory=dict[PlainSight, int])
     stated: Counter[tuple[str, str]] = field(default_factory=lambda: Counter[tuple[str, str]]())
     """Statements by the database and the table that they name."""
     damaged: dict[tuple[str, str], Counter[str]] = field(default_factory=dict[tuple[str, str], "Counter[str]"])
@@ -154,7 +144,9 @@ def changes_in_tasks(
         "segment", "batch",
     )  # fmt: skip
     tasks = spark.sparkContext.defaultParallelism
-    ordered = wanted.repartition(tasks, "topic", "partition").sortWithinPartitions("topic", "partition", "offset")
+    # By turns, for partitions of a topic are of one size: hashes would give a task three of four.
+    turn = F.pmod(F.crc32("topic") + F.col("partition"), F.lit(tasks)).cast("int")
+    ordered = wanted.repartitionById(tasks, turn).sortWithinPartitions("topic", "partition", "offset")
 
     def changes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         reader = _Reader(topic_format)
@@ -163,41 +155,80 @@ def changes_in_tasks(
         yield from reader.rest()
         found.add(reader.finds)
 
-    return ordered.mapInArrow(changes, _COLUMNS), found
+    return ordered.mapInArrow(changes, COLUMNS), found
 
 
 class _Reader:
     def __init__(self, topic_format: TopicFormat) -> None:
         self._decode = decoder(topic_format.name, topic_format.options)
+        self._plain = plain_reader(topic_format.name, topic_format.options)
         self._format = topic_format
-        self._rows: list[tuple[Any, ...]] = []
+        self._takes = functools.cache(topic_format.takes)
+        self._told = functools.lru_cache(_SHAPES_KEPT)(told)
+        self._rows = EventRows()
         self.finds: Finds = {}
 
     def read(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         for date, topic, partition, offset, time_ms, key, value, segment, number in zip(
-            *(column.to_pylist() for column in batch.columns), strict=True
+            *map(_listed, batch.columns), strict=True
         ):
-            place = (topic, partition, number)
-            finds = self.finds.get(place)
-            if finds is None:
-                sent = self._format.watermarks[number].get((topic, partition))
-                finds = self.finds[place] = PartitionFinds(self._format.seeds[number], sent)
-            try:
-                decoded = self._decode(key, value)
-                for message in decoded if isinstance(decoded, list) else (decoded,):
-                    self._take(finds, message, date, segment, offset, time_ms)
-            except MessageError as error:
-                table = _table_of(self._format.name, value or b"")
-                _note_bad(finds, segment, offset, str(error), value or b"", *table)
+            finds = self.finds.get((topic, partition, number)) or self._begin(topic, partition, number)
+            plain = self._plain(value) if self._plain is not None and value is not None else None
+            if plain is None or not self._take_plain(finds, plain, date, segment, offset):
+                self._read(finds, key, value, date, segment, offset, time_ms)
             if len(self._rows) >= _ROWS_AT_ONCE:
-                yield from self.rest()
+                yield self._rows.take()
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         if self._rows:
-            columns = list(zip(*self._rows, strict=True))
-            arrays = [pa.array(cells, field.type) for cells, field in zip(columns, _SCHEMA, strict=True)]
-            self._rows.clear()
-            yield pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+            yield self._rows.take()
+
+    def _begin(self, topic: str, partition: int, batch: int) -> PartitionFinds:
+        sent = self._format.watermarks[batch].get((topic, partition))
+        finds = self.finds[topic, partition, batch] = PartitionFinds(self._format.seeds[batch], sent)
+        return finds
+
+    def _read(
+        self,
+        finds: PartitionFinds,
+        key: bytes | None,
+        value: bytes | None,
+        date: str | None,
+        segment: str,
+        offset: int,
+        time_ms: int | None,
+    ) -> None:
+        try:
+            decoded = self._decode(key, value)
+            for message in decoded if isinstance(decoded, list) else (decoded,):
+                self._take(finds, message, date, segment, offset, time_ms)
+        except MessageError as error:
+            table = _table_of(self._format.name, value or b"")
+            _note_bad(finds, segment, offset, str(error), value or b"", *table)
+
+    def _take_plain(self, finds: PartitionFinds, row: PlainRow, date: str | None, segment: str, offset: int) -> bool:
+        """Whether it could be: what `_take` and `_row` do, for the one row of a message with a commit-ts."""
+        types_and_key = self._told(row.shape)
+        if types_and_key is None:
+            return False
+        commit_ts = row.commit_ts
+        if commit_ts <= (finds.watermark or 0):
+            finds.replays += 1
+            return True
+        finds.last_ts = max(finds.last_ts, commit_ts)
+        database, table, after = row.database, row.table, row.after
+        if not self._takes(database, table):
+            return True
+        if after is not None:
+            seen = (database, table, row.shape, tuple(after))
+            if commit_ts < finds.plain_sights.get(seen, _NEVER):
+                finds.plain_sights[seen] = commit_ts
+                types, key = types_and_key
+                self._sight(
+                    finds, RowChange(database, table, row.op, None, after, types, key), commit_ts, segment, offset
+                )
+        self._rows.add(date, database, table, row.op, commit_ts, row.before, after, segment, offset)
+        return True
 
     def _take(
         self, finds: PartitionFinds, message: Message, date: str | None, segment: str, offset: int, time_ms: int | None
@@ -224,31 +255,45 @@ class _Reader:
                 # A statement commits what is open.
                 if finds.ended_ts is not None or self._format.tells_transactions:
                     finds.ended_ts = finds.last_ts
-            elif self._format.takes(part.database, part.table):
+            elif self._takes(part.database, part.table):
                 self._row(finds, part, commit_ts, date, segment, offset)
 
     def _row(
         self, finds: PartitionFinds, row: RowChange, commit_ts: int, date: str | None, segment: str, offset: int
     ) -> None:
-        image = row.after if row.after is not None else row.before
         # A DELETE may have its key alone: it tells nothing of a table's columns.
-        if image is not None and row.op != "D":
-            names = tuple(image)
-            if row.op == "U" and self._format.of_canal:
-                # Images that are not whole put columns out of the table's order.
-                names = (*(name for name in row.types if name in image), *(n for n in names if n not in row.types))
-            types = tuple(row.types.get(name, "") for name in names)
-            # After a statement a table is looked at anew.
-            shape = (row.database, row.table, names, types, row.key, finds.stated[row.database, row.table])
-            known = finds.sights.get(shape)
-            if known is None or commit_ts < known.commit_ts:
-                columns = tuple(zip(names, types, strict=True))
-                finds.sights[shape] = FoundSight(commit_ts, row.database, row.table, columns, row.key, offset, segment)
+        if row.op != "D":
+            self._sight(finds, row, commit_ts, segment, offset)
         if self._format.of_canal and (damaged := damaged_columns(row)):
             finds.damaged.setdefault((row.database, row.table), Counter()).update(damaged)
-        before = None if row.before is None else list(row.before.items())
-        after = None if row.after is None else list(row.after.items())
-        self._rows.append((date, row.database, row.table, 0, None, row.op, commit_ts, before, after, segment, offset))
+        self._rows.add(date, row.database, row.table, row.op, commit_ts, row.before, row.after, segment, offset)
+
+    def _sight(self, finds: PartitionFinds, row: RowChange, commit_ts: int, segment: str, offset: int) -> None:
+        image = row.after if row.after is not None else row.before
+        if image is None:
+            return
+        names = tuple(image)
+        if row.op == "U" and self._format.of_canal:
+            # Images that are not whole put columns out of the table's order.
+            names = (*(name for name in row.types if name in image), *(n for n in names if n not in row.types))
+        types = tuple(row.types.get(name) or "" for name in names)
+        # After a statement a table is looked at anew.
+        shape = (row.database, row.table, names, types, row.key, finds.stated[row.database, row.table])
+        known = finds.sights.get(shape)
+        if known is None or commit_ts < known.commit_ts:
+            columns = tuple(zip(names, types, strict=True))
+            finds.sights[shape] = FoundSight(commit_ts, row.database, row.table, columns, row.key, offset, segment)
+
+
+def _listed(column: pa.Array) -> list[Any]:
+    """Its values. Texts are the same for many rows: each is made once."""
+    if pa.types.is_string(column.type):
+        encoded = column.dictionary_encode()
+        texts = encoded.dictionary.to_pylist()
+        return [None if at is None else texts[at] for at in encoded.indices.to_pylist()]
+    if column.null_count == 0 and pa.types.is_integer(column.type):
+        return column.to_numpy().tolist()
+    return column.to_pylist()
 
 
 def _table_of(name: str, raw: bytes) -> tuple[str | None, str | None]:

@@ -15,7 +15,7 @@ from cdc_lakehouse.changelog.column_order import misordered
 from cdc_lakehouse.changelog.ddl_log import DdlLog, Sight
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange
-from cdc_lakehouse.config import KafkaSource
+from cdc_lakehouse.config import KafkaSource, StorageConfig
 from cdc_lakehouse.decoders.messages import canal_entries
 from cdc_lakehouse.decoders.topic_changes import OF_CANAL, BadMessage, TopicFormat, changes_in_tasks
 from cdc_lakehouse.lake.events import SegmentCounts
@@ -28,10 +28,11 @@ from cdc_lakehouse.lake.segments import COUNTS, DECODED, LANDED, Segment
 from cdc_lakehouse.lake.signals import Position
 from cdc_lakehouse.pipeline.evolve import Evolved
 from cdc_lakehouse.pipeline.feed_run import FeedRun
+from cdc_lakehouse.sources.claim_checks import ClaimChecks
 from cdc_lakehouse.sources.kafka import choose_ranges, find_pending, read_topics
 
 BAD_MESSAGE: Final = "BadMessage"
-_WITH_WATERMARKS: Final = "ticdc-canal-json"
+_TICDC: Final = "ticdc-canal-json"
 _WITH_TRANSACTIONS: Final = "dts-avro"
 """Canal leaves the ends of transactions out of topics, but for some of MariaDB."""
 
@@ -132,7 +133,8 @@ def _decode_batch(run: FeedRun, batch: int, segments: Sequence[Segment]) -> list
     watermarks = {number: run.signals.watermarks(number) for number in batches}
     records = records_frame(run.spark, run.feed.name).where(F.col("batch").isin(*batches))
     feed = run.feed
-    told = TopicFormat(feed.message_format, _options(feed.source), seeds, watermarks, feed.tables.takes)
+    options = _options(feed.source, run.lake.storage)
+    told = TopicFormat(feed.message_format, options, seeds, watermarks, feed.tables.takes)
     events, found = changes_in_tasks(run.spark, records, told)
     if run.events.snapshot_of(batch) is None:
         again = [segment.segment for segment in segments if segment.replaces_snapshot is not None]
@@ -150,10 +152,17 @@ def _decode_batch(run: FeedRun, batch: int, segments: Sequence[Segment]) -> list
     return decoded
 
 
-def _options(source: object) -> Mapping[str, object]:
-    if isinstance(source, KafkaSource) and source.format == "dts-canal-json":
-        return {"before_2022_03_20": source.before_2022_03_20}
-    return {}
+def _options(source: object, storage: StorageConfig) -> Mapping[str, object]:
+    if not isinstance(source, KafkaSource):
+        return {}
+    match source.format:
+        case "ticdc-canal-json":
+            claims = None if source.claim_check is None else ClaimChecks(source.claim_check, storage).read
+            return {"tidb_extension": source.tidb_extension, "claims": claims}
+        case "dts-canal-json":
+            return {"before_2022_03_20": source.before_2022_03_20}
+        case _:
+            return {}
 
 
 def _quarantine(run: FeedRun, segments: Sequence[Segment], bad: Sequence[BadMessage]) -> None:
@@ -191,7 +200,7 @@ def checkpoint_of_topics(run: FeedRun) -> int:
     transactions that are not whole. It never goes below the published one."""
     positions = run.signals.positions()
     published = run.last_cut.checkpoint_ts
-    if run.feed.message_format == _WITH_WATERMARKS:
+    if isinstance(run.feed.source, KafkaSource) and run.feed.source.has_watermarks:
         landed = landed_offsets(run.lake, run.feed.name)
         partitions = [(name, number) for name, topic in landed.topics.items() for number in topic.ends]
         nothing = Position(BEGINNING, BEGINNING, None)
@@ -213,7 +222,7 @@ def checkpoint_of_topics(run: FeedRun) -> int:
 
 def schema_changes(run: FeedRun) -> Iterator[SchemaChange]:
     """What all that has landed says of tables, in order."""
-    log = DdlLog(escapes=run.feed.message_format != _WITH_WATERMARKS, types=run.feed.types)
+    log = DdlLog(escapes=run.feed.message_format != _TICDC, types=run.feed.types)
     told = list(run.signals.told())
     changes = list(log.changes(told))
     if run.feed.message_format in OF_CANAL:
