@@ -42,6 +42,8 @@ class CrashPoint:
     number: int
     after: bool
     place: tuple[type, str] | None = None
+    also: tuple[tuple[type, str], ...] = ()
+    """Further places, beside those of all runs."""
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[threading.Event]:
@@ -50,7 +52,7 @@ class CrashPoint:
         counter = itertools.count(1)
         lock = threading.Lock()
         with pytest.MonkeyPatch.context() as patch:
-            for owner, name in [self.place] if self.place else COMMITS:
+            for owner, name in [self.place] if self.place else [*COMMITS, *self.also]:
                 patch.setattr(owner, name, self._ending(getattr(owner, name), counter, lock, happened))
             with contextlib.suppress(Crash):
                 yield happened

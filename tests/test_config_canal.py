@@ -16,12 +16,13 @@ def test_what_need_not_be_said() -> None:
     source = CanalSource.model_validate(LEAST)
     assert (source.user, source.password, source.filter) == (None, None, None)
     assert (source.batch_size, source.time_zone, source.date_separator) == (1000, "UTC", "day")
+    assert (source.max_entries, source.max_bytes, source.max_seconds) == (1_000_000, 1 << 28, 300)
 
 
 def test_all_that_can_be_said() -> None:
     said = {
         **LEAST, "user": "canal", "password": "p", "filter": r"shop\..*", "batch_size": 50,
-        "time_zone": "Asia/Shanghai", "date_separator": "month",
+        "max_entries": 7, "max_bytes": 8, "max_seconds": 0.5, "time_zone": "Asia/Shanghai", "date_separator": "month",
     }  # fmt: skip
     source = CanalSource.model_validate(said)
     assert source.model_dump(mode="json") == said
@@ -56,6 +57,9 @@ def test_addresses(text: str, address: tuple[str, int]) -> None:
         ({"destination": ""}, "at least 1 character"),
         ({"filter": ""}, "at least 1 character"),
         ({"batch_size": 0}, "greater than or equal to 1"),
+        ({"max_entries": 0}, "greater than 0"),
+        ({"max_bytes": 0}, "greater than 0"),
+        ({"max_seconds": 0}, "greater than 0"),
         ({"time_zone": "Mars"}, "not a time zone of the IANA database"),
         ({"date_separator": "hour"}, "'none', 'year', 'month' or 'day'"),
         ({"client_id": "7"}, "Extra inputs"),

@@ -15,7 +15,7 @@ from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.mysql_types import LABELS
 from cdc_lakehouse.changelog.positions import BEGINNING, lag_seconds
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.config import FeedConfig, KafkaSource, StorageSinkSource
+from cdc_lakehouse.config import CanalSource, FeedConfig, KafkaSource, StorageSinkSource
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.checkpoints import Checkpoints
 from cdc_lakehouse.lake.current import CurrentTables
@@ -118,10 +118,47 @@ def _table_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> 
 def build_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> list[dg.AssetChecksDefinition]:
     of_tables = [_table_checks(lake, feed, tables)] if tables else []
     of_feed = [_index_gaps(lake, feed), _quarantine(lake, feed), _event_counts(lake, feed), *_of_checkpoint(lake, feed)]
-    of_format = (
-        [_options_right(lake, feed)] if isinstance(feed.source, KafkaSource) and feed.source.is_dts_canal_json else []
+    source = feed.source
+    of_format = [_options_right(lake, feed)] if isinstance(source, KafkaSource) and source.is_dts_canal_json else []
+    of_canal = [_text_undamaged(lake, feed)] if _reads_canal(feed) else []
+    return [*of_feed, *of_format, *of_canal, *of_tables]
+
+
+def _reads_canal(feed: FeedConfig) -> bool:
+    source = feed.source
+    return isinstance(source, CanalSource) or (
+        isinstance(source, KafkaSource) and source.format in ("canal-json", "canal-protobuf")
     )
-    return [*of_feed, *of_format, *of_tables]
+
+
+def _text_undamaged(lake: Lake, feed: FeedConfig) -> dg.AssetChecksDefinition:
+    @dg.asset_check(
+        asset=keys.events_key(feed.name),
+        name="text_undamaged",
+        description="No text holds U+FFFD, which Canal puts for bytes that are not UTF-8.",
+    )
+    def text_undamaged() -> dg.AssetCheckResult:
+        damage = Signals(lake, feed.name).damage()
+        lines = [
+            f"- `{table}`: " + ", ".join(f"`{column}` in {count} changes" for column, count in sorted(columns.items()))
+            for table, columns in sorted(damage.items(), key=lambda each: str(each[0]))
+        ]
+        advice = (
+            "Canal reads columns as UTF-8 whatever their character set is: what these changes had is lost. Convert the "
+            "columns to utf8mb4 in the source, and load the tables anew."
+        )
+        return dg.AssetCheckResult(
+            passed=not damage,
+            severity=dg.AssetCheckSeverity.WARN,
+            metadata={
+                "tables": len(damage),
+                "changed_values": sum(sum(columns.values()) for columns in damage.values()),
+                "where": dg.MetadataValue.md("\n".join(lines[:_SHOWN]) or "nowhere"),
+            },
+            description=advice if damage else None,
+        )
+
+    return text_undamaged
 
 
 def _index_gaps(lake: Lake, feed: FeedConfig) -> dg.AssetChecksDefinition:
@@ -249,7 +286,7 @@ def _options_right(lake: Lake, feed: FeedConfig) -> dg.AssetChecksDefinition:
 def without_labels(feed: FeedConfig, history: History) -> list[str]:
     """Columns of live tables whose values are numbers of labels that the log does not show."""
     source = feed.source
-    if source.protocol == "csv" if isinstance(source, StorageSinkSource) else source.format == "dts-avro":
+    if source.protocol == "csv" if isinstance(source, StorageSinkSource) else feed.message_format == "dts-avro":
         return []  # It has the labels themselves.
     lives = (life for life in history.incarnations().values() if life.dropped_ts is None)
     return sorted(

@@ -14,13 +14,14 @@ import yaml
 
 from cdc_lakehouse import config as configuration
 from cdc_lakehouse.assets.alone import FEED_TAG, take_feed, unfinished_run
+from cdc_lakehouse.assets.feed_sensor import incremental_tags
 from cdc_lakehouse.assets.jobs import job_name, partition_tags
 from cdc_lakehouse.assets.partitions import partitions_of
 from cdc_lakehouse.assets.resources import DATES_TAG, steps_of
-from cdc_lakehouse.assets.sensors import incremental_tags, new_dates
+from cdc_lakehouse.assets.sensors import new_dates
 from cdc_lakehouse.changelog.positions import commit_time
 from cdc_lakehouse.commands.exit_codes import DONE, HELD, exit_code, exit_code_named
-from cdc_lakehouse.config import FeedConfig, KafkaSource, LakehouseConfig
+from cdc_lakehouse.config import FeedConfig, LakehouseConfig, StorageSinkSource
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
@@ -91,8 +92,8 @@ def _run_feed(
 def _tags(lake: Lake, feed: FeedConfig, partitions: Sequence[str]) -> dict[str, str]:
     if partitions:
         return {FEED_TAG: feed.name, DATES_TAG: ",".join(sorted(partitions)), **partition_tags(partitions)}
-    of_topics = isinstance(feed.source, KafkaSource)
-    return incremental_tags(feed, [] if of_topics else new_dates(lake, feed))
+    of_files = isinstance(feed.source, StorageSinkSource)
+    return incremental_tags(feed, new_dates(lake, feed) if of_files else [])
 
 
 def _check_partitions(feed: FeedConfig, partitions: Sequence[str]) -> None:

@@ -12,13 +12,14 @@ from cdc_lakehouse.changelog.positions import BEGINNING, lag_seconds
 from cdc_lakehouse.commands.configured import chosen, print_json, with_configuration
 from cdc_lakehouse.commands.exit_codes import DONE, UNREACHABLE
 from cdc_lakehouse.commands.text import faults, grid
-from cdc_lakehouse.config import FeedConfig, KafkaSource, LakehouseConfig
+from cdc_lakehouse.config import CanalSource, FeedConfig, KafkaSource, LakehouseConfig
 from cdc_lakehouse.errors import CdcError, SourceUnreachableError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.checkpoints import Checkpoints
-from cdc_lakehouse.lake.landed_offsets import landed_offsets
+from cdc_lakehouse.lake.landed_offsets import landed_offsets, landed_position
 from cdc_lakehouse.lake.quarantine import Quarantine
 from cdc_lakehouse.lake.signals import DOUBTS_ADVICE, Signals
+from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.kafka import find_pending, read_topics
 from cdc_lakehouse.sources.object_store import open_store
 from cdc_lakehouse.sources.storage_sink import read_checkpoint
@@ -44,14 +45,17 @@ def command(feed_name: str | None, json_wanted: bool) -> None:
 
 @dataclass(frozen=True)
 class FeedStatus:
-    """Lags are in seconds; `pending_records` are offsets of topics that are not landed, None for a sink. Where there is
-    no checkpoint-ts it is None. `tables` are those of the published cut. `contradictions` say of messages that
+    """Lags are in seconds; `pending_records` are offsets of topics that are not landed, None for other sources;
+    `landed_entries` of a Canal server are in the lake, the last one is at `landed_position` of the binlog. Where there
+    is no checkpoint-ts it is None. `tables` are those of the published cut. `contradictions` say of messages that
     contradict an option of their format."""
 
     feed: str
     source_checkpoint_ts: int | None
     source_lag_seconds: float | None
     pending_records: int | None
+    landed_entries: int | None
+    landed_position: str | None
     published_checkpoint_ts: int | None
     published_lag_seconds: float | None
     tables: list[dict[str, Any]]
@@ -64,14 +68,19 @@ class FeedStatus:
 
 def status_of(config: LakehouseConfig, feed: FeedConfig, now: datetime.datetime) -> FeedStatus:
     lake = Lake(config.lake, config.storage)
-    error, unreachable, shown, pending = None, False, None, None
+    error, unreachable, shown, pending, landed = None, False, None, None, None
     try:
-        if isinstance(feed.source, KafkaSource):
-            pending = _pending(lake, feed)
-        else:
-            store = open_store(feed.storage_sink.uri, config.storage)
-            store.check()
-            shown = read_checkpoint(store)
+        match feed.source:
+            case KafkaSource():
+                pending = _pending(lake, feed)
+            case CanalSource():
+                landed = landed_position(lake, feed)
+                with CanalClient(feed.canal) as client:
+                    client.check()
+            case _:
+                store = open_store(feed.storage_sink.uri, config.storage)
+                store.check()
+                shown = read_checkpoint(store)
     except CdcError as fault:
         error, unreachable = str(fault), isinstance(fault, SourceUnreachableError)
     checkpoints = Checkpoints(lake, feed.name)
@@ -83,6 +92,8 @@ def status_of(config: LakehouseConfig, feed: FeedConfig, now: datetime.datetime)
         source_checkpoint_ts=shown,
         source_lag_seconds=None if shown is None else lag_seconds(shown, now),
         pending_records=pending,
+        landed_entries=None if landed is None else landed[0],
+        landed_position=None if landed is None else landed[1],
         published_checkpoint_ts=published,
         published_lag_seconds=None if published is None else lag_seconds(published, now),
         tables=[
@@ -136,6 +147,10 @@ def as_text(status: FeedStatus) -> str:
 def _source(status: FeedStatus) -> str:
     if status.pending_records is not None:
         return f"{status.pending_records} offsets are not landed"
+    if status.landed_entries is not None:
+        reached = "cannot be used" if status.error is not None else "reachable"
+        last = "" if status.landed_position is None else f", the last one at {status.landed_position}"
+        return f"{reached}; {status.landed_entries} entries are landed{last}"
     return _moment(status.source_checkpoint_ts, status.source_lag_seconds)
 
 

@@ -1,5 +1,6 @@
 """The configuration: `lakehouse.yaml` as frozen, validated values."""
 
+from cdc_lakehouse.config.canal_source import CanalSource
 from cdc_lakehouse.config.feed import FeedConfig, PolicyConfig, TablesConfig, TableSettings
 from cdc_lakehouse.config.file import ENVIRONMENT_VARIABLE, LakehouseConfig, anchor_uri, config_path, load
 from cdc_lakehouse.config.kafka_source import KafkaFormat, KafkaSource
@@ -8,8 +9,8 @@ from cdc_lakehouse.config.source import CsvOptions, DateSeparator, Protocol, Sto
 from cdc_lakehouse.config.storage import AzureStorage, GcsStorage, S3Storage, StorageConfig
 
 __all__ = [
-    "ENVIRONMENT_VARIABLE", "AzureStorage", "CatalogConfig", "CsvOptions", "DateSeparator", "FeedConfig", "GcsStorage",
-    "KafkaFormat", "KafkaSource", "LakeConfig", "LakehouseConfig", "PolicyConfig", "Protocol", "S3Storage",
-    "SparkConfig", "StorageConfig", "StorageSinkSource", "TableSettings", "TablesConfig", "anchor_uri", "config_path",
-    "load",
+    "ENVIRONMENT_VARIABLE", "AzureStorage", "CanalSource", "CatalogConfig", "CsvOptions", "DateSeparator", "FeedConfig",
+    "GcsStorage", "KafkaFormat", "KafkaSource", "LakeConfig", "LakehouseConfig", "PolicyConfig", "Protocol",
+    "S3Storage", "SparkConfig", "StorageConfig", "StorageSinkSource", "TableSettings", "TablesConfig", "anchor_uri",
+    "config_path", "load",
 ]  # fmt: skip

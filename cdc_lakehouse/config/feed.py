@@ -9,6 +9,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, field_validator
 
+from cdc_lakehouse.config.canal_source import CanalSource
 from cdc_lakehouse.config.kafka_source import KafkaSource
 from cdc_lakehouse.config.section import Section
 from cdc_lakehouse.config.source import StorageSinkSource
@@ -18,7 +19,7 @@ _PLACEHOLDERS: Final = frozenset({"database", "feed"})
 _FEED_NAME: Final = r"^[a-z][a-z0-9_]{0,62}$"
 
 
-Source = Annotated[StorageSinkSource | KafkaSource, Field(discriminator="type")]
+Source = Annotated[StorageSinkSource | KafkaSource | CanalSource, Field(discriminator="type")]
 
 Drop = Literal["keep", "purge"]
 Rewrite = Literal["apply", "hold"]
@@ -132,6 +133,18 @@ class FeedConfig(Section):
         if isinstance(self.source, KafkaSource):
             return self.source
         raise self._other_source("kafka")
+
+    @property
+    def canal(self) -> CanalSource:
+        """The source, for what can be done with a Canal server alone; raises `ConfigurationError`."""
+        if isinstance(self.source, CanalSource):
+            return self.source
+        raise self._other_source("canal")
+
+    @property
+    def message_format(self) -> str:
+        """What the feed's records hold, by the name of its decoder; raises `ConfigurationError` for a storage sink."""
+        return "canal-entries" if isinstance(self.source, CanalSource) else self.kafka.format
 
     def _other_source(self, needed: str) -> ConfigurationError:
         return ConfigurationError(

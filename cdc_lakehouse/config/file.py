@@ -16,6 +16,7 @@ import yaml
 from pydantic import Field, ValidationError, field_validator
 from pydantic_core import ErrorDetails
 
+from cdc_lakehouse.config.canal_source import CanalSource
 from cdc_lakehouse.config.feed import FeedConfig, Source
 from cdc_lakehouse.config.kafka_source import KafkaSource
 from cdc_lakehouse.config.lake import LakeConfig
@@ -181,6 +182,8 @@ def _anchored(source: Source, base: Path) -> Source:
         case KafkaSource():
             claims = None if source.claim_check is None else anchor_uri(source.claim_check, base)
             return source.anchored(base).model_copy(update={"claim_check": claims})
+        case CanalSource():
+            return source
 
 
 def anchor_uri(uri: str, base: Path) -> str:

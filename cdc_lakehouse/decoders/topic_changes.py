@@ -8,9 +8,8 @@ give nothing themselves (see `partition_order`)."""
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,87 +19,20 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cdc_lakehouse.changelog.messages import Ddl, Ended, Message, MessageError, RowChange, Watermark
-from cdc_lakehouse.changelog.positions import LOGICAL_BITS
+from cdc_lakehouse.decoders.column_sights import ColumnSights
 from cdc_lakehouse.decoders.event_rows import COLUMNS, EventRows
+from cdc_lakehouse.decoders.messages import canal_entries, canal_flat, canal_protobuf
 from cdc_lakehouse.decoders.messages.registry import decoder, plain_reader
 from cdc_lakehouse.decoders.messages.ticdc_plain_rows import PlainRow, Shape, told
 from cdc_lakehouse.decoders.partition_order import PartitionOrder
-
-Place = tuple[str, int, int]
-"""Topic, partition and batch."""
+from cdc_lakehouse.decoders.topic_finds import Finds, FoundSight, FoundStatement, PartitionFinds, Place
 
 PlainSight = tuple[str, str, Shape, tuple[str, ...]]
 
+OF_CANAL: Final = frozenset({canal_entries.FORMAT, canal_flat.FORMAT, canal_protobuf.FORMAT})
 _NEVER: Final = 1 << 63
 _SHAPES_KEPT: Final = 1000
 _ROWS_AT_ONCE: Final = 8192
-_BAD_LISTED: Final = 1000
-_RAW_LIMIT: Final = 64 * 1024
-
-
-@dataclass(frozen=True)
-class FoundStatement:
-    commit_ts: int
-    database: str
-    table: str
-    text: str
-    offset: int
-    segment: str
-
-
-@dataclass(frozen=True)
-class FoundSight:
-    """The first row of the partition that has these columns."""
-
-    commit_ts: int
-    database: str
-    table: str
-    columns: tuple[tuple[str, str], ...]
-    key: tuple[str, ...] | None
-    offset: int
-    segment: str
-
-
-@dataclass(frozen=True)
-class BadMessage:
-    """A message that cannot be used; those beyond the first ones of a segment are only counted."""
-
-    segment: str
-    offset: int
-    message: str
-    raw: bytes
-    count: int = 1
-    database: str | None = None
-    table: str | None = None
-
-
-@dataclass(frozen=True)
-class FoundDoubts:
-    """Messages that contradict an option of the format: the first one, and how many they are."""
-
-    first: str
-    offset: int
-    count: int = 1
-
-
-@dataclass
-class PartitionFinds:
-    """What a task found in a partition beside the rows. `last_ts` is the greatest commit-ts of a row or statement,
-    `seed` where there is none; `ended_ts` that of the last transaction that is whole, None where messages do not tell
-    transactions apart. `replays` were left out, for they had come before."""
-
-    seed: int
-    last_ts: int
-    watermark: int | None = None
-    ended_ts: int | None = None
-    replays: int = 0
-    statements: list[FoundStatement] = field(default_factory=list[FoundStatement])
-    sights: dict[Any, FoundSight] = field(default_factory=dict[Any, FoundSight])
-    bad: dict[str, list[BadMessage]] = field(default_factory=dict[str, list[BadMessage]])
-    doubts: FoundDoubts | None = None
-
-
-Finds = dict[Place, PartitionFinds]
 
 
 class _Merged(AccumulatorParam[Finds]):
@@ -127,6 +59,16 @@ class TopicFormat:
     watermarks: Mapping[int, Mapping[tuple[str, int], int]]
     """By batch, of each partition as the batch begins: what is at or below them has been sent before."""
     takes: Callable[[str, str], bool]
+
+    @property
+    def tells_transactions(self) -> bool:
+        """Every transaction has an end in the log; statements are transactions of their own."""
+        return self.name == canal_entries.FORMAT
+
+    @property
+    def of_canal(self) -> bool:
+        """What Canal makes of text is looked at, and in which order it has columns: that is the table's."""
+        return self.name in OF_CANAL
 
 
 def changes_in_tasks(
@@ -173,7 +115,7 @@ class TopicReader:
         self._rows = EventRows()
         self._place: Place | None = None
         self._order = PartitionOrder(topic_format.name)
-        self._sights = _Sights()
+        self._sights = ColumnSights()
         self._plain_sights: dict[PlainSight, int] = {}
         self.finds: Finds = {}
 
@@ -192,7 +134,7 @@ class TopicReader:
         if place != self._place:
             # Places come one after the other.
             topic, partition, number = self._place = place
-            self._order, self._sights, self._plain_sights = PartitionOrder(self._format.name), _Sights(), {}
+            self._order, self._sights, self._plain_sights = PartitionOrder(self._format.name), ColumnSights(), {}
             seed = self._format.seeds[number]
             sent = self._format.watermarks[number].get((topic, partition))
             self.finds[place] = PartitionFinds(seed, seed, sent)
@@ -226,7 +168,7 @@ class TopicReader:
             if is_before:
                 continue
             if isinstance(message, MessageError):
-                _note_bad(finds, segment, offset, message, record[1] or b"")
+                finds.note_bad(segment, offset, message, record[1] or b"")
             else:
                 self._take(finds, message, date, segment, offset, time_ms)
         finds.replays += 0 if is_before else self._order.left_out - left_out
@@ -258,33 +200,30 @@ class TopicReader:
     ) -> None:
         origin = message.origin
         if message.doubt is not None:
-            first = finds.doubts or FoundDoubts(message.doubt, offset, 0)
-            finds.doubts = replace(first, count=first.count + 1)
+            finds.note_doubt(message.doubt, offset)
         for part in message.parts:
             if isinstance(part, Watermark):
                 finds.watermark = max(part.commit_ts, finds.watermark or 0)
-                continue
-            if isinstance(part, Ended):
+            elif isinstance(part, Ended):
                 finds.ended_ts = finds.last_ts
-                continue
-            commit_ts = origin.commit_ts
-            if commit_ts is None:
-                moment = origin.time_ms if origin.time_ms is not None else time_ms or 0
-                commit_ts = max(finds.last_ts + 1, moment << LOGICAL_BITS)
-            elif commit_ts <= (finds.watermark or 0):
-                finds.replays += 1  # A changefeed that starts again sends what it has sent.
-                continue
-            finds.last_ts = max(finds.last_ts, commit_ts)
-            if isinstance(part, Ddl):
-                finds.statements.append(FoundStatement(commit_ts, part.database, part.table, part.sql, offset, segment))
-                self._sights.forget(part.database, part.table)
-                # A statement commits what is open.
-                finds.ended_ts = finds.last_ts if finds.ended_ts is not None else None
+            elif (commit_ts := finds.commit_ts(origin, time_ms)) is None:
+                finds.replays += 1
+            elif isinstance(part, Ddl):
+                self._state(finds, FoundStatement(commit_ts, part.database, part.table, part.sql, offset, segment))
             elif self._takes(part.database, part.table):
                 self._see(finds, part, commit_ts, segment, offset, in_order=origin.commit_ts is None)
+                if self._format.of_canal:
+                    finds.note_damage(part)
                 self._rows.add(
                     date, part.database, part.table, part.op, commit_ts, part.before, part.after, segment, offset
                 )
+
+    def _state(self, finds: PartitionFinds, statement: FoundStatement) -> None:
+        finds.statements.append(statement)
+        self._sights.forget(statement.database, statement.table)
+        # A statement commits what is open.
+        if finds.ended_ts is not None or self._format.tells_transactions:
+            finds.ended_ts = finds.last_ts
 
     def _see(
         self, finds: PartitionFinds, row: RowChange, commit_ts: int, segment: str, offset: int, *, in_order: bool
@@ -293,16 +232,17 @@ class TopicReader:
         image = row.after if row.after is not None else row.before
         if image is None or row.op == "D":
             return
+        names = tuple(image)
+        if row.op == "U" and self._format.of_canal:
+            # Images that are not whole put columns out of the table's order.
+            names = (*(name for name in row.types if name in image), *(n for n in names if n not in row.types))
         if in_order:
-            columns, statements = self._sights.of(row, image), len(finds.statements)
+            columns = self._sights.of(row, names, in_order=self._format.of_canal)
         else:
-            columns, statements = tuple((name, row.types.get(name, "")) for name in image), 0
-        if columns is None:
-            return
-        shape = (row.database, row.table, columns, row.key, statements)
-        known = finds.sights.get(shape)
-        if known is None or commit_ts < known.commit_ts:
-            finds.sights[shape] = FoundSight(commit_ts, row.database, row.table, columns, row.key, offset, segment)
+            columns = tuple((name, row.types.get(name, "")) for name in names)
+        if columns is not None:
+            sight = FoundSight(commit_ts, row.database, row.table, columns, row.key, offset, segment)
+            finds.note_sight(sight, in_order=in_order)
 
 
 def _listed(column: pa.Array) -> list[Any]:
@@ -314,56 +254,3 @@ def _listed(column: pa.Array) -> list[Any]:
     if column.null_count == 0 and pa.types.is_integer(column.type):
         return column.to_numpy().tolist()
     return column.to_pylist()
-
-
-class _Sights:
-    """What rows of a partition have told of each table's columns since its last statement. Types that a row does not
-    tell (of NULL, of columns that it leaves out) are no news: else there were as many sights as patterns of NULLs."""
-
-    def __init__(self) -> None:
-        self._told: dict[tuple[str, str], tuple[tuple[str, ...] | None, dict[str, str]]] = {}
-
-    def forget(self, database: str, table: str) -> None:
-        """A statement came: rows may look as they did before, and mean other columns."""
-        if table:
-            self._told.pop((database, table), None)
-        else:
-            self._told.clear()
-
-    def of(self, row: RowChange, image: Mapping[str, str | None]) -> tuple[tuple[str, str], ...] | None:
-        """The row's columns with their types as far as they have been told, None where the row tells nothing new."""
-        known = self._told.get((row.database, row.table))
-        types = row.types
-        if known is not None and known[0] == row.key:
-            told = known[1]
-            if all(name in told and (not (type := types.get(name, "")) or type == told[name]) for name in image):
-                return None
-        else:
-            told = {}
-            self._told[row.database, row.table] = (row.key, told)
-        columns = tuple((name, types.get(name, "") or told.get(name, "")) for name in image)
-        told.update(columns)
-        return columns
-
-
-def _table_of(raw: bytes) -> tuple[str | None, str | None]:
-    """The table that a message in JSON names, though the rest of it cannot be used: it alone is held then."""
-    try:
-        told = json.loads(raw)
-    except (ValueError, RecursionError):
-        return None, None
-    names = (told.get("database"), told.get("table")) if isinstance(told, dict) else (None, None)
-    return names if all(isinstance(name, str) and name for name in names) else (None, None)
-
-
-def _note_bad(finds: PartitionFinds, segment: str, offset: int, error: MessageError, raw: bytes) -> None:
-    listed = finds.bad.setdefault(segment, [])
-    message = str(error)
-    if len(listed) < _BAD_LISTED:
-        database, table = error.of or _table_of(raw)
-        listed.append(BadMessage(segment, offset, message, raw[:_RAW_LIMIT], database=database, table=table))
-        return
-    last = listed[-1]
-    count = last.count + 1 if len(listed) > _BAD_LISTED else 1
-    del listed[_BAD_LISTED:]
-    listed.append(BadMessage(segment, offset if count == 1 else last.offset, message, b"", count))

@@ -5,6 +5,7 @@ expire or files are rewritten. Read by PyIceberg, without a JVM."""
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,11 +13,14 @@ from typing import Any, Final
 
 from pyiceberg.table import Table
 
+from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake, machinery
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.sources.kafka import Landed, LandedTopic, Partition, Pending
 
 BATCH: Final = "cdc.batch"
+ENTRY_POSITION: Final = "cdc.canal-position"
+"""The place of the entry that landed last of a Canal server, as in its key."""
 _TOPIC: Final = "cdc.landed."
 _SEGMENTS: Final = "cdc.batch-segments"
 
@@ -109,6 +113,18 @@ def landed_offsets(lake: Lake, feed: str) -> Landed:
 def last_batch(lake: Lake, feed: str) -> LandedBatch:
     """The batch that was landed last, for a run that follows a crash: it may be that nothing else knows of it yet."""
     return state_of(lake.load(records_table(feed))).last
+
+
+def landed_position(lake: Lake, feed: FeedConfig) -> tuple[int, str | None]:
+    """How many entries are landed, and in words where in the binlog the last one was; for people."""
+    table = lake.load(records_table(feed.name))
+    landed = state_of(table).landed.end(Partition(feed.canal.destination, 0)) or 0
+    told = None if table is None else table.properties.get(ENTRY_POSITION)
+    place = [] if told is None else json.loads(told)
+    if len(place) < 4:
+        return landed, None
+    moment = datetime.datetime.fromtimestamp(place[3] / 1000, datetime.UTC)
+    return landed, f"{place[1]}:{place[2]} of {moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _record_bytes(segments: Iterable[LandedSegment]) -> float | None:

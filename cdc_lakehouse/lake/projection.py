@@ -63,7 +63,9 @@ def _rows_of_version(winners: DataFrame, number: int, target: Target, reading: R
     regular = keys == names
     # In the usual case the values stand in the order of the columns: no look-up by name for each of them.
     texts = F.when(regular, F.map_values("after")).otherwise(F.transform(names, lambda name: F.col("after")[name]))
-    strange = ~regular & (F.size(F.array_except(keys, names)) > 0)
+    # MySQL's own log has values of virtual generated columns, which others leave out.
+    all_names = F.array(*(F.lit(column.name) for column in version.columns))
+    strange = ~regular & (F.size(F.array_except(keys, all_names)) > 0)
     absent = ~regular & (F.size(F.array_except(names, keys)) > 0)
     base = winners.select(
         *("commit_ts", "segment", "line", "after", "event"),

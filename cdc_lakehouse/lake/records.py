@@ -7,52 +7,28 @@ land the same only one does. Whatever ends a run, a range is in whole with the p
 from __future__ import annotations
 
 import itertools
-import json
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
-from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cdc_lakehouse.config import FeedConfig
-from cdc_lakehouse.errors import CdcError, ConcurrentRunError
+from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.landed_offsets import (
-    BATCH,
     LandedBatch,
     LandedSegment,
     LandedState,
-    records_table,
     state_of,
 )
+from cdc_lakehouse.lake.record_commits import RecordCommits, offsets_summary, records_frame
 from cdc_lakehouse.lake.record_files import RecordTable
-from cdc_lakehouse.lake.record_rows import SCHEMA, SPEC, RecordRows
+from cdc_lakehouse.lake.record_rows import RecordRows
 from cdc_lakehouse.lake.record_tasks import ReadGroup, ReadRange, RecordTask, run_tasks
 from cdc_lakehouse.sources.kafka import Client, OffsetRange, Pending, split_ranges, worth_tasks
-
-OFFSETS: Final = "cdc.offsets"
-"""In a snapshot's summary: the ranges of its batch, as {topic: {partition: [from, before]}}."""
-_TRIES: Final = 3
-_PROPERTIES: Final = {
-    "format-version": "2",
-    "write.parquet.compression-codec": "zstd",
-    "write.parquet.compression-level": "1",
-    # Values are as good as never the same twice: looking for it costs time.
-    "write.parquet.dict-size-bytes": str(64 << 10),
-    # Minima and maxima of bytes can prune nothing.
-    **{f"write.metadata.metrics.column.{column}": "none" for column in ("key", "value")},
-    "write.metadata.delete-after-commit.enabled": "true",
-    "write.metadata.previous-versions-max": "20",
-    # Every batch brings a manifest.
-    "commit.manifest-merge.enabled": "true",
-    # What another run has landed meanwhile must be seen.
-    "commit.retry.num-retries": "0",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +50,12 @@ class Records:
         self._source = feed.kafka
         self._client = client or Client.of(feed.kafka)
         self._spark = spark
-        self.identifier = records_table(feed.name)
+        self._commits = RecordCommits(lake, feed.name)
+        self.identifier = self._commits.identifier
 
     def frame(self, batch: int | None = None) -> DataFrame:
         """All records, or those of a batch: files are found by their statistics, so its snapshot may be gone."""
-        records = self._spark().read.format("iceberg").load(self.identifier.sql)
+        records = records_frame(self._spark(), self._feed)
         return records if batch is None else records.where(F.col("batch") == batch)
 
     def append(self, ranges: Sequence[OffsetRange], pending: Pending, batch: int) -> Appended:
@@ -86,39 +63,24 @@ class Records:
         than was asked for: see `OffsetRange` and `RangeReader`. Where there is nothing to land nothing is committed.
 
         Raises `ConcurrentRunError` when another run has landed something meanwhile."""
-        table = self._lake.load(self.identifier)
+        table = self._commits.load()
         state = state_of(table)
         self._check(pending, state, batch)
         if not ranges and state.after(pending, None) == state:
             return Appended(LandedBatch(batch, ()))
-        table = table or self._create()
+        table = table or self._commits.create()
         landed = self._read(RecordTable.of(table, self._lake), ranges, state, batch)
         now = LandedBatch(batch, landed.segments)
         after = state.after(pending, now if now.segments else None)
         if after != state:
-            self._commit(table, state, after, landed.files, _summary(now) if now.segments else {})
+            summary = offsets_summary(now) if now.segments else {}
+            self._commits.commit(table, state, after.as_properties(), landed.files, summary)
         return Appended(now, landed.faults)
 
     def _check(self, pending: Pending, state: LandedState, batch: int) -> None:
         starts = ((partition, start) for partition, (start, _) in pending.offsets.items())
         if batch <= state.last.number or any((state.landed.end(partition) or 0) > start for partition, start in starts):
-            raise self._too_late()
-
-    def _too_late(self) -> ConcurrentRunError:
-        return ConcurrentRunError(
-            f"another run has landed what this one was to land in {self.identifier}",
-            feed=self._feed,
-            advice="wait for it to end, then run again",
-        )
-
-    def _create(self) -> Table:
-        self._lake.ensure_namespace(self.identifier.namespace)
-        try:
-            return self._lake.catalog.create_table(
-                self.identifier.parts, SCHEMA, partition_spec=SPEC, properties=_PROPERTIES
-            )
-        except TableAlreadyExistsError:
-            raise self._too_late() from None
+            raise self._commits.too_late()
 
     def _read(self, table: RecordTable, ranges: Sequence[OffsetRange], state: LandedState, batch: int) -> _Landed:
         if not ranges:
@@ -132,33 +94,6 @@ class Records:
         landed, surplus = _without_surplus(groups)
         table.delete(surplus)
         return landed
-
-    def _commit(
-        self,
-        table: Table,
-        state: LandedState,
-        after: LandedState,
-        files: Sequence[DataFile],
-        summary: Mapping[str, str],
-    ) -> None:
-        about = RecordTable.of(table, self._lake)
-        for _ in range(_TRIES):
-            try:
-                with table.transaction() as transaction:
-                    update = transaction.update_snapshot(snapshot_properties=dict(summary))
-                    # Without a file too: that another run has landed something is seen by its snapshot.
-                    with update.merge_append() as append:
-                        for file in files:
-                            append.append_data_file(file)
-                    transaction.set_properties(after.as_properties())
-                return
-            except CommitFailedException:
-                # It may have been maintenance, which lands nothing.
-                table = table.refresh()
-                if state_of(table) != state:
-                    break
-        about.delete(files)
-        raise self._too_late()
 
 
 @dataclass(frozen=True)
@@ -192,11 +127,3 @@ def _without_surplus(groups: Sequence[ReadGroup]) -> tuple[_Landed, list[DataFil
 def _segment(read: ReadRange) -> LandedSegment:
     whole, dates = read.range, tuple(sorted(read.dates))
     return LandedSegment(whole.segment, whole.partition, whole.start, read.end, read.records, read.bytes, dates)
-
-
-def _summary(batch: LandedBatch) -> dict[str, str]:
-    offsets: dict[str, dict[int, list[int]]] = {}
-    for each in batch.segments:
-        whole = offsets.setdefault(each.partition.topic, {}).setdefault(each.partition.number, [each.start, 0])
-        whole[1] = each.end
-    return {BATCH: str(batch.number), OFFSETS: json.dumps(offsets)}

@@ -2,11 +2,13 @@
 
 A `statement` is a DDL. A `sight` is the first row of a batch and partition that has some columns. A `position` says
 how far a partition has come in a batch: the greatest commit-ts, the watermark, and the end of the last whole
-transaction. A `doubt` says that messages contradict an option of their format."""
+transaction. A `doubt` says that messages contradict an option of their format. `damage` is of a table whose text was
+damaged before it came here: by column, in how many changes."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
@@ -14,12 +16,13 @@ from typing import TYPE_CHECKING, Final, Literal
 import pyarrow as pa
 
 from cdc_lakehouse.changelog.ddl_log import Sight, Statement
+from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.small_table import SmallTable, equal
 
 if TYPE_CHECKING:
     # For types alone: it brings Spark, which a status does without.
-    from cdc_lakehouse.decoders.topic_changes import Finds
+    from cdc_lakehouse.decoders.topic_finds import Finds
 
 SCHEMA: Final = pa.schema([
     pa.field("batch", pa.int64(), nullable=False),
@@ -40,11 +43,11 @@ DOUBTS_ADVICE: Final = "Mend the feed's configuration, then run the dates again:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """`text` is a statement's, a sight's columns and key as JSON, or why messages are in doubt and how many they are,
-    as JSON."""
+    """`text` is a statement's, or as JSON a sight's columns and key, why messages are in doubt and how many they are,
+    or the columns of a damage."""
 
     batch: int
-    kind: Literal["statement", "sight", "position", "doubt"]
+    kind: Literal["statement", "sight", "position", "doubt", "damage"]
     topic: str
     partition: int
     offset: int | None
@@ -138,6 +141,15 @@ class Signals:
                 found.append(Doubt(row.topic, row.partition, row.offset or 0, reason, count))
         return sorted(found, key=lambda doubt: (doubt.topic, doubt.partition, doubt.offset))
 
+    def damage(self) -> Mapping[TableName, Mapping[str, int]]:
+        """Changes with damaged text, by table and column."""
+        found: dict[TableName, Counter[str]] = {}
+        for row in self.rows:
+            if row.kind == "damage":
+                name = TableName(row.database or "", row.table or "")
+                found.setdefault(name, Counter()).update(json.loads(row.text or "{}"))
+        return found
+
     def told(self) -> Iterator[Statement | Sight]:
         """Statements and sights, as the log of DDL takes them."""
         for row in self.rows:
@@ -176,3 +188,8 @@ def _signals(batch: int, finds: Finds) -> Iterable[Signal]:
                 batch, "sight", topic, partition, sight.offset, sight.commit_ts,
                 database=sight.database, table=sight.table, text=text,
             )  # fmt: skip
+        for (database, table), columns in sorted(found.damaged.items()):
+            text = json.dumps(columns, ensure_ascii=False)
+            yield Signal(
+                batch, "damage", topic, partition, None, found.last_ts, database=database, table=table, text=text
+            )

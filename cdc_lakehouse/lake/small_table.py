@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
-from pyiceberg.expressions import BooleanExpression, EqualTo, In
+from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, In, IsNull, LessThanOrEqual
 from pyiceberg.table import Table
 
 from cdc_lakehouse.errors import ConcurrentRunError
@@ -35,6 +35,19 @@ def equal(column: str, value: str | int) -> BooleanExpression:
     """Rows whose column is a value."""
     predicate: Any = EqualTo  # PyIceberg's models hide their arguments from type checkers.
     return predicate(column, value)
+
+
+def between(column: str, least: str, greatest: str) -> BooleanExpression:
+    """Rows whose column is in a range, both ends with it."""
+    at_least: Any = GreaterThanOrEqual
+    at_most: Any = LessThanOrEqual
+    return And(at_least(column, least), at_most(column, greatest))
+
+
+def missing(column: str) -> BooleanExpression:
+    """Rows whose column is NULL."""
+    predicate: Any = IsNull
+    return predicate(column)
 
 
 def among(column: str, values: Collection[str]) -> BooleanExpression:

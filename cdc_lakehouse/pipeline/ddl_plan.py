@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cdc_lakehouse.changelog.column_changes import as_lines, column_changes
 from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.schema import TableVersion
-from cdc_lakehouse.config import KafkaSource
+from cdc_lakehouse.config import StorageSinkSource
 from cdc_lakehouse.lake.current import CurrentTables, TableState
 from cdc_lakehouse.lake.evolution import Add, Drop, Move, Plan, Rename, SchemaOperation, Widen, plan_evolution
 from cdc_lakehouse.lake.names import quote
@@ -82,7 +82,7 @@ def plan_ddl(run: FeedRun) -> FeedPlan:
 def _foreseen(run: FeedRun) -> tuple[int, History]:
     """The checkpoint that the next run would apply, and the history as it will be with all that waits: of topics, with
     what has landed."""
-    if isinstance(run.feed.source, KafkaSource):
+    if not isinstance(run.feed.source, StorageSinkSource):
         changes = {**run.history.changes, **{change.origin: change for change in schema_changes(run)}}
         history = History()
         history.apply(changes.values())

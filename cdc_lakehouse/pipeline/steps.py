@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 
-from cdc_lakehouse.config import KafkaSource
+from cdc_lakehouse.config import CanalSource, KafkaSource
 from cdc_lakehouse.pipeline.apply import Applied, apply
+from cdc_lakehouse.pipeline.canal_land import land_entries
 from cdc_lakehouse.pipeline.cut import Published, publish_cut
 from cdc_lakehouse.pipeline.decode import Decoded, decode
 from cdc_lakehouse.pipeline.evolve import Evolved, evolve
@@ -29,7 +30,13 @@ class Steps:
 
     @functools.cached_property
     def landed(self) -> Landed | LandedTopics:
-        return land_topics(self.run) if isinstance(self.run.feed.source, KafkaSource) else land(self.run)
+        match self.run.feed.source:
+            case KafkaSource():
+                return land_topics(self.run)
+            case CanalSource():
+                return land_entries(self.run)
+            case _:
+                return land(self.run)
 
     @functools.cached_property
     def decoded(self) -> Decoded:

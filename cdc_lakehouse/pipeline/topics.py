@@ -13,15 +13,19 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from cdc_lakehouse.changelog.ddl_log import DdlLog
+from cdc_lakehouse.changelog.column_order import misordered
+from cdc_lakehouse.changelog.ddl_log import DdlLog, Sight
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange
 from cdc_lakehouse.config import KafkaSource, StorageConfig
+from cdc_lakehouse.decoders.messages import canal_entries
 from cdc_lakehouse.decoders.partition_order import messages_before
-from cdc_lakehouse.decoders.topic_changes import BadMessage, TopicFormat, changes_in_tasks
+from cdc_lakehouse.decoders.topic_changes import OF_CANAL, TopicFormat, changes_in_tasks
+from cdc_lakehouse.decoders.topic_finds import BadMessage
 from cdc_lakehouse.lake.events import SegmentCounts
 from cdc_lakehouse.lake.landed_offsets import LandedSegment, landed_offsets, last_batch
 from cdc_lakehouse.lake.quarantine import Quarantined
+from cdc_lakehouse.lake.record_commits import records_frame
 from cdc_lakehouse.lake.records import Records
 from cdc_lakehouse.lake.restated import is_restated
 from cdc_lakehouse.lake.segments import COUNTS, DECODED, LANDED, Segment
@@ -53,29 +57,25 @@ class LandedTopics:
 def land_topics(run: FeedRun) -> LandedTopics:
     """Land what is new, up to the limits of a run; dates that are asked for are decoded again from `records`."""
     source = run.feed.kafka
-    new = _recovered(run)
+    new = recovered(run)
     landed = landed_offsets(run.lake, run.feed.name)
     pending = find_pending(source, read_topics(source), landed)
     ranges = choose_ranges(pending.offsets, landed, source.max_records, source.max_bytes)
     number = max(run.segments.batch, last_batch(run.lake, run.feed.name).number) + 1
-    appended = _records(run).append(ranges, pending, number)
-    new += _land(run, appended.batch.number, appended.batch.segments) + _again(run)
+    appended = Records(run.lake, run.feed, lambda: run.spark).append(ranges, pending, number)
+    new += land_segments(run, appended.batch.number, appended.batch.segments) + decode_again(run)
     faults = tuple(str(fault) for fault in (*pending.faults, *appended.faults))
     return LandedTopics(run.segments.batch, tuple(new), faults)
 
 
-def _records(run: FeedRun) -> Records:
-    return Records(run.lake, run.feed, lambda: run.spark)
-
-
-def _recovered(run: FeedRun) -> list[Segment]:
+def recovered(run: FeedRun) -> list[Segment]:
     """Segments of a batch whose run ended between its records and this."""
     batch = last_batch(run.lake, run.feed.name)
     missing = [each for each in batch.segments if each.segment not in run.segments.rows]
-    return _land(run, batch.number, missing)
+    return land_segments(run, batch.number, missing)
 
 
-def _land(run: FeedRun, batch: int, landed: Sequence[LandedSegment]) -> list[Segment]:
+def land_segments(run: FeedRun, batch: int, landed: Sequence[LandedSegment]) -> list[Segment]:
     rows = [
         Segment(
             segment=each.segment,
@@ -101,12 +101,13 @@ def _land(run: FeedRun, batch: int, landed: Sequence[LandedSegment]) -> list[Seg
     return rows
 
 
-def _again(run: FeedRun) -> list[Segment]:
+def decode_again(run: FeedRun) -> list[Segment]:
     """The batches that have records of the dates which are to be decoded again: whole, for the order of their events
     goes through them."""
     if not run.dates:
         return []
-    dated = _records(run).frame().where(F.col("feed_date").isin(*run.dates)).select("batch").distinct().collect()
+    records = records_frame(run.spark, run.feed.name)
+    dated = records.where(F.col("feed_date").isin(*run.dates)).select("batch").distinct().collect()
     wanted = {str(row["batch"]) for row in dated}
     batch, snapshot = run.segments.batch + 1, run.events_snapshot()
     nothing = dict.fromkeys(COUNTS)
@@ -134,10 +135,10 @@ def _decode_batch(run: FeedRun, batch: int, segments: Sequence[Segment]) -> list
     batches = sorted({int(segment.etag) for segment in segments})
     seeds = {number: run.signals.last_ts(number) for number in batches}
     watermarks = {number: run.signals.watermarks(number) for number in batches}
-    records = _records(run).frame().where(F.col("batch").isin(*batches))
+    records = records_frame(run.spark, run.feed.name).where(F.col("batch").isin(*batches))
     feed = run.feed
-    options = _options(feed.kafka, run.lake.storage)
-    topic_format = TopicFormat(feed.kafka.format, options, seeds, watermarks, feed.tables.takes)
+    options = _options(feed.source, run.lake.storage)
+    topic_format = TopicFormat(feed.message_format, options, seeds, watermarks, feed.tables.takes)
     events, found = changes_in_tasks(run.spark, records, topic_format, _records_before(run, batches))
     if run.events.snapshot_of(batch) is None:
         again = [segment.segment for segment in segments if segment.replaces_snapshot is not None]
@@ -162,7 +163,9 @@ def _decode_batch(run: FeedRun, batch: int, segments: Sequence[Segment]) -> list
     return decoded
 
 
-def _options(source: KafkaSource, storage: StorageConfig) -> Mapping[str, object]:
+def _options(source: object, storage: StorageConfig) -> Mapping[str, object]:
+    if not isinstance(source, KafkaSource):
+        return {}
     match source.format:
         case "ticdc-canal-json":
             claims = None if source.claim_check is None else ClaimChecks(source.claim_check, storage).read
@@ -175,7 +178,7 @@ def _options(source: KafkaSource, storage: StorageConfig) -> Mapping[str, object
 
 def _records_before(run: FeedRun, batches: Sequence[int]) -> DataFrame | None:
     """The records that come before each batch in its partitions, with its number; None where the format needs none."""
-    name = run.feed.kafka.format
+    name = run.feed.message_format
     if not messages_before(name):
         return None
     landed: dict[Partition, list[tuple[int, int]]] = {}
@@ -197,7 +200,7 @@ def _records_before(run: FeedRun, batches: Sequence[int]) -> DataFrame | None:
     if not wanted:
         return None
     spans = run.spark.createDataFrame(wanted, "topic string, partition int, first bigint, before bigint, batch bigint")
-    records = _records(run).frame().where(F.col("batch").isin(*earlier)).drop("batch")
+    records = records_frame(run.spark, run.feed.name).where(F.col("batch").isin(*earlier)).drop("batch")
     near = (F.col("offset") >= F.col("first")) & (F.col("offset") < F.col("before"))
     return records.join(F.broadcast(spans), ["topic", "partition"]).where(near)
 
@@ -237,17 +240,20 @@ def checkpoint_of_topics(run: FeedRun) -> int:
     transactions that are not whole. It never goes below the published one."""
     positions = run.signals.positions()
     published = run.last_cut.checkpoint_ts
-    if run.feed.kafka.has_watermarks:
+    if isinstance(run.feed.source, KafkaSource) and run.feed.source.has_watermarks:
         landed = landed_offsets(run.lake, run.feed.name)
         partitions = [(name, number) for name, topic in landed.topics.items() for number in topic.ends]
         nothing = Position(BEGINNING, BEGINNING, None)
         least = min((positions.get(place, nothing).watermark for place in partitions), default=BEGINNING)
         return max(published, least)
     last = max((position.last_ts for position in positions.values()), default=BEGINNING)
+    if run.feed.message_format == canal_entries.FORMAT:
+        # Its transactions all have an end: before the first one nothing is whole.
+        return max(published, max((position.ended_ts or BEGINNING for position in positions.values()), default=last))
     unfinished = [
         position.ended_ts
         for position in positions.values()
-        if run.feed.kafka.format == _WITH_TRANSACTIONS
+        if run.feed.message_format == _WITH_TRANSACTIONS
         and position.ended_ts is not None
         and position.ended_ts < position.last_ts
     ]
@@ -256,8 +262,12 @@ def checkpoint_of_topics(run: FeedRun) -> int:
 
 def schema_changes(run: FeedRun) -> Iterator[SchemaChange]:
     """What all that has landed says of tables, in order."""
-    log = DdlLog(escapes=run.feed.kafka.format != _TICDC, types=run.feed.types)
-    return log.changes(run.signals.told())
+    log = DdlLog(escapes=run.feed.message_format != _TICDC, types=run.feed.types)
+    told = list(run.signals.told())
+    changes = list(log.changes(told))
+    if run.feed.message_format in OF_CANAL:
+        changes += misordered(changes, (each for each in told if isinstance(each, Sight)))
+    yield from changes
 
 
 def evolve_topics(run: FeedRun, checkpoint_ts: int) -> Evolved:

@@ -16,15 +16,20 @@ def pending(start: int, end: int) -> Pending:
     return Pending({TOPIC: (start, end), Partition("t", 1): (5, 5)}, {"t": "id"}, ())
 
 
+def run_key(pending: Pending, cursor: str | None) -> str | None:
+    return decide("shop", pending, cursor).tick.run_key
+
+
 def test_what_is_not_landed_is_one_run() -> None:
-    tick = decide("shop", pending(3, 7), None)
-    assert tick.run_key is not None and tick.run_key.startswith("shop:") and "4 offsets" in tick.reason
-    assert decide("shop", pending(3, 7), state_of(pending(3, 7))).run_key is None
-    assert decide("shop", pending(7, 7), None).run_key is None
+    seen = decide("shop", pending(3, 7), None)
+    assert seen.waiting and "4 offsets" in seen.tick.reason
+    assert seen.tick.run_key is not None and seen.tick.run_key.startswith("shop:")
+    assert run_key(pending(3, 7), seen.cursor) is None
+    assert run_key(pending(7, 7), None) is None and not decide("shop", pending(7, 7), None).waiting
 
 
 def test_a_run_that_took_a_part_is_followed_by_another() -> None:
-    assert decide("shop", pending(5, 7), state_of(pending(3, 7))).run_key is not None
+    assert run_key(pending(5, 7), state_of(pending(3, 7))) is not None
 
 
 def test_definitions_load_without_a_broker(tmp_path: Path) -> None:

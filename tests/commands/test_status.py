@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cdc_lakehouse.cli import main
-from cdc_lakehouse.decoders.topic_changes import FoundDoubts, PartitionFinds
+from cdc_lakehouse.decoders.topic_finds import FoundDoubts, PartitionFinds
 from cdc_lakehouse.lake.checkpoints import Cut, CutRow
 from cdc_lakehouse.lake.quarantine import Quarantined
 from tests.lake import NOON
@@ -21,9 +21,8 @@ from tests.pipeline import T0, Sink, lake_in
 
 Call = Callable[..., Result]
 KEYS = {
-    "feed", "source_checkpoint_ts", "source_lag_seconds", "pending_records", "published_checkpoint_ts",
-    "published_lag_seconds", "tables",
-    "held", "quarantined", "contradictions", "error",
+    "feed", "source_checkpoint_ts", "source_lag_seconds", "pending_records", "landed_entries", "landed_position",
+    "published_checkpoint_ts", "published_lag_seconds", "tables", "held", "quarantined", "contradictions", "error",
 }  # fmt: skip
 
 

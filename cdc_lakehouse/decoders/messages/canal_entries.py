@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError
 from cdc_lakehouse.changelog.messages import Ddl, Ended, Message, MessageError, Origin, Part, RowChange
 from cdc_lakehouse.decoders.messages import canal_kinds
 from cdc_lakehouse.decoders.messages.canal_kinds import column_name
+from cdc_lakehouse.decoders.messages.options import Decode, Options, check_names
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
 
 _KINDS: Final = {
@@ -32,6 +33,18 @@ _KINDS: Final = {
 """Event types by the names that flat messages have for them."""
 
 _Row = dict[str, str | None]
+
+FORMAT: Final = "canal-entries"
+
+
+def decoder(options: Options) -> Decode:
+    check_names(options, (), of=FORMAT)
+    return decode_keyed
+
+
+def decode_keyed(key: bytes | None, value: bytes | None) -> Message:
+    """An entry of `records`. Raises as `decode` does."""
+    return decode(value or b"")
 
 
 def decode(value: bytes) -> Message:
@@ -56,6 +69,16 @@ def _no_entry(error: DecodeError) -> MessageError:
 def _named(error: MessageError, header: wire.Header) -> MessageError:
     """With the table of the entry's header, if it has one."""
     return error.within(header.schema_name, header.table_name or None) if header.schema_name else error
+
+
+def table_of(value: bytes) -> tuple[str | None, str | None]:
+    """Database and table that an entry names, though it cannot be used; None for both where it names none."""
+    try:
+        header = wire.Entry.FromString(value).header
+    except DecodeError:
+        return None, None
+    named = header.schema_name and header.table_name
+    return (header.schema_name, header.table_name) if named else (None, None)
 
 
 def _origin(header: wire.Header) -> Origin:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from cdc_lakehouse.decoders.messages import (
+    canal_entries,
     canal_flat,
     canal_protobuf,
     dts_avro,
@@ -21,6 +22,7 @@ FORMATS: Final[Mapping[str, Callable[[Options], Decode]]] = {
     ticdc_canal_json.FORMAT: ticdc_canal_json.decoder,
     canal_flat.FORMAT: canal_flat.decoder,
     canal_protobuf.FORMAT: canal_protobuf.decoder,
+    canal_entries.FORMAT: canal_entries.decoder,
     dts_avro.FORMAT: dts_avro.decoder,
     dts_canal_json.FORMAT: dts_canal_json.decoder,
     shareplex_json.FORMAT: shareplex_json.decoder,

@@ -15,13 +15,13 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from cdc_lakehouse.config.canal_source import CanalSource
+from cdc_lakehouse.config.canal_source import Address, CanalSource
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
 from cdc_lakehouse.sources.canal.connection import Connection, Timeouts
 from cdc_lakehouse.sources.canal.errors import CanalProtocolError, CanalRedeliveryError, CanalRefusedError
@@ -29,6 +29,7 @@ from cdc_lakehouse.sources.canal.errors import CanalProtocolError, CanalRedelive
 _LOG: Final = logging.getLogger("cdc_lakehouse")
 _FIRST_WAIT: Final = 0.2
 _LONGEST_WAIT: Final = 5.0
+_Opened = TypeVar("_Opened")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,10 @@ class CanalClient:
         self._connection = None
         self._open.clear()
         self._acked.clear()
+
+    def check(self) -> None:
+        """Whether a server can be reached and lets the user in. The destination, and who reads it, is not disturbed."""
+        self._tried(lambda address: Connection.check(address, self._source, self._timeouts))
 
     def get(self, *, batch_size: int | None = None, wait_seconds: float = 1.0) -> Batch | None:
         """The next batch, or None when nothing has come in the time. Several may be open at once.
@@ -152,11 +157,15 @@ class CanalClient:
         return self._connection
 
     def _opened(self) -> Connection:
+        return self._tried(lambda address: Connection.open(address, self._source, self._timeouts))
+
+    def _tried(self, open_one: Callable[[Address], _Opened]) -> _Opened:
+        """With the first of the servers that it goes well with."""
         faults: list[CdcError] = []
         addresses = self._source.endpoints
         for _ in addresses:
             try:
-                return Connection.open(addresses[self._place], self._source, self._timeouts)
+                return open_one(addresses[self._place])
             except (SourceUnreachableError, SourceError) as error:
                 faults.append(error)
                 self._place = (self._place + 1) % len(addresses)

@@ -66,6 +66,15 @@ class Connection:
         connection.rollback()
         return connection
 
+    @classmethod
+    def check(cls, address: Address, source: CanalSource, timeouts: Timeouts) -> None:
+        """Whether the server lets the user in; nothing is asked of the destination, so no other client is disturbed."""
+        connection = cls(Channel.connect(address, timeouts.connect), address, source, timeouts)
+        try:
+            connection._authenticate(source)
+        finally:
+            connection.close()
+
     def close(self) -> None:
         self.closed = True
         self._channel.close()

@@ -187,3 +187,13 @@ def test_damage_is_told_by_column() -> None:
     assert damaged_columns(change) == ("b", "a")
     assert damaged_columns(RowChange("d", "t", "D", {"a": None}, None)) == ()
     assert is_damaged("alter table t comment '\ufffd'") and not is_damaged("é") and not is_damaged(None)
+
+
+def test_an_entry_that_cannot_be_used_names_its_table() -> None:
+    header = wire.Header(schema_name="d", table_name="t")
+    value = wire.Entry(header=header, entry_type=wire.ROW_DATA, store_value=b"\xff").SerializeToString()
+    with pytest.raises(MessageError):
+        canal_entries.decode_keyed(None, value)
+    assert canal_entries.table_of(value) == ("d", "t")
+    assert canal_entries.table_of(b"\xff") == (None, None)
+    assert canal_entries.table_of(wire.Entry(header=wire.Header(schema_name="d")).SerializeToString()) == (None, None)

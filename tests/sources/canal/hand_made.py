@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import socket
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -21,13 +21,21 @@ class HandMadeCanal:
     cuts: Iterable[int] = ()
     acked: int = 0
     """Entries that need not come again."""
+    ring: int = 1 << 30
+    """Entries that may be open at once."""
     connections: int = 0
+    heard: Counter[int] = field(default_factory=Counter[int])
+    """Packets by type."""
     _given: int = 0
     _open: deque[tuple[int, int]] = field(default_factory=deque[tuple[int, int]])
     _ids: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def __post_init__(self) -> None:
         self._cuts = iter(self.cuts)
+
+    def cut(self, *cuts: int) -> None:
+        """The connections that come next are reset so."""
+        self._cuts = iter(cuts)
 
     def __call__(self, connection: socket.socket) -> None:
         self.connections += 1
@@ -43,7 +51,9 @@ class HandMadeCanal:
 
         say(HANDSHAKE)
         while True:
-            answer = self._answer(heard(connection))
+            packet = heard(connection)
+            self.heard[packet.type] += 1
+            answer = self._answer(packet)
             if answer:
                 say(answer)
 
@@ -63,7 +73,7 @@ class HandMadeCanal:
                 raise AssertionError(f"heard {other}")
 
     def _batch(self, size: int) -> bytes:
-        entries = self.entries[self._given : self._given + size]
+        entries = self.entries[self._given : min(self._given + size, self.acked + self.ring)]
         if not entries:
             return batch(-1)
         self._given += len(entries)

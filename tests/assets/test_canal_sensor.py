@@ -1,0 +1,76 @@
+"""When a feed of a Canal server asks for a run, and that it takes nothing from one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from cdc_lakehouse.assets.canal_sensor import build_canal_sensor
+from cdc_lakehouse.assets.jobs import build_job
+from cdc_lakehouse.definitions import build_definitions
+from cdc_lakehouse.pipeline.canal_land import land_entries
+from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
+from tests.lakes import TestLake
+from tests.pipeline import lake_in
+from tests.sources.canal.binlogs import binlog_of
+from tests.sources.canal.hand_made import HandMadeCanal
+from tests.sources.canal.servers import closed_port, serving
+
+LOG = binlog_of([{"kind": "mysql", "rows": 5, "seconds": 1, "rotated": False}] * 4).entries
+
+
+def lake_of(directory: Path, address: str) -> TestLake:
+    source = {"type": "canal", "addresses": [address], "destination": "example"}
+    return lake_in(directory, source=source, start_date="2020-01-01")
+
+
+def tick(lake: TestLake, cursor: str | None = None, instance: dg.DagsterInstance | None = None) -> Any:
+    sensor = build_canal_sensor(lake.lake, lake.feed, build_job(lake.feed, []))
+    with dg.build_sensor_context(instance=instance or dg.DagsterInstance.ephemeral(), cursor=cursor) as context:
+        return sensor(context)
+
+
+def test_entries_that_wait_are_one_run_and_stay_there(tmp_path: Path) -> None:
+    server = HandMadeCanal(list(LOG[:14]))
+    with serving(server) as address:
+        lake = lake_of(tmp_path, address)
+        result = tick(lake)
+        (request,) = result.run_requests
+        assert request.run_key == f"{lake.name}:{result.cursor}" and request.tags["cdc/feed"] == lake.name
+        assert server.acked == 0 and not server.heard[wire.CLIENT_ACK]
+        again = tick(lake, result.cursor)
+        assert isinstance(again, dg.SkipReason) and "was asked for" in str(again.skip_message)
+        land_entries(lake.run())
+        nothing = tick(lake, result.cursor)
+        assert isinstance(nothing, dg.SkipReason) and "no entries wait" in str(nothing.skip_message)
+        server.entries = list(LOG)
+        assert tick(lake, result.cursor).cursor != result.cursor
+        # Landed, and not acknowledged: there is something to do all the same.
+        land_entries(lake.run())
+        server.acked = 20
+        assert len(tick(lake, result.cursor).run_requests) == 1
+
+
+def test_while_a_run_is_unfinished_nothing_is_asked(tmp_path: Path) -> None:
+    server = HandMadeCanal(list(LOG))
+    with serving(server) as address, dg.DagsterInstance.ephemeral() as instance:
+        lake = lake_of(tmp_path, address)
+        run = dg.DagsterRun("a_job", status=dg.DagsterRunStatus.STARTED, tags={"cdc/feed": lake.name})
+        instance.add_run(run)
+        result = tick(lake, instance=instance)
+    assert run.run_id in str(result.skip_message) and server.connections == 0
+
+
+def test_a_server_that_cannot_be_reached_is_told(tmp_path: Path) -> None:
+    result = tick(lake_of(tmp_path, closed_port()))
+    assert isinstance(result, dg.SkipReason) and "cannot be reached" in str(result.skip_message)
+
+
+def test_definitions_load_without_a_server(tmp_path: Path) -> None:
+    lake = lake_of(tmp_path, closed_port())
+    definitions = build_definitions(lake.config)
+    assert [sensor.name for sensor in definitions.sensors or ()] == [f"{lake.name}_entries"]
+    checks = {key.name for each in definitions.asset_checks or () for key in each.check_keys}
+    assert "text_undamaged" in checks

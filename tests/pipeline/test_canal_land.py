@@ -1,0 +1,147 @@
+"""Landing of a Canal server's entries: each once and in order, whatever ends when. No JVM."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from cdc_lakehouse.errors import SourceUnreachableError
+from cdc_lakehouse.lake.landed_offsets import landed_position
+from cdc_lakehouse.lake.record_commits import RecordCommits
+from cdc_lakehouse.lake.small_table import SmallTable
+from cdc_lakehouse.pipeline import canal_land
+from cdc_lakehouse.pipeline.canal_land import land_entries
+from cdc_lakehouse.sources.canal.client import CanalClient
+from tests.crashes import CrashPoint
+from tests.lakes import TestLake
+from tests.pipeline import lake_in
+from tests.sources.canal.binlogs import Binlog, binlog_of, binlogs, number_of
+from tests.sources.canal.hand_made import HandMadeCanal
+from tests.sources.canal.servers import closed_port, serving
+
+KILLS = [
+    None,
+    *(CrashPoint(number, after, (RecordCommits, "commit")) for number in (1, 2) for after in (False, True)),
+    *(CrashPoint(number, after, (CanalClient, "ack")) for number in (1, 3) for after in (False, True)),
+    CrashPoint(1, after=False, place=(SmallTable, "write")),
+]
+
+
+def canal_lake(directory: Path, address: str, **source: Any) -> TestLake:
+    told = {"type": "canal", "addresses": [address], "destination": "example", "batch_size": 3, **source}
+    return lake_in(directory, source=told, start_date="2020-01-01")
+
+
+def numbers(lake: TestLake) -> list[int]:
+    records = sorted(lake.machinery("records"), key=lambda row: row["offset"])
+    assert [row["offset"] for row in records] == list(range(len(records)))
+    return [number_of(row["value"]) for row in records]
+
+
+steps = st.fixed_dictionaries({
+    "entries": st.integers(0, 25),
+    "cuts": st.lists(st.integers(0, 900), max_size=3),
+    "kill": st.sampled_from(KILLS),
+    "back": st.integers(-3, 6),
+    "ring": st.sampled_from([3, 8, 1000]),
+})  # fmt: skip
+
+
+# What fails is not made smaller: each example is many commits.
+@settings(max_examples=25, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(binlogs, st.lists(steps, min_size=1, max_size=5))
+def test_each_entry_lands_once_and_in_order(log: Binlog, steps: list[dict[str, Any]]) -> None:
+    server = HandMadeCanal([])
+    entries, there = list(log.entries), 0
+    with tempfile.TemporaryDirectory() as directory, serving(server) as address:
+        lake = canal_lake(Path(directory), address)
+        for step in [*steps, {"entries": len(entries), "cuts": [], "kill": None, "back": -1, "ring": 5}]:
+            if step["back"] >= 0:
+                # It is started again, and does not know what was acknowledged last.
+                server.acked = [start for start in log.starts if start <= server.acked][-1 - step["back"] :][0]
+                entries[server.acked :] = map(log.told_anew, entries[server.acked :])
+            there += step["entries"]
+            server.entries, server.ring = entries[:there], step["ring"]
+            server.cut(*step["cuts"])
+            if step["kill"] is None:
+                land_entries(lake.run())
+            else:
+                with step["kill"]():
+                    land_entries(lake.run())
+        assert server.acked == len(entries)
+        assert numbers(lake) == list(range(len(entries)))
+        segments = lake.machinery("segments")
+        assert sum(row["size"] for row in segments) == sum(row["size"] for row in lake.machinery("records"))
+        before = lake.metadata()
+        land_entries(lake.run())
+        assert lake.metadata() == before
+
+
+LONG = binlog_of([{"kind": "mysql", "rows": 40, "seconds": 1, "rotated": False}] * 3)
+
+
+def test_a_ring_that_is_full_is_emptied_and_read_on(tmp_path: Path) -> None:
+    server = HandMadeCanal(list(LONG.entries), ring=10)
+    with serving(server) as address:
+        lake = canal_lake(tmp_path, address)
+        landed = land_entries(lake.run())
+    assert server.acked == len(LONG.entries)
+    assert numbers(lake) == list(range(len(LONG.entries)))
+    (segment,) = landed.new
+    assert {row["segment"] for row in lake.machinery("records")} == {segment.segment}
+    assert len(lake.lake.catalog.load_table((f"cdc_{lake.name}", "records")).snapshots()) > 10
+
+
+@pytest.mark.parametrize(("bounds", "most"), [({"max_entries": 20}, 23), ({"max_bytes": 1500}, 40)])
+def test_a_run_takes_no_more_than_its_bounds(tmp_path: Path, bounds: dict[str, int], most: int) -> None:
+    server = HandMadeCanal(list(LONG.entries))
+    with serving(server) as address:
+        lake = canal_lake(tmp_path, address, **bounds)
+        for _ in range(2):
+            before = server.acked
+            land_entries(lake.run())
+            assert 0 < server.acked - before <= most < len(LONG.entries)
+    assert numbers(lake) == list(range(server.acked))
+
+
+def test_a_run_ends_in_time_where_the_source_never_rests(tmp_path: Path) -> None:
+    """Its entries are those of before the run, as far as clocks go, and there are always more."""
+    server = HandMadeCanal(list(binlog_of([{"kind": "ddl", "rows": 1, "seconds": 0, "rotated": False}] * 9999).entries))
+    with serving(server) as address:
+        lake = canal_lake(tmp_path, address, max_seconds=2)
+        began = time.monotonic()
+        land_entries(lake.run())
+        assert time.monotonic() - began < 20
+    assert server.acked > 0 and numbers(lake) == list(range(server.acked))
+
+
+def test_a_connection_that_does_not_last_lands_all_the_same(tmp_path: Path) -> None:
+    server = HandMadeCanal(list(LONG.entries), cuts=[1200] * 30)
+    with serving(server) as address:
+        lake = canal_lake(tmp_path, address)
+        land_entries(lake.run())
+    assert server.acked == len(LONG.entries) and server.connections > 5
+    assert numbers(lake) == list(range(len(LONG.entries)))
+
+
+def test_a_server_that_cannot_be_reached_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = canal_lake(tmp_path, closed_port())
+    monkeypatch.setattr(canal_land, "_PATIENCE_SECONDS", 0.1)
+    with pytest.raises(SourceUnreachableError, match="cannot be reached"):
+        land_entries(lake.run())
+    assert lake.metadata() == {}
+
+
+def test_where_the_last_entry_is(tmp_path: Path) -> None:
+    with serving(HandMadeCanal(list(LONG.entries[:42]))) as address:
+        lake = canal_lake(tmp_path, address)
+        assert landed_position(lake.lake, lake.feed) == (0, None)
+        land_entries(lake.run())
+    landed, place = landed_position(lake.lake, lake.feed)
+    assert landed == 42 and place == "bin.000001:10002050 of 2026-05-28 20:26:41 UTC"

@@ -1,0 +1,188 @@
+"""A feed of a real Canal before a real MySQL: tables of the lake have what SELECT shows, whatever ends when."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from cdc_lakehouse.errors import CdcError
+from cdc_lakehouse.lake.record_commits import RecordCommits
+from cdc_lakehouse.lake.small_table import SmallTable
+from cdc_lakehouse.pipeline import canal_land
+from cdc_lakehouse.pipeline.canal_land import land_entries
+from cdc_lakehouse.pipeline.steps import Steps, run_all
+from cdc_lakehouse.sources.canal.client import Batch, CanalClient
+from tests.canal_truth import differences
+from tests.crashes import CrashPoint
+from tests.lakes import TestLake
+from tests.servers.canal import DESTINATION, PASSWORD, USER, StartCanal
+from tests.servers.canal_reader import Writer, holds
+from tests.servers.canal_workload import STEPS, TYPES, VALUES
+from tests.servers.tcp_proxy import Side, tcp_proxy
+from tests.servers.test_canal_faults import change
+
+pytestmark = [pytest.mark.spark, pytest.mark.server]
+
+GEOMETRIES = ("p", "ge")
+VIRTUAL = ("vi",)
+DAMAGED = ("l", "g")
+LANDING: tuple[tuple[type, str], ...] = ((RecordCommits, "commit"), (CanalClient, "ack"), (SmallTable, "write"))
+
+
+class CanalFeed:
+    def __init__(self, new_lake: Callable[..., TestLake], writer: Writer, address: str, **source: Any) -> None:
+        told = {"type": "canal", "addresses": [address], "destination": DESTINATION, "user": USER, "batch_size": 10}
+        tables = {"include": ["d.*", "d2.*"]}
+        self.lake = new_lake(source={**told, **source}, start_date="2020-01-01", tables=tables)
+        self.writer = writer
+        self.configure(password=PASSWORD)
+
+    def configure(self, **other: Any) -> None:
+        """Settings of the source that are other from now on."""
+        feed = self.lake.feed
+        feed = feed.model_copy(update={"source": feed.canal.model_copy(update=other)})
+        self.lake.config = self.lake.config.model_copy(update={"feeds": (feed,)})
+
+    def land(self, kill: CrashPoint | None = None) -> None:
+        """Errors that may pass are those of a run that is tried again."""
+        with contextlib.suppress(CdcError), kill() if kill else contextlib.nullcontext():
+            land_entries(self.lake.run())
+
+    def landed(self) -> list[dict[str, Any]]:
+        return sorted(self.lake.machinery("records"), key=lambda row: row["offset"])
+
+    def catch_up(self, kills: Iterator[CrashPoint | None]) -> None:
+        mark = self.writer.mark()
+        for kill in kills:
+            self.land(kill)
+            if holds(Batch(1, tuple(row["value"] for row in self.landed()), 1), mark):
+                return
+
+    def check(self, done: Steps, *, held: tuple[str, ...] = (), left_out: tuple[str, ...] = ()) -> None:
+        assert {done.applied.lives[id].last.name.table for id in done.applied.held} == set(held), done.applied.held
+        tables = {table: found for (database, table), found in self.lake.tables().items() if database == "d"}
+        assert set(tables) == set(self.writer.tables()) - set(held)
+        wrong: dict[str, Any] = {}
+        for name, table in tables.items():
+            columns, rows = self.writer.rows(name)
+            told = differences(table, [(each[0], each[1]) for each in columns], rows, left_out=left_out)
+            wrong |= {f"{name}.{column}": how for column, how in told.items()}
+        assert not wrong, "\n".join(f"{what}: {how}" for what, how in wrong.items())
+        keys = Counter(tuple(json.loads(row["key"])[:-1]) for row in self.landed())
+        assert keys and max(keys.values()) == 1
+        assert [row["offset"] for row in self.landed()] == list(range(len(keys)))
+
+
+def never() -> Iterator[None]:
+    while True:
+        yield None
+
+
+def kills(chance: random.Random) -> Iterator[CrashPoint | None]:
+    """A few, then none."""
+    for _ in range(chance.randint(0, 3)):
+        yield CrashPoint(chance.randint(1, 3), after=chance.random() < 0.5, place=chance.choice(LANDING))
+    yield from never()
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(canal_land, "_PATIENCE_SECONDS", 0.5)
+
+
+def test_every_type(writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake]) -> None:
+    feed = CanalFeed(new_lake, writer, start_canal().address)
+    writer.begin()
+    writer.run("SET SESSION sql_mode = ''", TYPES)
+    columns = ", ".join(VALUES)
+    for number in range(max(map(len, VALUES.values()))):
+        row = [each[number] if number < len(each) else "NULL" for each in VALUES.values()]
+        writer.run(f"INSERT INTO types ({columns}) VALUES ({', '.join(row)})")
+    writer.run("INSERT INTO types (id) VALUES (18446744073709551614)")
+    for name, each in VALUES.items():
+        writer.run(f"UPDATE types SET {name} = {each[-1]} WHERE id = 2")
+    writer.run("UPDATE types SET id = 1000 WHERE id = 3", "DELETE FROM types WHERE id = 4")
+    feed.catch_up(never())
+    done = run_all(feed.lake.run())
+    feed.check(done, left_out=(*DAMAGED, *GEOMETRIES, *VIRTUAL))
+    assert {str(table): set(columns) for table, columns in done.run.signals.damage().items()} == {
+        "d.types": set(DAMAGED)
+    }
+
+
+def test_ddl_among_rows_with_kills(writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake]) -> None:
+    """Of our process after any commit and between acknowledgements, and of connections at any byte. Canal must have
+    seen a step before the next one."""
+    chance = random.Random(5)
+    server = start_canal()
+    cuts: list[tuple[Side, int]] = [(chance.choice(["client", "server"]), chance.randint(0, 3000)) for _ in range(40)]
+    with tcp_proxy(server.port, cuts) as proxy:
+        feed = CanalFeed(new_lake, writer, proxy.address)
+        writer.begin()
+        for number, step in enumerate(STEPS):
+            writer.run(*step.split("; "))
+            feed.catch_up(kills(chance))
+            if number % 6 == 5:
+                with CrashPoint(chance.randint(1, 12), after=True)():
+                    run_all(feed.lake.run())
+    assert proxy.connections > 20
+    # The last run is one without an accident.
+    feed.writer.run("INSERT INTO b VALUES (77, 'last', 1)")
+    feed.configure(addresses=(server.address,))
+    feed.catch_up(never())
+    feed.check(run_all(feed.lake.run()), held=("nokey",))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_rows_with_kills_of_canal(
+    seed: int, writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake]
+) -> None:
+    chance = random.Random(seed)
+    server = start_canal()
+    feed = CanalFeed(new_lake, writer, server.address)
+    writer.begin()
+    writer.run("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(100), n INT)", "INSERT INTO t VALUES (0, '', 0)")
+    feed.catch_up(never())
+    for _ in range(3):
+        change(writer, chance, 40)
+        rows = ", ".join(f"({id}, 'row', 0)" for id in range(1000, 1800))
+        writer.run(f"REPLACE INTO t VALUES {rows}", "DELETE FROM t WHERE id % 3 = 0")
+        # In the midst of what is landed, or before it, or after.
+        killer = threading.Timer(chance.random() * 0.6, server.process.kill)
+        killer.start()
+        feed.land(next(kills(chance)))
+        killer.join()
+        server.process.wait()
+        change(writer, chance, 5)
+        feed.land()
+        server = start_canal(port=server.port)
+        feed.land(next(kills(chance)))
+    feed.catch_up(kills(chance))
+    feed.check(run_all(feed.lake.run()))
+
+
+def test_older_values_with_the_names_of_newer_columns_hold_their_table(
+    writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake]
+) -> None:
+    """Canal was behind with a statement after which a table has the same columns in another order."""
+    server = start_canal()
+    feed = CanalFeed(new_lake, writer, server.address)
+    server.process.kill()
+    server.process.wait()
+    writer.begin()
+    writer.run("CREATE TABLE t (id INT PRIMARY KEY, v INT, w INT)", "CREATE TABLE u (id INT PRIMARY KEY)")
+    writer.run("INSERT INTO t VALUES (1, 10, 100)", "INSERT INTO u VALUES (1)")
+    writer.run("ALTER TABLE t RENAME COLUMN v TO w, RENAME COLUMN w TO v", "INSERT INTO t VALUES (2, 20, 200)")
+    start_canal(port=server.port)
+    feed.catch_up(never())
+    done = run_all(feed.lake.run())
+    feed.check(done, held=("t",))
+    (reason,) = done.applied.held.values()
+    assert "rows have the columns in the order id, w, v, and the table has id, v, w" in reason and "tsdb" in reason

@@ -1,0 +1,103 @@
+"""A feed of a Canal server, with sessions that were captured, through the whole pipeline."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import dagster as dg
+import pytest
+
+from cdc_lakehouse.assets.checks import build_checks
+from cdc_lakehouse.lake.record_commits import RecordCommits
+from cdc_lakehouse.pipeline.steps import run_all
+from cdc_lakehouse.sources.canal.client import CanalClient
+from cdc_lakehouse.sources.canal.wire import entries_pb2 as entries
+from tests.canal_captures import SOURCES, capture
+from tests.canal_truth import check_tables
+from tests.crashes import CrashPoint
+from tests.lakes import TestLake
+from tests.sources.canal.captured import CapturedCanal
+from tests.sources.canal.servers import serving
+
+pytestmark = pytest.mark.spark
+
+LANDING: tuple[tuple[type, str], ...] = ((RecordCommits, "commit"), (CanalClient, "ack"))
+
+
+def canal_lake(new_lake: Callable[..., TestLake], address: str, **source: object) -> TestLake:
+    told = {"type": "canal", "addresses": [address], "destination": "example", **source}
+    return new_lake(source=told, start_date="2020-01-01")
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_tables_are_as_the_server_shows_them(source: str, new_lake: Callable[..., TestLake]) -> None:
+    of = capture(source)
+    server = CapturedCanal(of, ring=5)
+    with serving(server) as address:
+        lake = canal_lake(new_lake, address)
+        # In several runs: nothing that one has found may be lost to the next.
+        step = 1 + server.batches // 4
+        for end in range(step, server.batches + step, step):
+            server.end = end
+            done = run_all(lake.run())
+            assert server.acked == min(end, server.batches)
+        before = lake.metadata()
+        done = run_all(lake.run())
+        assert lake.metadata() == before
+    check_tables(lake, done, source, of)
+    (result,) = [check() for check in build_checks(lake.lake, lake.feed, []) if _TEXT in map(_name, check.check_keys)]
+    assert not result.passed and result.severity == dg.AssetCheckSeverity.WARN
+    assert "`cdc.t_all`: `c_gbk` in" in str(result.metadata["where"].value)
+    records = sorted(lake.machinery("records"), key=lambda row: row["offset"])
+    assert [row["offset"] for row in records] == list(range(len(of.entries)))
+    assert [row["value"] for row in records] == of.entries
+
+
+_TEXT = "text_undamaged"
+
+
+def _name(key: dg.AssetCheckKey) -> str:
+    return key.name
+
+
+def test_a_kill_after_any_commit_or_acknowledgement_changes_nothing(new_lake: Callable[..., TestLake]) -> None:
+    of = capture("mysql8.0.12")
+    server = CapturedCanal(of, ring=8)
+    with serving(server) as address:
+        lake = canal_lake(new_lake, address)
+        for number, end in zip(itertools.count(1), [*[18] * 8, *[server.batches] * 100], strict=False):
+            server.end = end
+            with CrashPoint(number, after=bool(number % 2), also=LANDING)() as happened:
+                run_all(lake.run())
+            if not happened.is_set():
+                break
+        done = run_all(lake.run())
+    check_tables(lake, done, "mysql8.0.12", of)
+    records = sorted(lake.machinery("records"), key=lambda row: row["offset"])
+    assert [row["value"] for row in records] == of.entries
+    events = [(event["segment"], event["line"], event["commit_ts"]) for event in lake.machinery("events")]
+    assert len(set(events)) == len(events)
+
+
+def test_a_transaction_that_two_runs_share_is_seen_whole(new_lake: Callable[..., TestLake]) -> None:
+    """An INSERT of 3000 rows is six entries in as many batches."""
+    of = capture("mysql8.0.12")
+    rows = [
+        number
+        for number, batch in enumerate(of.batches, start=1)
+        for entry in map(entries.Entry.FromString, batch.messages)
+        if entry.header.table_name == "t_bulk" and entry.header.event_type == entries.INSERT
+    ]
+    assert len(rows) == 6
+    server = CapturedCanal(of, end=rows[3])
+    with serving(server) as address:
+        lake = canal_lake(new_lake, address)
+        done = run_all(lake.run())
+        bulk = next(table for (_, name), table in lake.tables().items() if name == "t_bulk")
+        assert bulk.scan().to_arrow().num_rows == 0
+        events = [event for event in lake.machinery("events") if event["table_name"] == "t_bulk"]
+        assert len(events) > 1000 and min(e["commit_ts"] for e in events) > done.checkpoint_ts
+        server.end = server.batches
+        run_all(lake.run())
+    assert bulk.refresh().scan().to_arrow().num_rows == 2900
