@@ -32,12 +32,14 @@ _FIRST_DATE: Final = "0001-01-01"
 @dataclass(frozen=True, slots=True)
 class Reading:
     """How the text of a feed's table is read: the zone of TIMESTAMP text, what zero and partial dates become, whether
-    ENUM and SET are labels already, and the notation of binary values."""
+    ENUM and SET are labels already, the notation of binary values, and whether a DECIMAL's fraction can lack zeros at
+    its end, as Canal has it."""
 
     zone: str = "UTC"
     zero_dates: Literal["null", "string", "error"] = "null"
     labels: bool = False
     binary: Binary = "characters"
+    cut_fractions: bool = False
 
     @property
     def zone_info(self) -> datetime.tzinfo:
@@ -62,7 +64,8 @@ def value(text: Column, column: ColumnType, reading: Reading) -> Column:
         # Canal cuts the zero bytes that a BINARY(n) is filled with.
         return F.rpad(found, column.length, F.lit(b"\x00")) if column.name == "binary" and column.length else found
     if target == "string":
-        return text
+        whole = reading.cut_fractions and column.name == "decimal" and column.fraction > 0
+        return _with_all_digits(text, column.fraction) if whole else text
     match column.name:
         case "date":
             day = F.when(F.length(text) == 10, text.try_cast("date"))
@@ -156,6 +159,14 @@ def set_labels(text: Column, column: ColumnType) -> Column:
     members = F.filter(_labels(column), lambda label, position: F.getbit(mask, position) == 1)
     known = (unsigned >= 0) & (unsigned < F.lit(decimal.Decimal(1 << len(column.elements))))
     return F.when(known, F.array_join(members, ","))
+
+
+def _with_all_digits(text: Column, count: int) -> Column:
+    """Of a number, with so many digits in its fraction at least."""
+    whole = F.substring_index(text, ".", 1)
+    fraction = F.coalesce(F.get(F.split(text, r"\."), F.lit(1)), F.lit(""))
+    short = text.rlike(r"^-?\d+(\.\d+)?$") & (F.length(fraction) < count)
+    return F.when(short, F.concat(whole, F.lit("."), F.rpad(fraction, count, "0"))).otherwise(text)
 
 
 def _enum_number(label: Column, column: ColumnType) -> Column:

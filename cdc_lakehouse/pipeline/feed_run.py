@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.config import FeedConfig, KafkaSource, StorageSinkSource
+from cdc_lakehouse.decoders.topic_changes import OF_CANAL
 from cdc_lakehouse.lake.approvals import Approvals
 from cdc_lakehouse.lake.casts import Reading
 from cdc_lakehouse.lake.catalog import Lake, machinery
@@ -107,7 +108,8 @@ class FeedRun:
         csv = source.csv if isinstance(source, StorageSinkSource) else None
         if csv is None:
             labels = isinstance(source, KafkaSource) and source.format == "dts-avro"
-            return Reading(source.time_zone, zero_dates, labels=labels)
+            of_canal = not isinstance(source, StorageSinkSource) and self.feed.message_format in OF_CANAL
+            return Reading(source.time_zone, zero_dates, labels=labels, cut_fractions=of_canal)
         return Reading(source.time_zone, zero_dates, labels=True, binary=csv.binary_encoding_method)
 
     def events_snapshot(self) -> int | None:
