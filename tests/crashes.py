@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.lake.events import Events
+from cdc_lakehouse.lake.records import Records
 from cdc_lakehouse.lake.small_table import SmallTable
 from cdc_lakehouse.lake.staging import Staging
 from cdc_lakehouse.lake.table_api import TableApi
@@ -19,6 +20,7 @@ from cdc_lakehouse.lake.table_api import TableApi
 # Every place where a run commits something.
 COMMITS: tuple[tuple[type, str], ...] = (
     (SmallTable, "write"),
+    (Records, "append"),
     (Events, "append"),
     (Events, "restate"),
     (TableApi, "create"),

@@ -33,14 +33,15 @@ _FIRST_DATE: Final = "0001-01-01"
 @dataclass(frozen=True, slots=True)
 class Reading:
     """How the text of a feed's table is read: the zone of TIMESTAMP text, what zero and partial dates become, whether
-    ENUM and SET are labels already or may be (a value that is no label is a number then), and the notation of binary
-    values."""
+    ENUM and SET are labels already or may be (a value that is no label is a number then), the notation of binary
+    values, and whether a DECIMAL's fraction can lack zeros at its end, as Canal has it."""
 
     zone: str = "UTC"
     zero_dates: Literal["null", "string", "error"] = "null"
     labels: bool = False
     perhaps_labels: bool = False
     binary: Binary = "characters"
+    cut_fractions: bool = False
 
     @property
     def zone_info(self) -> datetime.tzinfo:
@@ -66,7 +67,8 @@ def value(text: Column, column: ColumnType, reading: Reading) -> Column:
         # Canal cuts the zero bytes that a BINARY(n) is filled with.
         return F.rpad(found, column.length, F.lit(b"\x00")) if column.name == "binary" and column.length else found
     if target == "string":
-        return text
+        whole = reading.cut_fractions and column.name == "decimal" and column.fraction > 0
+        return _with_all_digits(text, column.fraction) if whole else text
     match column.name:
         case "date":
             day = F.when(F.length(text) == 10, text.try_cast("date"))
@@ -169,6 +171,14 @@ def _own_labels(text: Column, column: ColumnType) -> Column:
         return F.when((text == "") | F.array_contains(labels, text), text)
     members = F.split(text, ",")
     return F.when((text == "") | (F.size(F.array_except(members, labels)) == 0), text)
+
+
+def _with_all_digits(text: Column, count: int) -> Column:
+    """Of a number, with so many digits in its fraction at least."""
+    whole = F.substring_index(text, ".", 1)
+    fraction = F.coalesce(F.get(F.split(text, r"\."), F.lit(1)), F.lit(""))
+    short = text.rlike(r"^-?\d+(\.\d+)?$") & (F.length(fraction) < count)
+    return F.when(short, F.concat(whole, F.lit("."), F.rpad(fraction, count, "0"))).otherwise(text)
 
 
 def _enum_number(label: Column, column: ColumnType) -> Column:

@@ -13,7 +13,8 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from cdc_lakehouse.changelog.schema import TableVersion
-from cdc_lakehouse.config import FeedConfig, KafkaSource, StorageSinkSource
+from cdc_lakehouse.config import FeedConfig, StorageSinkSource
+from cdc_lakehouse.decoders.topic_changes import OF_CANAL
 from cdc_lakehouse.lake.approvals import Approvals
 from cdc_lakehouse.lake.casts import Reading
 from cdc_lakehouse.lake.catalog import Lake, machinery
@@ -106,10 +107,14 @@ class FeedRun:
         source = self.feed.source
         csv = source.csv if isinstance(source, StorageSinkSource) else None
         if csv is None:
-            own = source.format if isinstance(source, KafkaSource) else None
-            # Of its Canal JSON the vendor's documents do not say which they are.
+            own = None if isinstance(source, StorageSinkSource) else self.feed.message_format
             return Reading(
-                source.time_zone, zero_dates, labels=own == "dts-avro", perhaps_labels=own == "dts-canal-json"
+                source.time_zone,
+                zero_dates,
+                labels=own == "dts-avro",
+                # The vendor's documents do not say which they are.
+                perhaps_labels=own == "dts-canal-json",
+                cut_fractions=own in OF_CANAL,
             )
         return Reading(source.time_zone, zero_dates, labels=True, binary=csv.binary_encoding_method)
 
