@@ -18,7 +18,7 @@ from benchmarks.report import as_json, as_markdown
 from cdc_lakehouse.config import Protocol
 from cdc_lakehouse.lake.session import build_session
 
-_CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cdc-lakehouse" / "benchmarks"
+CACHE: Final = Path(os.environ.get("XDGCACHE_HOME") or Path.home() / ".cache") / "cdc-lakehouse" / "benchmarks"
 _COUNT: Final = click.IntRange(min=1)
 
 
@@ -37,7 +37,7 @@ _COUNT: Final = click.IntRange(min=1)
 @click.option(
     "--cache",
     type=click.Path(file_okay=False, path_type=Path),
-    default=_CACHE,
+    default=CACHE,
     help="Where workloads are kept and, for as long as it runs, the lake. [default: in the user's cache directory]",
 )
 @click.option("--json", "json_wanted", is_flag=True, help="JSON instead of a Markdown table.")

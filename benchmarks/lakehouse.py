@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -30,32 +31,33 @@ def lake_config(directory: Path, cores: int, memory_gib: int) -> LakeConfig:
     )
 
 
+def sink_source(sink: Path, protocol: Protocol) -> dict[str, object]:
+    csv = {"csv": {"include-commit-ts": True}} if protocol == "csv" else {}
+    return {"type": "storage_sink", "uri": sink.as_uri(), "protocol": protocol, "date_separator": "day", **csv}
+
+
 class Feed:
     """`decode` and then `publish`, once for each stage of the sink."""
 
-    def __init__(self, config: LakeConfig, spark: SparkSession, name: str, sink: Path, protocol: Protocol) -> None:
+    def __init__(self, config: LakeConfig, spark: SparkSession, name: str, source: Mapping[str, object]) -> None:
         self._config = config
         self._spark = spark
         self._feed = FeedConfig.model_validate(
-            {
-                "name": name,
-                "source": {
-                    "type": "storage_sink",
-                    "uri": sink.as_uri(),
-                    "protocol": protocol,
-                    "date_separator": "day",
-                    **({"csv": {"include-commit-ts": True}} if protocol == "csv" else {}),
-                },
-                "namespace": _NAMESPACE,
-                "start_date": sbtest.FILL_DAY.date(),
-            }
+            {"name": name, "source": source, "namespace": _NAMESPACE, "start_date": sbtest.FILL_DAY.date()}
         )
         self._steps: Steps | None = None
         self._snapshots: list[int] = []
 
-    def decode(self, stage: Stage) -> None:
-        """Sink files to events."""
+    def land(self) -> None:
+        """The first step: what is new is known, and messages of topics are in `records`."""
         self._steps = Steps(FeedRun(self._feed, Lake(self._config), lambda: self._spark))
+        _ = self._steps.landed
+
+    def decode(self, stage: Stage) -> None:
+        """To events; it lands first what was not."""
+        if self._steps is None:
+            self.land()
+        assert self._steps is not None
         decoded = sum(segment.events or 0 for segment in self._steps.decoded.segments)
         if decoded != stage.total:
             raise Disagreement(f"{self._feed.name}: {decoded} events decoded, {stage.total} written")
@@ -69,6 +71,7 @@ class Feed:
         (row,) = published.rows
         assert row.snapshot_id is not None, "a cut of a table with rows"
         self._snapshots.append(row.snapshot_id)
+        self._steps = None
 
     def current(self, stage_number: int) -> pa.RecordBatchReader:
         """The table as it was after a stage, read by PyIceberg."""

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from benchmarks.agreement import check_current, check_events
 from benchmarks.change_log import ChangeLog, Stage
 from benchmarks.duck import Files
-from benchmarks.lakehouse import Feed
+from benchmarks.lakehouse import Feed, sink_source
 from benchmarks.memory import Peaks, Watch
 from cdc_lakehouse.config import LakeConfig
 
@@ -79,7 +79,7 @@ class Bench:
         self._passes += 1
         name = f"bench_{self._passes}"
         sinks = [self._directory / "sinks" / f"{name}_{engine}" for engine in ("ours", "duckdb")]
-        feed = Feed(self._lake, self._spark, name, sinks[0], log.protocol)
+        feed = Feed(self._lake, self._spark, name, sink_source(sinks[0], log.protocol))
         files = Files(self._directory / "duckdb" / name, sinks[1], self._cores, self._memory_gib, log.protocol)
         self._run(feed, log, sinks[0], [part.ours for part in parts])
         self._run(files, log, sinks[1], [part.duckdb for part in parts])

@@ -61,10 +61,18 @@ class DdlLog:
         self._schema = Schema(assumed=True)
 
     def changes(self, told: Iterable[Statement | Sight]) -> Iterator[SchemaChange]:
-        """In order. A row comes before a statement of the same time."""
+        """In order. A row comes before a statement of the same time. A statement counts once, however often it comes:
+        TiCDC may send it to every partition of a topic, and again when a changefeed starts again."""
         ordered = sorted(told, key=lambda each: (each.commit_ts, isinstance(each, Statement), each.origin))
+        done: set[tuple[int, str, str, str]] = set()
         for each in _typed(ordered):
-            yield from self._of_statement(each) if isinstance(each, Statement) else self._of_sight(each)
+            if isinstance(each, Sight):
+                yield from self._of_sight(each)
+                continue
+            same = (each.commit_ts, each.database, each.table, each.text)
+            if same not in done:
+                done.add(same)
+                yield from self._of_statement(each)
 
     def _of_statement(self, statement: Statement) -> Iterator[SchemaChange]:
         session = replace(self._schema, session=statement.database or None)

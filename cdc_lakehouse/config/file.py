@@ -179,7 +179,8 @@ def _anchored(source: Source, base: Path) -> Source:
         case StorageSinkSource():
             return source.model_copy(update={"uri": anchor_uri(source.uri, base)})
         case KafkaSource():
-            return source.anchored(base)
+            claims = None if source.claim_check is None else anchor_uri(source.claim_check, base)
+            return source.anchored(base).model_copy(update={"claim_check": claims})
 
 
 def anchor_uri(uri: str, base: Path) -> str:

@@ -55,6 +55,12 @@ class KafkaSource(Section):
     before_2022_03_20: bool = Field(
         False, description="With dts-canal-json: the DTS instance is older, and a DELETE has its row in `old`."
     )
+    tidb_extension: bool = Field(
+        True, description="With ticdc-canal-json: the changefeed has enable-tidb-extension=true."
+    )
+    claim_check: str | None = Field(
+        None, description="With ticdc-canal-json: where the changefeed's claim-check files lie, a directory or URI."
+    )
     kafka: dict[str, str] = Field(
         default_factory=dict, description="Settings of the client, by librdkafka's own names.", repr=False
     )
@@ -137,12 +143,19 @@ class KafkaSource(Section):
             raise ValueError(f"start names the topic {others[0]!r}, which the feed does not read")
         if self.before_2022_03_20 and not self.has_options:
             raise ValueError(f"before_2022_03_20 means nothing with format {self.format}")
+        if self.format != "ticdc-canal-json" and (self.claim_check is not None or not self.tidb_extension):
+            raise ValueError(f"tidb_extension and claim_check mean nothing with format {self.format}")
         return self
 
     @property
     def has_options(self) -> bool:
         """Whether the format has options, which messages can contradict."""
         return self.format == "dts-canal-json"
+
+    @property
+    def has_watermarks(self) -> bool:
+        """Whether messages have a commit-ts, and watermarks come between them."""
+        return self.format == "ticdc-canal-json" and self.tidb_extension
 
     def takes(self, topic: str) -> bool:
         if self.topics is not None:

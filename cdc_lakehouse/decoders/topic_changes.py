@@ -7,6 +7,7 @@ give nothing themselves (see `partition_order`)."""
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -20,33 +21,22 @@ from pyspark.sql import functions as F
 
 from cdc_lakehouse.changelog.messages import Ddl, Ended, Message, MessageError, RowChange, Watermark
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS
-from cdc_lakehouse.decoders.messages.registry import decoder
+from cdc_lakehouse.decoders.column_sights import ColumnSights
+from cdc_lakehouse.decoders.event_rows import COLUMNS, EventRows
+from cdc_lakehouse.decoders.messages.registry import decoder, plain_reader
+from cdc_lakehouse.decoders.messages.ticdc_plain_rows import PlainRow, Shape, told
 from cdc_lakehouse.decoders.partition_order import PartitionOrder
 
 Place = tuple[str, int, int]
 """Topic, partition and batch."""
 
+PlainSight = tuple[str, str, Shape, tuple[str, ...]]
+
+_NEVER: Final = 1 << 63
+_SHAPES_KEPT: Final = 1000
 _ROWS_AT_ONCE: Final = 8192
 _BAD_LISTED: Final = 1000
 _RAW_LIMIT: Final = 64 * 1024
-_TEXTS: Final = pa.map_(pa.string(), pa.string())
-_SCHEMA: Final = pa.schema([
-    pa.field("feed_date", pa.string()),
-    pa.field("schema_name", pa.string()),
-    pa.field("table_name", pa.string()),
-    pa.field("table_version", pa.int64()),
-    pa.field("physical_partition", pa.int64()),
-    pa.field("op", pa.string()),
-    pa.field("commit_ts", pa.int64()),
-    pa.field("before", _TEXTS),
-    pa.field("after", _TEXTS),
-    pa.field("segment", pa.string()),
-    pa.field("line", pa.int64()),
-])  # fmt: skip
-_COLUMNS: Final = (
-    "feed_date string, schema_name string, table_name string, table_version bigint, physical_partition bigint, "
-    "op string, commit_ts bigint, before map<string,string>, after map<string,string>, segment string, line bigint"
-)
 
 
 @dataclass(frozen=True)
@@ -107,6 +97,7 @@ class PartitionFinds:
     replays: int = 0
     statements: list[FoundStatement] = field(default_factory=list[FoundStatement])
     sights: dict[Any, FoundSight] = field(default_factory=dict[Any, FoundSight])
+    plain_sights: dict[PlainSight, int] = field(default_factory=dict[PlainSight, int])
     bad: dict[str, list[BadMessage]] = field(default_factory=dict[str, list[BadMessage]])
     doubts: FoundDoubts | None = None
 
@@ -150,8 +141,9 @@ def changes_in_tasks(
     if before is not None:
         wanted = wanted.unionByName(_wanted(before, is_before=True))
     tasks = spark.sparkContext.defaultParallelism
-    place = ("topic", "partition")
-    ordered = wanted.repartition(tasks, *place).sortWithinPartitions(*place, "batch", "offset")
+    # By turns, for partitions of a topic are of one size: hashes would give a task three of four.
+    turn = F.pmod(F.crc32("topic") + F.col("partition"), F.lit(tasks)).cast("int")
+    ordered = wanted.repartitionById(tasks, turn).sortWithinPartitions("topic", "partition", "batch", "offset")
 
     def changes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         reader = TopicReader(topic_format)
@@ -160,7 +152,7 @@ def changes_in_tasks(
         yield from reader.rest()
         found.add(reader.finds)
 
-    return ordered.mapInArrow(changes, _COLUMNS), found
+    return ordered.mapInArrow(changes, COLUMNS), found
 
 
 def _wanted(records: DataFrame, *, is_before: bool) -> DataFrame:
@@ -176,35 +168,36 @@ class TopicReader:
 
     def __init__(self, topic_format: TopicFormat) -> None:
         self._decode = decoder(topic_format.name, topic_format.options)
+        self._plain = plain_reader(topic_format.name, topic_format.options)
         self._format = topic_format
-        self._rows: list[tuple[Any, ...]] = []
+        self._takes = functools.cache(topic_format.takes)
+        self._told = functools.lru_cache(_SHAPES_KEPT)(told)
+        self._rows = EventRows()
         self._place: Place | None = None
         self._order = PartitionOrder(topic_format.name)
-        self._sights = _Sights()
+        self._sights = ColumnSights()
         self.finds: Finds = {}
 
     def read(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         for date, topic, partition, offset, time_ms, key, value, segment, number, is_before in zip(
-            *(column.to_pylist() for column in batch.columns), strict=True
+            *map(_listed, batch.columns), strict=True
         ):
             finds = self._finds((topic, partition, number))
-            left_out = self._order.left_out
-            for message in self._messages(key, value):
-                if is_before:
-                    continue
-                if isinstance(message, MessageError):
-                    _note_bad(finds, segment, offset, message, value or b"")
-                else:
-                    self._take(finds, message, date, segment, offset, time_ms)
-            finds.replays += 0 if is_before else self._order.left_out - left_out
+            if is_before:
+                for _ in self._messages(key, value):
+                    pass
+                continue
+            plain = self._plain(value) if self._plain is not None and value is not None else None
+            if plain is None or not self._take_plain(finds, plain, date, segment, offset):
+                self._read(finds, key, value, date, segment, offset, time_ms)
             if len(self._rows) >= _ROWS_AT_ONCE:
-                yield from self.rest()
+                yield self._rows.take()
 
     def _finds(self, place: Place) -> PartitionFinds:
         if place != self._place:
             # Places come one after the other.
             topic, partition, number = self._place = place
-            self._order, self._sights = PartitionOrder(self._format.name), _Sights()
+            self._order, self._sights = PartitionOrder(self._format.name), ColumnSights()
             seed = self._format.seeds[number]
             sent = self._format.watermarks[number].get((topic, partition))
             self.finds[place] = PartitionFinds(seed, seed, sent)
@@ -220,10 +213,49 @@ class TopicReader:
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         if self._rows:
-            columns = list(zip(*self._rows, strict=True))
-            arrays = [pa.array(cells, field.type) for cells, field in zip(columns, _SCHEMA, strict=True)]
-            self._rows.clear()
-            yield pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+            yield self._rows.take()
+
+    def _read(
+        self,
+        finds: PartitionFinds,
+        key: bytes | None,
+        value: bytes | None,
+        date: str | None,
+        segment: str,
+        offset: int,
+        time_ms: int | None,
+    ) -> None:
+        left_out = self._order.left_out
+        for message in self._messages(key, value):
+            if isinstance(message, MessageError):
+                _note_bad(finds, segment, offset, message, value or b"")
+            else:
+                self._take(finds, message, date, segment, offset, time_ms)
+        finds.replays += self._order.left_out - left_out
+
+    def _take_plain(self, finds: PartitionFinds, row: PlainRow, date: str | None, segment: str, offset: int) -> bool:
+        """Whether it could be: what `_take` and `_row` do, for the one row of a message with a commit-ts."""
+        types_and_key = self._told(row.shape)
+        if types_and_key is None:
+            return False
+        commit_ts = row.commit_ts
+        if commit_ts <= (finds.watermark or 0):
+            finds.replays += 1
+            return True
+        finds.last_ts = max(finds.last_ts, commit_ts)
+        database, table, after = row.database, row.table, row.after
+        if not self._takes(database, table):
+            return True
+        if after is not None:
+            seen = (database, table, row.shape, tuple(after))
+            if commit_ts < finds.plain_sights.get(seen, _NEVER):
+                finds.plain_sights[seen] = commit_ts
+                types, key = types_and_key
+                self._sight(
+                    finds, RowChange(database, table, row.op, None, after, types, key), commit_ts, segment, offset
+                )
+        self._rows.add(date, database, table, row.op, commit_ts, row.before, after, segment, offset)
+        return True
 
     def _take(
         self, finds: PartitionFinds, message: Message, date: str | None, segment: str, offset: int, time_ms: int | None
@@ -252,21 +284,42 @@ class TopicReader:
                 self._sights.forget(part.database, part.table)
                 # A statement commits what is open.
                 finds.ended_ts = finds.last_ts if finds.ended_ts is not None else None
-            elif self._format.takes(part.database, part.table):
-                self._see(finds, part, commit_ts, segment, offset, in_order=origin.commit_ts is None)
-                self._row(part, commit_ts, date, segment, offset)
+            elif self._takes(part.database, part.table):
+                self._row(finds, part, commit_ts, date, segment, offset, in_order=origin.commit_ts is None)
 
-    def _see(
-        self, finds: PartitionFinds, row: RowChange, commit_ts: int, segment: str, offset: int, *, in_order: bool
+    def _row(
+        self,
+        finds: PartitionFinds,
+        row: RowChange,
+        commit_ts: int,
+        date: str | None,
+        segment: str,
+        offset: int,
+        *,
+        in_order: bool,
+    ) -> None:
+        # A DELETE may have its key alone: it tells nothing of a table's columns.
+        if row.op != "D":
+            self._sight(finds, row, commit_ts, segment, offset, in_order=in_order)
+        self._rows.add(date, row.database, row.table, row.op, commit_ts, row.before, row.after, segment, offset)
+
+    def _sight(
+        self,
+        finds: PartitionFinds,
+        row: RowChange,
+        commit_ts: int,
+        segment: str,
+        offset: int,
+        *,
+        in_order: bool = False,
     ) -> None:
         image = row.after if row.after is not None else row.before
-        # A DELETE may have its key alone: it tells nothing of a table's columns.
-        if image is None or row.op == "D":
+        if image is None:
             return
         if in_order:
             columns, statements = self._sights.of(row, image), len(finds.statements)
         else:
-            columns, statements = tuple((name, row.types.get(name, "")) for name in image), 0
+            columns, statements = tuple((name, row.types.get(name) or "") for name in image), 0
         if columns is None:
             return
         shape = (row.database, row.table, columns, row.key, statements)
@@ -274,40 +327,16 @@ class TopicReader:
         if known is None or commit_ts < known.commit_ts:
             finds.sights[shape] = FoundSight(commit_ts, row.database, row.table, columns, row.key, offset, segment)
 
-    def _row(self, row: RowChange, commit_ts: int, date: str | None, segment: str, offset: int) -> None:
-        before = None if row.before is None else list(row.before.items())
-        after = None if row.after is None else list(row.after.items())
-        self._rows.append((date, row.database, row.table, 0, None, row.op, commit_ts, before, after, segment, offset))
 
-
-class _Sights:
-    """What rows of a partition have told of each table's columns since its last statement. Types that a row does not
-    tell (of NULL, of columns that it leaves out) are no news: else there were as many sights as patterns of NULLs."""
-
-    def __init__(self) -> None:
-        self._told: dict[tuple[str, str], tuple[tuple[str, ...] | None, dict[str, str]]] = {}
-
-    def forget(self, database: str, table: str) -> None:
-        """A statement came: rows may look as they did before, and mean other columns."""
-        if table:
-            self._told.pop((database, table), None)
-        else:
-            self._told.clear()
-
-    def of(self, row: RowChange, image: Mapping[str, str | None]) -> tuple[tuple[str, str], ...] | None:
-        """The row's columns with their types as far as they have been told, None where the row tells nothing new."""
-        known = self._told.get((row.database, row.table))
-        types = row.types
-        if known is not None and known[0] == row.key:
-            told = known[1]
-            if all(name in told and (not (type := types.get(name, "")) or type == told[name]) for name in image):
-                return None
-        else:
-            told = {}
-            self._told[row.database, row.table] = (row.key, told)
-        columns = tuple((name, types.get(name, "") or told.get(name, "")) for name in image)
-        told.update(columns)
-        return columns
+def _listed(column: pa.Array) -> list[Any]:
+    """Its values. Texts are the same for many rows: each is made once."""
+    if pa.types.is_string(column.type):
+        encoded = column.dictionary_encode()
+        texts = encoded.dictionary.to_pylist()
+        return [None if at is None else texts[at] for at in encoded.indices.to_pylist()]
+    if column.null_count == 0 and pa.types.is_integer(column.type):
+        return column.to_numpy().tolist()
+    return column.to_pylist()
 
 
 def _table_of(raw: bytes) -> tuple[str | None, str | None]:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from cdc_lakehouse.changelog.ddl_log import DdlLog
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange
-from cdc_lakehouse.config import KafkaSource
+from cdc_lakehouse.config import KafkaSource, StorageConfig
 from cdc_lakehouse.decoders.partition_order import messages_before
 from cdc_lakehouse.decoders.topic_changes import BadMessage, TopicFormat, changes_in_tasks
 from cdc_lakehouse.lake.events import SegmentCounts
@@ -28,10 +28,11 @@ from cdc_lakehouse.lake.segments import COUNTS, DECODED, LANDED, Segment
 from cdc_lakehouse.lake.signals import Position
 from cdc_lakehouse.pipeline.evolve import Evolved
 from cdc_lakehouse.pipeline.feed_run import FeedRun
+from cdc_lakehouse.sources.claim_checks import ClaimChecks
 from cdc_lakehouse.sources.kafka import Partition, choose_ranges, find_pending, parse_segment, read_topics
 
 BAD_MESSAGE: Final = "BadMessage"
-_WITH_WATERMARKS: Final = "ticdc-canal-json"
+_TICDC: Final = "ticdc-canal-json"
 _WITH_TRANSACTIONS: Final = "dts-avro"
 """Canal leaves the ends of transactions out of topics, but for some of MariaDB."""
 
@@ -135,7 +136,8 @@ def _decode_batch(run: FeedRun, batch: int, segments: Sequence[Segment]) -> list
     watermarks = {number: run.signals.watermarks(number) for number in batches}
     records = _records(run).frame().where(F.col("batch").isin(*batches))
     feed = run.feed
-    topic_format = TopicFormat(feed.kafka.format, _options(feed.kafka), seeds, watermarks, feed.tables.takes)
+    options = _options(feed.kafka, run.lake.storage)
+    topic_format = TopicFormat(feed.kafka.format, options, seeds, watermarks, feed.tables.takes)
     events, found = changes_in_tasks(run.spark, records, topic_format, _records_before(run, batches))
     if run.events.snapshot_of(batch) is None:
         again = [segment.segment for segment in segments if segment.replaces_snapshot is not None]
@@ -189,8 +191,15 @@ def _records_before(run: FeedRun, batches: Sequence[int]) -> DataFrame | None:
     return records.join(F.broadcast(spans), ["topic", "partition"]).where(near)
 
 
-def _options(source: KafkaSource) -> Mapping[str, object]:
-    return {"before_2022_03_20": source.before_2022_03_20} if source.has_options else {}
+def _options(source: KafkaSource, storage: StorageConfig) -> Mapping[str, object]:
+    match source.format:
+        case "ticdc-canal-json":
+            claims = None if source.claim_check is None else ClaimChecks(source.claim_check, storage).read
+            return {"tidb_extension": source.tidb_extension, "claims": claims}
+        case "dts-canal-json":
+            return {"before_2022_03_20": source.before_2022_03_20}
+        case _:
+            return {}
 
 
 def _quarantine(run: FeedRun, segments: Sequence[Segment], bad: Sequence[BadMessage]) -> None:
@@ -228,7 +237,7 @@ def checkpoint_of_topics(run: FeedRun) -> int:
     transactions that are not whole. It never goes below the published one."""
     positions = run.signals.positions()
     published = run.last_cut.checkpoint_ts
-    if run.feed.kafka.format == _WITH_WATERMARKS:
+    if run.feed.kafka.has_watermarks:
         landed = landed_offsets(run.lake, run.feed.name)
         partitions = [(name, number) for name, topic in landed.topics.items() for number in topic.ends]
         nothing = Position(BEGINNING, BEGINNING, None)
@@ -247,7 +256,7 @@ def checkpoint_of_topics(run: FeedRun) -> int:
 
 def schema_changes(run: FeedRun) -> Iterator[SchemaChange]:
     """What all that has landed says of tables, in order."""
-    log = DdlLog(escapes=run.feed.kafka.format != _WITH_WATERMARKS, types=run.feed.types)
+    log = DdlLog(escapes=run.feed.kafka.format != _TICDC, types=run.feed.types)
     return log.changes(run.signals.told())
 
 

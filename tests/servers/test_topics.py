@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from cdc_lakehouse.pipeline.steps import Steps, run_all
 from tests import data_sets as packed
 from tests.crashes import CrashPoint
 from tests.lakes import TestLake
+from tests.servers.buckets import Bucket
 from tests.servers.kafka import Broker, Sent
 from tests.truth import Truth
 
@@ -27,7 +29,10 @@ SOUND = [name for name in packed.names("kafka") if name not in NOT_WHOLE]
 class TopicSet:
     """A data set's messages on the broker, in a topic of its own."""
 
-    def __init__(self, directory: Path, broker: Broker, new_lake: Callable[..., TestLake]) -> None:
+    def __init__(
+        self, directory: Path, broker: Broker, new_lake: Callable[..., TestLake], storage: Any = None, **source: Any
+    ) -> None:
+        self.directory = directory
         self.truth = Truth(directory)
         self.stages = json.loads((directory / "stages.json").read_text(encoding="utf-8"))["stages"]
         self._broker = broker
@@ -49,7 +54,9 @@ class TopicSet:
                 "format": "ticdc-canal-json",
                 "bootstrap_servers": broker.bootstrap,
                 "topics": [self.topic],
+                **source,
             },
+            **({} if storage is None else {"storage": storage}),
             start_date="2020-01-01",
         )
 
@@ -58,8 +65,11 @@ class TopicSet:
         (ends,) = self.stages[stage]["end"].values()
         for partition, end in enumerate(ends):
             new = self.messages.get(partition, [])[self.sent[partition] : end]
-            self._broker.send(self.topic, [_sent(each) for each in new])
+            self.send(new)
             self.sent[partition] = max(end, self.sent[partition])
+
+    def send(self, messages: Sequence[dict[str, Any]]) -> None:
+        self._broker.send(self.topic, [_sent(each) for each in messages])
 
     def run(self) -> Steps:
         return run_all(self.lake.run())
@@ -79,8 +89,8 @@ def _sent(message: dict[str, Any]) -> Sent:
 
 
 @pytest.fixture
-def topic_set(data_sets: Path, kafka: Broker, new_lake: Callable[..., TestLake]) -> Callable[[str], TopicSet]:
-    return lambda name: TopicSet(data_sets / "kafka" / name, kafka, new_lake)
+def topic_set(data_sets: Path, kafka: Broker, new_lake: Callable[..., TestLake]) -> Callable[..., TopicSet]:
+    return lambda name, **more: TopicSet(data_sets / "kafka" / name, kafka, new_lake, **more)
 
 
 @pytest.mark.parametrize("name", SOUND)
@@ -132,3 +142,127 @@ def test_messages_that_hold_only_keys_are_quarantined(name: str, topic_set: Call
     assert set(held) == {"test.big#1"} and "BadMessage" not in held["test.big#1"]
     rows = found.lake.machinery("quarantine")
     assert rows and {(row["error_class"], row["table"]) for row in rows} == {("BadMessage", "big")}
+
+
+def test_claim_checks_are_read_from_the_object_store(
+    topic_set: Callable[..., TopicSet], new_bucket: Callable[..., Bucket], data_sets: Path
+) -> None:
+    bucket = new_bucket("s3")
+    for file in (data_sets / "kafka" / "large_claim_check" / "claims").iterdir():
+        bucket.put(file.name, file.read_bytes())
+    found = topic_set("large_claim_check", storage=bucket.storage, claim_check=bucket.uri)
+    for stage in range(len(found.stages)):
+        found.advance(stage)
+        assert not found.run().applied.held
+        found.check(stage)
+
+
+def test_a_claim_check_that_comes_later(topic_set: Callable[..., TopicSet], tmp_path: Path) -> None:
+    (tmp_path / "claims").mkdir()
+    found = topic_set("large_claim_check", claim_check=str(tmp_path / "claims"))
+    last = len(found.stages) - 1
+    found.advance(last)
+    assert set(found.run().applied.held) == {"test.big#1"}
+    for file in (found.directory / "claims").iterdir():
+        (tmp_path / "claims" / file.name).write_bytes(file.read_bytes())
+    dates = {row["feed_date"] for row in found.lake.machinery("records")}
+    assert not run_all(found.lake.run(dates=frozenset(dates))).applied.held
+    found.check(last)
+
+
+@pytest.mark.parametrize("name", ["pk_updates", "rename_chain"])
+def test_without_the_extension_the_order_is_the_offset(
+    name: str, kafka: Broker, topic_set: Callable[..., TopicSet], new_lake: Callable[..., TestLake]
+) -> None:
+    """The messages of all partitions, in the order of their commits, in a topic with one."""
+    found = topic_set(name)
+    told = {}
+    for messages in found.messages.values():
+        for each in messages:
+            value = json.loads(each["value"])
+            if "commitTs" in value["_tidb"]:
+                # A statement is in every partition.
+                place = (
+                    value["_tidb"]["commitTs"],
+                    value["isDdl"],
+                    None if value["isDdl"] else len(told),
+                    value["sql"],
+                )
+                del value["_tidb"]
+                told[place] = json.dumps(value).encode()
+    topic = kafka.create()
+    source = {"type": "kafka", "format": "ticdc-canal-json", "bootstrap_servers": kafka.bootstrap, "topics": [topic]}
+    lake = new_lake(source={**source, "tidb_extension": False}, start_date="2020-01-01")
+    values = [told[place] for place in sorted(told, key=lambda place: place[:2])]
+    for part in values[: len(values) // 2], values[len(values) // 2 :]:
+        kafka.send(topic, [Sent(value) for value in part])
+        assert not run_all(lake.run()).applied.held
+    lake.check(found.truth.tables(len(found.stages) - 1))
+
+
+@pytest.mark.parametrize("name", ["pk_updates", "rename_chain", "random_2"])
+def test_partitions_in_any_interleaving_with_ranges_sent_again(name: str, topic_set: Callable[..., TopicSet]) -> None:
+    """As after restarts of the changefeed: from some message on, a partition has everything once more."""
+    rng, found = random.Random(name), topic_set(name)
+    at_checkpoint = {stage["checkpoint_ts"]: number for number, stage in enumerate(found.stages)}
+    last = len(found.stages) - 1
+    (ends,) = found.stages[last]["end"].values()
+    sent = dict.fromkeys(found.sent, 0)
+    checkpoint = 0
+    for _ in range(6):
+        for partition in rng.sample(sorted(sent), len(sent)):
+            messages = found.messages.get(partition, [])[: ends[partition]]
+            first = rng.randint(0, sent[partition]) if rng.random() < 0.5 else sent[partition]
+            sent[partition] = rng.randint(sent[partition], len(messages))
+            found.send(messages[first : sent[partition]])
+        done = found.run()
+        assert not done.applied.held
+        assert done.published.cut.checkpoint_ts >= checkpoint
+        checkpoint = done.published.cut.checkpoint_ts
+        if checkpoint in at_checkpoint:
+            found.check(at_checkpoint[checkpoint])
+    for partition, messages in found.messages.items():
+        found.send(messages[sent[partition] : ends[partition]])
+    assert not found.run().applied.held
+    found.check(last)
+
+
+def test_poison_holds_the_table_that_it_names(topic_set: Callable[..., TopicSet]) -> None:
+    """Then a message that names none holds all; nothing of either is lost."""
+    found = topic_set("pk_updates")
+    last = len(found.stages) - 1
+    found.advance(0)
+    found.run()
+    before = {name: table.scan().to_arrow().num_rows for name, table in found.lake.tables().items()}
+    table = next(each for each in found.messages[0] if not json.loads(each["value"])["isDdl"])
+    poison = json.loads(table["value"]) | {"data": [{"id": 5}]}
+    found.send([table | {"value": json.dumps(poison)}, table | {"value": "{"}, table | {"value": None}])
+    found.advance(last)
+    held = found.run().applied.held
+    assert all("line 4: data is not a list of rows" in reason for reason in held.values()) and held
+    assert {name: table.scan().to_arrow().num_rows for name, table in found.lake.tables().items()} == before
+    rows = found.lake.machinery("quarantine")
+    assert [row["raw"] for row in sorted(rows, key=lambda row: row["line"])] == [json.dumps(poison).encode(), b"{", b""]
+    assert len(found.lake.machinery("records")) == sum(found.sent.values()) + 3
+
+
+def test_statements_that_are_sent_to_every_partition(topic_set: Callable[..., TopicSet]) -> None:
+    found = topic_set("rename_chain")
+    statements = [each for each in found.messages[0] if json.loads(each["value"])["isDdl"]]
+    assert len(statements) > 2
+    everywhere = {0: found.messages[0]}
+    for partition in (1, 2):
+        messages = list(found.messages[partition])
+        for statement in statements:
+            commit_ts = json.loads(statement["value"])["_tidb"]["commitTs"]
+            # Ahead of the watermark that is above it.
+            marks = [json.loads(each["value"])["_tidb"].get("watermarkTs", 0) for each in messages]
+            place = next(number for number, mark in enumerate(marks) if mark >= commit_ts)
+            messages.insert(place, statement | {"partition": partition})
+        everywhere[partition] = messages
+    for half in range(2):
+        for messages in everywhere.values():
+            middle = len(messages) // 2
+            found.send(messages[middle:] if half else messages[:middle])
+        assert not found.run().applied.held
+    found.check(len(found.stages) - 1)

@@ -36,6 +36,9 @@ def find_pending(source: KafkaSource, topics: Sequence[Topic], landed: Landed) -
         if known is not None and topic.id and known.id and topic.id != known.id:
             faults.append(_recreated(topic))
             continue
+        if source.format == "ticdc-canal-json" and not source.has_watermarks and len(topic.partitions) > 1:
+            faults.append(_without_order(topic))
+            continue
         for number, bounds in sorted(topic.partitions.items()):
             partition = Partition(topic.name, number)
             try:
@@ -91,6 +94,15 @@ def _recreated(topic: Topic) -> SourceError:
         f"the topic {topic.name} was deleted and made again: its offsets begin anew, and what was not read of the "
         "earlier one is lost",
         advice="give the new one another name, or read it by a new feed",
+    )
+
+
+def _without_order(topic: Topic) -> SourceError:
+    return SourceError(
+        f"the topic {topic.name} has {len(topic.partitions)} partitions, and without TiDB's extension its messages "
+        "have no commit-ts: nothing tells the order of rows and statements of different partitions",
+        advice="set enable-tidb-extension=true in the changefeed's sink URI and take tidb_extension: false out of the "
+        "feed's source; or send to a topic with one partition",
     )
 
 

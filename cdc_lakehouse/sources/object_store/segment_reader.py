@@ -13,10 +13,12 @@ SEGMENT_LIMIT: Final = (1 << 31) - 1
 """What an Arrow array of bytes can hold."""
 
 
-def read_segment(root: str, storage: StorageConfig, path: str, etag: str | None) -> bytes:
+def read_segment(
+    root: str, storage: StorageConfig, path: str, etag: str | None, *, limit: int = SEGMENT_LIMIT
+) -> bytes:
     """The segment at `path` below the URI `root`, as it was when it was listed with `etag`. Raises as
     `ObjectStore.read` does."""
-    return _store(root, storage.model_dump_json(exclude_unset=True)).read(path, limit=SEGMENT_LIMIT, etag=etag)
+    return _store(root, storage.model_dump_json(exclude_unset=True)).read(path, limit=limit, etag=etag)
 
 
 @functools.lru_cache(maxsize=8)

@@ -115,3 +115,12 @@ def test_brokers_without_ids_of_topics() -> None:
     pending = find_pending(source(), [topic("a", (0, 9), id="")], landed(a={0: 7}))
     assert offsets(pending) == {"a/0": (7, 9)}
     assert list(pending.offsets) == [Partition("a", 0)]
+
+
+def test_a_topic_that_can_give_no_order_is_refused() -> None:
+    topics = [topic("a", (0, 9), (0, 9)), topic("b", (2, 3))]
+    ticdc = source(format="ticdc-canal-json")
+    assert not find_pending(ticdc, topics, NEW).faults
+    pending = find_pending(ticdc.model_copy(update={"tidb_extension": False}), topics, NEW)
+    assert offsets(pending) == {"b/0": (2, 3)}
+    assert "a has 2 partitions" in told(pending) and "enable-tidb-extension=true" in told(pending)

@@ -1,0 +1,52 @@
+"""The files in which TiCDC leaves messages that are too large for the broker: claim checks.
+
+    {"key":null,"value":"<the message, base64>"}
+
+With claim-check-raw-value the file is the message itself. A message in the topic has the URI of its file; what of it
+counts here is the name alone, so that a message can name no other place than the one that is configured."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from cdc_lakehouse.config import StorageConfig
+from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.sources.object_store import read_segment
+
+_NAME: Final = re.compile(r"[0-9A-Za-z_-]{1,200}\.json")
+_LIMIT: Final = 128 << 20
+"""Of a file, in bytes: a message in base64, and room to spare."""
+
+
+@dataclass(frozen=True)
+class ClaimChecks:
+    """The files below a URI. It can be handed to tasks."""
+
+    uri: str
+    storage: StorageConfig = field(repr=False)
+
+    def read(self, location: str) -> bytes:
+        """The whole message of a claim check.
+
+        Raises `SourceError` when the location names no such file, `ObjectMissingError` when it is not there, and as
+        `ObjectStore.read` does."""
+        name = location.rsplit("/", 1)[-1]
+        if not _NAME.fullmatch(name):
+            raise SourceError("the message names a claim check whose name is none of TiCDC's")
+        content = read_segment(self.uri, self.storage, name, None, limit=_LIMIT)
+        try:
+            told = cast("dict[str, Any] | None", json.loads(content))
+        except (ValueError, RecursionError) as error:
+            raise SourceError(f"the claim check {name} is not JSON") from error
+        value = told.get("value") if isinstance(told, dict) else None
+        if not isinstance(value, str):
+            return content
+        try:
+            return base64.b64decode(value, validate=True)
+        except binascii.Error as error:
+            raise SourceError(f"the value of the claim check {name} is not base64") from error
