@@ -6,9 +6,10 @@ can tell whether the batch is in.
 
 from __future__ import annotations
 
+import datetime
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -22,7 +23,7 @@ from cdc_lakehouse.decoders.segment_files import SegmentFiles
 from cdc_lakehouse.lake.catalog import Lake, machinery
 from cdc_lakehouse.lake.names import quote
 from cdc_lakehouse.lake.quarantine import LINES_PER_SEGMENT, RAW_LIMIT
-from cdc_lakehouse.lake.segments import Segment
+from cdc_lakehouse.lake.segments import DECODED, Segment
 from cdc_lakehouse.lake.table_api import TableApi
 
 BATCH: Final = "cdc.batch"
@@ -75,6 +76,26 @@ class SegmentCounts:
     deletes: int
     min_commit_ts: int | None
     max_commit_ts: int | None
+
+
+def with_counts(
+    segments: Iterable[Segment],
+    counts: Mapping[str, SegmentCounts],
+    bad: Mapping[str, int],
+    decoded_at: datetime.datetime,
+) -> list[Segment]:
+    """Segments as they are once they are decoded. By segment: `counts`, and how many rows went to quarantine, `bad`."""
+    nothing = SegmentCounts(0, 0, 0, 0, None, None)
+    return [
+        replace(
+            segment,
+            state=DECODED,
+            decoded_at=decoded_at,
+            quarantined=bad.get(segment.segment, 0),
+            **asdict(counts.get(segment.segment, nothing)),
+        )
+        for segment in segments
+    ]
 
 
 @dataclass(frozen=True, slots=True)

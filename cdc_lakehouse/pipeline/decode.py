@@ -7,8 +7,9 @@ committed."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
@@ -17,10 +18,10 @@ from cdc_lakehouse.decoders.problems import NO_COMMIT_TS, NOT_LOOKED_AT, PROBLEM
 from cdc_lakehouse.decoders.segment_files import SegmentFiles
 from cdc_lakehouse.decoders.segment_tasks import SegmentRef, errors_of_tasks
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.lake.events import BadLine, SegmentCounts
+from cdc_lakehouse.lake.events import BadLine, with_counts
 from cdc_lakehouse.lake.quarantine import Quarantined
 from cdc_lakehouse.lake.restated import is_restated
-from cdc_lakehouse.lake.segments import DECODED, Segment
+from cdc_lakehouse.lake.segments import Segment
 from cdc_lakehouse.pipeline.csv_layouts import Layouts, find_layouts
 from cdc_lakehouse.pipeline.feed_run import FeedRun
 from cdc_lakehouse.pipeline.schema_files import SchemaFiles
@@ -58,7 +59,10 @@ def _decode_batch(run: FeedRun, files: SchemaFiles, batch: int, segments: Sequen
     # After a crash the number of bad lines is not known: look.
     lines = [] if bad == 0 else _bad_lines(run, files, segments)
     _quarantine(run, segments, lines)
-    decoded = _counted(run, segments, run.events.counts(batch), lines)
+    bad_lines: Counter[str] = Counter()
+    for line in lines:
+        bad_lines[line.segment] += line.count
+    decoded = with_counts(segments, run.events.counts(batch), bad_lines, run.clock())
     run.segments.mark_decoded(batch, decoded, {"cdc.batch": str(batch)})
     run.log.info("batch %d: decoded %d segments, %d bad lines", batch, len(decoded), len(lines))
     return decoded
@@ -183,23 +187,3 @@ def _message(bad: BadLine) -> str:
     if bad.line is not None or bad.problem == NOT_LOOKED_AT:
         return PROBLEMS[bad.problem]
     return f"{PROBLEMS[bad.problem]} ({bad.count} further lines of the segment, not listed one by one)"
-
-
-def _counted(
-    run: FeedRun, segments: Sequence[Segment], counts: Mapping[str, SegmentCounts], lines: Sequence[BadLine]
-) -> list[Segment]:
-    bad: dict[str, int] = {}
-    for line in lines:
-        bad[line.segment] = bad.get(line.segment, 0) + line.count
-    now = run.clock()
-    nothing = SegmentCounts(0, 0, 0, 0, None, None)
-    return [
-        replace(
-            segment,
-            state=DECODED,
-            decoded_at=now,
-            quarantined=bad.get(segment.segment, 0),
-            **asdict(counts.get(segment.segment, nothing)),
-        )
-        for segment in segments
-    ]

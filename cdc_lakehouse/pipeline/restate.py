@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -19,7 +19,7 @@ from cdc_lakehouse.changelog.positions import BEGINNING, row_stage
 from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
 from cdc_lakehouse.errors import CdcError, TableHeldError
 from cdc_lakehouse.lake.current import lineage
-from cdc_lakehouse.lake.events import SegmentCounts
+from cdc_lakehouse.lake.events import with_counts
 from cdc_lakehouse.lake.projection import Target
 from cdc_lakehouse.lake.restated import as_events, in_partition, is_restated, live_rows, restated_segment
 from cdc_lakehouse.lake.segments import DECODED, LANDED, Segment
@@ -236,12 +236,7 @@ def _segment(run: FeedRun, table: _Table, digest: str, batch: int) -> Segment:
 
 
 def _finish(run: FeedRun, batch: int, segments: Sequence[Segment]) -> None:
-    counts, now = run.events.counts(batch), run.clock()
-    nothing = SegmentCounts(0, 0, 0, 0, None, None)
-    done = [
-        replace(each, state=DECODED, decoded_at=now, quarantined=0, **asdict(counts.get(each.segment, nothing)))
-        for each in segments
-    ]
+    done = with_counts(segments, run.events.counts(batch), {}, run.clock())
     run.segments.mark_decoded(batch, done, {"cdc.batch": str(batch)})
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -22,7 +22,7 @@ from cdc_lakehouse.decoders.messages import canal_entries
 from cdc_lakehouse.decoders.partition_order import messages_before
 from cdc_lakehouse.decoders.topic_changes import OF_CANAL, TopicFormat, changes_in_tasks
 from cdc_lakehouse.decoders.topic_finds import BadMessage
-from cdc_lakehouse.lake.events import SegmentCounts
+from cdc_lakehouse.lake.events import with_counts
 from cdc_lakehouse.lake.landed_offsets import LandedSegment, landed_offsets, last_batch
 from cdc_lakehouse.lake.quarantine import Quarantined
 from cdc_lakehouse.lake.record_commits import records_frame
@@ -150,7 +150,10 @@ def _decode_batch(run: FeedRun, batch: int, segments: Sequence[Segment]) -> list
         run.signals.write(number, {place: finds for place, finds in found.value.items() if place[2] == number})
     bad = [each for finds in found.value.values() for listed in finds.bad.values() for each in listed]
     _quarantine(run, segments, bad)
-    decoded = _counted(run, segments, batch, bad)
+    bad_messages: Counter[str] = Counter()
+    for each in bad:
+        bad_messages[each.segment] += each.count
+    decoded = with_counts(segments, run.events.counts(batch), bad_messages, run.clock())
     run.segments.mark_decoded(batch, decoded, {"cdc.batch": str(batch)})
     replays = sum(finds.replays for finds in found.value.values())
     run.log.info(
@@ -216,23 +219,6 @@ def _quarantine(run: FeedRun, segments: Sequence[Segment], bad: Sequence[BadMess
         )
         for each in bad
     )  # fmt: skip
-
-
-def _counted(run: FeedRun, segments: Sequence[Segment], batch: int, bad: Sequence[BadMessage]) -> list[Segment]:
-    counts, now, nothing = run.events.counts(batch), run.clock(), SegmentCounts(0, 0, 0, 0, None, None)
-    faults: dict[str, int] = {}
-    for each in bad:
-        faults[each.segment] = faults.get(each.segment, 0) + each.count
-    return [
-        replace(
-            segment,
-            state=DECODED,
-            decoded_at=now,
-            quarantined=faults.get(segment.segment, 0),
-            **asdict(counts.get(segment.segment, nothing)),
-        )
-        for segment in segments
-    ]
 
 
 def checkpoint_of_topics(run: FeedRun) -> int:
