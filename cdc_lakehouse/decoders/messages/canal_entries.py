@@ -71,16 +71,6 @@ def _named(error: MessageError, header: wire.Header) -> MessageError:
     return error.within(header.schema_name, header.table_name or None) if header.schema_name else error
 
 
-def table_of(value: bytes) -> tuple[str | None, str | None]:
-    """Database and table that an entry names, though it cannot be used; None for both where it names none."""
-    try:
-        header = wire.Entry.FromString(value).header
-    except DecodeError:
-        return None, None
-    named = header.schema_name and header.table_name
-    return (header.schema_name, header.table_name) if named else (None, None)
-
-
 def _origin(header: wire.Header) -> Origin:
     return Origin(
         time_ms=header.execute_time if header.HasField("execute_time") else None,

@@ -192,8 +192,9 @@ def test_damage_is_told_by_column() -> None:
 def test_an_entry_that_cannot_be_used_names_its_table() -> None:
     header = wire.Header(schema_name="d", table_name="t")
     value = wire.Entry(header=header, entry_type=wire.ROW_DATA, store_value=b"\xff").SerializeToString()
-    with pytest.raises(MessageError):
+    with pytest.raises(MessageError) as caught:
         canal_entries.decode_keyed(None, value)
-    assert canal_entries.table_of(value) == ("d", "t")
-    assert canal_entries.table_of(b"\xff") == (None, None)
-    assert canal_entries.table_of(wire.Entry(header=wire.Header(schema_name="d")).SerializeToString()) == (None, None)
+    assert caught.value.of == ("d", "t")
+    with pytest.raises(MessageError) as caught:
+        canal_entries.decode_keyed(None, b"\xff")
+    assert caught.value.of is None
