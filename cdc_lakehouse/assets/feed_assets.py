@@ -22,6 +22,12 @@ from cdc_lakehouse.pipeline.steps import Steps
 # The policy is marked as beta, and every load would say so.
 warnings.filterwarnings("ignore", category=dg.BetaWarning, message=".*backfill_policy.*")
 _BACKFILL = dg.BackfillPolicy.single_run()
+_KINDS = {"storage_sink": "ticdc", "kafka": "kafka", "canal": "canal"}
+_RAW = {
+    "storage_sink": "What the sink holds: each data file is listed once. Files stay where they are.",
+    "kafka": "Messages of the topics, each once, as they were on the brokers.",
+    "canal": "Entries of the Canal server, each once, as it gave them.",
+}
 
 
 def build_assets(feed: FeedConfig, tables: Sequence[TableName]) -> list[dg.AssetsDefinition]:
@@ -40,8 +46,8 @@ def _raw(feed: FeedConfig) -> dg.AssetsDefinition:
         backfill_policy=_BACKFILL,
         pool=pool_of(feed),
         group_name=feed.name,
-        kinds={"ticdc"},
-        description="What the sink holds: each data file is listed once. Files stay where they are.",
+        kinds={_KINDS[feed.source.type]},
+        description=_RAW[feed.source.type],
     )
     def raw(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
         steps = lakehouse.steps(context, feed.name)
@@ -63,7 +69,7 @@ def _events(feed: FeedConfig) -> dg.AssetsDefinition:
         pool=pool_of(feed),
         group_name=feed.name,
         kinds={"spark", "iceberg"},
-        description="Every change of every table, once, with its place in the sink. Values are the source's text.",
+        description="Every change of every table, once, with its place in the source. Values are the source's text.",
     )
     def events(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
         steps = lakehouse.steps(context, feed.name)

@@ -147,13 +147,9 @@ def _tables(steps: Steps) -> list[dict[str, Any]]:
 
     for published in steps.published.rows:
         row(published.database, published.table)["rows"] = published.row_count
-    for segment in steps.decoded.segments:
-        if not segment.database:
-            continue  # A range of a topic holds rows of many tables.
-        counts = row(segment.database, segment.table)
-        counts["rows_in"] += segment.events or 0
-        for name in ("inserts", "updates", "deletes"):
-            counts[name] += getattr(segment, name) or 0
+    for name, counts in steps.decoded.counts.by_table.items():
+        told = {"inserts": counts.inserts, "updates": counts.updates, "deletes": counts.deletes}
+        row(*name).update(rows_in=counts.events, **told)
     for version in steps.evolved.versions:
         if version.kind != "seen" and version.name.table:
             told = {"commit_ts": version.commit_ts, "statement": version.query, "effect": version.effect}

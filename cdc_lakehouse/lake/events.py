@@ -6,10 +6,9 @@ can tell whether the batch is in.
 
 from __future__ import annotations
 
-import datetime
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -21,9 +20,10 @@ from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.registry import DECODERS
 from cdc_lakehouse.decoders.segment_files import SegmentFiles
 from cdc_lakehouse.lake.catalog import Lake, machinery
+from cdc_lakehouse.lake.event_counts import BatchCounts, SegmentCounts
 from cdc_lakehouse.lake.names import quote
 from cdc_lakehouse.lake.quarantine import LINES_PER_SEGMENT, RAW_LIMIT
-from cdc_lakehouse.lake.segments import DECODED, Segment
+from cdc_lakehouse.lake.segments import Segment
 from cdc_lakehouse.lake.table_api import TableApi
 
 BATCH: Final = "cdc.batch"
@@ -64,38 +64,6 @@ _ATTRIBUTES: Final = T.StructType([
     T.StructField("physical_partition", T.LongType()),
     T.StructField("feed_date", T.StringType()),
 ])  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentCounts:
-    """What a segment gave: events by operation, and the range of their commit-ts."""
-
-    events: int
-    inserts: int
-    updates: int
-    deletes: int
-    min_commit_ts: int | None
-    max_commit_ts: int | None
-
-
-def with_counts(
-    segments: Iterable[Segment],
-    counts: Mapping[str, SegmentCounts],
-    bad: Mapping[str, int],
-    decoded_at: datetime.datetime,
-) -> list[Segment]:
-    """Segments as they are once they are decoded. By segment: `counts`, and how many rows went to quarantine, `bad`."""
-    nothing = SegmentCounts(0, 0, 0, 0, None, None)
-    return [
-        replace(
-            segment,
-            state=DECODED,
-            decoded_at=decoded_at,
-            quarantined=bad.get(segment.segment, 0),
-            **asdict(counts.get(segment.segment, nothing)),
-        )
-        for segment in segments
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,11 +189,11 @@ class Events:
         finally:
             bad.unpersist()
 
-    def counts(self, batch: int) -> dict[str, SegmentCounts]:
+    def counts(self, batch: int) -> BatchCounts:
         """What each segment of a batch gave, read back from the batch's own commit."""
         found = self.snapshot_of(batch)
         if found is None:
-            return {}
+            return BatchCounts({})
         snapshot, parent = found
         reader = self._spark.read.format("iceberg")
         if parent is None:
@@ -238,11 +206,11 @@ class Events:
 
         rows = (
             reader.load(self.identifier.sql)
-            .groupBy("segment")
+            .groupBy("segment", "schema_name", "table_name")
             .agg(F.count("*"), of("I"), of("U"), of("D"), F.min("commit_ts"), F.max("commit_ts"))
             .collect()
         )
-        return {row[0]: SegmentCounts(*row[1:]) for row in rows}
+        return BatchCounts({(row[0], row[1], row[2]): SegmentCounts(*row[3:]) for row in rows})
 
 
 def _event_column(name: str) -> Any:

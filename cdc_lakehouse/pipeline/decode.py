@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
@@ -18,7 +18,8 @@ from cdc_lakehouse.decoders.problems import NO_COMMIT_TS, NOT_LOOKED_AT, PROBLEM
 from cdc_lakehouse.decoders.segment_files import SegmentFiles
 from cdc_lakehouse.decoders.segment_tasks import SegmentRef, errors_of_tasks
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.lake.events import BadLine, with_counts
+from cdc_lakehouse.lake.event_counts import BatchCounts, with_counts
+from cdc_lakehouse.lake.events import BadLine
 from cdc_lakehouse.lake.quarantine import Quarantined
 from cdc_lakehouse.lake.restated import is_restated
 from cdc_lakehouse.lake.segments import Segment
@@ -33,28 +34,33 @@ _HEAD: Final = 1024 * 1024
 
 @dataclass(frozen=True)
 class Decoded:
-    """What a run decoded, with the counts."""
+    """What a run decoded, and how much it was."""
 
-    segments: tuple[Segment, ...]
+    segments: tuple[Segment, ...] = ()
+    counts: BatchCounts = field(default_factory=lambda: BatchCounts({}))
+
+    def __add__(self, other: Decoded) -> Decoded:
+        # A segment is of one batch.
+        return Decoded(self.segments + other.segments, BatchCounts({**self.counts.rows, **other.counts.rows}))
 
 
 def decode(run: FeedRun, files: SchemaFiles) -> Decoded:
     """Decode every batch that landed and is not decoded yet."""
-    done: list[Segment] = []
+    done = Decoded()
     for batch, segments in run.segments.undecoded().items():
         if is_restated(segments[0].segment):
             continue  # A batch of their own, and of no source.
         done += _decode_batch(run, files, batch, segments)
-    return Decoded(tuple(done))
+    return done
 
 
-def _decode_batch(run: FeedRun, files: SchemaFiles, batch: int, segments: Sequence[Segment]) -> list[Segment]:
+def _decode_batch(run: FeedRun, files: SchemaFiles, batch: int, segments: Sequence[Segment]) -> Decoded:
     run.events.ensure()
     bad: int | None = None
     if run.events.snapshot_of(batch) is None:
         segments, bad = _append(run, files, segments)
         if not segments:
-            return []
+            return Decoded()
         batch = segments[0].batch
     # After a crash the number of bad lines is not known: look.
     lines = [] if bad == 0 else _bad_lines(run, files, segments)
@@ -62,10 +68,11 @@ def _decode_batch(run: FeedRun, files: SchemaFiles, batch: int, segments: Sequen
     bad_lines: Counter[str] = Counter()
     for line in lines:
         bad_lines[line.segment] += line.count
-    decoded = with_counts(segments, run.events.counts(batch), bad_lines, run.clock())
+    counts = run.events.counts(batch)
+    decoded = with_counts(segments, counts, bad_lines, run.clock())
     run.segments.mark_decoded(batch, decoded, {"cdc.batch": str(batch)})
     run.log.info("batch %d: decoded %d segments, %d bad lines", batch, len(decoded), len(lines))
-    return decoded
+    return Decoded(tuple(decoded), counts)
 
 
 def _bad_lines(run: FeedRun, files: SchemaFiles, segments: Sequence[Segment]) -> list[BadLine]:

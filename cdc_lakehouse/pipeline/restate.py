@@ -19,7 +19,7 @@ from cdc_lakehouse.changelog.positions import BEGINNING, row_stage
 from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
 from cdc_lakehouse.errors import CdcError, TableHeldError
 from cdc_lakehouse.lake.current import lineage
-from cdc_lakehouse.lake.events import with_counts
+from cdc_lakehouse.lake.event_counts import with_counts
 from cdc_lakehouse.lake.projection import Target
 from cdc_lakehouse.lake.restated import as_events, in_partition, is_restated, live_rows, restated_segment
 from cdc_lakehouse.lake.segments import DECODED, LANDED, Segment

@@ -42,7 +42,7 @@ class Steps:
     def decoded(self) -> Decoded:
         landed = self.landed
         if isinstance(landed, LandedTopics):
-            return Decoded(decode_topics(self.run))
+            return decode_topics(self.run)
         return decode(self.run, landed.schema_files)
 
     @functools.cached_property

@@ -22,7 +22,7 @@ from cdc_lakehouse.decoders.messages import canal_entries
 from cdc_lakehouse.decoders.partition_order import messages_before
 from cdc_lakehouse.decoders.topic_changes import OF_CANAL, TopicFormat, changes_in_tasks
 from cdc_lakehouse.decoders.topic_finds import BadMessage
-from cdc_lakehouse.lake.events import with_counts
+from cdc_lakehouse.lake.event_counts import with_counts
 from cdc_lakehouse.lake.landed_offsets import LandedSegment, landed_offsets, last_batch
 from cdc_lakehouse.lake.quarantine import Quarantined
 from cdc_lakehouse.lake.record_commits import records_frame
@@ -30,6 +30,7 @@ from cdc_lakehouse.lake.records import Records
 from cdc_lakehouse.lake.restated import is_restated
 from cdc_lakehouse.lake.segments import COUNTS, DECODED, LANDED, Segment
 from cdc_lakehouse.lake.signals import Position
+from cdc_lakehouse.pipeline.decode import Decoded
 from cdc_lakehouse.pipeline.evolve import Evolved
 from cdc_lakehouse.pipeline.feed_run import FeedRun
 from cdc_lakehouse.sources.claim_checks import ClaimChecks
@@ -121,16 +122,16 @@ def decode_again(run: FeedRun) -> list[Segment]:
     return rows
 
 
-def decode_topics(run: FeedRun) -> tuple[Segment, ...]:
+def decode_topics(run: FeedRun) -> Decoded:
     """Decode every batch that landed and is not decoded yet."""
-    done: list[Segment] = []
+    done = Decoded()
     for batch, segments in run.segments.undecoded().items():
         if not is_restated(segments[0].segment):
             done += _decode_batch(run, batch, segments)
-    return tuple(done)
+    return done
 
 
-def _decode_batch(run: FeedRun, batch: int, segments: Sequence[Segment]) -> list[Segment]:
+def _decode_batch(run: FeedRun, batch: int, segments: Sequence[Segment]) -> Decoded:
     run.events.ensure()
     batches = sorted({int(segment.etag) for segment in segments})
     seeds = {number: run.signals.last_ts(number) for number in batches}
@@ -153,7 +154,8 @@ def _decode_batch(run: FeedRun, batch: int, segments: Sequence[Segment]) -> list
     bad_messages: Counter[str] = Counter()
     for each in bad:
         bad_messages[each.segment] += each.count
-    decoded = with_counts(segments, run.events.counts(batch), bad_messages, run.clock())
+    counts = run.events.counts(batch)
+    decoded = with_counts(segments, counts, bad_messages, run.clock())
     run.segments.mark_decoded(batch, decoded, {"cdc.batch": str(batch)})
     replays = sum(finds.replays for finds in found.value.values())
     run.log.info(
@@ -163,7 +165,7 @@ def _decode_batch(run: FeedRun, batch: int, segments: Sequence[Segment]) -> list
         len(bad),
         replays,
     )
-    return decoded
+    return Decoded(tuple(decoded), counts)
 
 
 def _options(source: object, storage: StorageConfig) -> Mapping[str, object]:
