@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from cdc_lakehouse.errors import ConcurrentRunError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake import record_files, record_tasks
 from cdc_lakehouse.lake.landed_offsets import last_batch
+from cdc_lakehouse.lake.record_commits import RecordCommits
 from cdc_lakehouse.lake.record_files import RecordTable
 from cdc_lakehouse.lake.record_tasks import RecordTask
 from cdc_lakehouse.lake.records import Records
@@ -147,7 +148,7 @@ def test_into_a_warehouse_on_s3(
 # --- Once, whatever happens ---
 
 PLACES: tuple[tuple[type, str], ...] = (
-    (Records, "_create"),
+    (RecordCommits, "create"),
     (RecordTask, "run"),
     (SqlCatalog, "commit_table"),
 )
@@ -163,7 +164,7 @@ def test_a_run_that_is_killed(new_feed: NewFeed, kafka: Broker, place: tuple[typ
         total += 6
         with CrashPoint(1, after, place)() as happened:
             feed.run()
-        assert happened.is_set() or place[1] == "_create"
+        assert happened.is_set() or place[1] == "create"
         landed = feed.ends().get(feed.topic, {}).get(0, 0)
         assert feed.values() == numbered(landed)
     feed.drain()
