@@ -2,8 +2,9 @@
 
 The messages are those of the main benchmark as TiCDC sends them with the dispatcher `index-value`: keyed by the row,
 over some partitions, with the CREATE in the first and a watermark at the end of each. The consumer is the limit that
-the source sets: confluent-kafka with its own settings, which takes messages and looks at none. The broker is the
-tests', on the same machine, so it takes its share of the processors from both."""
+the source sets: confluent-kafka with its own settings, which takes messages and looks at none, a thousand at a time and
+one by one, as most programs do. The broker is the tests', on the same machine, so it takes its share of the processors
+from all of them."""
 
 from __future__ import annotations
 
@@ -43,15 +44,17 @@ class Figures:
     stage: Stage
     bytes: int = 0
     bare: list[float] = field(default_factory=list[float])
+    polled: list[float] = field(default_factory=list[float])
     ours: dict[str, list[float]] = field(default_factory=lambda: {part: [] for part in PARTS})
 
     def line(self) -> str:
-        bare = statistics.median(self.bare)
+        bare, polled = statistics.median(self.bare), statistics.median(self.polled)
         whole = statistics.median(map(sum, zip(*self.ours.values(), strict=True)))
         parts = " | ".join(f"{statistics.median(seconds):.2f}" for seconds in self.ours.values())
         return (
             f"| {self.stage.total:,} {self.stage.name} | {self.bytes >> 20:,} | {self.stage.total / bare:,.0f} "
-            f"| {parts} | {whole:.2f} | {self.stage.total / whole:,.0f} | {bare / whole:.2f} |"
+            f"| {self.stage.total / polled:,.0f} | {parts} | {whole:.2f} | {self.stage.total / whole:,.0f} "
+            f"| {bare / whole:.2f} | {polled / whole:.2f} |"
         )
 
 
@@ -82,14 +85,14 @@ class Topic:
             raise click.ClickException("the broker did not take all messages")
         return size
 
-    def consume(self, starts: list[int]) -> float:
-        """Seconds that a bare consumer takes for what is behind these offsets."""
+    def consume(self, starts: list[int], at_once: int = _AT_ONCE) -> float:
+        """Seconds that a bare consumer takes for what is behind these offsets, so many messages at a time."""
         settings = {"bootstrap.servers": self.broker.bootstrap, "group.id": "bench", "enable.partition.eof": True}
         begun, left, seen = time.perf_counter(), self._partitions, 0
         consumer = Consumer(settings)
         consumer.assign([TopicPartition(self.name, n, at or OFFSET_BEGINNING) for n, at in enumerate(starts)])
         while left:
-            for message in consumer.consume(_AT_ONCE, 1):
+            for message in consumer.consume(at_once, 1) if at_once > 1 else filter(None, [consumer.poll(1)]):
                 error = message.error()
                 if error is None:
                     seen += 1
@@ -166,6 +169,7 @@ class Bench:
             found.bytes = topic.send(log, found.stage)
             topic.consume(before)  # So that the broker has read it once for both.
             found.bare.append(topic.consume(before))
+            found.polled.append(topic.consume(before, 1))
             steps = (
                 feed.land,
                 lambda found=found: feed.decode(found.stage),
@@ -219,7 +223,9 @@ def main(
             spark.stop()
             broker.stop()
     parts = " | ".join(f"{part}, s" for part in PARTS)
-    click.echo(f"| events | MiB | consumer, events/s | {parts} | whole, s | events/s | ratio |\n|---|{'--:|' * 8}")
+    consumers = "consumer, events/s | one by one"
+    click.echo(f"| events | MiB | {consumers} | {parts} | whole, s | events/s | ratio | to one by one |")
+    click.echo(f"|---|{'--:|' * 10}")
     click.echo("\n".join(found.line() for found in figures))
 
 
