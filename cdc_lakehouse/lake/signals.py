@@ -7,6 +7,7 @@ damaged before it came here: by column, in how many changes."""
 
 from __future__ import annotations
 
+import bisect
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -95,11 +96,12 @@ class Signals:
 
     def write(self, batch: int, finds: Finds) -> None:
         """What a batch says, in the place of what it was said to say before."""
-        new = list(_signals(batch, finds))
+        others = [row for row in self.rows if row.batch != batch]
+        new = list(_with_news(batch, _signals(batch, finds), others))
         known = {row for row in self.rows if row.batch == batch}
         if known != set(new):
             self._table.write(new, replacing=equal("batch", batch) if known else None)
-        self._rows = [*(row for row in self.rows if row.batch != batch), *new]
+        self._rows = [*others, *new]
 
     def last_ts(self, before: int) -> int:
         """The greatest commit-ts of the batches before one."""
@@ -167,6 +169,26 @@ class Signals:
                     None if key is None else tuple(key),
                     origin,
                 )
+
+
+def _with_news(batch: int, signals: Iterable[Signal], others: Sequence[Signal]) -> Iterator[Signal]:
+    """Without sights that tell what an earlier one has told, of this batch or of one before, where no statement came
+    between: else every partition of every batch would say what every table looks like."""
+    signals = list(signals)
+    told = [*others, *signals]
+    stated = sorted(row.commit_ts for row in told if row.kind == "statement")
+    seen: dict[tuple[object, ...], list[int]] = {}
+    for row in others:
+        if row.kind == "sight" and row.batch < batch:
+            bisect.insort(seen.setdefault((row.database, row.table, row.text), []), row.commit_ts)
+    for row in sorted(signals, key=lambda row: row.commit_ts):
+        if row.kind == "sight":
+            same = seen.setdefault((row.database, row.table, row.text), [])
+            place = bisect.bisect_right(same, row.commit_ts)
+            if place and bisect.bisect_right(stated, row.commit_ts) == bisect.bisect_left(stated, same[place - 1]):
+                continue
+            same.insert(place, row.commit_ts)
+        yield row
 
 
 def _signals(batch: int, finds: Finds) -> Iterable[Signal]:

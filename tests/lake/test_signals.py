@@ -1,0 +1,87 @@
+"""What messages say beside rows is kept as often as it is news."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc_lakehouse.changelog.ddl_log import DdlLog, Sight, Statement
+from cdc_lakehouse.decoders.topic_finds import FoundSight, FoundStatement, PartitionFinds
+from cdc_lakehouse.lake.signals import Signals
+from tests.lakes import TestLake
+
+SHAPES = {
+    "a": (("id", "int"), ("a", "int")),
+    "ab": (("id", "int"), ("a", "int"), ("b", "int")),
+    "a as text": (("id", "int"), ("a", "varchar")),
+}
+STATEMENTS = ("ALTER TABLE t ADD b INT", "ALTER TABLE t DROP b", "DROP TABLE t", "CREATE TABLE t (id INT PRIMARY KEY)")
+
+
+def sight(ts: int, shape: str) -> FoundSight:
+    return FoundSight(ts, "d", "t", SHAPES[shape], ("id",), ts, "s")
+
+
+def finds(*told: FoundSight | FoundStatement) -> PartitionFinds:
+    sights = {number: each for number, each in enumerate(told) if isinstance(each, FoundSight)}
+    return PartitionFinds(0, 0, statements=[each for each in told if isinstance(each, FoundStatement)], sights=sights)
+
+
+def statement(ts: int, text: str) -> FoundStatement:
+    return FoundStatement(ts, "d", "t", text, ts, "s")
+
+
+def seen(signals: Signals) -> list[tuple[int, int]]:
+    return sorted((row.batch, row.commit_ts) for row in signals.rows if row.kind == "sight")
+
+
+def test_a_sight_is_kept_where_it_is_news(lake: TestLake) -> None:
+    signals = Signals(lake.lake, lake.name)
+    signals.write(1, {("x", 0, 1): finds(sight(10, "a")), ("x", 1, 1): finds(sight(12, "a"), sight(15, "ab"))})
+    signals.write(2, {("x", 0, 2): finds(sight(20, "a"), statement(30, STATEMENTS[0]), sight(40, "a"), sight(41, "a"))})
+    signals.write(3, {("x", 1, 3): finds(sight(9, "a"), sight(50, "ab"), sight(51, "a"))})
+    assert seen(signals) == [(1, 10), (1, 15), (2, 40), (3, 9), (3, 50)]
+    assert seen(Signals(lake.lake, lake.name)) == seen(signals)
+    # A batch that is decoded again says the same as before.
+    rows = set(signals.rows)
+    signals.write(1, {("x", 0, 1): finds(sight(10, "a")), ("x", 1, 1): finds(sight(12, "a"), sight(15, "ab"))})
+    assert set(signals.rows) == rows
+
+
+TOLD = st.lists(st.sampled_from([*SHAPES, *STATEMENTS]), min_size=1, max_size=12)
+
+
+@given(TOLD, st.randoms(use_true_random=False))
+def test_what_is_left_out_changes_no_schema(told: list[str], rng: Any) -> None:
+    """In any number of batches and partitions, each with a part of the log."""
+    log = [sight(ts, each) if each in SHAPES else statement(ts, each) for ts, each in enumerate(told, 10)]
+    signals = Signals.__new__(Signals)
+    signals._table, signals._rows = _NoTable(), []  # type: ignore[assignment]
+    cuts = sorted(rng.randrange(len(log) + 1) for _ in range(3))
+    for batch, (first, end) in enumerate(zip([0, *cuts], [*cuts, len(log)], strict=True), 1):
+        parts: list[list[Any]] = [[], []]
+        for each in log[first:end]:
+            parts[rng.randrange(2)].append(each)
+        signals.write(batch, {("x", number, batch): finds(*part) for number, part in enumerate(parts)})
+    whole: list[Sight | Statement] = [
+        Sight(each.commit_ts, "d", "t", each.columns, each.key, f"x@{each.commit_ts}")
+        if isinstance(each, FoundSight)
+        else Statement(each.commit_ts, "d", "t", each.text, f"x@{each.commit_ts}")
+        for each in log
+    ]
+    assert made(signals.told()) == made(whole)
+
+
+class _NoTable:
+    def write(self, *_: Any, **__: Any) -> None:
+        pass
+
+
+def made(told: Any) -> list[tuple[Any, ...]]:
+    """Changes of columns; those that only hold a table count once, for it stays held."""
+    changes = list(DdlLog(escapes=True).changes(told))
+    found = [(change.commit_ts, change.action, change.columns) for change in changes if change.fault is None]
+    faults = [(change.commit_ts, change.fault) for change in changes if change.fault is not None]
+    return [*found, *faults[:1]]
