@@ -29,13 +29,14 @@ _ACTIONS: Final = {kind: number for number, kind in reversed(actions.KINDS.items
 @dataclass(frozen=True, slots=True)
 class Statement:
     """A DDL of the log. `database` is the session's, `table` what the message names, both may be empty; `origin` is the
-    message's place."""
+    message's place, `time_ms` when the source executed it, None where that is not said."""
 
     commit_ts: int
     database: str
     table: str
     text: str
     origin: str
+    time_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class DdlLog:
         self._escapes = escapes
         self._types = types or {}
         self._schema = Schema(assumed=True)
+        self._carried_out: set[tuple[str, str, int | None]] = set()
 
     def changes(self, told: Iterable[Statement | Sight]) -> Iterator[SchemaChange]:
         """In order. A row comes before a statement of the same time. A statement counts once, however often it comes:
@@ -83,9 +85,12 @@ class DdlLog:
         except DdlError as error:
             # What is known of a table's keys can be less than there are.
             harmless = bool(clauses) and all(isinstance(clause, _OF_NO_COLUMN) for clause in clauses)
+            # What writes to a topic sends again what it has sent, after a fault of its own: columns are there by then.
+            harmless = harmless or (statement.time_ms is not None and _same(statement) in self._carried_out)
             yield from self._not_carried_out(statement, None if harmless else str(error))
             return
         before, self._schema = self._schema, replace(after, session=None)
+        self._carried_out.add(_same(statement))
         changes = list(self._told(statement, clauses, before, after))
         numbered = enumerate(changes or [self._change(statement, actions.OTHER, statement.database, "")])
         for number, change in numbered:
@@ -180,6 +185,10 @@ class DdlLog:
         return SchemaChange(
             at, sight.database, sight.table, actions.SEEN, "", _source_columns(table), sight.origin, self._escapes
         )
+
+
+def _same(statement: Statement) -> tuple[str, str, int | None]:
+    return statement.database, statement.text, statement.time_ms
 
 
 def _holds(schema: Schema, name: ddl.TableName) -> bool:

@@ -209,7 +209,8 @@ class TopicReader:
             elif (commit_ts := finds.commit_ts(origin, time_ms)) is None:
                 finds.replays += 1
             elif isinstance(part, Ddl):
-                self._state(finds, FoundStatement(commit_ts, part.database, part.table, part.sql, offset, segment))
+                told = (part.database, part.table, part.sql, offset, segment, origin.time_ms)
+                self._state(finds, FoundStatement(commit_ts, *told))
             elif self._takes(part.database, part.table):
                 self._see(finds, part, commit_ts, segment, offset, in_order=origin.commit_ts is None)
                 if self._format.of_canal:

@@ -27,6 +27,8 @@ class FoundStatement:
     text: str
     offset: int
     segment: str
+    time_ms: int | None = None
+    """When the source executed it, as the message says."""
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ SCHEMA: Final = pa.schema([
     pa.field("database", pa.string()),
     pa.field("table", pa.string()),
     pa.field("text", pa.string()),
+    pa.field("time_ms", pa.int64()),
 ])  # fmt: skip
 
 DOUBTS_ADVICE: Final = "Mend the feed's configuration, then run the dates again: rows were read with the wrong option."
@@ -58,6 +59,8 @@ class Signal:
     database: str | None = None
     table: str | None = None
     text: str | None = None
+    time_ms: int | None = None
+    """When the source executed a statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +161,7 @@ class Signals:
             # A message of Canal's can hold several statements.
             origin = f"{row.topic}/{row.partition}/{row.offset}@{row.commit_ts}"
             if row.kind == "statement":
-                yield Statement(row.commit_ts, row.database or "", row.table or "", row.text or "", origin)
+                yield Statement(row.commit_ts, row.database or "", row.table or "", row.text or "", origin, row.time_ms)
             elif row.kind == "sight":
                 columns, key = json.loads(row.text or "[[], null]")
                 yield Sight(
@@ -202,7 +205,7 @@ def _signals(batch: int, finds: Finds) -> Iterable[Signal]:
         for each in found.statements:
             yield Signal(
                 batch, "statement", topic, partition, each.offset, each.commit_ts,
-                database=each.database, table=each.table, text=each.text,
+                database=each.database, table=each.table, text=each.text, time_ms=each.time_ms,
             )  # fmt: skip
         for sight in found.sights.values():
             text = json.dumps([sight.columns, sight.key], ensure_ascii=False)

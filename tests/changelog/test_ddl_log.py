@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -137,3 +138,14 @@ def test_messages_tell_types_loosely() -> None:
     assert same_kind(message_type("varchar(5)"), message_type("text"))
     assert same_kind(message_type("tinyint(1)"), message_type("bigint"))
     assert not same_kind(message_type("int"), message_type("datetime"))
+
+
+def test_a_statement_that_is_sent_again_holds_nothing() -> None:
+    """The same text of the same moment: of another moment it is another one, and what is known is not what there is."""
+    add = replace(statement("ALTER TABLE t ADD COLUMN w INT"), time_ms=5000)
+    again, later = replace(add, commit_ts=next(_clock)), replace(add, commit_ts=next(_clock), time_ms=6000)
+    first, second, third = versions(CREATED, add, again)
+    assert columns(second) == [*columns(first), ("w", "int")]
+    assert (third.effect, third.hold) == ("none", None)
+    *_, last = versions(CREATED, add, later)
+    assert last.hold is not None and "w" in last.hold
