@@ -1,5 +1,7 @@
 .DEFAULT_GOAL := help
 BIN := .venv/bin
+# Tests side by side. Each worker has a Spark session (2 GiB) and servers of its own.
+WORKERS ?= 2
 export PYTHONDONTWRITEBYTECODE = 1
 
 .PHONY: help setup servers proto demo dev test check lint types imports unit spark
@@ -37,7 +39,7 @@ imports:
 	$(BIN)/lint-imports
 
 unit: ## The tests that need no JVM
-	$(BIN)/pytest -q -m "not spark and not server"
+	$(BIN)/pytest -q -n $(WORKERS) -m "not spark and not server"
 
 spark: ## The tests in Spark and against servers
-	$(BIN)/pytest -q -m "spark or server" --durations=10
+	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal -m "spark or server" --durations=10
