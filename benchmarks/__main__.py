@@ -16,7 +16,7 @@ from benchmarks.lakehouse import lake_config
 from benchmarks.passes import Bench, Part
 from benchmarks.report import as_json, as_markdown
 from cdc_lakehouse.config import Protocol
-from cdc_lakehouse.lake.session import build_session
+from cdc_lakehouse.lake.spark import build_session
 
 CACHE: Final = Path(os.environ.get("XDGCACHE_HOME") or Path.home() / ".cache") / "cdc-lakehouse" / "benchmarks"
 _COUNT: Final = click.IntRange(min=1)

@@ -29,7 +29,7 @@ from benchmarks.change_log import ChangeLog, Stage, Workload, change_log
 from benchmarks.duck import Files
 from benchmarks.lakehouse import Feed, lake_config
 from cdc_lakehouse.config import LakeConfig
-from cdc_lakehouse.lake.session import build_session
+from cdc_lakehouse.lake.spark import build_session
 from tests.servers.kafka import Broker
 
 _COUNT: Final = click.IntRange(min=1)

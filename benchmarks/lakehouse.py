@@ -15,7 +15,7 @@ from benchmarks.change_log import Stage
 from cdc_lakehouse.config import FeedConfig, LakeConfig, Protocol
 from cdc_lakehouse.lake.catalog import Lake, machinery
 from cdc_lakehouse.lake.names import Identifier
-from cdc_lakehouse.pipeline.feed_run import FeedRun
+from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps
 
 _NAMESPACE: Final = "{feed}__{database}"

@@ -26,12 +26,12 @@ from cdc_lakehouse.assets import sensors
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.config import FeedConfig, LakeConfig
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.frontiers import Frontiers
-from cdc_lakehouse.lake.segments import Segments
-from cdc_lakehouse.pipeline.feed_run import FeedRun, utc_now
+from cdc_lakehouse.lake.tables.frontiers import Frontiers
+from cdc_lakehouse.lake.tables.segments import Segments
 from cdc_lakehouse.pipeline.land import land
+from cdc_lakehouse.pipeline.run import FeedRun, utc_now
 from cdc_lakehouse.sources.object_store import LocalStore, StoredObject, UnreadableDirectory
-from cdc_lakehouse.sources.storage_sink import SinkLayout, list_sink
+from cdc_lakehouse.sources.sink.paths import SinkLayout, list_sink
 
 _PAGE: Final = 1000
 """Objects that an object store gives for one request."""

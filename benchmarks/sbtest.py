@@ -12,7 +12,7 @@ import random
 from collections.abc import Iterator
 from typing import Final
 
-from cdc_lakehouse.changelog import actions
+from cdc_lakehouse.changelog import ddl_kinds
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS, tso
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
@@ -41,7 +41,7 @@ _BYTES: Final = 73
 
 def create_table() -> SchemaChange:
     query = statement.create_table(NAME, COLUMNS)
-    return SchemaChange(tso(FILL_DAY), NAME.database, NAME.table, actions.CREATE_TABLE, query, COLUMNS, "")
+    return SchemaChange(tso(FILL_DAY), NAME.database, NAME.table, ddl_kinds.CREATE_TABLE, query, COLUMNS, "")
 
 
 class Sbtest:

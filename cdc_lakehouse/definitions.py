@@ -7,9 +7,9 @@ from typing import Any
 import dagster as dg
 
 from cdc_lakehouse import config as configuration
+from cdc_lakehouse.assets.assets import build_assets
 from cdc_lakehouse.assets.canal_sensor import build_canal_sensor
 from cdc_lakehouse.assets.checks import build_checks
-from cdc_lakehouse.assets.feed_assets import build_assets
 from cdc_lakehouse.assets.jobs import build_job
 from cdc_lakehouse.assets.resources import Lakehouse, LakeSpark
 from cdc_lakehouse.assets.sensors import build_sensor

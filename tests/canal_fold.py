@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from typing import Any
 
-from cdc_lakehouse.changelog import ddl
+from cdc_lakehouse.changelog.ddl import clauses as ddl
+from cdc_lakehouse.changelog.ddl.definitions import TableName
 from cdc_lakehouse.changelog.ddl_apply import apply, parse
-from cdc_lakehouse.changelog.ddl_definitions import TableName
 from cdc_lakehouse.changelog.ddl_schema import Schema, TableSchema
-from cdc_lakehouse.changelog.messages import Ddl, Ended, Message, Part, RowChange
+from cdc_lakehouse.changelog.events import Ddl, Ended, Message, Part, RowChange
 from cdc_lakehouse.changelog.mysql_types import BLOBS, GEOMETRIES, INTEGERS, ColumnType
 
 Row = dict[int, str | None]

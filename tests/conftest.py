@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
 
-from cdc_lakehouse.lake.session import build_session
+from cdc_lakehouse.lake.spark import build_session
 from tests.data_sets import unpack
 from tests.lakes import TestLake, lake_config
 from tests.pipeline import lake_in

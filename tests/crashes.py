@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from cdc_lakehouse.lake.events import Events
-from cdc_lakehouse.lake.records import Records
-from cdc_lakehouse.lake.small_table import SmallTable
-from cdc_lakehouse.lake.staging import Staging
-from cdc_lakehouse.lake.table_api import TableApi
+from cdc_lakehouse.lake.current.staging import Staging
+from cdc_lakehouse.lake.iceberg_java import TableApi
+from cdc_lakehouse.lake.tables.events import Events
+from cdc_lakehouse.lake.tables.records import Records
+from cdc_lakehouse.lake.tables.small_table import SmallTable
 
 # Every place where a run commits something.
 COMMITS: tuple[tuple[type, str], ...] = (

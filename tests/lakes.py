@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from cdc_lakehouse.config import FeedConfig, LakeConfig, LakehouseConfig, load
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.file_io import packages
-from cdc_lakehouse.pipeline.feed_run import FeedRun
+from cdc_lakehouse.pipeline.run import FeedRun
 from tests import truth
 
 _NUMBERS = itertools.count(1)

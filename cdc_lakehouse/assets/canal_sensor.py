@@ -11,7 +11,7 @@ import dagster as dg
 from cdc_lakehouse.assets.feed_sensor import Sighting, Tick, asked_once, build_feed_sensor
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.landed_offsets import landed_position
+from cdc_lakehouse.lake.tables.landed_offsets import landed_position
 from cdc_lakehouse.sources.canal.client import CanalClient
 
 

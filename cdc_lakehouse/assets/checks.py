@@ -10,22 +10,22 @@ import dagster as dg
 from pyiceberg.table import Table
 
 from cdc_lakehouse.assets import keys
-from cdc_lakehouse.assets.numbers import held_list
+from cdc_lakehouse.assets.metadata import held_list
 from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.mysql_types import LABELS
 from cdc_lakehouse.changelog.positions import BEGINNING, lag_seconds
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import CanalSource, FeedConfig, KafkaSource, StorageSinkSource
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.checkpoints import Checkpoints
-from cdc_lakehouse.lake.current import CurrentTables
-from cdc_lakehouse.lake.measures import conservation, duplicate_keys, duplicate_keys_written, event_counts
-from cdc_lakehouse.lake.quarantine import Quarantine
-from cdc_lakehouse.lake.schema_history import SchemaHistory
-from cdc_lakehouse.lake.segments import Segments, index_gaps
-from cdc_lakehouse.lake.signals import DOUBTS_ADVICE, Signals
+from cdc_lakehouse.lake.check_queries import conservation, duplicate_keys, duplicate_keys_written, event_counts
+from cdc_lakehouse.lake.current.tables import CurrentTables
+from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
+from cdc_lakehouse.lake.tables.quarantine import Quarantine
+from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
+from cdc_lakehouse.lake.tables.segments import Segments, index_gaps
+from cdc_lakehouse.lake.tables.source_metadata import DOUBTS_ADVICE, Signals
 from cdc_lakehouse.pipeline.evolve import BAD_SCHEMA_FILE
-from cdc_lakehouse.pipeline.feed_run import utc_now
+from cdc_lakehouse.pipeline.run import utc_now
 
 NO_DUPLICATE_KEYS: Final = "no_duplicate_keys"
 ROWS_CONSERVED: Final = "rows_conserved"

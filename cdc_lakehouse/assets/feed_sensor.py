@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import dagster as dg
 
-from cdc_lakehouse.assets.alone import FAILURE_TAG, FEED_TAG, unfinished_run
 from cdc_lakehouse.assets.jobs import partition_tags
 from cdc_lakehouse.assets.partitions import run_partitions
 from cdc_lakehouse.assets.resources import INCREMENTAL, TRIGGER_TAG
+from cdc_lakehouse.assets.run_lock import FAILURE_TAG, FEED_TAG, unfinished_run
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import CdcError
-from cdc_lakehouse.pipeline.feed_run import utc_now
+from cdc_lakehouse.pipeline.run import utc_now
 
 INTERVAL_SECONDS: Final = 30
 ATTEMPT_TAG: Final = "cdc/attempt"

@@ -7,10 +7,10 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
 from cdc_lakehouse import config as configuration
-from cdc_lakehouse.assets.alone import note_run, take_feed
+from cdc_lakehouse.assets.run_lock import note_run, take_feed
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.session import build_session
-from cdc_lakehouse.pipeline.feed_run import FeedRun
+from cdc_lakehouse.lake.spark import build_session
+from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps
 
 TRIGGER_TAG = "cdc/trigger"

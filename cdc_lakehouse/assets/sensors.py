@@ -7,13 +7,13 @@ import dagster as dg
 from cdc_lakehouse.assets.feed_sensor import Sighting, Tick, build_feed_sensor
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.checkpoints import Checkpoints
-from cdc_lakehouse.lake.frontiers import Frontiers
-from cdc_lakehouse.lake.segments import Segments
-from cdc_lakehouse.pipeline.sight import settings_of
+from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
+from cdc_lakehouse.lake.tables.frontiers import Frontiers
+from cdc_lakehouse.lake.tables.segments import Segments
+from cdc_lakehouse.pipeline.sink_listing import settings_of
 from cdc_lakehouse.sources.object_store import open_store
-from cdc_lakehouse.sources.storage_sink import DataFile, SinkLayout, list_sink, read_checkpoint
-from cdc_lakehouse.sources.walk import list_new
+from cdc_lakehouse.sources.sink.incremental_listing import list_new
+from cdc_lakehouse.sources.sink.paths import DataFile, SinkLayout, list_sink, read_checkpoint
 
 
 def decide(feed: str, shown_ts: int, published_ts: int, cursor: str | None) -> Tick:

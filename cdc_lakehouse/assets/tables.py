@@ -5,7 +5,7 @@ from __future__ import annotations
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.schema_history import SchemaHistory
+from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 
 
 def known_tables(lake: Lake, feed: FeedConfig) -> list[TableName]:

@@ -8,7 +8,7 @@ import dagster as dg
 from cdc_lakehouse.assets.feed_sensor import Sighting, Tick, asked_once, build_feed_sensor
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.landed_offsets import landed_offsets
+from cdc_lakehouse.lake.tables.landed_offsets import landed_offsets
 from cdc_lakehouse.sources.kafka import Pending, find_pending, read_topics
 
 

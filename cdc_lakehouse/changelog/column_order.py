@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from cdc_lakehouse.changelog import actions
-from cdc_lakehouse.changelog.ddl_log import Sight
+from cdc_lakehouse.changelog import ddl_kinds
+from cdc_lakehouse.changelog.observed_schema import Sight
 from cdc_lakehouse.changelog.schema import SchemaChange
 
 _ADVICE: Final = (
@@ -28,7 +28,7 @@ def misordered(changes: Iterable[SchemaChange], sights: Iterable[Sight]) -> Iter
     place = 0
 
     def note(change: SchemaChange) -> None:
-        if change.action == actions.DROP_TABLE:
+        if change.action == ddl_kinds.DROP_TABLE:
             known.pop((change.database, change.table), None)
         elif change.table and change.columns:
             known[change.database, change.table] = change
@@ -41,7 +41,7 @@ def misordered(changes: Iterable[SchemaChange], sights: Iterable[Sight]) -> Iter
         if table is not None and (seen := _other_order(table, sight)) is not None:
             own = ", ".join(column.name for column in table.columns)
             yield replace(
-                table, commit_ts=sight.commit_ts - 1, action=actions.NOT_UNDERSTOOD, query="",
+                table, commit_ts=sight.commit_ts - 1, action=ddl_kinds.NOT_UNDERSTOOD, query="",
                 origin=f"{sight.origin}#order",
                 fault=f"rows have the columns in the order {seen}, and the table has {own}: {_ADVICE}",
             )  # fmt: skip

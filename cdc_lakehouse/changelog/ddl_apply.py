@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import assert_never
 
-from cdc_lakehouse.changelog import ddl
 from cdc_lakehouse.changelog.charsets import SERVER_DEFAULT, charset_named
+from cdc_lakehouse.changelog.ddl import clauses as ddl
+from cdc_lakehouse.changelog.ddl.definitions import TableName
+from cdc_lakehouse.changelog.ddl.parser import parse
 from cdc_lakehouse.changelog.ddl_apply_alter import altered
 from cdc_lakehouse.changelog.ddl_apply_columns import check_name
 from cdc_lakehouse.changelog.ddl_apply_table import check, created, created_from_query
-from cdc_lakehouse.changelog.ddl_definitions import TableName
-from cdc_lakehouse.changelog.ddl_parser import parse
 from cdc_lakehouse.changelog.ddl_schema import Database, Schema, TableSchema
 from cdc_lakehouse.errors import DdlError
 

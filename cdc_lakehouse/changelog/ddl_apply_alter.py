@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, assert_never
 
-from cdc_lakehouse.changelog import ddl
 from cdc_lakehouse.changelog.charsets import charset_named, same_charset
+from cdc_lakehouse.changelog.ddl import clauses as ddl
+from cdc_lakehouse.changelog.ddl.definitions import ColumnDefinition, Key, KeyPart, Position, PrimaryKey, UniqueKey
 from cdc_lakehouse.changelog.ddl_apply_columns import Drafted, check_name, drafted
 from cdc_lakehouse.changelog.ddl_apply_table import assembled
 from cdc_lakehouse.changelog.ddl_column_types import converted
 from cdc_lakehouse.changelog.ddl_default import default_text, invalid, no_default
-from cdc_lakehouse.changelog.ddl_definitions import ColumnDefinition, Key, KeyPart, Position, PrimaryKey, UniqueKey
 from cdc_lakehouse.changelog.ddl_schema import PRIMARY, TableColumn, TableKey, TableSchema, is_large
 from cdc_lakehouse.errors import DdlError
 

@@ -7,17 +7,17 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cdc_lakehouse.changelog.ddl_column_types import server_type
-from cdc_lakehouse.changelog.ddl_default import default_text, invalid, no_default, now_digits
-from cdc_lakehouse.changelog.ddl_definitions import (
+from cdc_lakehouse.changelog.ddl.definitions import (
     BytesLiteral,
     ColumnDefinition,
     NullLiteral,
     NumberLiteral,
     TextLiteral,
 )
+from cdc_lakehouse.changelog.ddl.tokens import Token, name_value, tokenize
+from cdc_lakehouse.changelog.ddl_column_types import server_type
+from cdc_lakehouse.changelog.ddl_default import default_text, invalid, no_default, now_digits
 from cdc_lakehouse.changelog.ddl_schema import Generation, TableColumn, is_large
-from cdc_lakehouse.changelog.ddl_tokens import Token, name_value, tokenize
 from cdc_lakehouse.changelog.mysql_types import INTEGERS, ColumnType
 from cdc_lakehouse.errors import DdlError
 

@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Final, assert_never
 
 from cdc_lakehouse.changelog.charsets import most_bytes
-from cdc_lakehouse.changelog.columns import key_name
+from cdc_lakehouse.changelog.column_matching import key_name
+from cdc_lakehouse.changelog.ddl.definitions import IndexKey, Key, KeyPart, PrimaryKey, UniqueKey
 from cdc_lakehouse.changelog.ddl_apply_columns import Drafted, check_name
 from cdc_lakehouse.changelog.ddl_column_types import row_bytes
-from cdc_lakehouse.changelog.ddl_definitions import IndexKey, Key, KeyPart, PrimaryKey, UniqueKey
 from cdc_lakehouse.changelog.ddl_schema import (
     PRIMARY,
     KeyKind,

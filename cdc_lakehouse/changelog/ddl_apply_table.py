@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Final
 
 from cdc_lakehouse.changelog.charsets import charset_named
-from cdc_lakehouse.changelog.ddl import CreateTable, CreateTableAsSelect, Key
+from cdc_lakehouse.changelog.ddl.clauses import CreateTable, CreateTableAsSelect, Key
+from cdc_lakehouse.changelog.ddl.definitions import ColumnDefinition
 from cdc_lakehouse.changelog.ddl_apply_columns import Drafted, check_definition, drafted, with_reads
 from cdc_lakehouse.changelog.ddl_apply_keys import checked_keys, kept_keys, with_new_keys
 from cdc_lakehouse.changelog.ddl_column_types import check_row
-from cdc_lakehouse.changelog.ddl_definitions import ColumnDefinition
 from cdc_lakehouse.changelog.ddl_schema import TableColumn, TableKey, TableSchema
 from cdc_lakehouse.errors import DdlError
 

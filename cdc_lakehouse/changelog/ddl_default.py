@@ -10,9 +10,7 @@ import re
 from typing import Final, assert_never
 
 from cdc_lakehouse.changelog.charsets import decoded, encoded, folded
-from cdc_lakehouse.changelog.ddl_default_numbers import double_text, integral, number_default, parsed, rounded
-from cdc_lakehouse.changelog.ddl_default_times import time_default, year_default
-from cdc_lakehouse.changelog.ddl_definitions import (
+from cdc_lakehouse.changelog.ddl.definitions import (
     BytesLiteral,
     Expression,
     NullLiteral,
@@ -20,6 +18,8 @@ from cdc_lakehouse.changelog.ddl_definitions import (
     TextLiteral,
     Value,
 )
+from cdc_lakehouse.changelog.ddl_default_numbers import double_text, integral, number_default, parsed, rounded
+from cdc_lakehouse.changelog.ddl_default_times import time_default, year_default
 from cdc_lakehouse.changelog.ddl_schema import is_large
 from cdc_lakehouse.changelog.mysql_types import INTEGERS, LABELS, TEMPORALS, ColumnType
 from cdc_lakehouse.errors import DdlError

@@ -8,7 +8,7 @@ import struct
 from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import Final, assert_never
 
-from cdc_lakehouse.changelog.ddl_definitions import BytesLiteral, NumberLiteral, TextLiteral
+from cdc_lakehouse.changelog.ddl.definitions import BytesLiteral, NumberLiteral, TextLiteral
 from cdc_lakehouse.changelog.mysql_types import INTEGERS, ColumnType
 
 _BITS: Final = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}

@@ -10,8 +10,8 @@ import re
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Final
 
+from cdc_lakehouse.changelog.ddl.definitions import BytesLiteral, NumberLiteral, TextLiteral
 from cdc_lakehouse.changelog.ddl_default_numbers import parsed, rounded
-from cdc_lakehouse.changelog.ddl_definitions import BytesLiteral, NumberLiteral, TextLiteral
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 
 _SEPARATOR: Final = r"[^0-9A-Za-z\s]+"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from cdc_lakehouse.changelog.charsets import SERVER_DEFAULT
-from cdc_lakehouse.changelog.ddl_definitions import Generated, TableName
+from cdc_lakehouse.changelog.ddl.definitions import Generated, TableName
 from cdc_lakehouse.changelog.mysql_types import BLOBS, GEOMETRIES, TEXTS, ColumnType
 from cdc_lakehouse.errors import DdlError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from cdc_lakehouse.changelog.ddl_definitions import (
+from cdc_lakehouse.changelog.ddl.definitions import (
     BytesLiteral,
     ColumnDefinition,
     Expression,

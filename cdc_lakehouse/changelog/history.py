@@ -18,12 +18,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cdc_lakehouse.changelog import actions
+from cdc_lakehouse.changelog import ddl_kinds
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange, TableName, TableVersion
 from cdc_lakehouse.changelog.versions import Live, versions_of
 
-_OF_TWO_TABLES: Final = frozenset({actions.RENAME_TABLE, actions.EXCHANGE_PARTITION})
+_OF_TWO_TABLES: Final = frozenset({ddl_kinds.RENAME_TABLE, ddl_kinds.EXCHANGE_PARTITION})
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +143,8 @@ def _in_order(changes: list[SchemaChange], live: Live) -> list[SchemaChange]:
 
     An EXCHANGE comes after the sight of the other table, which has the same commit-ts. Of a multi-table RENAME a pair
     can go when its source is there and its target is not. A source that is not known is a table older than the feed."""
-    changes = sorted(changes, key=lambda change: change.action == actions.EXCHANGE_PARTITION)
-    renames = [change for change in changes if change.action == actions.RENAME_TABLE]
+    changes = sorted(changes, key=lambda change: change.action == ddl_kinds.EXCHANGE_PARTITION)
+    renames = [change for change in changes if change.action == ddl_kinds.RENAME_TABLE]
     if len(renames) < 2:
         return changes
     waiting = [(live.rename_source(change), change) for change in renames]
@@ -165,4 +165,4 @@ def _in_order(changes: list[SchemaChange], live: Live) -> list[SchemaChange]:
             names.discard(source)
         names.add(TableName(change.database, change.table))
         ordered.append(change)
-    return [change for change in changes if change.action != actions.RENAME_TABLE] + ordered
+    return [change for change in changes if change.action != ddl_kinds.RENAME_TABLE] + ordered

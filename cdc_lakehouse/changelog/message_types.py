@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from typing import Final
 
-from cdc_lakehouse.changelog.ddl import AddColumn
-from cdc_lakehouse.changelog.ddl_parser import parse
+from cdc_lakehouse.changelog.ddl.clauses import AddColumn
+from cdc_lakehouse.changelog.ddl.parser import parse
 from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEXTS, ColumnType
 from cdc_lakehouse.errors import DdlError
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, cast
 
-from cdc_lakehouse.changelog.ddl import (
+from cdc_lakehouse.changelog.ddl.clauses import (
     AddPartitions,
     Clause,
     CoalescePartitions,
@@ -18,7 +18,7 @@ from cdc_lakehouse.changelog.ddl import (
     RemovePartitioning,
     ReorganizePartitions,
 )
-from cdc_lakehouse.changelog.ddl_definitions import (
+from cdc_lakehouse.changelog.ddl.definitions import (
     BoundValue,
     BytesLiteral,
     DefaultValue,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from cdc_lakehouse.changelog import actions, ddl, partitions
-from cdc_lakehouse.changelog.columns import (
+from cdc_lakehouse.changelog import ddl_kinds, partitions
+from cdc_lakehouse.changelog.column_matching import (
     Matched,
     clauses_of,
     first_columns,
@@ -15,7 +15,8 @@ from cdc_lakehouse.changelog.columns import (
     match_columns,
     unique_keys_after,
 )
-from cdc_lakehouse.changelog.ddl_definitions import Partitioning
+from cdc_lakehouse.changelog.ddl import clauses as ddl
+from cdc_lakehouse.changelog.ddl.definitions import Partitioning
 from cdc_lakehouse.changelog.schema import (
     Column,
     Effect,
@@ -104,20 +105,20 @@ def versions_of(change: SchemaChange, live: Live) -> list[TableVersion]:
     """The versions that a change makes, in order."""
     if not change.table:
         return _of_database(change, live)
-    if change.action in actions.VIEWS:
+    if change.action in ddl_kinds.VIEWS:
         return [_plain(change, "none")]
     name = TableName(change.database, change.table)
     clauses, reason = clauses_of(change)
     match change.action:
-        case actions.CREATE_TABLE:
+        case ddl_kinds.CREATE_TABLE:
             return _create(change, live, clauses, reason)
-        case actions.RENAME_TABLE:
+        case ddl_kinds.RENAME_TABLE:
             return _rename(change, live)
-        case actions.DROP_TABLE:
+        case ddl_kinds.DROP_TABLE:
             previous = live.get(name)
             # A table that is older than the feed and never had a row in it: nothing to drop.
             return [_plain(change, "none") if previous is None else _next(previous, change, "drop")]
-        case actions.NOT_UNDERSTOOD:
+        case ddl_kinds.NOT_UNDERSTOOD:
             previous = live.get(name)
             hold = change.fault or reason or "the statement cannot be carried out"
             return [_plain(change, "none") if previous is None else _next(previous, change, "hold", hold=hold)]
@@ -125,16 +126,16 @@ def versions_of(change: SchemaChange, live: Live) -> list[TableVersion]:
             previous = live.get(name)
             if previous is None:
                 return [_first_sight(change, live, clauses)]
-            if change.action == actions.EXCHANGE_PARTITION:
+            if change.action == ddl_kinds.EXCHANGE_PARTITION:
                 return _exchange(previous, change, live, clauses, reason)
             return [_alter(previous, change, clauses, reason)]
 
 
 def _of_database(change: SchemaChange, live: Live) -> list[TableVersion]:
     match change.action:
-        case actions.CREATE_DATABASE:
+        case ddl_kinds.CREATE_DATABASE:
             return [_plain(change, "create")]
-        case actions.DROP_DATABASE:
+        case ddl_kinds.DROP_DATABASE:
             dropped = [_next(table, change, "drop") for table in live.in_database(change.database)]
             return [_plain(change, "drop"), *dropped]
         case _:
@@ -186,7 +187,7 @@ def _born(
         commit_ts=change.commit_ts,
         name=name,
         incarnation=live.next_incarnation(name),
-        kind=actions.kind_of(change.action),
+        kind=ddl_kinds.kind_of(change.action),
         effect="create",
         query=change.query,
         origin=change.origin,
@@ -223,9 +224,9 @@ def _alter(
     previous: TableVersion, change: SchemaChange, clauses: Sequence[ddl.Clause] | None, reason: str | None
 ) -> TableVersion:
     match change.action:
-        case actions.TRUNCATE_TABLE:
+        case ddl_kinds.TRUNCATE_TABLE:
             return _next(previous, change, "empty")
-        case actions.DROP_PARTITION | actions.TRUNCATE_PARTITION:
+        case ddl_kinds.DROP_PARTITION | ddl_kinds.TRUNCATE_PARTITION:
             return _empty_partitions(previous, change, clauses, reason)
         case _:
             pass
@@ -322,7 +323,7 @@ def _key_after(
 ) -> tuple[int, ...]:
     shown = _primary(change, columns)
     had_primary = previous.key not in [unique.columns for unique in previous.unique_keys]
-    if not shown and had_primary and previous.key and change.action != actions.DROP_PRIMARY_KEY:
+    if not shown and had_primary and previous.key and change.action != ddl_kinds.DROP_PRIMARY_KEY:
         present = {column.id for column in columns}
         return tuple(id for id in previous.key if id in present)
     return handle_key(shown, unique_keys, columns)
@@ -339,7 +340,7 @@ def _plain(change: SchemaChange, effect: Effect) -> TableVersion:
         commit_ts=change.commit_ts,
         name=TableName(change.database, change.table),
         incarnation="",
-        kind=actions.kind_of(change.action),
+        kind=ddl_kinds.kind_of(change.action),
         effect=effect,
         query=change.query,
         origin=change.origin,
@@ -354,7 +355,7 @@ def _next(previous: TableVersion, change: SchemaChange, effect: Effect, **change
         previous,
         commit_ts=change.commit_ts,
         since=change.commit_ts,
-        kind=actions.kind_of(change.action),
+        kind=ddl_kinds.kind_of(change.action),
         effect=effect,
         query=change.query,
         origin=change.origin,

@@ -14,7 +14,7 @@ from typing import Any, Final
 import click
 from pydantic import ValidationError
 
-from cdc_lakehouse.changelog.messages import Ddl, Ended, Message, MessageError, Part, RowChange, Watermark
+from cdc_lakehouse.changelog.events import Ddl, Ended, Message, MessageError, Part, RowChange, Watermark
 from cdc_lakehouse.commands.exit_codes import DONE, HELD, exit_code
 from cdc_lakehouse.config.canal_source import CanalSource
 from cdc_lakehouse.decoders.messages import canal_entries

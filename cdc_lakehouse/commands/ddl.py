@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import click
 
-from cdc_lakehouse.changelog.ddl import Clause, DdlSyntaxError
+from cdc_lakehouse.changelog.ddl.clauses import Clause, DdlSyntaxError
+from cdc_lakehouse.changelog.ddl.definitions import ColumnDefinition, TableName
+from cdc_lakehouse.changelog.ddl.parser import parse
 from cdc_lakehouse.changelog.ddl_apply import apply
-from cdc_lakehouse.changelog.ddl_definitions import ColumnDefinition, TableName
-from cdc_lakehouse.changelog.ddl_parser import parse
 from cdc_lakehouse.changelog.ddl_schema import Database, Schema, TableSchema
 from cdc_lakehouse.changelog.ddl_script import ScriptStatement, split
 from cdc_lakehouse.changelog.mysql_types import ColumnType, server_type_text, type_text

@@ -13,11 +13,11 @@ import dagster as dg
 import yaml
 
 from cdc_lakehouse import config as configuration
-from cdc_lakehouse.assets.alone import FEED_TAG, take_feed, unfinished_run
 from cdc_lakehouse.assets.feed_sensor import incremental_tags
 from cdc_lakehouse.assets.jobs import job_name, partition_tags
 from cdc_lakehouse.assets.partitions import partitions_of
 from cdc_lakehouse.assets.resources import DATES_TAG, steps_of
+from cdc_lakehouse.assets.run_lock import FEED_TAG, take_feed, unfinished_run
 from cdc_lakehouse.assets.sensors import new_dates
 from cdc_lakehouse.changelog.positions import commit_time
 from cdc_lakehouse.commands.exit_codes import DONE, HELD, exit_code, exit_code_named

@@ -12,8 +12,8 @@ from cdc_lakehouse.commands.configured import chosen, print_json, with_configura
 from cdc_lakehouse.commands.exit_codes import DONE
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.pipeline.ddl_plan import FeedPlan, PendingStatement, TablePlan, plan_ddl
-from cdc_lakehouse.pipeline.feed_run import FeedRun
+from cdc_lakehouse.pipeline.plan import FeedPlan, PendingStatement, TablePlan, plan_ddl
+from cdc_lakehouse.pipeline.run import FeedRun
 
 
 @click.command()

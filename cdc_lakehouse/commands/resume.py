@@ -10,11 +10,11 @@ import click
 from cdc_lakehouse.commands.configured import chosen, with_configuration
 from cdc_lakehouse.commands.exit_codes import DONE, HELD
 from cdc_lakehouse.config import LakehouseConfig
-from cdc_lakehouse.lake.approvals import Approval
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.current import CurrentTables
+from cdc_lakehouse.lake.current.tables import CurrentTables
+from cdc_lakehouse.lake.tables.approvals import Approval
 from cdc_lakehouse.pipeline.approval import unapproved
-from cdc_lakehouse.pipeline.feed_run import FeedRun
+from cdc_lakehouse.pipeline.run import FeedRun
 
 
 @click.command()

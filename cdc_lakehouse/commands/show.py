@@ -13,8 +13,8 @@ from cdc_lakehouse.commands.text import grid
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.checkpoints import Checkpoints, CutRow
-from cdc_lakehouse.lake.current import CurrentTables
+from cdc_lakehouse.lake.current.tables import CurrentTables
+from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, CutRow
 
 _WIDTH = 32
 

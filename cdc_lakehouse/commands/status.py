@@ -15,14 +15,14 @@ from cdc_lakehouse.commands.text import faults, grid
 from cdc_lakehouse.config import CanalSource, FeedConfig, KafkaSource, LakehouseConfig
 from cdc_lakehouse.errors import CdcError, SourceUnreachableError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.checkpoints import Checkpoints
-from cdc_lakehouse.lake.landed_offsets import landed_offsets, landed_position
-from cdc_lakehouse.lake.quarantine import Quarantine
-from cdc_lakehouse.lake.signals import DOUBTS_ADVICE, Signals
+from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
+from cdc_lakehouse.lake.tables.landed_offsets import landed_offsets, landed_position
+from cdc_lakehouse.lake.tables.quarantine import Quarantine
+from cdc_lakehouse.lake.tables.source_metadata import DOUBTS_ADVICE, Signals
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.kafka import find_pending, read_topics
 from cdc_lakehouse.sources.object_store import open_store
-from cdc_lakehouse.sources.storage_sink import read_checkpoint
+from cdc_lakehouse.sources.sink.paths import read_checkpoint
 
 
 @click.command()

@@ -16,20 +16,20 @@ from pyspark import inheritable_thread_target
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.errors import CdcError
-from cdc_lakehouse.lake.current import DROPPED_TS, CurrentTables, TableState
+from cdc_lakehouse.lake.current.latest_changes import Winners
+from cdc_lakehouse.lake.current.staging import Fault, Staging
+from cdc_lakehouse.lake.current.tables import DROPPED_TS, CurrentTables, TableState
+from cdc_lakehouse.lake.iceberg_java import TableApi
 from cdc_lakehouse.lake.names import Identifier
-from cdc_lakehouse.lake.quarantine import Quarantined
-from cdc_lakehouse.lake.staging import Fault, Staging
-from cdc_lakehouse.lake.table_api import TableApi
-from cdc_lakehouse.lake.winners import Winners
+from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.pipeline.approval import hold_unapproved
-from cdc_lakehouse.pipeline.feed_run import FeedRun
+from cdc_lakehouse.pipeline.changed_keys import find_touched
 from cdc_lakehouse.pipeline.holds import BAD_VALUE, find_holds
-from cdc_lakehouse.pipeline.naming import Placed, settle_names
-from cdc_lakehouse.pipeline.restate import restate
-from cdc_lakehouse.pipeline.table_batch import Prepared, prepare, publish, stage
-from cdc_lakehouse.pipeline.touched import find_touched
-from cdc_lakehouse.pipeline.work import Work, find_work
+from cdc_lakehouse.pipeline.moved_rows import restate
+from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.table_changes import Work, find_work
+from cdc_lakehouse.pipeline.table_renames import Placed, settle_names
+from cdc_lakehouse.pipeline.table_update import Prepared, prepare, publish, stage
 
 _TABLES_AT_ONCE: Final = 8
 _DOES_NOT_FIT: Final = (

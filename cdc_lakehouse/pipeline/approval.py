@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.schema import TableVersion
-from cdc_lakehouse.lake.current import CurrentTables, TableState
-from cdc_lakehouse.pipeline.feed_run import FeedRun
+from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
+from cdc_lakehouse.pipeline.run import FeedRun
 
 Finder = Callable[[Incarnation], TableState | None]
 

@@ -14,19 +14,25 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame
 
+from cdc_lakehouse.decoders.files.segment_files import SegmentFiles
+from cdc_lakehouse.decoders.files.tasks import SegmentRef, errors_of_tasks
 from cdc_lakehouse.decoders.problems import NO_COMMIT_TS, NOT_LOOKED_AT, PROBLEMS
-from cdc_lakehouse.decoders.segment_files import SegmentFiles
-from cdc_lakehouse.decoders.segment_tasks import SegmentRef, errors_of_tasks
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.lake.event_counts import BatchCounts, with_counts
-from cdc_lakehouse.lake.events import BadLine
-from cdc_lakehouse.lake.quarantine import Quarantined
-from cdc_lakehouse.lake.restated import is_restated
-from cdc_lakehouse.lake.segments import Segment
-from cdc_lakehouse.pipeline.csv_layouts import Layouts, find_layouts
-from cdc_lakehouse.pipeline.feed_run import FeedRun
+from cdc_lakehouse.lake.current.moved_rows import is_restated
+from cdc_lakehouse.lake.tables.event_counts import BatchCounts, with_counts
+from cdc_lakehouse.lake.tables.events import BadLine
+from cdc_lakehouse.lake.tables.quarantine import Quarantined
+from cdc_lakehouse.lake.tables.segments import Segment
+from cdc_lakehouse.pipeline.csv_columns import Layouts, find_layouts
+from cdc_lakehouse.pipeline.deferred_segments import (
+    SET_ASIDE,
+    UNKNOWN_COLUMNS,
+    UNREADABLE_SEGMENT,
+    set_aside,
+    unreadable,
+)
+from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.schema_files import SchemaFiles
-from cdc_lakehouse.pipeline.set_aside import SET_ASIDE, UNKNOWN_COLUMNS, UNREADABLE_SEGMENT, set_aside, unreadable
 
 _HEAD: Final = 1024 * 1024
 """Bytes of a segment that are looked at for its first line."""

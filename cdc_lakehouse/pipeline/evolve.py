@@ -7,10 +7,10 @@ from typing import Final
 
 from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.errors import SchemaFileError, SourceError
-from cdc_lakehouse.lake.quarantine import Quarantined
-from cdc_lakehouse.pipeline.feed_run import FeedRun
+from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.pipeline.land import Landed
-from cdc_lakehouse.sources.storage_sink import SchemaFilePath
+from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.sources.sink.paths import SchemaFilePath
 
 BAD_SCHEMA_FILE: Final = "BadSchemaFile"
 

@@ -9,11 +9,11 @@ from typing import Final
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
-from cdc_lakehouse.lake.quarantine import Quarantined
-from cdc_lakehouse.lake.segments import Segment, index_gaps
-from cdc_lakehouse.pipeline.feed_run import FeedRun
-from cdc_lakehouse.pipeline.keys import key_columns
-from cdc_lakehouse.pipeline.unseen import MISSING_FILE
+from cdc_lakehouse.lake.tables.quarantine import Quarantined
+from cdc_lakehouse.lake.tables.segments import Segment, index_gaps
+from cdc_lakehouse.pipeline.missing_files import MISSING_FILE
+from cdc_lakehouse.pipeline.row_keys import key_columns
+from cdc_lakehouse.pipeline.run import FeedRun
 
 BAD_VALUE: Final = "BadValue"
 """A row that a table could not take. The row itself is no hold: the next run tries again, and holds when it must."""

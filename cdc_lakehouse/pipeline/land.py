@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from cdc_lakehouse.errors import CheckpointError, SourceError
-from cdc_lakehouse.lake.raw_files import Archive
-from cdc_lakehouse.lake.restated import is_restated
-from cdc_lakehouse.lake.segments import COUNTS, DECODED, LANDED, Segment
-from cdc_lakehouse.pipeline.feed_run import FeedRun
+from cdc_lakehouse.lake.archive import Archive
+from cdc_lakehouse.lake.current.moved_rows import is_restated
+from cdc_lakehouse.lake.tables.segments import COUNTS, DECODED, LANDED, Segment
+from cdc_lakehouse.pipeline.missing_files import note_unseen
+from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.schema_files import SchemaFiles
-from cdc_lakehouse.pipeline.sight import remember, see
-from cdc_lakehouse.pipeline.unseen import note_unseen
-from cdc_lakehouse.sources.storage_sink import DataFile, Listing, read_checkpoint
+from cdc_lakehouse.pipeline.sink_listing import remember, see
+from cdc_lakehouse.sources.sink.paths import DataFile, Listing, read_checkpoint
 
 
 @dataclass(frozen=True)

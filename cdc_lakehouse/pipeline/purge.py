@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cdc_lakehouse.changelog.history import Incarnation
-from cdc_lakehouse.lake.current import CurrentTables
-from cdc_lakehouse.pipeline.feed_run import FeedRun
+from cdc_lakehouse.lake.current.tables import CurrentTables
+from cdc_lakehouse.pipeline.run import FeedRun
 
 
 def purge_dropped(run: FeedRun, lives: Mapping[str, Incarnation]) -> None:

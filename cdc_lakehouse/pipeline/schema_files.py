@@ -12,10 +12,10 @@ from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import SchemaFileError, SourceError
-from cdc_lakehouse.lake.schema_history import SchemaHistory
+from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.sources.object_store import ObjectStore
-from cdc_lakehouse.sources.schema_file import read_schema_file
-from cdc_lakehouse.sources.storage_sink import SchemaFilePath, schema_file_at
+from cdc_lakehouse.sources.sink.paths import SchemaFilePath, schema_file_at
+from cdc_lakehouse.sources.sink.schema_file import read_schema_file
 
 
 class SchemaFiles:

@@ -6,14 +6,14 @@ import functools
 
 from cdc_lakehouse.config import CanalSource, KafkaSource
 from cdc_lakehouse.pipeline.apply import Applied, apply
-from cdc_lakehouse.pipeline.canal_land import land_entries
-from cdc_lakehouse.pipeline.cut import Published, publish_cut
+from cdc_lakehouse.pipeline.canal_source import land_entries
 from cdc_lakehouse.pipeline.decode import Decoded, decode
 from cdc_lakehouse.pipeline.evolve import Evolved, evolve
-from cdc_lakehouse.pipeline.feed_run import FeedRun
 from cdc_lakehouse.pipeline.land import Landed, land
+from cdc_lakehouse.pipeline.publish import Published, publish_cut
 from cdc_lakehouse.pipeline.purge import purge_dropped
-from cdc_lakehouse.pipeline.topics import (
+from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.topic_source import (
     LandedTopics,
     checkpoint_of_topics,
     decode_topics,

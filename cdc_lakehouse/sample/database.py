@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any, Final
 
-from cdc_lakehouse.changelog import actions
+from cdc_lakehouse.changelog import ddl_kinds
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
@@ -76,14 +76,14 @@ class Database:
 
     def create_database(self, database: str, moment: datetime.datetime) -> SchemaChange:
         query = statement.create_database(database)
-        return SchemaChange(self.next_ts(moment), database, "", actions.CREATE_DATABASE, query, (), "")
+        return SchemaChange(self.next_ts(moment), database, "", ddl_kinds.CREATE_DATABASE, query, (), "")
 
     def create_table(
         self, name: TableName, columns: tuple[SourceColumn, ...], moment: datetime.datetime
     ) -> SchemaChange:
         self._tables[name] = Table(name, 0, columns)
         self._rows[name] = {}
-        return self._changed(name, moment, actions.CREATE_TABLE, statement.create_table(name, columns))
+        return self._changed(name, moment, ddl_kinds.CREATE_TABLE, statement.create_table(name, columns))
 
     def add_column(
         self, name: TableName, column: SourceColumn, held: str | None, moment: datetime.datetime
@@ -118,12 +118,12 @@ class Database:
 
     def truncate_table(self, name: TableName, moment: datetime.datetime) -> SchemaChange:
         self._rows[name] = {}
-        return self._changed(name, moment, actions.TRUNCATE_TABLE, statement.truncate_table(name))
+        return self._changed(name, moment, ddl_kinds.TRUNCATE_TABLE, statement.truncate_table(name))
 
     def rename_table(self, name: TableName, new: TableName, moment: datetime.datetime) -> SchemaChange:
         self._tables[new] = replace(self._tables.pop(name), name=new)
         self._rows[new] = self._rows.pop(name)
-        return self._changed(new, moment, actions.RENAME_TABLE, statement.rename_table(name, new))
+        return self._changed(new, moment, ddl_kinds.RENAME_TABLE, statement.rename_table(name, new))
 
     def state(self) -> dict[str, Any]:
         """All of it as JSON can hold it, between two transactions."""

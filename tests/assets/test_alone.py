@@ -12,8 +12,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from cdc_lakehouse.assets.alone import FAILURE_TAG, FEED_TAG, HOST_TAG, take_feed, unfinished_run
 from cdc_lakehouse.assets.feed_sensor import ATTEMPT_TAG, try_again
+from cdc_lakehouse.assets.run_lock import FAILURE_TAG, FEED_TAG, HOST_TAG, take_feed, unfinished_run
 from cdc_lakehouse.errors import ConcurrentRunError
 
 FEED = "shop"

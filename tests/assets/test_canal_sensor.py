@@ -10,7 +10,7 @@ import dagster as dg
 from cdc_lakehouse.assets.canal_sensor import build_canal_sensor
 from cdc_lakehouse.assets.jobs import build_job
 from cdc_lakehouse.definitions import build_definitions
-from cdc_lakehouse.pipeline.canal_land import land_entries
+from cdc_lakehouse.pipeline.canal_source import land_entries
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
 from tests.lakes import TestLake
 from tests.pipeline import lake_in

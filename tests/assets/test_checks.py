@@ -15,10 +15,10 @@ from cdc_lakehouse.assets.checks import build_checks, table_evaluations
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.changelog.schema import SourceColumn, TableName
-from cdc_lakehouse.decoders.topic_finds import FoundDoubts, PartitionFinds
-from cdc_lakehouse.lake.checkpoints import Cut
-from cdc_lakehouse.lake.quarantine import Quarantined
-from cdc_lakehouse.pipeline.feed_run import utc_now
+from cdc_lakehouse.decoders.partition_summary import FoundDoubts, PartitionFinds
+from cdc_lakehouse.lake.tables.checkpoints import Cut
+from cdc_lakehouse.lake.tables.quarantine import Quarantined
+from cdc_lakehouse.pipeline.run import utc_now
 from tests.lake import ID, NOON, change, segment
 from tests.lakes import TestLake
 from tests.pipeline import lake_in

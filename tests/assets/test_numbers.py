@@ -9,16 +9,16 @@ from typing import Any
 
 import dagster as dg
 
-from cdc_lakehouse.assets import numbers
+from cdc_lakehouse.assets import metadata
 from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.positions import tso
-from cdc_lakehouse.lake.checkpoints import Cut, CutRow
-from cdc_lakehouse.lake.current import TableState
+from cdc_lakehouse.lake.current.tables import TableState
 from cdc_lakehouse.lake.names import Identifier
+from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from cdc_lakehouse.pipeline.apply import Applied, AppliedTable
-from cdc_lakehouse.pipeline.cut import Published
 from cdc_lakehouse.pipeline.land import Landed
-from cdc_lakehouse.sources.storage_sink import Listing
+from cdc_lakehouse.pipeline.publish import Published
+from cdc_lakehouse.sources.sink.paths import Listing
 from tests.lake import ADD_COLUMN, CREATE, ID, NOON, change, segment, text
 
 T = tso(NOON)
@@ -53,7 +53,7 @@ NO_FILES: Any = None  # The numbers do not look at them.
 
 def test_of_what_landed() -> None:
     landed = Landed(T, T, 1, tuple(SEGMENTS), Listing(), NO_FILES, ("it went backwards",))
-    seen = stored(numbers.of_landed(landed, SEGMENTS[:2], SEGMENTS[:1], LATER))
+    seen = stored(metadata.of_landed(landed, SEGMENTS[:2], SEGMENTS[:1], LATER))
     assert (seen["segments"], seen["bytes"], seen["source_lag_seconds"]) == (2, 20, 90.0)
     assert (seen["new_segments"], seen["new_bytes"]) == (1, 10)
     assert seen["source_checkpoint_ts"] == str(T) and seen["source_checkpoint_time"] == NOON.timestamp()
@@ -61,12 +61,12 @@ def test_of_what_landed() -> None:
 
 
 def test_of_a_source_without_a_checkpoint() -> None:
-    seen = stored(numbers.of_landed(Landed(0, None, 0, (), Listing(), NO_FILES), [], [], LATER))
+    seen = stored(metadata.of_landed(Landed(0, None, 0, (), Listing(), NO_FILES), [], [], LATER))
     assert seen == {"segments": 0, "bytes": 0, "new_segments": 0, "new_bytes": 0, "files_listed": 0}
 
 
 def test_of_decoded_segments() -> None:
-    seen = stored(numbers.of_segments(SEGMENTS, SEGMENTS[:1]))
+    seen = stored(metadata.of_segments(SEGMENTS, SEGMENTS[:1]))
     counts = {"events": 4, "inserts": 2, "updates": 1, "deletes": 1, "quarantined": 1, "segments": 3, "bytes": 30}
     assert {name: seen[name] for name in counts} == counts
     assert (seen["new_segments"], seen["new_events"]) == (1, SEGMENTS[0].events)
@@ -74,7 +74,7 @@ def test_of_decoded_segments() -> None:
 
 
 def test_of_segments_without_an_event() -> None:
-    seen = stored(numbers.of_segments(SEGMENTS[1:2], []))
+    seen = stored(metadata.of_segments(SEGMENTS[1:2], []))
     assert seen["events"] == 0 and not any("commit" in name for name in seen)
 
 
@@ -82,7 +82,7 @@ def test_of_ddl() -> None:
     versions = list(story().versions)
     noted = [replace(versions[0], note="a note"), versions[1]]
     lives = {noted[0].incarnation: Incarnation(noted[0].incarnation, tuple(noted))}
-    seen = stored(numbers.of_versions(noted, lives))
+    seen = stored(metadata.of_versions(noted, lives))
     assert (seen["ddl"], seen["effects"], seen["version_ts"]) == (2, "create, evolve", str(T + 1))
     assert "ALTER TABLE t ADD COLUMN x" in seen["statements"] and "2026-06-01 12:00:00" in seen["statements"]
     assert "```diff\n+ x varchar(20)\n```" in seen["statements"] and "+ id" not in seen["statements"]
@@ -97,7 +97,7 @@ def test_of_ddl() -> None:
 def test_columns_that_rows_do_not_have_are_not_in_a_tables_schema() -> None:
     version = story().versions[1]
     id, x = version.columns
-    shown = numbers.column_schema(replace(version, columns=(id, replace(x, carried=False))))
+    shown = metadata.column_schema(replace(version, columns=(id, replace(x, carried=False))))
     assert [column.name for column in shown.columns] == ["id"]
 
 
@@ -113,7 +113,7 @@ def applied(held: dict[str, str]) -> tuple[AppliedTable, Applied]:
 
 def test_of_a_table() -> None:
     table, _ = applied({})
-    seen = stored(numbers.of_table(table, T, LATER))
+    seen = stored(metadata.of_table(table, T, LATER))
     wanted = {"rows": 41, "upserts": 5, "deletes": 2, "zero_dates_as_null": 1, "rebuilt": True, "lag_seconds": 90.0}
     assert {name: seen[name] for name in wanted} == wanted
     # A snapshot id is beyond what a browser counts with.
@@ -124,13 +124,13 @@ def test_of_a_table() -> None:
 def test_of_a_cut() -> None:
     _, done = applied({"d.b#1": "second", "d.a#1": "first"})
     rows = tuple(CutRow(T, "d", name, None, 20, NOON) for name in ("t", "u"))
-    seen = stored(numbers.of_published(Published(Cut(T), rows, True), done, LATER))
+    seen = stored(metadata.of_published(Published(Cut(T), rows, True), done, LATER))
     wanted = {"tables": 2, "tables_changed": 1, "rows": 40, "tables_held": 2, "new_cut": True, "lag_seconds": 90.0}
     assert {name: seen[name] for name in wanted} == wanted
     assert seen["held"].index("first") < seen["held"].index("second")
 
 
 def test_of_nothing_published() -> None:
-    seen = stored(numbers.of_published(Published(Cut(), (), False), Applied(0, {}, (), {}), LATER))
+    seen = stored(metadata.of_published(Published(Cut(), (), False), Applied(0, {}, (), {}), LATER))
     assert (seen["tables"], seen["new_cut"]) == (0, False)
     assert not {"held", "lag_seconds", "checkpoint_ts"} & set(seen)

@@ -14,10 +14,10 @@ from cdc_lakehouse.assets.jobs import build_job
 from cdc_lakehouse.assets.sensors import build_sensor
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import ConfigurationError, SourceError
-from cdc_lakehouse.lake.checkpoints import Cut
-from cdc_lakehouse.lake.segments import Segments
+from cdc_lakehouse.lake.tables.checkpoints import Cut
+from cdc_lakehouse.lake.tables.segments import Segments
 from cdc_lakehouse.pipeline.land import land
-from cdc_lakehouse.sources import walk
+from cdc_lakehouse.sources.sink import incremental_listing
 from tests.lakes import TestLake
 from tests.pipeline import T0, Sink, lake_in
 from tests.sources.changing_sink import CountingStore
@@ -178,7 +178,7 @@ def test_a_tick_reads_neither_the_known_segments_nor_the_known_files(
     lake: TestLake, sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     land(lake.run())
-    monkeypatch.setattr(walk, "REQUEST", 0)
+    monkeypatch.setattr(incremental_listing, "REQUEST", 0)
     monkeypatch.setattr(Segments, "rows", property(lambda _: pytest.fail("segments were read")))
     store = CountingStore(lake.sink)
     monkeypatch.setattr(sensors, "open_store", lambda *_: store)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cdc_lakehouse.changelog.actions import kind_of
-from cdc_lakehouse.changelog.ddl_parser import parse
+from cdc_lakehouse.changelog.ddl.parser import parse
+from cdc_lakehouse.changelog.ddl_kinds import kind_of
 from tests import data_sets as packed
 
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from cdc_lakehouse.changelog import actions
+from cdc_lakehouse.changelog import ddl_kinds
 from cdc_lakehouse.changelog.column_order import misordered
-from cdc_lakehouse.changelog.ddl_log import DdlLog, Sight, Statement
+from cdc_lakehouse.changelog.observed_schema import DdlLog, Sight, Statement
 
 CREATE = Statement(10, "d", "t", "CREATE TABLE t (id INT PRIMARY KEY, v INT, w INT)", "a")
 
@@ -16,7 +16,7 @@ def sight(at: int, *columns: str) -> Sight:
 def holds(*told: Statement | Sight) -> list[tuple[int, str]]:
     changes = list(DdlLog(escapes=True).changes(told))
     found = list(misordered(changes, (each for each in told if isinstance(each, Sight))))
-    assert all(each.action == actions.NOT_UNDERSTOOD and "tsdb" in str(each.fault) for each in found)
+    assert all(each.action == ddl_kinds.NOT_UNDERSTOOD and "tsdb" in str(each.fault) for each in found)
     return [(each.commit_ts, each.table) for each in found]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdc_lakehouse.changelog.columns import (
+from cdc_lakehouse.changelog.column_matching import (
     Matched,
     clauses_of,
     first_columns,
@@ -12,7 +12,7 @@ from cdc_lakehouse.changelog.columns import (
     match_columns,
     unique_keys_after,
 )
-from cdc_lakehouse.changelog.ddl_parser import parse
+from cdc_lakehouse.changelog.ddl.parser import parse
 from cdc_lakehouse.changelog.schema import Column, UniqueKey
 from tests.changelog.statements import change, columns
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cdc_lakehouse.changelog.ddl.definitions import TableName
+from cdc_lakehouse.changelog.ddl.parser import parse
 from cdc_lakehouse.changelog.ddl_apply import apply
-from cdc_lakehouse.changelog.ddl_definitions import TableName
-from cdc_lakehouse.changelog.ddl_parser import parse
 from cdc_lakehouse.changelog.ddl_schema import Database, Schema, TableSchema
 from cdc_lakehouse.changelog.mysql_types import server_type_text
 from cdc_lakehouse.errors import DdlError

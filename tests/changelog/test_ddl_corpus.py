@@ -9,8 +9,8 @@ import hashlib
 import json
 from pathlib import Path
 
-from cdc_lakehouse.changelog.ddl import Clause, DdlSyntaxError
-from cdc_lakehouse.changelog.ddl_parser import parse
+from cdc_lakehouse.changelog.ddl.clauses import Clause, DdlSyntaxError
+from cdc_lakehouse.changelog.ddl.parser import parse
 
 CORPUS = Path(__file__).parents[3] / "shared" / "data" / "ddl" / "ddl_corpus.jsonl"
 ENOUGH = 0.995

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from cdc_lakehouse.changelog.ddl import AddColumn
+from cdc_lakehouse.changelog.ddl.clauses import AddColumn
+from cdc_lakehouse.changelog.ddl.parser import parse
 from cdc_lakehouse.changelog.ddl_column_types import server_type
 from cdc_lakehouse.changelog.ddl_default import default_text
 from cdc_lakehouse.changelog.ddl_default_numbers import double_text
-from cdc_lakehouse.changelog.ddl_parser import parse
 from cdc_lakehouse.errors import DdlError
 
 

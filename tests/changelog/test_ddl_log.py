@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from cdc_lakehouse.changelog.ddl_log import DdlLog, Sight, Statement
 from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.message_types import message_type, same_kind
 from cdc_lakehouse.changelog.mysql_types import iceberg_type
+from cdc_lakehouse.changelog.observed_schema import DdlLog, Sight, Statement
 from cdc_lakehouse.changelog.schema import TableVersion
 
 _clock = itertools.count(10, 10)

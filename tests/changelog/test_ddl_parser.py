@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from cdc_lakehouse.changelog.ddl import (
+from cdc_lakehouse.changelog.ddl.clauses import (
     AddColumn,
     AddIndex,
     AddPartitions,
@@ -77,7 +77,7 @@ from cdc_lakehouse.changelog.ddl import (
     UseDatabase,
     Value,
 )
-from cdc_lakehouse.changelog.ddl_parser import parse
+from cdc_lakehouse.changelog.ddl.parser import parse
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 
 T = TableName(None, "t")

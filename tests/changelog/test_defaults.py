@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cdc_lakehouse.changelog.ddl import AddColumn, ColumnDefinition
-from cdc_lakehouse.changelog.ddl_parser import parse
+from cdc_lakehouse.changelog.ddl.clauses import AddColumn, ColumnDefinition
+from cdc_lakehouse.changelog.ddl.parser import parse
 from cdc_lakehouse.changelog.defaults import initial_default
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SourceColumn

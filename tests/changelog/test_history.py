@@ -16,8 +16,8 @@ from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.schema import SchemaChange, TableName
 from cdc_lakehouse.config import DateSeparator
 from cdc_lakehouse.sources.object_store import LocalStore
-from cdc_lakehouse.sources.schema_file import read_schema_file
-from cdc_lakehouse.sources.storage_sink import SinkLayout, list_sink
+from cdc_lakehouse.sources.sink.paths import SinkLayout, list_sink
+from cdc_lakehouse.sources.sink.schema_file import read_schema_file
 from tests import data_sets as packed
 from tests.changelog.statements import (
     ADD,

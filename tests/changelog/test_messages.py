@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 
-from cdc_lakehouse.changelog.messages import MessageError
+from cdc_lakehouse.changelog.events import MessageError
 
 
 def test_an_error_keeps_the_table_that_was_known_first() -> None:

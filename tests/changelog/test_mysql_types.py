@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_lakehouse.changelog.ddl import AddColumn
-from cdc_lakehouse.changelog.ddl_parser import parse
+from cdc_lakehouse.changelog.ddl.clauses import AddColumn
+from cdc_lakehouse.changelog.ddl.parser import parse
 from cdc_lakehouse.changelog.mysql_types import ColumnType, iceberg_type, type_text
 from tests import data_sets as packed
 from tests import truth

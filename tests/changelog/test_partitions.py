@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_lakehouse.changelog.ddl import CreateTable, DefaultValue, NumberLiteral, Partitioning
-from cdc_lakehouse.changelog.ddl_parser import parse
+from cdc_lakehouse.changelog.ddl.clauses import CreateTable, DefaultValue, NumberLiteral, Partitioning
+from cdc_lakehouse.changelog.ddl.parser import parse
 from cdc_lakehouse.changelog.partitions import HashRows, ListRows, RangeRows, after, from_json, rows_of, to_json
 from cdc_lakehouse.errors import DdlError
 

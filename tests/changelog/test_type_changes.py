@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_lakehouse.changelog.ddl import AddColumn
-from cdc_lakehouse.changelog.ddl_parser import parse
+from cdc_lakehouse.changelog.ddl.clauses import AddColumn
+from cdc_lakehouse.changelog.ddl.parser import parse
 from cdc_lakehouse.changelog.type_changes import promotable, type_change
 
 ICEBERG = [

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from cdc_lakehouse.cli import main
-from cdc_lakehouse.pipeline.canal_land import land_entries
+from cdc_lakehouse.pipeline.canal_source import land_entries
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
 from tests.pipeline import lake_in
 from tests.sources.canal.binlogs import binlog_of

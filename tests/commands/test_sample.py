@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from cdc_lakehouse.cli import main
 from cdc_lakehouse.config import load
 from cdc_lakehouse.sources.object_store import LocalStore, open_store
-from cdc_lakehouse.sources.storage_sink import SinkLayout, list_sink, read_checkpoint
+from cdc_lakehouse.sources.sink.paths import SinkLayout, list_sink, read_checkpoint
 
 
 def sample(directory: Path, *options: str) -> Result:

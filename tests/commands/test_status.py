@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cdc_lakehouse.cli import main
-from cdc_lakehouse.decoders.topic_finds import FoundDoubts, PartitionFinds
-from cdc_lakehouse.lake.checkpoints import Cut, CutRow
-from cdc_lakehouse.lake.quarantine import Quarantined
+from cdc_lakehouse.decoders.partition_summary import FoundDoubts, PartitionFinds
+from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
+from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from tests.lake import NOON
 from tests.lakes import TestLake
 from tests.pipeline import T0, Sink, lake_in

@@ -8,9 +8,9 @@ from typing import Any
 from unittest.mock import patch
 
 from cdc_lakehouse.config import CsvOptions
-from cdc_lakehouse.decoders import csv_rows
-from cdc_lakehouse.decoders.csv_pieces import PieceReader
-from cdc_lakehouse.decoders.csv_rows import EVENTS, Layout, read_rows
+from cdc_lakehouse.decoders.files import csv_rows
+from cdc_lakehouse.decoders.files.csv_fast import PieceReader
+from cdc_lakehouse.decoders.files.csv_rows import EVENTS, Layout, read_rows
 
 NAMES = ("id", "name", "note")
 PIECES = (32, 250, 1500, 1 << 20)

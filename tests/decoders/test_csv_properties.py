@@ -10,9 +10,9 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from cdc_lakehouse.config import CsvOptions
-from cdc_lakehouse.decoders import csv_events
-from cdc_lakehouse.decoders.csv_dialect import Dialect
-from cdc_lakehouse.decoders.csv_records import RecordReader
+from cdc_lakehouse.decoders.files import csv_events
+from cdc_lakehouse.decoders.files.csv_dialect import Dialect
+from cdc_lakehouse.decoders.files.csv_strict import RecordReader
 from tests.decoders.csv_reading import NAMES, PIECES, options, read, strictly
 from tests.decoders.ticdc_csv import AmbiguousError, Bare, Change, Encoder, Row, Value, events
 

@@ -5,8 +5,9 @@ from unittest.mock import patch
 
 import pytest
 
-from cdc_lakehouse.decoders import csv_rows, problems
-from cdc_lakehouse.decoders.csv_rows import EVENTS, Layout, first_row, header_names, read_rows
+from cdc_lakehouse.decoders import problems
+from cdc_lakehouse.decoders.files import csv_rows
+from cdc_lakehouse.decoders.files.csv_rows import EVENTS, Layout, first_row, header_names, read_rows
 from tests.decoders.csv_reading import NAMES, PIECES, at_once, options, read
 from tests.decoders.ticdc_csv import Bare, Change, Encoder, Row, events
 

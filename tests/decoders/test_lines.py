@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from cdc_lakehouse.config import StorageConfig
-from cdc_lakehouse.decoders import canal_json, lines
-from cdc_lakehouse.decoders.segment_tasks import SegmentRef, _groups
+from cdc_lakehouse.decoders.files import canal_json, lines
+from cdc_lakehouse.decoders.files.tasks import SegmentRef, _groups
 
 CONTENTS = {
     "empty": b"",

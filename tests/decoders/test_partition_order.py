@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_lakehouse.changelog.messages import Ddl, Ended, Message, Origin, RowChange
+from cdc_lakehouse.changelog.events import Ddl, Ended, Message, Origin, RowChange
 from cdc_lakehouse.decoders.messages.dts_avro import decode
-from cdc_lakehouse.decoders.resent import Resent
+from cdc_lakehouse.decoders.redelivery import Resent
 from cdc_lakehouse.sources.canal.wire import entries_pb2, packets_pb2
 from tests.decoders.messages.dts_records import body
 from tests.decoders.topic_reading import Reading

@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdc_lakehouse.decoders.partition_order import messages_before
-from cdc_lakehouse.decoders.topic_changes import TopicFormat, TopicReader
-from cdc_lakehouse.decoders.topic_finds import Finds
+from cdc_lakehouse.decoders.partition_sequence import messages_before
+from cdc_lakehouse.decoders.partition_summary import Finds
+from cdc_lakehouse.decoders.topic_reader import TopicFormat, TopicReader
 
 _FIELDS = (
     "feed_date", "topic", "partition", "offset", "time_ms", "key", "value", "segment", "batch", "is_before",

@@ -7,7 +7,7 @@ from typing import Any
 
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
-from cdc_lakehouse.lake.segments import Segment
+from cdc_lakehouse.lake.tables.segments import Segment
 
 NOON = datetime.datetime(2026, 6, 1, 12, tzinfo=datetime.UTC)
 LATER = NOON + datetime.timedelta(hours=1)

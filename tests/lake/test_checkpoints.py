@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_lakehouse.lake.catalog import Lake, machinery
-from cdc_lakehouse.lake.checkpoints import Checkpoints, Cut, CutRow
+from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, Cut, CutRow
 from tests.lake import LATER, NOON
 from tests.lakes import lake_config
 

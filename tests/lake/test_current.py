@@ -10,9 +10,9 @@ import pytest
 
 from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.lake.casts import Reading
-from cdc_lakehouse.lake.current import CurrentTables, lineage
-from cdc_lakehouse.lake.evolution import LakeColumn
+from cdc_lakehouse.lake.current.schema_plan import LakeColumn
+from cdc_lakehouse.lake.current.tables import CurrentTables, lineage
+from cdc_lakehouse.lake.current.value_parsing import Reading
 from cdc_lakehouse.lake.names import Identifier
 from tests.lake import ADD_COLUMN, CREATE, DROP, ID, RENAME, change, text
 from tests.lakes import TestLake

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_lakehouse.lake.evolution import (
+from cdc_lakehouse.lake.current.schema_plan import (
     Add,
     Drop,
     LakeColumn,

@@ -10,8 +10,8 @@ import pytest
 
 from cdc_lakehouse.errors import ConcurrentRunError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.frontiers import Frontiers
-from cdc_lakehouse.sources.frontier import FileSequence, Frontier, KnownTable
+from cdc_lakehouse.lake.tables.frontiers import Frontiers
+from cdc_lakehouse.sources.sink.listing_state import FileSequence, Frontier, KnownTable
 from tests.lake import NOON
 from tests.lakes import lake_config
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.quarantine import Quarantine, Quarantined
+from cdc_lakehouse.lake.tables.quarantine import Quarantine, Quarantined
 from tests.lake import LATER, NOON
 from tests.lakes import lake_config
 

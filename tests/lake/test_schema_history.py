@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.schema import SchemaChange
 from cdc_lakehouse.lake.catalog import Lake, machinery
-from cdc_lakehouse.lake.schema_history import SchemaHistory
+from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from tests.lake import ADD_COLUMN, CREATE, DROP, DROP_DATABASE, ID, LATER, NOON, RENAME, TRUNCATE, change, text
 from tests.lakes import lake_config
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.segments import Segments, index_gaps, totals
+from cdc_lakehouse.lake.tables.segments import Segments, index_gaps, totals
 from tests.lake import LATER, segment
 from tests.lakes import lake_config
 

@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_lakehouse.changelog.ddl_log import DdlLog, Sight, Statement
-from cdc_lakehouse.decoders.topic_finds import FoundSight, FoundStatement, PartitionFinds
-from cdc_lakehouse.lake.signals import Signals
+from cdc_lakehouse.changelog.observed_schema import DdlLog, Sight, Statement
+from cdc_lakehouse.decoders.partition_summary import FoundSight, FoundStatement, PartitionFinds
+from cdc_lakehouse.lake.tables.source_metadata import Signals
 from tests.lakes import TestLake
 
 SHAPES = {

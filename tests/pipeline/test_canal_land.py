@@ -12,11 +12,11 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from cdc_lakehouse.errors import SourceUnreachableError
-from cdc_lakehouse.lake.landed_offsets import landed_position
-from cdc_lakehouse.lake.record_commits import RecordCommits
-from cdc_lakehouse.lake.small_table import SmallTable
-from cdc_lakehouse.pipeline import canal_land
-from cdc_lakehouse.pipeline.canal_land import land_entries
+from cdc_lakehouse.lake.tables.landed_offsets import landed_position
+from cdc_lakehouse.lake.tables.record_commits import RecordCommits
+from cdc_lakehouse.lake.tables.small_table import SmallTable
+from cdc_lakehouse.pipeline import canal_source
+from cdc_lakehouse.pipeline.canal_source import land_entries
 from cdc_lakehouse.sources.canal.client import CanalClient
 from tests.crashes import CrashPoint
 from tests.lakes import TestLake
@@ -132,7 +132,7 @@ def test_a_connection_that_does_not_last_lands_all_the_same(tmp_path: Path) -> N
 
 def test_a_server_that_cannot_be_reached_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = canal_lake(tmp_path, closed_port())
-    monkeypatch.setattr(canal_land, "_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(canal_source, "_PATIENCE_SECONDS", 0.1)
     with pytest.raises(SourceUnreachableError, match="cannot be reached"):
         land_entries(lake.run())
     assert lake.metadata() == {}

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cdc_lakehouse.lake.current import CurrentTables, TableState
+from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.pipeline.apply import Applied, AppliedTable
-from cdc_lakehouse.pipeline.cut import Published, publish_cut
+from cdc_lakehouse.pipeline.publish import Published, publish_cut
 from tests.lake import CREATE, DROP, NOON, change, segment
 from tests.lakes import TestLake
 from tests.pipeline import lake_in

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
-from cdc_lakehouse.lake.quarantine import Quarantined
-from cdc_lakehouse.pipeline.feed_run import FeedRun
+from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.pipeline.holds import find_holds
-from cdc_lakehouse.pipeline.keys import key_columns
+from cdc_lakehouse.pipeline.row_keys import key_columns
+from cdc_lakehouse.pipeline.run import FeedRun
 from tests.lake import CREATE, DROP, ID, NOON, RENAME, change, segment, text
 from tests.pipeline import lake_in
 

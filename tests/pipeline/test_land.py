@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from cdc_lakehouse.errors import SourceError, SourceUnreachableError
-from cdc_lakehouse.lake.checkpoints import Cut
-from cdc_lakehouse.lake.segments import index_gaps
-from cdc_lakehouse.pipeline.feed_run import FeedRun
+from cdc_lakehouse.lake.tables.checkpoints import Cut
+from cdc_lakehouse.lake.tables.segments import index_gaps
 from cdc_lakehouse.pipeline.land import Landed, land
+from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.sources.object_store import LocalStore
 from tests.lakes import TestLake
 from tests.pipeline import T0, Sink, lake_in

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.lake.current import CurrentTables
+from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.names import Identifier
-from cdc_lakehouse.pipeline.naming import Placed, settle_names
+from cdc_lakehouse.pipeline.table_renames import Placed, settle_names
 from tests.lake import CREATE, DROP, change
 from tests.lakes import TestLake
 from tests.pipeline import lake_in

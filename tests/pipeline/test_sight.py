@@ -10,12 +10,12 @@ import pytest
 
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.config import TablesConfig
-from cdc_lakehouse.lake.checkpoints import Cut
-from cdc_lakehouse.lake.frontiers import Frontiers
-from cdc_lakehouse.lake.quarantine import Quarantined
-from cdc_lakehouse.pipeline.feed_run import FeedRun, utc_now
+from cdc_lakehouse.lake.tables.checkpoints import Cut
+from cdc_lakehouse.lake.tables.frontiers import Frontiers
+from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.pipeline.land import Landed, land
-from cdc_lakehouse.sources import walk
+from cdc_lakehouse.pipeline.run import FeedRun, utc_now
+from cdc_lakehouse.sources.sink import incremental_listing
 from tests.lakes import TestLake
 from tests.pipeline import T0, Sink, lake_in
 from tests.sources.changing_sink import CountingStore
@@ -26,7 +26,7 @@ LATER = tso(utc_now() + datetime.timedelta(hours=1)) - T0
 
 @pytest.fixture(autouse=True)
 def _no_table_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walk, "REQUEST", 0)
+    monkeypatch.setattr(incremental_listing, "REQUEST", 0)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cdc_lakehouse.changelog.positions import BEGINNING
-from cdc_lakehouse.pipeline.topics import checkpoint_of_topics
+from cdc_lakehouse.pipeline.topic_source import checkpoint_of_topics
 from tests.decoders.topic_reading import Reading
 from tests.lakes import TestLake
 from tests.pipeline import lake_in

@@ -12,12 +12,12 @@ import pytest
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import restated_stage, row_stage
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
-from cdc_lakehouse.lake.checkpoints import Cut
-from cdc_lakehouse.lake.current import CurrentTables, lineage
-from cdc_lakehouse.lake.quarantine import Quarantined
-from cdc_lakehouse.lake.segments import Segment
-from cdc_lakehouse.pipeline.feed_run import FeedRun
-from cdc_lakehouse.pipeline.work import Work, find_work
+from cdc_lakehouse.lake.current.tables import CurrentTables, lineage
+from cdc_lakehouse.lake.tables.checkpoints import Cut
+from cdc_lakehouse.lake.tables.quarantine import Quarantined
+from cdc_lakehouse.lake.tables.segments import Segment
+from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.table_changes import Work, find_work
 from tests.lake import ADD_COLUMN, CREATE, DROP, ID, NOON, RENAME, TRUNCATE, change, segment, text
 from tests.lakes import TestLake
 from tests.pipeline import lake_in

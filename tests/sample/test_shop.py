@@ -16,8 +16,8 @@ from cdc_lakehouse.errors import ConfigurationError, SourceError
 from cdc_lakehouse.sample.changefeed import current_shop, follow, state_path, write_history
 from cdc_lakehouse.sample.shop import Shop
 from cdc_lakehouse.sources.object_store import LocalStore
-from cdc_lakehouse.sources.schema_file import read_schema_file
-from cdc_lakehouse.sources.storage_sink import SinkLayout, list_sink, read_checkpoint, read_index
+from cdc_lakehouse.sources.sink.paths import SinkLayout, list_sink, read_checkpoint, read_index
+from cdc_lakehouse.sources.sink.schema_file import read_schema_file
 from tests.sample.fold import contents, data_files, fold, messages, schema_documents
 
 START = datetime.datetime(2026, 6, 1, 9, tzinfo=datetime.UTC)

@@ -15,8 +15,8 @@ from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.sample.row_change import RowChange, Table
 from cdc_lakehouse.sample.sink_writer import SinkWriter
 from cdc_lakehouse.sources.object_store import LocalStore
-from cdc_lakehouse.sources.schema_file import read_schema_file
-from cdc_lakehouse.sources.storage_sink import SinkLayout, list_sink, read_checkpoint
+from cdc_lakehouse.sources.sink.paths import SinkLayout, list_sink, read_checkpoint
+from cdc_lakehouse.sources.sink.schema_file import read_schema_file
 from tests.sample.fold import contents
 
 REAL = ["date_dirs", "multi_schema_change", "pk_updates", "rename_chain", "types_enum_set", "types_text", "types_time"]

@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 
 import pymysql.converters
 
-from cdc_lakehouse.changelog.messages import Message, MessageError, Part, RowChange
+from cdc_lakehouse.changelog.events import Message, MessageError, Part, RowChange
 from cdc_lakehouse.changelog.mysql_types import BLOBS, GEOMETRIES
 from cdc_lakehouse.decoders.messages import canal_entries
 from cdc_lakehouse.sources.canal.client import Batch, CanalClient

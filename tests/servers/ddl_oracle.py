@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import pymysql
 
+from cdc_lakehouse.changelog.ddl.parser import parse
 from cdc_lakehouse.changelog.ddl_apply import apply
-from cdc_lakehouse.changelog.ddl_parser import parse
 from cdc_lakehouse.changelog.ddl_schema import Database, Schema, TableSchema
 from cdc_lakehouse.changelog.mysql_types import server_type_text
 from cdc_lakehouse.errors import DdlError

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cdc_lakehouse.changelog.messages import Ddl, Message, MessageError, Origin
+from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin
 from cdc_lakehouse.decoders.messages import canal_entries, canal_flat
-from cdc_lakehouse.decoders.messages.damage import damaged_columns
+from cdc_lakehouse.decoders.messages.lossy_text import damaged_columns
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.canal.errors import CanalRefusedError
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cdc_lakehouse.changelog.messages import Ddl, Ended, Message, Origin, Part, RowChange
+from cdc_lakehouse.changelog.events import Ddl, Ended, Message, Origin, Part, RowChange
 from cdc_lakehouse.sources.canal.client import Batch, CanalClient
 from cdc_lakehouse.sources.canal.connection import Timeouts
 from cdc_lakehouse.sources.canal.errors import CanalRedeliveryError

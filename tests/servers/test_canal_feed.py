@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.errors import CdcError
-from cdc_lakehouse.lake.record_commits import RecordCommits
-from cdc_lakehouse.lake.small_table import SmallTable
-from cdc_lakehouse.pipeline import canal_land
-from cdc_lakehouse.pipeline.canal_land import land_entries
+from cdc_lakehouse.lake.tables.record_commits import RecordCommits
+from cdc_lakehouse.lake.tables.small_table import SmallTable
+from cdc_lakehouse.pipeline import canal_source
+from cdc_lakehouse.pipeline.canal_source import land_entries
 from cdc_lakehouse.pipeline.steps import Steps, run_all
 from cdc_lakehouse.sources.canal.client import Batch, CanalClient
 from tests.canal_truth import differences
@@ -94,7 +94,7 @@ def kills(chance: random.Random) -> Iterator[CrashPoint | None]:
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(canal_land, "_PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(canal_source, "_PATIENCE_SECONDS", 0.5)
 
 
 def test_every_type(writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake]) -> None:

@@ -12,13 +12,13 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
 
 from cdc_lakehouse.errors import ConcurrentRunError, SourceError, SourceUnreachableError
-from cdc_lakehouse.lake import record_files, record_tasks
-from cdc_lakehouse.lake.landed_offsets import last_batch
-from cdc_lakehouse.lake.record_commits import RecordCommits
-from cdc_lakehouse.lake.record_files import RecordTable
-from cdc_lakehouse.lake.record_tasks import RecordTask
-from cdc_lakehouse.lake.records import Records
-from cdc_lakehouse.lake.session import use_catalog
+from cdc_lakehouse.lake.spark import use_catalog
+from cdc_lakehouse.lake.tables import record_files, record_tasks
+from cdc_lakehouse.lake.tables.landed_offsets import last_batch
+from cdc_lakehouse.lake.tables.record_commits import RecordCommits
+from cdc_lakehouse.lake.tables.record_files import RecordTable
+from cdc_lakehouse.lake.tables.record_tasks import RecordTask
+from cdc_lakehouse.lake.tables.records import Records
 from cdc_lakehouse.sources.kafka import RangeReader, reading
 from tests.crashes import CrashPoint
 from tests.lakes import TestLake

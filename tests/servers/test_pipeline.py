@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_lakehouse.errors import SourceError, SourceUnreachableError
-from cdc_lakehouse.lake.session import use_catalog
+from cdc_lakehouse.lake.spark import use_catalog
 from cdc_lakehouse.pipeline.steps import Steps, run_all
 from tests.lakes import TestLake
 from tests.servers.buckets import Bucket, GcsBucket, Mirror, S3Bucket, s3_storage

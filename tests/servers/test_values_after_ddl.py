@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from cdc_lakehouse.changelog.ddl import AddColumn
-from cdc_lakehouse.changelog.ddl_parser import parse
+from cdc_lakehouse.changelog.ddl.clauses import AddColumn
+from cdc_lakehouse.changelog.ddl.parser import parse
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SourceColumn
 from cdc_lakehouse.pipeline.steps import run_all

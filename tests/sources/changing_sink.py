@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cdc_lakehouse.sources.object_store import LocalStore, StoredObject, UnreadableDirectory
-from cdc_lakehouse.sources.storage_sink import SinkLayout
+from cdc_lakehouse.sources.sink.paths import SinkLayout
 
 FORMS = {"day": "%Y-%m-%d", "month": "%Y-%m", "year": "%Y", "none": ""}
 FIRST_DAY = datetime.date(2026, 1, 30)

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from cdc_lakehouse.changelog.messages import Message, MessageError, RowChange
+from cdc_lakehouse.changelog.events import Message, MessageError, RowChange
 from cdc_lakehouse.config import StorageConfig
 from cdc_lakehouse.decoders.messages import ticdc_canal_json
 from cdc_lakehouse.errors import ObjectMissingError, SourceError
-from cdc_lakehouse.sources.claim_checks import ClaimChecks
+from cdc_lakehouse.sources.kafka.claim_checks import ClaimChecks
 
 NAME = "3d1f9049-db27-493f-15f5-d9352b4bcba5.json"
 LOCATION = f"s3://claims/prefix/{NAME}"

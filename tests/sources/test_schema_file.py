@@ -15,8 +15,8 @@ from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
 from cdc_lakehouse.errors import SchemaFileError, SourceError
 from cdc_lakehouse.sources.object_store import LocalStore
-from cdc_lakehouse.sources.schema_file import SIZE_LIMIT, read_schema_file
-from cdc_lakehouse.sources.storage_sink import SchemaFilePath, SinkLayout, list_sink
+from cdc_lakehouse.sources.sink.paths import SchemaFilePath, SinkLayout, list_sink
+from cdc_lakehouse.sources.sink.schema_file import SIZE_LIMIT, read_schema_file
 from tests import data_sets as packed
 
 VERSION = 466687623483621431

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cdc_lakehouse.config import DateSeparator
 from cdc_lakehouse.errors import CheckpointError, ObjectMissingError, SourceError
 from cdc_lakehouse.sources.object_store import LocalStore, UnreadableDirectory
-from cdc_lakehouse.sources.storage_sink import DataFile, Listing, SinkLayout, list_sink, read_checkpoint, read_index
+from cdc_lakehouse.sources.sink.paths import DataFile, Listing, SinkLayout, list_sink, read_checkpoint, read_index
 from tests import data_sets as packed
 
 SEPARATORS: tuple[DateSeparator, ...] = get_args(DateSeparator)

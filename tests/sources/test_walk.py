@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from cdc_lakehouse.config import DateSeparator
 from cdc_lakehouse.errors import SourceUnreachableError
-from cdc_lakehouse.sources import walk
-from cdc_lakehouse.sources.frontier import Circumstances, Frontier, advance
 from cdc_lakehouse.sources.object_store import LocalStore, UnreadableDirectory
-from cdc_lakehouse.sources.storage_sink import Listing, SinkLayout, list_sink
-from cdc_lakehouse.sources.walk import list_new
+from cdc_lakehouse.sources.sink import incremental_listing
+from cdc_lakehouse.sources.sink.incremental_listing import list_new
+from cdc_lakehouse.sources.sink.listing_state import Circumstances, Frontier, advance
+from cdc_lakehouse.sources.sink.paths import Listing, SinkLayout, list_sink
 from tests.sources.changing_sink import NOW, ChangingSink, CountingStore
 
 
@@ -69,7 +69,7 @@ class Follower:
 
 @pytest.fixture(autouse=True)
 def _no_table_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walk, "REQUEST", 0)
+    monkeypatch.setattr(incremental_listing, "REQUEST", 0)
 
 
 def sink_in(directory: Path, separator: DateSeparator = "day") -> ChangingSink:
@@ -131,7 +131,7 @@ def test_a_small_table_is_one_request(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_dates_with_few_files_are_one_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walk, "REQUEST", 10)
+    monkeypatch.setattr(incremental_listing, "REQUEST", 10)
     sink = sink_in(tmp_path)
     table = sink.create("db/t")
     (stream,) = table.streams
@@ -465,7 +465,7 @@ def test_any_history_lands_as_a_full_listing_would_land_it(
     sink.create("db/t", partitions=shape[0], dispatchers=shape[1])
     follower = Follower(sink)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(walk, "REQUEST", request)
+        patch.setattr(incremental_listing, "REQUEST", request)
         follower.look()
         for event in [*events, ("look", False)]:
             if event[0] != "look":

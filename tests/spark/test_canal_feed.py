@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 
 from cdc_lakehouse.assets.checks import build_checks
-from cdc_lakehouse.lake.record_commits import RecordCommits
+from cdc_lakehouse.lake.tables.record_commits import RecordCommits
 from cdc_lakehouse.pipeline.steps import run_all
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as entries

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.lake.events import Events
+from cdc_lakehouse.lake.tables.events import Events
 from cdc_lakehouse.pipeline.steps import Steps, run_all
 from tests.hand_sinks import CREATE, ID, HandSink, integer, row, text
 from tests.lakes import TestLake, write_config

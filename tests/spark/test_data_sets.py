@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cdc_lakehouse.lake import staging
+from cdc_lakehouse.lake.current import staging
 from cdc_lakehouse.pipeline.steps import run_all
 from tests import data_sets as packed
 from tests.crashes import CrashPoint, crash_points

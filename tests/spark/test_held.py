@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from cdc_lakehouse.lake import events, staging
+from cdc_lakehouse.lake.current import staging
+from cdc_lakehouse.lake.tables import events
 from cdc_lakehouse.pipeline.steps import Steps, run_all
 from tests.lakes import TestLake
 from tests.model.changefeed import DATABASE, Changefeed

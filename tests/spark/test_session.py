@@ -18,7 +18,7 @@ SECRET = "hunter2 = a\\b #é😀!"
 _START = """
 import json, pathlib, sys
 from cdc_lakehouse.config import LakeConfig
-from cdc_lakehouse.lake.session import build_session
+from cdc_lakehouse.lake.spark import build_session
 
 config = LakeConfig.model_validate(json.loads(sys.stdin.read()))
 spark = build_session(config)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cdc_lakehouse.changelog.messages import MessageError
+from cdc_lakehouse.changelog.events import MessageError
 
 MAX_BYTES: Final = 64 * 1024 * 1024
 """Of one message. Brokers take 1 MB if they are not told otherwise, and are seldom told as much as this."""

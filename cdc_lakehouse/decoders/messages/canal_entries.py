@@ -17,9 +17,9 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from cdc_lakehouse.changelog.messages import Ddl, Ended, Message, MessageError, Origin, Part, RowChange
-from cdc_lakehouse.decoders.messages import canal_kinds
-from cdc_lakehouse.decoders.messages.canal_kinds import column_name
+from cdc_lakehouse.changelog.events import Ddl, Ended, Message, MessageError, Origin, Part, RowChange
+from cdc_lakehouse.decoders.messages import canal_event_types
+from cdc_lakehouse.decoders.messages.canal_event_types import column_name
 from cdc_lakehouse.decoders.messages.options import Decode, Options, check_names
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
 
@@ -97,21 +97,21 @@ def _parts(entry: wire.Entry) -> Iterable[Part]:
 
 def _changes(header: wire.Header, change: wire.RowChange) -> Iterable[Part]:
     kind = _KINDS.get(change.event_type, str(int(change.event_type)))
-    if change.is_ddl or kind in canal_kinds.DDL:
+    if change.is_ddl or kind in canal_event_types.DDL:
         return (Ddl(change.ddl_schema_name or header.schema_name, header.table_name, change.sql),)
-    if kind in canal_kinds.SILENT:
+    if kind in canal_event_types.SILENT:
         return ()
     if kind == "XAROLLBACK":
-        raise canal_kinds.rolled_back_later()
-    if kind not in canal_kinds.OPS:
-        raise canal_kinds.unknown_type(kind)
+        raise canal_event_types.rolled_back_later()
+    if kind not in canal_event_types.OPS:
+        raise canal_event_types.unknown_type(kind)
     if not change.row_datas:
-        raise canal_kinds.statement_instead_of_rows(kind)
+        raise canal_event_types.statement_instead_of_rows(kind)
     return _rows(header, kind, change)
 
 
 def _rows(header: wire.Header, kind: str, change: wire.RowChange) -> Iterator[RowChange]:
-    op = canal_kinds.OPS[kind]
+    op = canal_event_types.OPS[kind]
     columns = _columns(change.row_datas[0])
     types = {column_name(column.name): column.mysql_type for column in columns if column.mysql_type}
     key = tuple(column_name(column.name) for column in columns if column.is_key)
@@ -124,7 +124,7 @@ def _rows(header: wire.Header, kind: str, change: wire.RowChange) -> Iterator[Ro
             # A column that the image after the change leaves out has not changed.
             before, after = {name: text for name, text in before.items() if name in changed}, {**before, **after}
         if not (before if op == "D" else after):
-            raise canal_kinds.no_columns(kind)
+            raise canal_event_types.no_columns(kind)
         yield RowChange(
             database=header.schema_name,
             table=header.table_name,

@@ -18,9 +18,9 @@ import json
 from dataclasses import replace
 from typing import Any, Final, TypeGuard
 
-from cdc_lakehouse.changelog.messages import Ddl, Message, MessageError, Origin, Part, RowChange
-from cdc_lakehouse.decoders.messages import canal_kinds
-from cdc_lakehouse.decoders.messages.canal_kinds import column_name
+from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin, Part, RowChange
+from cdc_lakehouse.decoders.messages import canal_event_types
+from cdc_lakehouse.decoders.messages.canal_event_types import column_name
 from cdc_lakehouse.decoders.messages.options import Decode, Options, check_names
 
 _Row = dict[str, str | None]
@@ -93,24 +93,24 @@ def _parts(message: dict[str, Any]) -> tuple[Part, ...]:
     kind = message.get("type")
     if not isinstance(kind, str):
         raise _fault("type", "a text such as INSERT")
-    if message.get("isDdl") is True or kind in canal_kinds.DDL:
+    if message.get("isDdl") is True or kind in canal_event_types.DDL:
         return (Ddl(_text(message, "database"), _text(message, "table"), _text(message, "sql")),)
-    if kind in canal_kinds.SILENT:
+    if kind in canal_event_types.SILENT:
         return ()
     if kind == "XAROLLBACK":
-        raise canal_kinds.rolled_back_later()
-    if kind not in canal_kinds.OPS:
-        raise canal_kinds.unknown_type(kind)
+        raise canal_event_types.rolled_back_later()
+    if kind not in canal_event_types.OPS:
+        raise canal_event_types.unknown_type(kind)
     return _changes(message, kind)
 
 
 def _changes(message: dict[str, Any], kind: str) -> tuple[RowChange, ...]:
     data = _rows(message, "data")
     if not data:
-        raise canal_kinds.statement_instead_of_rows(kind)
+        raise canal_event_types.statement_instead_of_rows(kind)
     if not all(data):
-        raise canal_kinds.no_columns(kind)
-    op = canal_kinds.OPS[kind]
+        raise canal_event_types.no_columns(kind)
+    op = canal_event_types.OPS[kind]
     old = _rows(message, "old") if op == "U" else []
     if old and len(old) != len(data):
         raise _fault("old", f"as many rows as data, {len(data)}")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from google.protobuf.message import DecodeError
 
-from cdc_lakehouse.changelog.messages import Message, MessageError
+from cdc_lakehouse.changelog.events import Message, MessageError
 from cdc_lakehouse.decoders.messages import canal_entries
 from cdc_lakehouse.decoders.messages.options import Decode, Options, check_names
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire

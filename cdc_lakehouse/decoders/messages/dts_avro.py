@@ -23,7 +23,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, Literal
 
-from cdc_lakehouse.changelog.messages import Ddl, Ended, Message, MessageError, Origin, Part, RowChange
+from cdc_lakehouse.changelog.events import Ddl, Ended, Message, MessageError, Origin, Part, RowChange
 from cdc_lakehouse.decoders.messages.body import shown
 from cdc_lakehouse.decoders.messages.dts_record import Image, Record, read_record
 from cdc_lakehouse.decoders.messages.dts_types import column_type

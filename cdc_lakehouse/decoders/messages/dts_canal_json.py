@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 from typing import Final, Literal
 
-from cdc_lakehouse.changelog.messages import Ddl, Message, MessageError, Origin, Part, RowChange
+from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin, Part, RowChange
 from cdc_lakehouse.decoders.messages.body import shown
 from cdc_lakehouse.decoders.messages.json_object import (
     JsonObject,

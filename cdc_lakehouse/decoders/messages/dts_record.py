@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import fastavro
 
-from cdc_lakehouse.changelog.messages import MessageError
+from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.decoders.messages.body import sized
 
 Image = tuple[str, Any] | None

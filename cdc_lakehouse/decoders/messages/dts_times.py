@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from cdc_lakehouse.changelog.messages import MessageError
+from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.decoders.messages.body import shown
 
 ZERO: Final = "0000-00-00 00:00:00"

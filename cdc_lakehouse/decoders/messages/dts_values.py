@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from cdc_lakehouse.changelog.charsets import CharsetError, text
-from cdc_lakehouse.changelog.messages import MessageError
+from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.decoders.messages import dts_times
 from cdc_lakehouse.decoders.messages.dts_record import Image
 from cdc_lakehouse.decoders.messages.dts_types import OBJECT_TYPES

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from typing import Final, Never
 
-from cdc_lakehouse.changelog.messages import MessageError
+from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.decoders.messages.body import shown, sized
 
 JsonObject = dict[str, object]

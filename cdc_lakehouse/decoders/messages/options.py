@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from cdc_lakehouse.changelog.messages import Message, MessageError
+from cdc_lakehouse.changelog.events import Message, MessageError
 from cdc_lakehouse.errors import ConfigurationError
 
 Options = Mapping[str, object]

@@ -28,7 +28,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from cdc_lakehouse.changelog.messages import Ddl, Message, MessageError, Origin, Part, RowChange
+from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin, Part, RowChange
 from cdc_lakehouse.decoders.messages.body import shown
 from cdc_lakehouse.decoders.messages.json_object import (
     JsonObject,

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
-from cdc_lakehouse.changelog.messages import Message, MessageError, Origin, RowChange, Watermark
+from cdc_lakehouse.changelog.events import Message, MessageError, Origin, RowChange, Watermark
 from cdc_lakehouse.decoders.messages import canal_flat
 from cdc_lakehouse.decoders.messages.options import Decode, Options, check_names
 from cdc_lakehouse.errors import SourceError

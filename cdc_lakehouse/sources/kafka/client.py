@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.errors import ConfigurationError
-from cdc_lakehouse.sources.kafka.faults import Troubles
+from cdc_lakehouse.sources.kafka.errors import Troubles
 
 _DEFAULTS: Final = {
     "client.id": "cdc-lakehouse",

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
 from cdc_lakehouse.sources.kafka.client import Client
-from cdc_lakehouse.sources.kafka.faults import OUT_OF_RANGE, Troubles, topic_fault
+from cdc_lakehouse.sources.kafka.errors import OUT_OF_RANGE, Troubles, topic_fault
 from cdc_lakehouse.sources.kafka.offsets import OffsetRange, Partition
 from cdc_lakehouse.sources.kafka.pending import gone, shortened
 

@@ -14,7 +14,7 @@ from confluent_kafka import admin as kafka_admin
 from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.errors import CdcError, SourceUnreachableError
 from cdc_lakehouse.sources.kafka.client import Client
-from cdc_lakehouse.sources.kafka.faults import NO_LEADER, Troubles, topic_fault
+from cdc_lakehouse.sources.kafka.errors import NO_LEADER, Troubles, topic_fault
 from cdc_lakehouse.sources.kafka.offsets import Bounds, Partition, Topic
 
 _NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"

@@ -11,7 +11,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 from cdc_lakehouse.config import StorageConfig
 from cdc_lakehouse.errors import CdcError, ConfigurationError
 from cdc_lakehouse.sources.object_store.location import Location
-from cdc_lakehouse.sources.object_store.remote_faults import CLIENT_ERRORS, settings_fault
+from cdc_lakehouse.sources.object_store.remote_errors import CLIENT_ERRORS, settings_fault
 from cdc_lakehouse.sources.object_store.s3_credentials import S3Credentials, s3_credentials
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import obstore
 from cdc_lakehouse.errors import CdcError, ObjectChangedError, SourceError, SourceUnreachableError
 from cdc_lakehouse.sources.object_store.clients import Client
 from cdc_lakehouse.sources.object_store.location import Location
-from cdc_lakehouse.sources.object_store.remote_faults import CLIENT_ERRORS, beyond_the_end, broke_off, fault
+from cdc_lakehouse.sources.object_store.remote_errors import CLIENT_ERRORS, beyond_the_end, broke_off, fault
 from cdc_lakehouse.sources.object_store.store import StoredObject, require_directory_prefix
 
 if TYPE_CHECKING:

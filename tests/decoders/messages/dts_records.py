@@ -11,7 +11,7 @@ from typing import Any
 
 import fastavro
 
-from cdc_lakehouse.changelog.messages import RowChange
+from cdc_lakehouse.changelog.events import RowChange
 from cdc_lakehouse.decoders.messages.dts_avro import decode
 from cdc_lakehouse.decoders.messages.dts_record import SCHEMA
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from cdc_lakehouse.changelog.ddl_definitions import TableName
-from cdc_lakehouse.changelog.messages import Ddl, Ended, Message, Origin, RowChange
+from cdc_lakehouse.changelog.ddl.definitions import TableName
+from cdc_lakehouse.changelog.events import Ddl, Ended, Message, Origin, RowChange
 from cdc_lakehouse.decoders.messages import canal_entries, canal_flat, canal_protobuf
-from cdc_lakehouse.decoders.messages.damage import damaged_columns
+from cdc_lakehouse.decoders.messages.lossy_text import damaged_columns
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
 from tests.canal_captures import SOURCES, Capture, capture
 from tests.canal_fold import Cell, Fold, in_order, server_rows

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cdc_lakehouse.changelog.messages import Ddl, Ended, Message, MessageError, Origin, RowChange
+from cdc_lakehouse.changelog.events import Ddl, Ended, Message, MessageError, Origin, RowChange
 from cdc_lakehouse.decoders.messages import canal_entries, canal_protobuf
-from cdc_lakehouse.decoders.messages.damage import damaged_columns, is_damaged
+from cdc_lakehouse.decoders.messages.lossy_text import damaged_columns, is_damaged
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as packets
 from tests.canal_captures import SOURCES, capture

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_lakehouse.changelog.messages import Ddl, Message, MessageError, Origin, RowChange
+from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin, RowChange
 from cdc_lakehouse.decoders.messages import canal_flat
 from tests.canal_captures import SOURCES, capture
 

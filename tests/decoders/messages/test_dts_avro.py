@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cdc_lakehouse.changelog.messages import Ddl, Ended, Message, MessageError, Origin, RowChange
+from cdc_lakehouse.changelog.events import Ddl, Ended, Message, MessageError, Origin, RowChange
 from cdc_lakehouse.decoders.messages.dts_avro import decode
 from tests.decoders.messages.dts_records import Image, body, change, character, date_time, row_body, sdk_records
 

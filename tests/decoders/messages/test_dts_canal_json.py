@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cdc_lakehouse.changelog.messages import Ddl, Message, MessageError, Origin, RowChange
+from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin, RowChange
 from cdc_lakehouse.decoders.messages.dts_canal_json import contradiction
 from cdc_lakehouse.decoders.messages.registry import decoder
 

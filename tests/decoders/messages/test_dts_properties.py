@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cdc_lakehouse.changelog.messages import Message, MessageError, RowChange
+from cdc_lakehouse.changelog.events import Message, MessageError, RowChange
 from cdc_lakehouse.decoders.messages.dts_avro import decode
 from tests.decoders.messages.dts_records import Image, body, character, date_time, row_body, sdk_records
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cdc_lakehouse.changelog.messages import MessageError
+from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.decoders.messages import body as message_body
 from cdc_lakehouse.decoders.messages.dts_record import Record, read_record
 from tests.decoders.messages.dts_records import TIME_PARTS, body, row_body, sdk_records

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from cdc_lakehouse.changelog.messages import MessageError
+from cdc_lakehouse.changelog.events import MessageError
 from tests.decoders.messages.dts_records import Image, change, character, date_time, row_body, value_of
 
 LATIN1_HIGH = "€\x81‚ƒ„…†‡ˆ‰Š‹Œ\x8dŽ\x8f\x90‘’“”•–—˜™š›œ\x9džŸ"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cdc_lakehouse.changelog.messages import MessageError, RowChange
+from cdc_lakehouse.changelog.events import MessageError, RowChange
 from cdc_lakehouse.decoders.messages import body
 from cdc_lakehouse.decoders.messages.json_object import Number, integer_of, parse, parse_value, row_of, text_of
 from cdc_lakehouse.decoders.messages.registry import decoder

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_lakehouse.changelog import ddl_parser
-from cdc_lakehouse.changelog.ddl import DropColumn, TableName, TruncateTable
-from cdc_lakehouse.changelog.messages import Ddl, Message, MessageError, Origin, RowChange
+from cdc_lakehouse.changelog.ddl import parser
+from cdc_lakehouse.changelog.ddl.clauses import DropColumn, TableName, TruncateTable
+from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin, RowChange
 from cdc_lakehouse.decoders.messages.shareplex_json import decode, paired
 
 
@@ -99,10 +99,10 @@ def test_statements_name_what_the_message_names(database: str, table: str, colum
     named = TableName(database, table)
     (truncate,) = decode(None, message("truncate", meta=meta)).parts
     assert isinstance(truncate, Ddl)
-    assert ddl_parser.parse(truncate.sql) == (TruncateTable(named),)
+    assert parser.parse(truncate.sql) == (TruncateTable(named),)
     (drop,) = decode(None, message("drop column", meta=meta, data=dict.fromkeys(columns))).parts
     assert isinstance(drop, Ddl)
-    assert ddl_parser.parse(drop.sql) == tuple(DropColumn(named, name) for name in dict.fromkeys(columns))
+    assert parser.parse(drop.sql) == tuple(DropColumn(named, name) for name in dict.fromkeys(columns))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_lakehouse.changelog.messages import MessageError, RowChange
+from cdc_lakehouse.changelog.events import MessageError, RowChange
 from cdc_lakehouse.decoders.messages import ticdc_canal_json
 from cdc_lakehouse.decoders.messages.ticdc_plain_rows import plain_row, told
 from tests.data_sets import ARCHIVES

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_lakehouse.sources.canal.places import EntryStream, KnownEntries, placed
+from cdc_lakehouse.sources.canal.entry_identity import EntryStream, KnownEntries, placed
 from tests.canal_captures import SOURCES, capture
 from tests.sources.canal.binlogs import Binlog, binlogs, number_of
 

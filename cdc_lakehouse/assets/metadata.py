@@ -1,0 +1,147 @@
+"""Numbers and tables that people ask of a materialization, in the types that Dagster plots and shows."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+from cdc_lakehouse.changelog.column_changes import as_lines, column_changes
+from cdc_lakehouse.changelog.history import Incarnation
+from cdc_lakehouse.changelog.mysql_types import type_text
+from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, lag_seconds
+from cdc_lakehouse.changelog.schema import TableVersion
+from cdc_lakehouse.lake.tables.segments import Segment, totals
+from cdc_lakehouse.pipeline.apply import Applied, AppliedTable
+from cdc_lakehouse.pipeline.land import Landed
+from cdc_lakehouse.pipeline.publish import Published
+from cdc_lakehouse.pipeline.topic_source import LandedTopics
+
+Metadata = Mapping[str, Any]
+
+
+def of_landed(
+    landed: Landed | LandedTopics, segments: Sequence[Segment], new: Sequence[Segment], now: datetime.datetime
+) -> Metadata:
+    """Of the segments that are known and those that a run found new, all or those of one date."""
+    numbers: dict[str, Any] = {
+        "segments": len(segments),
+        "bytes": sum(segment.size for segment in segments),
+        "new_segments": len(new),
+        "new_bytes": sum(segment.size for segment in new),
+    }
+    if isinstance(landed, Landed):
+        numbers["files_listed"] = len(landed.listing.data)
+    if isinstance(landed, Landed) and landed.shown_ts is not None:
+        numbers |= _moment("source_checkpoint", landed.shown_ts)
+        numbers["source_lag_seconds"] = lag_seconds(landed.shown_ts, now)
+    if landed.faults:
+        numbers["faults"] = dg.MetadataValue.md("\n".join(f"- {fault}" for fault in landed.faults))
+    return numbers
+
+
+def of_segments(segments: Sequence[Segment], new: Sequence[Segment]) -> Metadata:
+    """Of segments that are decoded: rows out by operation, and the range of their commits; and how many of them are of
+    this run."""
+    sums = totals(segments)
+    numbers: dict[str, Any] = {
+        "segments": len(segments),
+        "bytes": sums["size"],
+        "dagster/row_count": sums["events"],
+        **{name: sums[name] for name in ("events", "inserts", "updates", "deletes", "quarantined")},
+        "new_segments": len(new),
+        "new_events": totals(new)["events"],
+    }
+    lowest = [segment.min_commit_ts for segment in segments if segment.min_commit_ts is not None]
+    highest = [segment.max_commit_ts for segment in segments if segment.max_commit_ts is not None]
+    if lowest and highest:
+        numbers |= _moment("first_commit", min(lowest)) | _moment("last_commit", max(highest))
+    return numbers
+
+
+def of_versions(versions: list[TableVersion], lives: Mapping[str, Incarnation]) -> Metadata:
+    """Of the DDL that a run recorded for one table."""
+    last = versions[-1]
+    statements = [_statement(version, lives[version.incarnation]) for version in versions]
+    return {
+        "ddl": len(versions),
+        "statements": dg.MetadataValue.md("\n".join(statements)),
+        "effects": ", ".join(dict.fromkeys(version.effect for version in versions)),
+        "notes": dg.MetadataValue.md(
+            "\n".join(f"- {v.note or v.hold}" for v in versions if v.note or v.hold) or "none"
+        ),
+        **_moment("version", last.commit_ts),
+        "dagster/column_schema": column_schema(last),
+    }
+
+
+def of_table(table: AppliedTable, checkpoint_ts: int, now: datetime.datetime) -> Metadata:
+    """Of one current-state table that a run brought to the checkpoint."""
+    numbers: dict[str, Any] = {
+        "dagster/row_count": table.state.row_count,
+        "rows": table.state.row_count,
+        "upserts": table.upserts,
+        "deletes": table.deletes,
+        "zero_dates_as_null": table.zero_dates,
+        "rebuilt": table.rebuilt,
+        **_moment("applied", checkpoint_ts),
+        "lag_seconds": lag_seconds(checkpoint_ts, now),
+        "dagster/column_schema": column_schema(table.life.last),
+        "iceberg_table": str(table.state.identifier),
+    }
+    if table.state.snapshot_id is not None:
+        numbers["snapshot_id"] = str(table.state.snapshot_id)
+    return numbers
+
+
+def of_published(published: Published, applied: Applied, now: datetime.datetime) -> Metadata:
+    cut = published.cut
+    numbers: dict[str, Any] = {
+        "tables": len(published.rows),
+        "tables_changed": len(applied.tables),
+        "rows": sum(row.row_count for row in published.rows),
+        "tables_held": len(applied.held),
+        "new_cut": published.new,
+    }
+    if cut.checkpoint_ts != BEGINNING:
+        numbers |= _moment("checkpoint", cut.checkpoint_ts)
+        numbers["lag_seconds"] = lag_seconds(cut.checkpoint_ts, now)
+    if applied.held:
+        numbers["held"] = held_list(applied.held)
+    return numbers
+
+
+def held_list(held: Mapping[str, str]) -> dg.MetadataValue[Any]:
+    return dg.MetadataValue.md("\n".join(f"- **{table}**: {reason}" for table, reason in sorted(held.items())))
+
+
+def column_schema(version: TableVersion) -> dg.TableSchema:
+    return dg.TableSchema(
+        columns=[
+            dg.TableColumn(
+                column.name,
+                type_text(column.type),
+                constraints=dg.TableColumnConstraints(nullable=column.nullable),
+                tags={"key": ""} if column.id in version.key else {},
+            )
+            for column in version.carried
+        ]
+    )
+
+
+def _statement(version: TableVersion, life: Incarnation) -> str:
+    """The statement, its effect, and what it changed of the columns."""
+    when = f"{commit_time(version.commit_ts):%Y-%m-%d %H:%M:%S}"
+    lines = [f"- `{version.effect}` {when}", f"```sql\n{version.query or '-- seen'}\n```"]
+    before = life.before(version)
+    changes = [] if before is None else column_changes(before, version)
+    if changes:
+        lines += ["```diff", *as_lines(changes), "```"]
+    return "\n".join(lines)
+
+
+def _moment(name: str, commit_ts: int) -> dict[str, Any]:
+    """A commit-ts for people: the number is beyond what a plot can show, the time is not."""
+    return {f"{name}_ts": str(commit_ts), f"{name}_time": dg.MetadataValue.timestamp(commit_time(commit_ts))}

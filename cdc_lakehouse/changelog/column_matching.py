@@ -1,0 +1,242 @@
+"""Which column is which across a change: columns with ids, from the source's columns and the statement's clauses.
+
+The source's columns after the change are the authority on what there is; the statement only explains which of them were
+there before under another name. Where the source numbers its columns, the numbers decide what the statement does not.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from cdc_lakehouse.changelog.ddl import clauses as ddl
+from cdc_lakehouse.changelog.ddl.definitions import ColumnDefinition
+from cdc_lakehouse.changelog.ddl.parser import parse
+from cdc_lakehouse.changelog.defaults import initial_default
+from cdc_lakehouse.changelog.mysql_types import LABELS, ColumnType
+from cdc_lakehouse.changelog.schema import Column, InitialDefault, SchemaChange, SourceColumn, UniqueKey
+from cdc_lakehouse.errors import DdlError
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """Columns after a change; `notes` are warnings, `hold` says why they cannot be told."""
+
+    columns: tuple[Column, ...]
+    next_id: int
+    notes: tuple[str, ...] = ()
+    hold: str | None = None
+
+
+def clauses_of(change: SchemaChange) -> tuple[tuple[ddl.Clause, ...] | None, str | None]:
+    """The statement's clauses, and why there are none. A change without a statement has no clauses."""
+    if not change.query.strip():
+        return (), None
+    try:
+        return parse(change.query, backslash_escapes=change.backslash_escapes), None
+    except DdlError as error:
+        return None, str(error)
+
+
+def first_columns(change: SchemaChange, clauses: Sequence[ddl.Clause], like: Sequence[Column] = ()) -> Matched:
+    """Columns of a table that is new, or seen for the first time. `like` are those of the table it was made LIKE."""
+    definitions = {column.name.lower(): column for column in _definitions(clauses)}
+    models = {column.name.lower(): column for column in like}
+    columns: list[Column] = []
+    for id, column in enumerate(change.columns, start=1):
+        definition, model = definitions.get(column.name.lower()), models.get(column.name.lower())
+        carried = _carried(column, definition, model)
+        labelled = _labelled(column.type, definition, model)
+        columns.append(Column(id, column.name, labelled, column.nullable, InitialDefault(), column.source_id, carried))
+    return Matched(tuple(columns), len(columns) + 1)
+
+
+def match_columns(
+    previous: Sequence[Column], next_id: int, change: SchemaChange, clauses: Sequence[ddl.Clause] | None
+) -> Matched:
+    """Columns after a change to a table whose columns were `previous`."""
+    explained = _explain(previous, clauses or ())
+    new_names = {column.name.lower() for column in change.columns}
+    if clauses is None and _ambiguous(previous, change, new_names):
+        return Matched(
+            tuple(previous), next_id, (), "columns went and came, and the statement that would tell a rename from a"
+            " drop and an add cannot be understood",
+        )  # fmt: skip
+    definitions = {column.name.lower(): column for column in _definitions(clauses or ())}
+    by_source = {column.source_id: column for column in previous if column.source_id is not None}
+    used: set[int] = set()
+    notes: list[str] = []
+    columns: list[Column] = []
+    for column in change.columns:
+        name = column.name.lower()
+        old = explained.names.get(name)
+        if name not in explained.added and name not in explained.told and column.source_id is not None:
+            # A name alone is no proof: columns may have exchanged theirs in a statement that is not known.
+            old = by_source.get(column.source_id, old)
+        if old is not None and old.id in used:
+            old = None
+        definition = definitions.get(name)
+        if old is not None:
+            used.add(old.id)
+            columns.append(_kept(old, column, definition))
+            continue
+        if name not in explained.added and clauses is not None:
+            notes.append(f"column {column.name} appears, though no statement in the log adds it")
+        initial, warning = initial_default(column, definition)
+        notes += [warning] if warning else []
+        columns.append(
+            Column(
+                next_id,
+                column.name,
+                _labelled(column.type, definition, None),
+                column.nullable,
+                initial,
+                column.source_id,
+                _carried(column, definition, None),
+            )
+        )
+        next_id += 1
+    lost = [c.name for c in previous if c.id not in used and c.name.lower() not in explained.dropped]
+    if lost and clauses is not None:
+        notes.append(f"columns {', '.join(lost)} are gone, though no statement in the log drops them")
+    return Matched(tuple(columns), next_id, tuple(notes))
+
+
+@dataclass(frozen=True, slots=True)
+class _Explanation:
+    names: Mapping[str, Column]
+    """New name (lower case) → the column it was."""
+    told: frozenset[str]
+    """New names of which the statement itself says what they were."""
+    added: frozenset[str]
+    dropped: frozenset[str]
+
+
+def _explain(previous: Sequence[Column], clauses: Sequence[ddl.Clause]) -> _Explanation:
+    """What the clauses say became of each column. All of a statement's names are those before it (MySQL)."""
+    renamed: dict[str, str] = {}
+    told: set[str] = set()
+    added: set[str] = set()
+    dropped: set[str] = set()
+    for clause in clauses:
+        match clause:
+            case ddl.RenameColumn(_, name, new_name):
+                renamed[name.lower()] = new_name.lower()
+            case ddl.ChangeColumn(_, name, column):
+                renamed[name.lower()] = column.name.lower()
+            case ddl.ModifyColumn(_, column):
+                told.add(column.name.lower())
+            case ddl.AddColumn(_, column):
+                added.add(column.name.lower())
+            case ddl.DropColumn(_, name):
+                dropped.add(name.lower())
+            case _:
+                pass
+    names = {
+        renamed.get(column.name.lower(), column.name.lower()): column
+        for column in previous
+        if column.name.lower() not in dropped
+    }
+    return _Explanation(names, frozenset({*told, *renamed.values()}), frozenset(added), frozenset(dropped))
+
+
+def _ambiguous(previous: Sequence[Column], change: SchemaChange, new_names: set[str]) -> bool:
+    if all(column.source_id is not None for column in (*previous, *change.columns)):
+        return False
+    old_names = {column.name.lower() for column in previous}
+    return bool(old_names - new_names) and bool(new_names - old_names)
+
+
+def _kept(old: Column, column: SourceColumn, definition: ColumnDefinition | None) -> Column:
+    told = definition is not None or column.virtual is not None
+    carried = _carried(column, definition, None) if told else old.carried
+    labelled = _labelled(column.type, definition, old)
+    return Column(old.id, column.name, labelled, column.nullable, old.initial, column.source_id, carried)
+
+
+def _carried(column: SourceColumn, definition: ColumnDefinition | None, model: Column | None) -> bool:
+    """Virtual generated columns and the hidden columns of expression indexes are in schema files, never in rows."""
+    if column.virtual is not None or column.name.lower().startswith("_v$_"):
+        return False
+    if definition is not None:
+        return definition.generated != "virtual"
+    return model is None or model.carried
+
+
+def _labelled(column: ColumnType, definition: ColumnDefinition | None, model: Column | None) -> ColumnType:
+    """Labels of an ENUM or SET that the source's columns leave out: from the statement, else as they were."""
+    if column.name not in LABELS or column.elements:
+        return column
+    if definition is not None and definition.type.elements:
+        return column.with_elements(definition.type.elements)
+    if model is not None and model.type.name == column.name:
+        return column.with_elements(model.type.elements)
+    return column
+
+
+def _definitions(clauses: Sequence[ddl.Clause]) -> Iterable[ColumnDefinition]:
+    for clause in clauses:
+        match clause:
+            case ddl.CreateTable():
+                yield from clause.columns
+            case ddl.CreateTableAsSelect(definition):
+                yield from definition.columns
+            case ddl.AddColumn(_, column) | ddl.ModifyColumn(_, column) | ddl.ChangeColumn(_, _, column):
+                yield column
+            case _:
+                pass
+
+
+def unique_keys_after(
+    unique_keys: tuple[UniqueKey, ...], columns: Sequence[Column], clauses: Sequence[ddl.Clause]
+) -> tuple[UniqueKey, ...]:
+    """Unique keys over plain columns once the clauses are done; those with prefixes or expressions identify no row."""
+    keys = list(unique_keys)
+    for clause in clauses:
+        match clause:
+            case ddl.CreateTable():
+                for unique in clause.unique_keys:
+                    keys += _unique_key(unique, columns, keys)
+            case ddl.AddUniqueKey(_, unique):
+                keys += _unique_key(unique, columns, keys)
+            case ddl.AddColumn(_, column) | ddl.ModifyColumn(_, column) | ddl.ChangeColumn(_, _, column):
+                if column.unique:
+                    keys += _unique_key(ddl.UniqueKey(None, (ddl.KeyPart(column.name),)), columns, keys)
+            case ddl.DropIndex(_, name):
+                keys = [key for key in keys if key.name.lower() != name.lower()]
+            case ddl.RenameIndex(_, name, new_name):
+                keys = [UniqueKey(new_name, k.columns) if k.name.lower() == name.lower() else k for k in keys]
+            case _:
+                pass
+    present = {column.id for column in columns}
+    return tuple(key for key in keys if present.issuperset(key.columns))
+
+
+def _unique_key(unique: ddl.UniqueKey, columns: Sequence[Column], others: Sequence[UniqueKey]) -> list[UniqueKey]:
+    """The key among the `others`; none when it does not identify rows."""
+    ids = {column.name.lower(): column.id for column in columns}
+    if unique.has_expression or any(part.length is not None for part in unique.parts):
+        return []
+    parts = tuple(ids[name.lower()] for name in unique.columns if name.lower() in ids)
+    if len(parts) != len(unique.columns):
+        return []
+    return [UniqueKey(unique.name or key_name(unique.columns[0], (key.name for key in others)), parts)]
+
+
+def key_name(first: str, taken: Iterable[str]) -> str:
+    """What MySQL calls a key without a name: as its first column, a, then a_2, a_3 …"""
+    names = {name.lower() for name in taken}
+    own = (first if number == 1 else f"{first}_{number}" for number in itertools.count(1))
+    return next(name for name in own if name.lower() not in names)
+
+
+def handle_key(primary: Iterable[int], unique_keys: Sequence[UniqueKey], columns: Sequence[Column]) -> tuple[int, ...]:
+    """The columns that identify a row: the primary key, else the shortest unique key without NULL (as TiCDC
+    chooses)."""
+    key = tuple(primary)
+    if key:
+        return key
+    not_null = {column.id for column in columns if not column.nullable}
+    candidates = [unique.columns for unique in unique_keys if not_null.issuperset(unique.columns)]
+    return min(candidates, key=len, default=())

@@ -1,0 +1,214 @@
+"""A place in the tokens of a statement, and the small questions that parsers ask there.
+
+Nothing here, or in what is built on it, calls itself for nested parentheses: their depth is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from typing import Final, TypeVar
+
+from cdc_lakehouse.changelog.ddl.clauses import DdlSyntaxError
+from cdc_lakehouse.changelog.ddl.definitions import TableName
+from cdc_lakehouse.changelog.ddl.tokens import SqlMode, Token, name_value, string_value, tokenize
+
+_T = TypeVar("_T")
+
+# Reserved in every version of MySQL and TiDB, and what clauses begin with or are held together by: where one
+# stands unquoted in the place of a name, the statement was misread (MySQL, "Keywords and Reserved Words").
+_RESERVED: Final = frozenset({
+    "ADD", "ALTER", "AS", "BY", "CASCADE", "CHANGE", "CHARACTER", "CHECK", "COLLATE", "COLUMN", "CONSTRAINT",
+    "CONVERT", "CREATE", "DATABASE", "DEFAULT", "DROP", "EXISTS", "FOREIGN", "FROM", "FULLTEXT", "IF", "IN",
+    "INDEX", "INTO", "KEY", "KEYS", "LIKE", "MAXVALUE", "NOT", "NULL", "ON", "ORDER", "PARTITION", "PRIMARY",
+    "REFERENCES", "RENAME", "RESTRICT", "SELECT", "SET", "SPATIAL", "TABLE", "TO", "UNION", "UNIQUE", "USING",
+    "VALUES", "WHERE", "WITH",
+})  # fmt: skip
+
+
+class Cursor:
+    """Reads a statement's tokens from left to right; raises DdlSyntaxError for what is not expected.
+
+    `accept` and `expect` take upper-case words and symbols; a quoted name is never a word.
+    """
+
+    def __init__(self, statement: str, mode: SqlMode) -> None:
+        self._statement = statement
+        self._mode = mode
+        self._text, self._tokens = tokenize(statement, mode)
+        self.position = 0
+
+    @property
+    def token(self) -> Token:
+        return self._tokens[self.position]
+
+    @property
+    def next_token(self) -> Token:
+        return self._tokens[min(self.position + 1, len(self._tokens) - 1)]
+
+    @property
+    def at_end(self) -> bool:
+        return self.token.kind == "end"
+
+    def error(self, reason: str) -> DdlSyntaxError:
+        """The error at the cursor, to be raised."""
+        return DdlSyntaxError.at(reason, self._statement, self.token.start)
+
+    def expected(self, what: str) -> DdlSyntaxError:
+        """The error that says what should stand at the cursor, to be raised."""
+        found = "the end" if self.at_end else f"{self.token.text[:40]!r}"
+        return self.error(f"expected {what}, found {found}")
+
+    # --- Words and symbols ---
+
+    def words(self, count: int) -> tuple[str, ...]:
+        """The next `count` words (fewer at the end)."""
+        return tuple(token.word for token in self._tokens[self.position : self.position + count])
+
+    def at(self, *words: str) -> bool:
+        return self.words(len(words)) == words
+
+    def accept(self, *words: str) -> bool:
+        if not self.at(*words):
+            return False
+        self.position += len(words)
+        return True
+
+    def accept_any(self, words: Container[str]) -> str | None:
+        """The word at the cursor, consumed, if it is one of those."""
+        word = self.token.word
+        if not word or word not in words:
+            return None
+        self.position += 1
+        return word
+
+    def expect(self, *words: str) -> None:
+        if not self.accept(*words):
+            raise self.expected(" ".join(words))
+
+    def expect_any(self, words: Container[str], what: str) -> str:
+        word = self.accept_any(words)
+        if word is None:
+            raise self.expected(what)
+        return word
+
+    def take(self) -> Token:
+        token = self.token
+        if token.kind == "end":
+            raise self.expected("more")
+        self.position += 1
+        return token
+
+    # --- Names, strings, numbers ---
+
+    @property
+    def at_name(self) -> bool:
+        if self.token.kind == "word":
+            return self.token.word not in _RESERVED
+        # In the place of a name, double quotes can only enclose a name (sql_mode ANSI_QUOTES).
+        return self.token.kind == "name" or self.token.text.startswith('"')
+
+    def name(self, what: str = "a name") -> str:
+        if not self.at_name:
+            raise self.expected(what)
+        return name_value(self.take())
+
+    def dotted_name(self, what: str, most: int) -> tuple[str, ...]:
+        """Names with dots between them; after a dot a name may be reserved or all digits."""
+        names = [self.name(what)]
+        while len(names) < most and self.accept("."):
+            if self.token.kind == "word" or (self.token.kind == "number" and self.token.text.isalnum()):
+                names.append(self.take().text)
+            else:
+                names.append(self.name(what))
+        return tuple(names)
+
+    def table_name(self) -> TableName:
+        names = self.dotted_name("a table", 2)
+        return TableName(None, names[0]) if len(names) == 1 else TableName(names[0], names[1])
+
+    def column_name(self) -> str:
+        """A column, possibly after its table or its database and table."""
+        return self.dotted_name("a column", 3)[-1]
+
+    def string(self, what: str = "a string") -> str:
+        if self.token.kind != "string":
+            raise self.expected(what)
+        return string_value(self.take(), self._mode)
+
+    def integer(self, what: str = "a number") -> int:
+        # Bounded, because Python refuses to read very long numbers; MySQL has none above 2**64.
+        if self.token.kind != "number" or not self.token.text.isdigit() or len(self.token.text) > 20:
+            raise self.expected(what)
+        return int(self.take().text)
+
+    def word_or_string(self, what: str) -> str:
+        """An option's value: `utf8`, `'utf8'`, `` `utf8` ``, `8`, `4M`."""
+        match self.token.kind:
+            case "string":
+                return string_value(self.take(), self._mode)
+            case "word" | "name":
+                return name_value(self.take())
+            case "number":
+                return self.take().text
+            case "hex" | "bit" | "symbol" | "end":
+                raise self.expected(what)
+
+    # --- Lists and parentheses ---
+
+    def listed(self, read: Callable[[], _T]) -> tuple[_T, ...]:
+        """One or more with commas between them."""
+        items = [read()]
+        while self.accept(","):
+            items.append(read())
+        return tuple(items)
+
+    def enclosed(self, read: Callable[[], _T]) -> tuple[_T, ...]:
+        """One or more with commas between them, in parentheses."""
+        self.expect("(")
+        items = self.listed(read)
+        self.expect(")")
+        return items
+
+    def text_between(self, start: int, end: int) -> str:
+        """The text, without comments, of the tokens from position `start` to before `end`."""
+        if start == end:
+            return ""
+        return self._text[self._tokens[start].start : self._tokens[end - 1].end]
+
+    def tokens_between(self, start: int, end: int) -> list[Token]:
+        return self._tokens[start:end]
+
+    def parenthesized(self) -> str:
+        """Skips parentheses with all that is in them; gives the text between them."""
+        self.expect("(")
+        start = self.position
+        depth = 1
+        while depth:
+            word = self.take().word
+            depth += (word == "(") - (word == ")")
+        return self.text_between(start, self.position - 1)
+
+    def skip_until(self, stops: Container[str]) -> str:
+        """Skips to a word or symbol outside of parentheses, or to the end; gives the text skipped."""
+        start = self.position
+        while not (self.at_end or self.at(";") or self.token.word in stops):
+            if self.at("("):
+                self.parenthesized()
+            elif self.at(")"):
+                raise self.expected("no closing parenthesis")
+            else:
+                self.position += 1
+        return self.text_between(start, self.position)
+
+    def skip_rest(self) -> None:
+        """Skips to the end of the statement, where there must be something to skip."""
+        if not self.skip_until(()):
+            raise self.expected("more")
+
+    # --- Words that many clauses share ---
+
+    def if_exists(self) -> bool:
+        return self.accept("IF", "EXISTS")
+
+    def if_not_exists(self) -> bool:
+        return self.accept("IF", "NOT", "EXISTS")

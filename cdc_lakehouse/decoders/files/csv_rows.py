@@ -1,0 +1,149 @@
+"""TiCDC's csv in files: one row change a record.
+
+    "U","employee","hr",433305438660591627,101,"Smith","2015-10-08",\\N
+
+An INSERT's row and an UPDATE's new one are in the record; with output-old-value an UPDATE is two records. Values are
+kept as the source's text, NULL as None: NULL is what the options say, without quotes; the same in quotes is text.
+Without `quote` the two cannot always be told apart: a text that is written as NULL is, is NULL.
+Format: `csv_layout` and `csv_dialect`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+
+from cdc_lakehouse.config import CsvOptions
+from cdc_lakehouse.decoders import problems
+from cdc_lakehouse.decoders.files.csv_dialect import LINE_ENDS, Dialect
+from cdc_lakehouse.decoders.files.csv_events import EVENTS, EventBuilder
+from cdc_lakehouse.decoders.files.csv_fast import PieceReader
+from cdc_lakehouse.decoders.files.csv_layout import COMMIT_TS, DATABASE, HEADER, IS_UPDATE, OP, TABLE, Fields, Layout
+from cdc_lakehouse.decoders.files.csv_strict import Record, RecordReader
+
+__all__ = ["EVENTS", "Layout", "first_row", "header_names", "read_rows"]
+
+_PIECE: Final = 8 * 1024 * 1024
+"""In shorter pieces more time goes into calls; longer ones do not stay in the processor's cache."""
+_SMALLER: Final = 32
+"""By how much pieces are smaller where one is not sound."""
+_DIGITS: Final = re.compile("[0-9]{1,19}")
+_MAX_COMMIT_TS: Final = (1 << 63) - 1
+
+
+def read_rows(content: bytes, options: CsvOptions, layout: Layout, *, piece: int = _PIECE) -> Iterator[pa.RecordBatch]:
+    """The changes of a file, in batches of some ten megabytes and at most 65,536 rows, with the columns of `EVENTS`.
+
+    Nothing is lost: a record that cannot be used has its `problem`, a key of `problems.PROBLEMS`, and its bytes in
+    `value`; its other columns are null but `line`. `piece` is how many bytes are read at a time."""
+    dialect, fields, piece = Dialect.of(options), Fields.of(options, layout), max(piece, _SMALLER)
+    strict = RecordReader(content, dialect)
+    fast = PieceReader(content, dialect, fields)
+    at, header = _behind_header(strict, content)
+    events = EventBuilder(layout, fields, first_line=2 if header else 1)
+    size = piece
+    while at < len(content):
+        read = fast.read(at, size)
+        if read is None and size > piece // _SMALLER:
+            size = piece // _SMALLER  # So that little of what is beside a bad record is read the slow way.
+            continue
+        if read is not None:
+            size = min(size * 2, piece)
+        rows, at = read or _strict_rows(content, strict, dialect, fields, at, min(at + size, len(content)))
+        yield from events.events(rows)
+    yield from events.rest()
+
+
+def first_row(head: bytes, options: CsvOptions, *, whole: bool) -> list[str | None] | None:
+    """The fields of a file's first record that is one: not the header, and not a record that is not csv or not UTF-8.
+
+    `head` is the file, or, if not `whole`, its beginning. None when there is no such record, or not all of it."""
+    reader = RecordReader(head, Dialect.of(options))
+    at, _ = _behind_header(reader, head)
+    for record in reader.records(at, len(head)):
+        if record.following == record.end and not whole:
+            return None
+        try:
+            texts = _texts(record)
+        except UnicodeDecodeError:
+            continue
+        if texts is not None:
+            return texts
+    return None
+
+
+def header_names(head: bytes, options: CsvOptions) -> list[str] | None:
+    """The names of a file's header, those of the leading columns too; None when it has none, or not all of it is there
+    or UTF-8. A name with the delimiter in it makes two of one."""
+    at, found = _behind_header(RecordReader(head, Dialect.of(options)), head)
+    if not found or at == len(head):
+        return None
+    try:
+        return head[:at].strip(LINE_ENDS).decode().split(options.delimiter)
+    except UnicodeDecodeError:
+        return None
+
+
+def _behind_header(reader: RecordReader, content: bytes) -> tuple[int, bool]:
+    """Where the first record that is not the header begins, and whether there is a header."""
+    at = len(content) - len(content.lstrip(LINE_ENDS))
+    # Its names may hold anything, quotes too: it is taken for one line, whatever stands in it.
+    return (reader.line(at).following, True) if content.startswith(HEADER, at) else (at, False)
+
+
+def _strict_rows(
+    content: bytes, reader: RecordReader, dialect: Dialect, fields: Fields, start: int, stop: int
+) -> tuple[pa.RecordBatch, int]:
+    """The rows of the records that begin from `start` to before `stop`, and where what follows them begins."""
+    null = dialect.null.decode()
+    schema = fields.rows
+    rows: list[tuple[object, ...]] = []
+    for record in reader.records(start, stop):
+        row = _row(record, null, fields)
+        if isinstance(row, str):
+            row = (*[None] * (len(schema) - 2), row, content[record.start : record.end])
+        rows.append(row)
+        stop = max(stop, record.following)
+    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
+    arrays = [pa.array(column, of.type) for column, of in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema), stop
+
+
+def _row(record: Record, null: str, fields: Fields) -> tuple[object, ...] | str:
+    """A record as a row of `Fields.rows`, or what is wrong with it."""
+    try:
+        texts = _texts(record)
+    except UnicodeDecodeError:
+        return problems.NOT_UTF8
+    if texts is None:
+        return problems.NOT_CSV
+    if len(texts) != fields.width:
+        return problems.FIELD_COUNT
+    # A table whose name is what NULL is written as: no leading field is ever NULL.
+    leading = [null if text is None else text for text in texts[: fields.leading]]
+    commit_ts = _commit_ts(leading[COMMIT_TS])
+    if leading[OP] not in ("I", "U", "D"):
+        return problems.NOT_A_ROW_CHANGE
+    if commit_ts is None:
+        return problems.NO_COMMIT_TS
+    row: list[object] = [leading[OP], leading[TABLE], leading[DATABASE], commit_ts]
+    if fields.old_value:
+        if leading[IS_UPDATE] not in ("true", "false"):
+            return problems.NO_IS_UPDATE
+        row.append(leading[IS_UPDATE] == "true")
+    return (*row, *texts[fields.width - fields.columns :], None, None)
+
+
+def _commit_ts(text: str) -> int | None:
+    """None when it is not a positive number of 63 bits."""
+    digits = text.lstrip("0")
+    return int(digits) if _DIGITS.fullmatch(digits) and int(digits) <= _MAX_COMMIT_TS else None
+
+
+def _texts(record: Record) -> list[str | None] | None:
+    """Raises UnicodeDecodeError."""
+    if record.fields is None:
+        return None
+    return [None if text is None else text.decode() for text in record.fields]

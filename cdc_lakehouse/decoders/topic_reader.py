@@ -1,0 +1,257 @@
+"""Messages of topics as events, and beside them what is not of a row: statements, watermarks, columns as they are seen.
+
+Records come to a task by topic and partition, in the order of their offsets. Where messages have a commit-ts, that is
+an event's; elsewhere it is made: the milliseconds of the source's clock in TiDB's notation, and always above the one
+before in the partition, so that the order is the topic's. Records that come before a batch may be read with it: they
+give nothing themselves (see `partition_order`)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark import AccumulatorParam
+from pyspark.accumulators import Accumulator
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from cdc_lakehouse.changelog.events import Ddl, Ended, Message, MessageError, RowChange, Watermark
+from cdc_lakehouse.decoders.event_rows import COLUMNS, EventRows
+from cdc_lakehouse.decoders.messages import canal_entries, canal_flat, canal_protobuf
+from cdc_lakehouse.decoders.messages.registry import decoder, plain_reader
+from cdc_lakehouse.decoders.messages.ticdc_plain_rows import PlainRow, Shape, told
+from cdc_lakehouse.decoders.observed_columns import ColumnSights
+from cdc_lakehouse.decoders.partition_sequence import PartitionOrder
+from cdc_lakehouse.decoders.partition_summary import Finds, FoundSight, FoundStatement, PartitionFinds, Place
+
+PlainSight = tuple[str, str, Shape, tuple[str, ...]]
+
+OF_CANAL: Final = frozenset({canal_entries.FORMAT, canal_flat.FORMAT, canal_protobuf.FORMAT})
+_NEVER: Final = 1 << 63
+_SHAPES_KEPT: Final = 1000
+_ROWS_AT_ONCE: Final = 8192
+
+
+class _Merged(AccumulatorParam[Finds]):
+    """A task that is run again finds the same again."""
+
+    def zero(self, value: Finds) -> Finds:
+        return {}
+
+    def addInPlace(self, value1: Finds, value2: Finds) -> Finds:  # noqa: N802 - PySpark's name
+        return {**value1, **value2}
+
+
+_MERGED: Final = _Merged()
+
+
+@dataclass(frozen=True)
+class TopicFormat:
+    """The format of a feed's messages with its options. `seeds` are the commit-ts, by batch, above which those begin
+    that are made for its rows: so they are the same when it is decoded again. `takes` says which tables are wanted."""
+
+    name: str
+    options: Mapping[str, object]
+    seeds: Mapping[int, int]
+    watermarks: Mapping[int, Mapping[tuple[str, int], int]]
+    """By batch, of each partition as the batch begins: what is at or below them has been sent before."""
+    takes: Callable[[str, str], bool]
+
+    @property
+    def tells_transactions(self) -> bool:
+        """Every transaction has an end in the log; statements are transactions of their own."""
+        return self.name == canal_entries.FORMAT
+
+    @property
+    def of_canal(self) -> bool:
+        """What Canal makes of text is looked at, and in which order it has columns: that is the table's."""
+        return self.name in OF_CANAL
+
+
+def changes_in_tasks(
+    spark: SparkSession, records: DataFrame, topic_format: TopicFormat, before: DataFrame | None = None
+) -> tuple[DataFrame, Accumulator[Finds]]:
+    """Events of the records, and what else is in them: known once the frame is written. `before` are records that come
+    before them, with the batch that they are to be read with."""
+    found: Accumulator[Finds] = spark.sparkContext.accumulator({}, _MERGED)
+    wanted = _wanted(records, is_before=False)
+    if before is not None:
+        wanted = wanted.unionByName(_wanted(before, is_before=True))
+    tasks = spark.sparkContext.defaultParallelism
+    # By turns, for partitions of a topic are of one size: hashes would give a task three of four.
+    turn = F.pmod(F.crc32("topic") + F.col("partition"), F.lit(tasks)).cast("int")
+    ordered = wanted.repartitionById(tasks, turn).sortWithinPartitions("topic", "partition", "batch", "offset")
+
+    def changes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        reader = TopicReader(topic_format)
+        for batch in batches:
+            yield from reader.read(batch)
+        yield from reader.rest()
+        found.add(reader.finds)
+
+    return ordered.mapInArrow(changes, COLUMNS), found
+
+
+def _wanted(records: DataFrame, *, is_before: bool) -> DataFrame:
+    return records.select(
+        "feed_date", "topic", "partition", "offset", F.unix_millis("timestamp").alias("time_ms"), "key", "value",
+        "segment", "batch", F.lit(is_before).alias("is_before"),
+    )  # fmt: skip
+
+
+class TopicReader:
+    """Reads records in order of topic, partition, batch and offset: columns as `changes_in_tasks` selects them. It
+    gives rows of events, and at the end has in `finds` what else is in them."""
+
+    def __init__(self, topic_format: TopicFormat) -> None:
+        self._decode = decoder(topic_format.name, topic_format.options)
+        self._plain = plain_reader(topic_format.name, topic_format.options)
+        self._format = topic_format
+        self._takes = functools.cache(topic_format.takes)
+        self._told = functools.lru_cache(_SHAPES_KEPT)(told)
+        self._rows = EventRows()
+        self._place: Place | None = None
+        self._order = PartitionOrder(topic_format.name)
+        self._sights = ColumnSights()
+        self._plain_sights: dict[PlainSight, int] = {}
+        self.finds: Finds = {}
+
+    def read(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        for date, topic, partition, offset, time_ms, key, value, segment, number, is_before in zip(
+            *map(_listed, batch.columns), strict=True
+        ):
+            finds = self._finds((topic, partition, number))
+            plain = self._plain(value) if self._plain is not None and value is not None else None
+            if plain is None or not self._take_plain(finds, plain, date, segment, offset):
+                self._read(finds, (key, value), date, segment, offset, time_ms, is_before=is_before)
+            if len(self._rows) >= _ROWS_AT_ONCE:
+                yield self._rows.take()
+
+    def _finds(self, place: Place) -> PartitionFinds:
+        if place != self._place:
+            # Places come one after the other.
+            topic, partition, number = self._place = place
+            self._order, self._sights, self._plain_sights = PartitionOrder(self._format.name), ColumnSights(), {}
+            seed = self._format.seeds[number]
+            sent = self._format.watermarks[number].get((topic, partition))
+            self.finds[place] = PartitionFinds(seed, seed, sent)
+        return self.finds[place]
+
+    def _messages(self, key: bytes | None, value: bytes | None) -> Iterator[Message | MessageError]:
+        try:
+            decoded = self._decode(key, value)
+        except MessageError as error:
+            decoded = [error]
+        for message in decoded if isinstance(decoded, list) else [decoded]:
+            yield from self._order.next(message)
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        if self._rows:
+            yield self._rows.take()
+
+    def _read(
+        self,
+        finds: PartitionFinds,
+        record: tuple[bytes | None, bytes | None],
+        date: str | None,
+        segment: str,
+        offset: int,
+        time_ms: int | None,
+        *,
+        is_before: bool,
+    ) -> None:
+        left_out = self._order.left_out
+        for message in self._messages(*record):
+            if is_before:
+                continue
+            if isinstance(message, MessageError):
+                finds.note_bad(segment, offset, message, record[1] or b"")
+            else:
+                self._take(finds, message, date, segment, offset, time_ms)
+        finds.replays += 0 if is_before else self._order.left_out - left_out
+
+    def _take_plain(self, finds: PartitionFinds, row: PlainRow, date: str | None, segment: str, offset: int) -> bool:
+        """Whether it could be: what `_take` does, for the one row of a message with a commit-ts."""
+        types_and_key = self._told(row.shape)
+        if types_and_key is None:
+            return False
+        commit_ts = row.commit_ts
+        if commit_ts <= (finds.watermark or 0):
+            finds.replays += 1
+            return True
+        finds.last_ts = max(finds.last_ts, commit_ts)
+        database, table, after = row.database, row.table, row.after
+        if not self._takes(database, table):
+            return True
+        if after is not None:
+            shape = (database, table, row.shape, tuple(after))
+            if commit_ts < self._plain_sights.get(shape, _NEVER):
+                self._plain_sights[shape] = commit_ts
+                seen = RowChange(database, table, row.op, None, after, *types_and_key)
+                self._see(finds, seen, commit_ts, segment, offset, in_order=False)
+        self._rows.add(date, database, table, row.op, commit_ts, row.before, after, segment, offset)
+        return True
+
+    def _take(
+        self, finds: PartitionFinds, message: Message, date: str | None, segment: str, offset: int, time_ms: int | None
+    ) -> None:
+        origin = message.origin
+        if message.doubt is not None:
+            finds.note_doubt(message.doubt, offset)
+        for part in message.parts:
+            if isinstance(part, Watermark):
+                finds.watermark = max(part.commit_ts, finds.watermark or 0)
+            elif isinstance(part, Ended):
+                finds.ended_ts = finds.last_ts
+            elif (commit_ts := finds.commit_ts(origin, time_ms)) is None:
+                finds.replays += 1
+            elif isinstance(part, Ddl):
+                told = (part.database, part.table, part.sql, offset, segment, origin.time_ms)
+                self._state(finds, FoundStatement(commit_ts, *told))
+            elif self._takes(part.database, part.table):
+                self._see(finds, part, commit_ts, segment, offset, in_order=origin.commit_ts is None)
+                if self._format.of_canal:
+                    finds.note_damage(part)
+                self._rows.add(
+                    date, part.database, part.table, part.op, commit_ts, part.before, part.after, segment, offset
+                )
+
+    def _state(self, finds: PartitionFinds, statement: FoundStatement) -> None:
+        finds.statements.append(statement)
+        self._sights.forget(statement.database, statement.table)
+        # A statement commits what is open.
+        if finds.ended_ts is not None or self._format.tells_transactions:
+            finds.ended_ts = finds.last_ts
+
+    def _see(
+        self, finds: PartitionFinds, row: RowChange, commit_ts: int, segment: str, offset: int, *, in_order: bool
+    ) -> None:
+        # A DELETE may have its key alone: it tells nothing of a table's columns.
+        image = row.after if row.after is not None else row.before
+        if image is None or row.op == "D":
+            return
+        names = tuple(image)
+        if row.op == "U" and self._format.of_canal:
+            # Images that are not whole put columns out of the table's order.
+            names = (*(name for name in row.types if name in image), *(n for n in names if n not in row.types))
+        if in_order:
+            columns = self._sights.of(row, names, in_order=self._format.of_canal)
+        else:
+            columns = tuple((name, row.types.get(name, "")) for name in names)
+        if columns is not None:
+            sight = FoundSight(commit_ts, row.database, row.table, columns, row.key, offset, segment)
+            finds.note_sight(sight, in_order=in_order)
+
+
+def _listed(column: pa.Array) -> list[Any]:
+    """Its values. Texts are the same for many rows: each is made once."""
+    if pa.types.is_string(column.type):
+        encoded = column.dictionary_encode()
+        texts = encoded.dictionary.to_pylist()
+        return [None if at is None else texts[at] for at in encoded.indices.to_pylist()]
+    if column.null_count == 0 and pa.types.is_integer(column.type):
+        return column.to_numpy().tolist()
+    return column.to_pylist()

@@ -1,0 +1,107 @@
+"""Where the content of segments is read: in the source, or in the archive that keeps a copy on the lake's side."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, Protocol
+
+from cdc_lakehouse.errors import ObjectMissingError, SourceError
+from cdc_lakehouse.lake.catalog import Lake, machinery
+from cdc_lakehouse.lake.tables.segments import Segment
+from cdc_lakehouse.sources.object_store import SEGMENT_LIMIT, ObjectStore, open_store
+
+_COPIES_AT_ONCE: Final = 4
+_ANY_STORE_HOLDS: Final = re.compile(r"[A-Za-z0-9._/-]")
+
+
+class RawFiles(Protocol):
+    @property
+    def store(self) -> ObjectStore: ...
+
+    def place(self, segment: Segment) -> str:
+        """Path of a segment's content in the store."""
+        ...
+
+    def etag(self, segment: Segment) -> str | None:
+        """What its content must be told by, None where it cannot become another."""
+        ...
+
+    def head(self, segment: Segment, size: int) -> bytes:
+        """The first bytes of a segment's content. Raises `SourceError` when it cannot be read or is another by now."""
+        ...
+
+    def keep(self, segments: Sequence[Segment]) -> dict[str, str]:
+        """Make sure that the contents stay; gives reasons by segment where that failed."""
+        ...
+
+
+class SourceFiles:
+    """The source itself. What it expires is gone."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self.store = store
+
+    def place(self, segment: Segment) -> str:
+        return segment.segment
+
+    def etag(self, segment: Segment) -> str | None:
+        return segment.etag
+
+    def head(self, segment: Segment, size: int) -> bytes:
+        return self.store.head(segment.segment, size, etag=segment.etag)
+
+    def keep(self, segments: Sequence[Segment]) -> dict[str, str]:
+        return {}
+
+
+class Archive:
+    """Copies of the segments in the warehouse, below `cdc_{feed}/archive`: each content under a name of its own."""
+
+    def __init__(self, lake: Lake, feed: str, source: ObjectStore) -> None:
+        self._lake = lake
+        self._source = source
+        self.store = open_store(lake.location(machinery(feed, "").namespace, "archive"), lake.storage)
+
+    def place(self, segment: Segment) -> str:
+        content = hashlib.sha256(segment.etag.encode()).hexdigest()[:16]
+        return f"{_escaped(segment.segment)}.{content}"
+
+    def etag(self, segment: Segment) -> str | None:
+        return None
+
+    def head(self, segment: Segment, size: int) -> bytes:
+        return self.store.head(self.place(segment), size)
+
+    def has(self, segment: Segment) -> bool:
+        """Whether the whole of a segment is there."""
+        try:
+            return len(self.store.head(self.place(segment), segment.size + 1)) == segment.size
+        except (ObjectMissingError, SourceError):
+            return False
+
+    def keep(self, segments: Sequence[Segment]) -> dict[str, str]:
+        """Copy the contents that are not there yet, each as it was when it was listed."""
+
+        def copy(segment: Segment) -> tuple[str, str | None]:
+            try:
+                if not self.has(segment):
+                    content = self._source.read(segment.segment, limit=SEGMENT_LIMIT, etag=segment.etag)
+                    self._lake.write(f"{self.store.uri}/{self.place(segment)}", content)
+            except SourceError as error:
+                if error.segment is None:
+                    raise
+                return segment.segment, error.message
+            return segment.segment, None
+
+        with ThreadPoolExecutor(_COPIES_AT_ONCE) as pool:
+            return {path: reason for path, reason in pool.map(copy, segments) if reason is not None}
+
+
+def _escaped(path: str) -> str:
+    """A path that every store and every reader of it takes as it is."""
+    return "".join(
+        char if _ANY_STORE_HOLDS.match(char) else "".join(f"~{byte:02X}" for byte in char.encode()) for char in path
+    )

@@ -1,0 +1,153 @@
+"""Numbers about a feed's tables that tell whether they are right. PyIceberg only: no JVM is started for a check."""
+
+from __future__ import annotations
+
+import functools
+import json
+import operator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, LessThanOrEqual
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Snapshot
+
+from cdc_lakehouse.lake.catalog import Lake, machinery
+from cdc_lakehouse.lake.current.tables import KEY, KEYS_TOUCHED, row_count
+from cdc_lakehouse.lake.tables.segments import DECODED, Segments
+
+_LARGE_BATCH: Final = 0.1
+"""Of a table's rows: looking for so many keys would take longer than grouping them all."""
+
+# What these take is hidden from type checkers.
+_compute: Any = pc
+_at_least: Any = GreaterThanOrEqual
+_at_most: Any = LessThanOrEqual
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicates:
+    """Keys that stand more than once in a table, with a few of them; `rows` were looked at."""
+
+    rows: int
+    keys: int
+    examples: tuple[str, ...]
+
+
+def duplicate_keys(table: Table) -> Duplicates:
+    """Of all rows; reads the key's columns alone."""
+    key = _key(table)
+    if not key or table.current_snapshot() is None:
+        return Duplicates(0, 0, ())
+    return _duplicates(table.scan(selected_fields=key).to_arrow().select(list(key)))
+
+
+def duplicate_keys_written(table: Table) -> Duplicates:
+    """Of the rows that can have a key which the last batch wrote: what a batch can have made double. Only they are held
+    in memory, and files that have none of them by their minimum and maximum are not read."""
+    key, batch = _key(table), conservation(table)
+    if not key or not batch.written:
+        return Duplicates(0, 0, ())
+    if batch.written > batch.after * _LARGE_BATCH:
+        return duplicate_keys(table)
+    _, before = _last_batch(table)
+    since = None if before is None else before.snapshot_id
+    appended = table.incremental_append_scan(from_snapshot_id_exclusive=since, selected_fields=key)
+    written = appended.to_arrow_batch_reader().read_all().select(list(key))
+    rows = table.scan(_near(key[0], written.column(0)), selected_fields=key).to_arrow_batch_reader()
+    return _duplicates(_among(rows, written))
+
+
+def _near(name: str, values: pa.ChunkedArray) -> BooleanExpression:
+    """Between the least and the greatest of some whole numbers; of other values it is not tried."""
+    if not pa.types.is_integer(values.type) or values.null_count:
+        return AlwaysTrue()
+    ends = _compute.min_max(values).as_py()
+    return And(_at_least(name, ends["min"]), _at_most(name, ends["max"]))
+
+
+def _among(rows: pa.RecordBatchReader, written: pa.Table) -> pa.Table:
+    """Rows with keys that were written, and with others that are made of the same parts."""
+    found = [pc.field(name).isin(written.column(name).combine_chunks()) for name in written.column_names]
+    # By a scanner, which makes one look-up table for all batches.
+    wanted: Any = ds.Scanner.from_batches(rows, filter=functools.reduce(operator.and_, found))
+    return wanted.to_table().select(written.column_names)
+
+
+def _key(table: Table) -> tuple[str, ...]:
+    return tuple(json.loads(table.properties.get(KEY, "[]")))
+
+
+def _duplicates(keys: pa.Table) -> Duplicates:
+    # By position: a column's name can hold what the group-by would take for something else.
+    plain = pa.table({f"k{n}": column for n, column in enumerate(keys.columns)})
+    counts = plain.group_by(plain.column_names).aggregate([([], "count_all")])
+    double = counts.filter(pc.field("count_all") > 1)
+    examples = tuple(str(tuple(row.values())[: keys.num_columns]) for row in double.slice(0, 5).to_pylist())
+    return Duplicates(keys.num_rows, double.num_rows, examples)
+
+
+@dataclass(frozen=True, slots=True)
+class Conservation:
+    """Rows of a table before and after its last batch, and what the batch wrote. `touched` are the keys of which it
+    could delete rows, None where that is any row."""
+
+    before: int
+    written: int
+    after: int
+    touched: int | None
+
+    @property
+    def deleted(self) -> int:
+        return self.before + self.written - self.after
+
+    @property
+    def holds(self) -> bool:
+        """No row is lost: only those of touched keys went. No row is there twice: none that was written is missing."""
+        return self.deleted >= 0 and (self.touched is None or self.deleted <= self.touched)
+
+
+def conservation(table: Table) -> Conservation:
+    """From the summaries of the snapshots that the last batch made."""
+    touched = table.properties.get(KEYS_TOUCHED, "")
+    made, before = _last_batch(table)
+    written = 0
+    for snapshot in made:
+        if snapshot.summary is not None and snapshot.summary.operation == Operation.APPEND:
+            written += int(snapshot.summary.additional_properties.get("added-records", "0"))
+    after = row_count(table.current_snapshot())
+    return Conservation(row_count(before), written, after, int(touched) if touched else None)
+
+
+def _last_batch(table: Table) -> tuple[list[Snapshot], Snapshot | None]:
+    """The snapshots that the last batch made, and the one before them."""
+    head = snapshot = table.current_snapshot()
+    made: list[Snapshot] = []
+    while snapshot is not None and _batch(head) == _batch(snapshot):
+        made.append(snapshot)
+        parent = snapshot.parent_snapshot_id
+        snapshot = None if parent is None else table.snapshot_by_id(parent)
+    return made, snapshot
+
+
+def _batch(snapshot: Snapshot | None) -> tuple[str | None, str | None]:
+    totals = {} if snapshot is None or snapshot.summary is None else snapshot.summary.additional_properties
+    return totals.get("cdc.batch"), totals.get("cdc.checkpoint-ts")
+
+
+@dataclass(frozen=True, slots=True)
+class EventCounts:
+    """Events that the segments gave, and events that are there."""
+
+    of_segments: int
+    in_table: int
+
+
+def event_counts(lake: Lake, feed: str) -> EventCounts:
+    table = lake.load(machinery(feed, "events"))
+    decoded = (segment for segment in Segments(lake, feed).rows.values() if segment.state == DECODED)
+    rows = 0 if table is None else row_count(table.current_snapshot())
+    return EventCounts(sum(segment.events or 0 for segment in decoded), rows)

@@ -1,0 +1,132 @@
+"""Rows that a DDL moves, restated as events of its commit-ts under the version that it made.
+
+The source sends no row changes for them: an EXCHANGE PARTITION moves rows between tables, a change of the primary key
+makes other columns tell one row from another. As events they are folded, decoded again and rebuilt like all others.
+Values are copied as text where the column's type stayed; where it did not, they are converted and written as the source
+would have."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Final, Literal
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from cdc_lakehouse.changelog import schema
+from cdc_lakehouse.changelog.schema import TableVersion
+from cdc_lakehouse.changelog.type_changes import converts
+from cdc_lakehouse.lake.current import value_parsing
+from cdc_lakehouse.lake.current.conversions import convert_through
+from cdc_lakehouse.lake.current.latest_changes import RESTATED, Winners
+from cdc_lakehouse.lake.current.partition_filter import partition_condition
+from cdc_lakehouse.lake.current.staging import EmptiedPartition
+from cdc_lakehouse.lake.current.typed_rows import Target, default_value, types_since
+from cdc_lakehouse.lake.current.value_parsing import Reading, spark_type
+
+_NOTHING: Final = "map<string,string>"
+
+
+def restated_segment(commit_ts: int, incarnation: str) -> str:
+    return f"{RESTATED}{commit_ts}/{incarnation}"
+
+
+def is_restated(segment: str) -> bool:
+    return segment.startswith(RESTATED)
+
+
+def live_rows(
+    events: DataFrame,
+    winners: Winners,
+    table_no: int,
+    target: Target,
+    emptied: Sequence[EmptiedPartition],
+    reading: Reading,
+) -> DataFrame:
+    """The rows that are live by the winners: `row`, a map of the last version's columns to their text, and `partial`,
+    whether the event behind it leaves columns out."""
+    chosen = winners.of(table_no).where("upsert").select("event", "version_no")
+    names = {version.name for version in target.versions.values()}
+    own = events.where(
+        F.col("schema_name").isin(*{name.database for name in names})
+        & F.col("table_name").isin(*{name.table for name in names})
+    )
+    fetched = own.join(chosen, F.col("_row_id") == F.col("event")).select("version_no", "commit_ts", "after")
+    numbers = winners.versions.get(table_no, [])
+    frames = [_of_version(fetched.where(F.col("version_no") == n), n, target, reading) for n in numbers]
+    if not frames:
+        return fetched.select("commit_ts", F.col("after").alias("row"), F.lit(False).alias("partial")).limit(0)
+    rows = functools.reduce(DataFrame.unionByName, frames)
+    for each in emptied:
+        gone = _in_partition(each, target, reading)
+        rows = rows.where(~((F.col("commit_ts") <= each.commit_ts) & F.coalesce(gone, F.lit(False))))
+    return rows
+
+
+def in_partition(version: TableVersion, partition: str, reading: Reading) -> Column:
+    """Whether a live row is in a partition of its version."""
+    assert version.partitioning is not None, version.name
+
+    def column(name: str) -> Column:
+        found = version.named(name)
+        assert found is not None, f"no column {name}"
+        return _typed(found, reading)
+
+    return F.coalesce(partition_condition(version.partitioning, partition, column), F.lit(False))
+
+
+def as_events(rows: DataFrame, op: Literal["I", "D"], version: TableVersion, segment: str) -> DataFrame:
+    """Live rows as events at a version's DDL, in the shape of the `events` table. The columns of `version` take the
+    values by their places: tables that exchange rows have the same."""
+    names = F.array(*(F.lit(column.name) for column in version.carried))
+    image, nothing = F.map_from_arrays(names, F.map_values("row")), F.lit(None).cast(_NOTHING)
+    return rows.select(
+        F.lit(None).cast("string").alias("feed_date"),
+        F.lit(version.name.database).alias("schema_name"),
+        F.lit(version.name.table).alias("table_name"),
+        F.lit(version.commit_ts).cast("bigint").alias("table_version"),
+        F.lit(None).cast("bigint").alias("physical_partition"),
+        F.lit(op).alias("op"),
+        F.lit(version.commit_ts).cast("bigint").alias("commit_ts"),
+        (image if op == "D" else nothing).alias("before"),
+        (image if op == "I" else nothing).alias("after"),
+        F.lit(segment).alias("segment"),
+        (F.monotonically_increasing_id() + 1).alias("line"),
+    )
+
+
+def _of_version(rows: DataFrame, number: int, target: Target, reading: Reading) -> DataFrame:
+    carried = [column.name for column in target.versions[number].carried]
+    absent = F.size(F.array_except(F.array(*(F.lit(name) for name in carried)), F.map_keys("after"))) > 0
+    names = F.array(*(F.lit(column.name) for column in target.columns))
+    texts = F.array(*(_text(column, target.versions[number], target, reading) for column in target.columns))
+    return rows.select("commit_ts", F.map_from_arrays(names, texts).alias("row"), absent.alias("partial"))
+
+
+def _text(column: schema.Column, version: TableVersion, target: Target, reading: Reading) -> Column:
+    own = version.column(column.id)
+    if own is None or not own.carried:
+        value = default_value(column, target, reading)
+    else:
+        raw = F.col("after")[own.name]
+        types = types_since(column.id, target, version)
+        if not converts(types):
+            return raw
+        value = convert_through(value_parsing.value(raw, own.type, reading), types, reading)
+    return value_parsing.text(value.cast(spark_type(reading.type_of(column.type))), column.type, reading)
+
+
+def _in_partition(emptied: EmptiedPartition, target: Target, reading: Reading) -> Column:
+    now = {column.id: column for column in target.columns}
+
+    def column(name: str) -> Column:
+        found = emptied.version.named(name)
+        assert found is not None, f"no column {name}"
+        return _typed(now[found.id], reading)
+
+    return partition_condition(emptied.scheme, emptied.name, column)
+
+
+def _typed(column: schema.Column, reading: Reading) -> Column:
+    return value_parsing.value(F.col("row")[column.name], column.type, reading)

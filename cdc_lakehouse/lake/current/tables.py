@@ -1,0 +1,209 @@
+"""Current-state tables: one row a key, typed, as of a commit-ts.
+
+Rows are staged on a branch (touched keys deleted, surviving rows appended) and then published with the schema's
+change as one commit, so readers see all of it or none. A table's own properties say up to where it is applied: a run
+that follows a crash sees which tables the earlier one had published."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.types import ListType
+
+from cdc_lakehouse.changelog.history import Incarnation
+from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.current.schema_plan import LakeColumn
+from cdc_lakehouse.lake.current.value_parsing import Reading
+from cdc_lakehouse.lake.names import Identifier, encode_namespace, encode_table, path_part
+
+FEED: Final = "cdc.feed"
+DATABASE: Final = "cdc.database"
+TABLE: Final = "cdc.table"
+INCARNATION: Final = "cdc.incarnation"
+APPLIED_TS: Final = "cdc.applied-ts"
+APPLIED_BATCH: Final = "cdc.applied-batch"
+LINEAGE: Final = "cdc.lineage"
+COLUMNS: Final = "cdc.columns"
+STAGED: Final = "cdc.staged"
+DROPPED_TS: Final = "cdc.dropped-ts"
+KEY: Final = "cdc.key"
+KEYS_TOUCHED: Final = "cdc.keys-touched"
+"""Keys that the last published batch could delete rows of; empty where that is any row (a TRUNCATE, a partition)."""
+
+TABLE_PROPERTIES: Final = {
+    "format-version": "3",
+    # Deletion vectors: copying files for a few changed rows costs 25 times as much.
+    "write.delete.mode": "merge-on-read",
+    "write.update.mode": "merge-on-read",
+    "write.merge.mode": "merge-on-read",
+    "write.distribution-mode": "none",
+    "write.parquet.compression-codec": "zstd",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """A current-state table as it stands in the lake: what readers see, and what of the feed is in it."""
+
+    identifier: Identifier
+    incarnation: str
+    name: TableName
+    applied_ts: int
+    applied_batch: int
+    lineage: str
+    columns: tuple[LakeColumn, ...]
+    order: tuple[str, ...]
+    staged: tuple[str, ...]
+    row_count: int
+    snapshot_id: int | None
+    dropped_ts: int | None
+
+
+class CurrentTables:
+    """Finding the current-state tables of a feed. A table is known by its incarnation, not by its name."""
+
+    def __init__(self, lake: Lake, feed: FeedConfig) -> None:
+        self._lake = lake
+        self._feed = feed
+
+    def identifier(self, name: TableName) -> Identifier:
+        """Where a table of that name belongs."""
+        namespace = self._feed.namespace.format(database=name.database, feed=self._feed.name)
+        return Identifier(encode_namespace(namespace), encode_table(name.table))
+
+    def aside(self, life: Incarnation, name: TableName) -> Identifier:
+        """Where a table stands while its name is another's: between two renames, or dropped and its name taken
+        again."""
+        where = self.identifier(name)
+        if life.dropped_ts is not None:
+            return Identifier(where.namespace, f"{where.name}__dropped_{life.dropped_ts}")
+        return Identifier(where.namespace, f"{where.name}__moving_{_digest(life.id)}")
+
+    def candidates(self, life: Incarnation) -> Iterator[Identifier]:
+        """Where a table can be, whenever the last run ended."""
+        for name in life.names:
+            yield self.identifier(name)
+        for name in life.names:
+            yield self.aside(life, name)
+            yield Identifier(
+                self.identifier(name).namespace, f"{self.identifier(name).name}__moving_{_digest(life.id)}"
+            )
+
+    def find(self, life: Incarnation) -> TableState | None:
+        for identifier in dict.fromkeys(self.candidates(life)):
+            table = self._lake.load(identifier)
+            if table is not None and table.properties.get(INCARNATION) == life.id and self._is_own(table):
+                return state_of(identifier, table)
+        return None
+
+    def at(self, identifier: Identifier) -> TableState | None:
+        """The feed's table at a place; None where there is none, or one that is not the feed's."""
+        table = self._lake.load(identifier)
+        if table is None or not self._is_own(table) or INCARNATION not in table.properties:
+            return None
+        return state_of(identifier, table)
+
+    def is_free(self, identifier: Identifier) -> bool:
+        return self._lake.load(identifier) is None
+
+    def location(self, life: Incarnation, name: TableName) -> str:
+        """Of its own for each incarnation: a name can be another's tomorrow, its files stay."""
+        where = self.identifier(name)
+        return self._lake.location(path_part(where.namespace), f"{path_part(where.name)}-{_digest(life.id)}")
+
+    def first_properties(self, life: Incarnation) -> dict[str, str]:
+        return {
+            **TABLE_PROPERTIES,
+            FEED: self._feed.name,
+            DATABASE: life.last.name.database,
+            TABLE: life.last.name.table,
+            INCARNATION: life.id,
+            APPLIED_TS: "0",
+            APPLIED_BATCH: "0",
+            LINEAGE: "",
+            COLUMNS: "[]",
+        }
+
+    def _is_own(self, table: Table) -> bool:
+        return table.properties.get(FEED) == self._feed.name
+
+
+def state_of(identifier: Identifier, table: Table) -> TableState:
+    properties = table.properties
+    ids = {name: id for id, name in json.loads(properties.get(COLUMNS, "[]"))}
+    fields = table.schema().fields
+    columns = tuple(
+        LakeColumn(ids[field.name], field.name, _type_name(field.field_type)) for field in fields if field.name in ids
+    )
+    snapshot = table.current_snapshot()
+    dropped = properties.get(DROPPED_TS)
+    return TableState(
+        identifier=identifier,
+        incarnation=properties[INCARNATION],
+        name=TableName(properties[DATABASE], properties[TABLE]),
+        applied_ts=int(properties[APPLIED_TS]),
+        applied_batch=int(properties[APPLIED_BATCH]),
+        lineage=properties[LINEAGE],
+        columns=columns,
+        order=tuple(field.name for field in fields),
+        staged=tuple(json.loads(properties.get(STAGED, "[]"))),
+        row_count=row_count(snapshot),
+        snapshot_id=None if snapshot is None else snapshot.snapshot_id,
+        dropped_ts=None if dropped is None else int(dropped),
+    )
+
+
+def row_count(snapshot: Snapshot | None) -> int:
+    """Live rows, from the snapshot's summary: deletion vectors name each deleted row once."""
+    if snapshot is None or snapshot.summary is None:
+        return 0
+    totals = snapshot.summary.additional_properties
+    return int(totals.get("total-records", "0")) - int(totals.get("total-position-deletes", "0"))
+
+
+def _type_name(field_type: object) -> str:
+    if isinstance(field_type, ListType):
+        return f"list<{field_type.element_type}>"
+    return str(field_type).replace(" ", "")
+
+
+def lineage(life: Incarnation, reading: Reading) -> str:
+    """A digest of what a table went through and of how its values are read.
+
+    When it differs from the one that the table was written under, DDL from before has come to light, or the
+    configuration has another time zone or policy: the table must be worked out anew.
+    """
+    told = [
+        (
+            version.commit_ts,
+            str(version.name),
+            version.effect,
+            [(c.id, c.name, repr(c.type), c.carried) for c in version.columns],
+        )
+        for version in life.versions
+        if version.effect != "none"
+    ]
+    return _digest(json.dumps([repr(reading), told], ensure_ascii=False))
+
+
+def column_names(names: Mapping[int, str]) -> str:
+    """The property that says which source column is which column of the table."""
+    return json.dumps([[id, name] for id, name in names.items()], ensure_ascii=False)
+
+
+def staged_names(names: Sequence[str]) -> str:
+    return json.dumps(list(names), ensure_ascii=False)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

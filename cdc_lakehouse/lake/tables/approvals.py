@@ -1,0 +1,45 @@
+"""The `approvals` table: rewrites that a person has let through, where the policy holds them."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from cdc_lakehouse.changelog.positions import BEGINNING
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.tables.small_table import SmallTable
+
+SCHEMA: Final = pa.schema([
+    pa.field("incarnation", pa.string(), nullable=False),
+    pa.field("database", pa.string(), nullable=False),
+    pa.field("table", pa.string(), nullable=False),
+    pa.field("commit_ts", pa.int64(), nullable=False),
+    pa.field("approved_at", pa.timestamp("us", tz="UTC"), nullable=False),
+])  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """Statements of a table with a commit-ts at or below `commit_ts` may be carried out."""
+
+    incarnation: str
+    database: str
+    table: str
+    commit_ts: int
+    approved_at: datetime.datetime
+
+
+class Approvals:
+    def __init__(self, lake: Lake, feed: str) -> None:
+        self._table = SmallTable(lake, feed, "approvals", SCHEMA)
+
+    def upto(self, incarnation: str) -> int:
+        """Up to which commit-ts a table's statements are approved; 0 when none is."""
+        found = (row["commit_ts"] for row in self._table.read() if row["incarnation"] == incarnation)
+        return max(found, default=BEGINNING)
+
+    def add(self, approval: Approval) -> None:
+        self._table.write([approval])

@@ -1,0 +1,98 @@
+"""The `checkpoints` table: published cuts. A cut is one commit; that it exists is its publication.
+
+A row says which snapshot of a table shows the cut's checkpoint-ts. A held table has no row in a cut: the last cut that
+has one is its last good cut.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from cdc_lakehouse.changelog.positions import BEGINNING
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.tables.small_table import SmallTable, equal
+
+SCHEMA: Final = pa.schema([
+    pa.field("checkpoint_ts", pa.int64(), nullable=False),
+    pa.field("database", pa.string(), nullable=False),
+    pa.field("table", pa.string(), nullable=False),
+    pa.field("snapshot_id", pa.int64()),
+    pa.field("row_count", pa.int64(), nullable=False),
+    pa.field("published_at", pa.timestamp("us", tz="UTC"), nullable=False),
+])  # fmt: skip
+
+_CHECKPOINT: Final = "cdc.checkpoint-ts"
+_BATCH: Final = "cdc.batch"
+_VERSIONS: Final = "cdc.schema-versions"
+_SETTINGS: Final = "cdc.settings"
+_HELD: Final = "cdc.held"
+
+
+@dataclass(frozen=True, slots=True)
+class CutRow:
+    """One table of a cut. `snapshot_id` is None for a table that never had a row."""
+
+    checkpoint_ts: int
+    database: str
+    table: str
+    snapshot_id: int | None
+    row_count: int
+    published_at: datetime.datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The newest cut: what was applied up to where (checkpoint-ts, batch of segments, versions of the schema
+    history), and which tables (incarnation → reason) were held back."""
+
+    checkpoint_ts: int = BEGINNING
+    batch: int = 0
+    versions: int = 0
+    settings: str = ""
+    held: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def held_incarnations(self) -> frozenset[str]:
+        return frozenset(incarnation for incarnation, _ in self.held)
+
+
+class Checkpoints:
+    def __init__(self, lake: Lake, feed: str) -> None:
+        self._table = SmallTable(lake, feed, "checkpoints", SCHEMA)
+
+    def last(self) -> Cut:
+        """From the snapshot's summary: no data file is read."""
+        properties = self._table.properties()
+        if _CHECKPOINT not in properties:
+            return Cut()
+        held: list[list[str]] = json.loads(properties.get(_HELD, "[]"))
+        return Cut(
+            int(properties[_CHECKPOINT]),
+            int(properties[_BATCH]),
+            int(properties[_VERSIONS]),
+            properties[_SETTINGS],
+            tuple((pair[0], pair[1]) for pair in held),
+        )
+
+    def rows(self, checkpoint_ts: int) -> list[CutRow]:
+        return [CutRow(**row) for row in self._table.read(row_filter=equal("checkpoint_ts", checkpoint_ts))]
+
+    def publish(self, cut: Cut, rows: Iterable[CutRow]) -> None:
+        """One commit. A cut at the same checkpoint-ts again (a backfill, a mended table) takes the earlier one's
+        place."""
+        properties = {
+            _CHECKPOINT: str(cut.checkpoint_ts),
+            _BATCH: str(cut.batch),
+            _VERSIONS: str(cut.versions),
+            _SETTINGS: cut.settings,
+            _HELD: json.dumps([list(pair) for pair in cut.held]),
+        }
+        again = self.last().checkpoint_ts == cut.checkpoint_ts
+        same = equal("checkpoint_ts", cut.checkpoint_ts)
+        self._table.write(rows, replacing=same if again else None, properties=properties)

@@ -1,0 +1,97 @@
+"""The `frontier` table: from where a feed's sink is listed. One row is one directory of a table.
+
+It is written after the segments that were found, so a run that dies between leaves an older frontier, from which more
+is listed. What holds for the whole of it stands in the snapshot's summary."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue
+
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.tables.small_table import SmallTable
+from cdc_lakehouse.sources.sink.listing_state import FileSequence, Frontier, KnownTable
+
+_SEQUENCE: Final = pa.struct([
+    pa.field("place", pa.string()),
+    pa.field("dispatcher", pa.string()),
+    pa.field("files", pa.int64()),
+    pa.field("last", pa.string()),
+    pa.field("previous", pa.string()),
+    pa.field("etag", pa.string()),
+    pa.field("index_etag", pa.string()),
+])  # fmt: skip
+
+SCHEMA: Final = pa.schema([
+    pa.field("directory", pa.string(), nullable=False),
+    pa.field("files", pa.int64(), nullable=False),
+    pa.field("oldest_version", pa.int64(), nullable=False),
+    pa.field("irregular", pa.bool_(), nullable=False),
+    pa.field("places", pa.list_(pa.string())),
+    pa.field("sequences", pa.list_(_SEQUENCE)),
+])  # fmt: skip
+
+_OLDEST_DATE: Final = "cdc.oldest-date"
+_SETTINGS: Final = "cdc.settings"
+_WHOLE_AT: Final = "cdc.whole-at"
+_UNCLEAR: Final = "cdc.unclear"
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    directory: str
+    files: int
+    oldest_version: int
+    irregular: bool
+    places: list[str]
+    sequences: list[FileSequence]
+
+
+class Frontiers:
+    """The frontier of one feed."""
+
+    def __init__(self, lake: Lake, feed: str) -> None:
+        self._table = SmallTable(lake, feed, "frontier", SCHEMA)
+
+    def last(self) -> Frontier | None:
+        """The newest frontier; None before the first."""
+        properties = self._table.properties()
+        if _SETTINGS not in properties:
+            return None
+        tables = [
+            KnownTable(
+                row["directory"],
+                row["files"],
+                row["oldest_version"],
+                row["irregular"],
+                tuple(row["places"]),
+                tuple(FileSequence(**each) for each in row["sequences"]),
+            )
+            for row in sorted(self._table.read(), key=lambda row: row["directory"])
+        ]
+        return Frontier(
+            tuple(tables),
+            properties.get(_OLDEST_DATE),
+            properties[_SETTINGS],
+            datetime.datetime.fromisoformat(properties[_WHOLE_AT]),
+            properties[_UNCLEAR] == "true",
+        )
+
+    def write(self, frontier: Frontier) -> None:
+        """In the place of the one before, in one commit."""
+        properties = {
+            _SETTINGS: frontier.settings,
+            _WHOLE_AT: frontier.whole_at.isoformat(),
+            _UNCLEAR: str(frontier.unclear).lower(),
+        }
+        if frontier.oldest_date is not None:
+            properties[_OLDEST_DATE] = frontier.oldest_date
+        rows = [
+            _Row(t.directory, t.files, t.oldest_version, t.irregular, list(t.places), list(t.sequences))
+            for t in frontier.tables
+        ]
+        self._table.write(rows, replacing=AlwaysTrue(), properties=properties)

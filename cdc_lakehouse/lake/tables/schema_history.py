@@ -1,0 +1,186 @@
+"""The `schema_history` table: every DDL and every sight of a table's columns, with what it did.
+
+A row is one version of a table; `number` is its place in the history. `columns` and `primary_key` are for people and
+queries; `definition` is the version and `change` the source's own words, as JSON, from which the history can be
+worked out again. One change of the source can make several versions (DROP DATABASE); the first of them carries it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+from pydantic import TypeAdapter
+from pyiceberg.expressions import AlwaysTrue
+
+from cdc_lakehouse.changelog.history import History
+from cdc_lakehouse.changelog.mysql_types import type_text
+from cdc_lakehouse.changelog.partitions import from_json, to_json
+from cdc_lakehouse.changelog.schema import SchemaChange, TableVersion
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.tables.small_table import SmallTable
+
+_COLUMN: Final = pa.struct([
+    pa.field("id", pa.int32()),
+    pa.field("name", pa.string()),
+    pa.field("type", pa.string()),
+    pa.field("nullable", pa.bool_()),
+    pa.field("key", pa.bool_()),
+    pa.field("initial_default", pa.string()),
+])  # fmt: skip
+
+SCHEMA: Final = pa.schema([
+    pa.field("number", pa.int64(), nullable=False),
+    pa.field("commit_ts", pa.int64(), nullable=False),
+    pa.field("database", pa.string(), nullable=False),
+    pa.field("table", pa.string(), nullable=False),
+    pa.field("incarnation", pa.string(), nullable=False),
+    pa.field("kind", pa.string(), nullable=False),
+    pa.field("effect", pa.string(), nullable=False),
+    pa.field("statement", pa.string(), nullable=False),
+    pa.field("previous_database", pa.string()),
+    pa.field("previous_table", pa.string()),
+    pa.field("columns", pa.list_(_COLUMN)),
+    pa.field("primary_key", pa.list_(pa.string())),
+    pa.field("note", pa.string()),
+    pa.field("hold", pa.string()),
+    pa.field("origin", pa.string(), nullable=False),
+    pa.field("applied_at", pa.timestamp("us", tz="UTC"), nullable=False),
+    pa.field("definition", pa.string(), nullable=False),
+    pa.field("change", pa.string()),
+])  # fmt: skip
+
+_VERSION: Final = TypeAdapter(TableVersion)
+_CHANGE: Final = TypeAdapter(SchemaChange)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    number: int
+    commit_ts: int
+    database: str
+    table: str
+    incarnation: str
+    kind: str
+    effect: str
+    statement: str
+    previous_database: str | None
+    previous_table: str | None
+    columns: list[dict[str, Any]]
+    primary_key: list[str]
+    note: str | None
+    hold: str | None
+    origin: str
+    applied_at: datetime.datetime
+    definition: str
+    change: str | None
+
+
+class SchemaHistory:
+    """The history of one feed, read once and kept up with what this object itself writes."""
+
+    def __init__(self, lake: Lake, feed: str) -> None:
+        self._table = SmallTable(lake, feed, "schema_history", SCHEMA)
+        self._history: History | None = None
+        self._changes: dict[str, SchemaChange] = {}
+        self._applied: dict[tuple[str, str], datetime.datetime] = {}
+
+    @property
+    def history(self) -> History:
+        if self._history is None:
+            rows = sorted(self._table.read(), key=lambda row: row["number"])
+            self._history = History(_version(row["definition"]) for row in rows)
+            for row in rows:
+                self._applied[row["origin"], row["incarnation"]] = row["applied_at"]
+                if row["change"] is not None:
+                    change = _CHANGE.validate_json(row["change"])
+                    self._changes[change.origin] = change
+        return self._history
+
+    @property
+    def changes(self) -> Mapping[str, SchemaChange]:
+        """The source's own words, by where they were read."""
+        _ = self.history
+        return self._changes
+
+    def record(self, changes: Sequence[SchemaChange], now: datetime.datetime) -> list[TableVersion]:
+        """Add changes in one commit; gives the versions they made.
+
+        A change that belongs before recorded ones, or is another than was recorded, makes the history be worked out
+        again from the source's words.
+        """
+        if not changes:
+            return []
+        late = any(change.origin in self.changes or self.history.is_late(change) for change in changes)
+        self._changes |= {change.origin: change for change in changes}
+        new = {change.origin for change in changes}
+        if not late:
+            before = len(self.history.versions)
+            made = self.history.apply(changes)
+            self._table.write(self._rows(made, before, new, now))
+            return made
+        history = History()
+        everything = history.apply(self._changes.values())
+        self._table.write(self._rows(everything, 0, set(self._changes), now), replacing=AlwaysTrue())
+        self._history = history
+        return [version for version in everything if version.origin in new]
+
+    def _rows(
+        self, versions: Sequence[TableVersion], before: int, origins: set[str], now: datetime.datetime
+    ) -> list[_Row]:
+        rows: list[_Row] = []
+        for number, version in enumerate(versions, start=before + 1):
+            change = self._changes[version.origin] if version.origin in origins else None
+            origins.discard(version.origin)
+            applied_at = self._applied.setdefault((version.origin, version.incarnation), now)
+            rows.append(_row(number, version, change, applied_at))
+        return rows
+
+
+def _row(number: int, version: TableVersion, change: SchemaChange | None, applied_at: datetime.datetime) -> _Row:
+    previous = version.previous_name
+    return _Row(
+        number=number,
+        commit_ts=version.commit_ts,
+        database=version.name.database,
+        table=version.name.table,
+        incarnation=version.incarnation,
+        kind=version.kind,
+        effect=version.effect,
+        statement=version.query,
+        previous_database=None if previous is None else previous.database,
+        previous_table=None if previous is None else previous.table,
+        columns=[
+            {
+                "id": column.id,
+                "name": column.name,
+                "type": type_text(column.type),
+                "nullable": column.nullable,
+                "key": column.id in version.key,
+                "initial_default": column.initial.text,
+            }
+            for column in version.columns
+        ],
+        primary_key=list(version.key_names),
+        note=version.note,
+        hold=version.hold,
+        origin=version.origin,
+        applied_at=applied_at,
+        definition=_definition(version),
+        change=None if change is None else _CHANGE.dump_json(change).decode(),
+    )
+
+
+def _definition(version: TableVersion) -> str:
+    fields = _VERSION.dump_python(version, mode="json", exclude={"partitioning"})
+    return json.dumps({**fields, "partitioning": to_json(version.partitioning)}, ensure_ascii=False)
+
+
+def _version(definition: str) -> TableVersion:
+    fields = json.loads(definition)
+    partitioning = from_json(fields.pop("partitioning"))
+    return replace(_VERSION.validate_python(fields), partitioning=partitioning)

@@ -1,0 +1,220 @@
+"""The `signals` table: what messages of topics say beside rows, each batch's once.
+
+A `statement` is a DDL. A `sight` is the first row of a batch and partition that has some columns. A `position` says
+how far a partition has come in a batch: the greatest commit-ts, the watermark, and the end of the last whole
+transaction. A `doubt` says that messages contradict an option of their format. `damage` is of a table whose text was
+damaged before it came here: by column, in how many changes."""
+
+from __future__ import annotations
+
+import bisect
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal
+
+import pyarrow as pa
+
+from cdc_lakehouse.changelog.observed_schema import Sight, Statement
+from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.tables.small_table import SmallTable, equal
+
+if TYPE_CHECKING:
+    # For types alone: it brings Spark, which a status does without.
+    from cdc_lakehouse.decoders.partition_summary import Finds
+
+SCHEMA: Final = pa.schema([
+    pa.field("batch", pa.int64(), nullable=False),
+    pa.field("kind", pa.string(), nullable=False),
+    pa.field("topic", pa.string(), nullable=False),
+    pa.field("partition", pa.int32(), nullable=False),
+    pa.field("offset", pa.int64()),
+    pa.field("commit_ts", pa.int64(), nullable=False),
+    pa.field("watermark", pa.int64()),
+    pa.field("ended_ts", pa.int64()),
+    pa.field("database", pa.string()),
+    pa.field("table", pa.string()),
+    pa.field("text", pa.string()),
+    pa.field("time_ms", pa.int64()),
+])  # fmt: skip
+
+DOUBTS_ADVICE: Final = "Mend the feed's configuration, then run the dates again: rows were read with the wrong option."
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """`text` is a statement's, or as JSON a sight's columns and key, why messages are in doubt and how many they are,
+    or the columns of a damage."""
+
+    batch: int
+    kind: Literal["statement", "sight", "position", "doubt", "damage"]
+    topic: str
+    partition: int
+    offset: int | None
+    commit_ts: int
+    watermark: int | None = None
+    ended_ts: int | None = None
+    database: str | None = None
+    table: str | None = None
+    text: str | None = None
+    time_ms: int | None = None
+    """When the source executed a statement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a partition has come. `open` says that rows behind `ended_ts` are of a transaction that is not whole."""
+
+    last_ts: int
+    watermark: int
+    ended_ts: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Messages of a batch and partition that contradict an option of the format: why, the first one's offset, and how
+    many they are."""
+
+    topic: str
+    partition: int
+    offset: int
+    reason: str
+    count: int
+
+
+class Signals:
+    """The signals of one feed, read once and kept up with what this object itself writes."""
+
+    def __init__(self, lake: Lake, feed: str) -> None:
+        self._table = SmallTable(lake, feed, "signals", SCHEMA)
+        self._rows: list[Signal] | None = None
+
+    @property
+    def rows(self) -> Sequence[Signal]:
+        if self._rows is None:
+            self._rows = [Signal(**row) for row in self._table.read()]
+        return self._rows
+
+    def write(self, batch: int, finds: Finds) -> None:
+        """What a batch says, in the place of what it was said to say before."""
+        others = [row for row in self.rows if row.batch != batch]
+        new = list(_with_news(batch, _signals(batch, finds), others))
+        known = {row for row in self.rows if row.batch == batch}
+        if known != set(new):
+            self._table.write(new, replacing=equal("batch", batch) if known else None)
+        self._rows = [*others, *new]
+
+    def last_ts(self, before: int) -> int:
+        """The greatest commit-ts of the batches before one."""
+        return max((row.commit_ts for row in self.rows if row.batch < before), default=0)
+
+    def watermarks(self, before: int) -> Mapping[tuple[str, int], int]:
+        """The greatest watermark of each partition in the batches before one."""
+        found: dict[tuple[str, int], int] = {}
+        for row in self.rows:
+            if row.batch < before and row.watermark is not None:
+                place = (row.topic, row.partition)
+                found[place] = max(row.watermark, found.get(place, 0))
+        return found
+
+    def positions(self) -> Mapping[tuple[str, int], Position]:
+        """Of each partition that has brought something."""
+        found: dict[tuple[str, int], Position] = {}
+        for row in sorted(self.rows, key=lambda row: row.batch):
+            if row.kind == "position":
+                known = found.get((row.topic, row.partition), Position(0, 0, None))
+                found[row.topic, row.partition] = Position(
+                    max(row.commit_ts, known.last_ts),
+                    max(row.watermark or 0, known.watermark),
+                    known.ended_ts if row.ended_ts is None else row.ended_ts,
+                )
+        # A statement commits what is open.
+        for row in self.rows:
+            place = found.get((row.topic, row.partition))
+            if row.kind == "statement" and place is not None and place.ended_ts is not None:
+                found[row.topic, row.partition] = replace(place, ended_ts=max(place.ended_ts, row.commit_ts))
+        return found
+
+    def doubts(self) -> list[Doubt]:
+        """In the order of the topics."""
+        found: list[Doubt] = []
+        for row in self.rows:
+            if row.kind == "doubt":
+                reason, count = json.loads(row.text or '["", 0]')
+                found.append(Doubt(row.topic, row.partition, row.offset or 0, reason, count))
+        return sorted(found, key=lambda doubt: (doubt.topic, doubt.partition, doubt.offset))
+
+    def damage(self) -> Mapping[TableName, Mapping[str, int]]:
+        """Changes with damaged text, by table and column."""
+        found: dict[TableName, Counter[str]] = {}
+        for row in self.rows:
+            if row.kind == "damage":
+                name = TableName(row.database or "", row.table or "")
+                found.setdefault(name, Counter()).update(json.loads(row.text or "{}"))
+        return found
+
+    def told(self) -> Iterator[Statement | Sight]:
+        """Statements and sights, as the log of DDL takes them."""
+        for row in self.rows:
+            # A message of Canal's can hold several statements.
+            origin = f"{row.topic}/{row.partition}/{row.offset}@{row.commit_ts}"
+            if row.kind == "statement":
+                yield Statement(row.commit_ts, row.database or "", row.table or "", row.text or "", origin, row.time_ms)
+            elif row.kind == "sight":
+                columns, key = json.loads(row.text or "[[], null]")
+                yield Sight(
+                    row.commit_ts,
+                    row.database or "",
+                    row.table or "",
+                    tuple((name, kind) for name, kind in columns),
+                    None if key is None else tuple(key),
+                    origin,
+                )
+
+
+def _with_news(batch: int, signals: Iterable[Signal], others: Sequence[Signal]) -> Iterator[Signal]:
+    """Without sights that tell what an earlier one has told, of this batch or of one before, where no statement came
+    between: else every partition of every batch would say what every table looks like."""
+    signals = list(signals)
+    told = [*others, *signals]
+    stated = sorted(row.commit_ts for row in told if row.kind == "statement")
+    seen: dict[tuple[object, ...], list[int]] = {}
+    for row in others:
+        if row.kind == "sight" and row.batch < batch:
+            bisect.insort(seen.setdefault((row.database, row.table, row.text), []), row.commit_ts)
+    for row in sorted(signals, key=lambda row: row.commit_ts):
+        if row.kind == "sight":
+            same = seen.setdefault((row.database, row.table, row.text), [])
+            place = bisect.bisect_right(same, row.commit_ts)
+            if place and bisect.bisect_right(stated, row.commit_ts) == bisect.bisect_left(stated, same[place - 1]):
+                continue
+            same.insert(place, row.commit_ts)
+        yield row
+
+
+def _signals(batch: int, finds: Finds) -> Iterable[Signal]:
+    for (topic, partition, _), found in sorted(finds.items()):
+        # Without a row or a statement the partition has not moved.
+        last_ts = found.last_ts if found.last_ts > found.seed else 0
+        yield Signal(batch, "position", topic, partition, None, last_ts, found.watermark, found.ended_ts)
+        if (doubts := found.doubts) is not None:
+            text = json.dumps([doubts.first, doubts.count], ensure_ascii=False)
+            yield Signal(batch, "doubt", topic, partition, doubts.offset, 0, text=text)
+        for each in found.statements:
+            yield Signal(
+                batch, "statement", topic, partition, each.offset, each.commit_ts,
+                database=each.database, table=each.table, text=each.text, time_ms=each.time_ms,
+            )  # fmt: skip
+        for sight in found.sights.values():
+            text = json.dumps([sight.columns, sight.key], ensure_ascii=False)
+            yield Signal(
+                batch, "sight", topic, partition, sight.offset, sight.commit_ts,
+                database=sight.database, table=sight.table, text=text,
+            )  # fmt: skip
+        for (database, table), columns in sorted(found.damaged.items()):
+            text = json.dumps(columns, ensure_ascii=False)
+            yield Signal(
+                batch, "damage", topic, partition, None, found.last_ts, database=database, table=table, text=text
+            )

@@ -1,0 +1,46 @@
+"""Step 1 for a Canal server: its entries land in `records`, and are acknowledged when they are there.
+
+A run that ends between the two, or before the next step knows of them, is made up for by the next one: entries that
+come again are known, and what landed last stands with `records`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
+from cdc_lakehouse.lake.tables.canal_records import EntryRecords
+from cdc_lakehouse.lake.tables.landed_offsets import last_batch
+from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.topic_source import LandedTopics, decode_again, land_segments, recovered
+from cdc_lakehouse.sources.canal.client import CanalClient
+from cdc_lakehouse.sources.canal.rounds import Taking
+
+_PATIENCE_SECONDS: Final = 30
+"""For a server that is gone, before the next run tries again."""
+
+
+def land_entries(run: FeedRun) -> LandedTopics:
+    """Land what the server has, up to the limits of a run; dates that are asked for are decoded again from `records`.
+
+    Raises `SourceUnreachableError` and `SourceError` when the server gives nothing at all."""
+    new = recovered(run)
+    records = EntryRecords(run.lake, run.feed, max(run.segments.batch, last_batch(run.lake, run.feed.name).number) + 1)
+    faults: list[CdcError] = []
+    try:
+        _take(run, records)
+    except (SourceError, SourceUnreachableError) as error:
+        if not records.batch.segments:
+            raise
+        faults.append(error)
+    new += land_segments(run, records.batch.number, records.batch.segments) + decode_again(run)
+    return LandedTopics(run.segments.batch, tuple(new), tuple(map(str, faults)))
+
+
+def _take(run: FeedRun, records: EntryRecords) -> None:
+    source = run.feed.canal
+    with CanalClient(source, patience_seconds=_PATIENCE_SECONDS) as client:
+        taking = Taking(client, source)
+        for taken in taking.rounds():
+            new = records.append(taken)
+            run.log.info("landed %d entries of %d that came", new, len(taken.entries))
+            taking.acknowledge(taken)

@@ -1,0 +1,197 @@
+"""Which columns the values of csv rows are.
+
+A csv row is told apart by position alone, and TiCDC leaves out virtual generated columns and the hidden columns of
+expression indexes, which its schema files list like all others. What decides is, in this order: the file's header where
+it has as many names as the rows have values, the number of values where it is that of all columns, the configuration,
+the statements of the log. Where nothing does, nothing is guessed: the files wait, and their table with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final
+
+from cdc_lakehouse.changelog.schema import SchemaChange, TableName
+from cdc_lakehouse.config import CsvOptions
+from cdc_lakehouse.decoders.files.csv_rows import Layout, first_row, header_names
+from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.lake.tables.segments import DECODED, Segment
+from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.schema_files import SchemaFiles
+from cdc_lakehouse.sources.sink.paths import table_directory
+
+_HEAD: Final = 1024 * 1024
+"""Bytes of a file in which its first row is looked for, before the whole file is."""
+_WHOLE: Final = 1024 * 1024 * 1024
+_AT_ONCE: Final = 16
+_PROBED: Final = 5
+"""Files of a table's version whose first row is looked at, until one fits: one broken row says nothing."""
+_SMALLEST_TSO: Final = 1 << 40
+
+
+@dataclass
+class Layouts:
+    """By segment: its layout, or why it has none."""
+
+    found: dict[str, Layout] = field(default_factory=dict[str, Layout])
+    reasons: dict[str, str] = field(default_factory=dict[str, str])
+
+
+def find_layouts(run: FeedRun, options: CsvOptions, files: SchemaFiles, segments: Sequence[Segment]) -> Layouts:
+    """Layouts of csv segments. Raises `SourceError` when no row of a new feed fits the configured options."""
+    layouts = Layouts()
+    groups = _groups(segments)
+    mistakes: dict[str, str] = {}
+    changes = {place: files.of(*place) for place in groups}
+    probes = {
+        place: _Probe(options, change, _candidates(run, files, change))
+        for place, change in changes.items()
+        if change is not None
+    }
+    with ThreadPoolExecutor(_AT_ONCE) as pool:  # In a store, each look is a request.
+        tried = pool.map(lambda place: probes[place].layout_of(_first_rows(run, options, groups[place])), probes)
+        fitting = dict(zip(probes, tried, strict=True))
+    for (directory, version), group in groups.items():
+        change, probe = changes[directory, version], probes.get((directory, version))
+        if change is None or probe is None:
+            reason = f"the schema file of version {version} is missing or cannot be used, so its rows cannot be read"
+            layouts.reasons |= {segment.segment: reason for segment in group}
+            continue
+        layout = fitting[directory, version]
+        if probe.mistake is not None:
+            mistakes[group[0].segment] = probe.mistake
+        if layout is None:
+            layouts.reasons |= {segment.segment: probe.reason for segment in group}
+            continue
+        layouts.found |= {segment.segment: layout for segment in group}
+        if probe.by_header:
+            missing = {column.name for column in change.columns} - set(layout.names)
+            files.note_not_in_rows(directory, version, missing)
+    fresh = not any(segment.state == DECODED for segment in run.segments.rows.values())
+    if fresh and len(mistakes) == len(groups) > 0:
+        segment, mistake = min(mistakes.items())
+        raise SourceError(
+            mistake,
+            feed=run.feed.name,
+            segment=segment,
+            advice="correct source.csv in the configuration to what the changefeed has",
+        )
+    return layouts
+
+
+def _groups(segments: Sequence[Segment]) -> Mapping[tuple[str, int], list[Segment]]:
+    groups: dict[tuple[str, int], list[Segment]] = {}
+    for segment in segments:
+        directory = table_directory(segment.segment, segment.table_version)
+        groups.setdefault((directory, segment.table_version), []).append(segment)
+    return groups
+
+
+def _candidates(run: FeedRun, files: SchemaFiles, change: SchemaChange) -> Iterator[tuple[str, ...]]:
+    """Columns that rows may have, the surest first."""
+    names = tuple(column.name for column in change.columns)
+    yield names
+    configured = run.feed.settings_of(change.database, change.table).virtual_columns
+    if configured is not None:
+        virtual = {name.lower() for name in configured}
+        yield tuple(name for name in names if name.lower() not in virtual and not _is_hidden(name))
+    version = files.versions.get((TableName(change.database, change.table), change.commit_ts))
+    if version is not None:
+        carried = {column.name for column in version.carried}
+        yield tuple(name for name in names if name in carried)
+    yield tuple(name for name in names if not _is_hidden(name))
+
+
+def _is_hidden(name: str) -> bool:
+    return name.lower().startswith("_v$_")
+
+
+@dataclass(frozen=True)
+class _FirstRow:
+    """Of a file: the names of its header, and the fields of its first row, none when no record of it is one."""
+
+    names: Sequence[str] | None
+    fields: Sequence[str | None] | None
+
+
+def _first_rows(run: FeedRun, options: CsvOptions, group: Sequence[Segment]) -> Iterator[_FirstRow]:
+    for segment in [segment for segment in group if segment.size][:_PROBED]:
+        for size in (_HEAD, _WHOLE):
+            head = run.raw.head(segment, size)
+            fields = first_row(head, options, whole=len(head) < size)
+            if fields is not None or len(head) < size:
+                yield _FirstRow(header_names(head, options), fields)
+                break
+
+
+class _Probe:
+    """Finds the layout that a first row fits, and else says why there is none; `mistake` is a reason that an option of
+    the configuration gives."""
+
+    def __init__(self, options: CsvOptions, change: SchemaChange, candidates: Iterator[tuple[str, ...]]) -> None:
+        self._options = options
+        self._all = tuple(column.name for column in change.columns)
+        self._table = f"{change.database}.{change.table}"
+        self._version = change.commit_ts
+        self._candidates = candidates
+        self._leading = 4 + options.output_old_value + options.output_handle_key
+        self.reason = ""
+        self.mistake: str | None = None
+        self.by_header = False
+
+    def layout_of(self, rows: Iterator[_FirstRow]) -> Layout | None:
+        candidates: list[tuple[str, ...]] | None = None
+        for row in rows:
+            if row.fields is None:
+                # Its records are told one by one, unless it is the same with all files.
+                self.mistake = "no record is csv by the options delimiter and quote"
+                continue
+            self.mistake = self._mistake_in(row.fields)
+            if self.mistake is not None:
+                self.reason = self.mistake
+                continue
+            values = len(row.fields) - self._leading
+            if row.names is not None and len(row.names) - self._leading == values:
+                self.by_header = True
+                return self._layout(row.names[self._leading :])
+            candidates = candidates if candidates is not None else list(self._candidates)
+            for names in candidates:
+                if len(names) == values:
+                    return self._layout(names)
+            self.reason = self._nothing_fits(values)
+        return None if self.reason else self._layout(self._all)
+
+    def _layout(self, names: Sequence[str]) -> Layout:
+        return Layout(tuple(names), self._options.output_handle_key)
+
+    def _mistake_in(self, fields: Sequence[str | None]) -> str | None:
+        """Which option the first row contradicts."""
+        if fields[0] not in ("I", "U", "D") or len(fields) < 4:
+            begin = str(fields[0])[:20]
+            return f"a row begins with {begin!r}, which is no operation by the options delimiter and quote"
+        ts, beyond = fields[3] or "", fields[4] if len(fields) > 4 else None
+        if not (ts.isdecimal() and int(ts) >= _SMALLEST_TSO):
+            return (
+                "the rows have no commit-ts: set include-commit-ts = true under [sink.csv] in the changefeed, and "
+                "start it afresh"
+            )
+        if self._options.output_old_value and beyond not in ("true", "false"):
+            return "the rows do not say is-update: the changefeed has not set output-old-value, source.csv has"
+        extra = len(fields) - self._leading - len(self._all)
+        if not self._options.output_old_value and beyond in ("true", "false") and extra == 1:
+            return "the rows say is-update: the changefeed has set output-old-value, source.csv has not"
+        if not self._options.output_handle_key and extra == 1:
+            return "the rows have one value too many: see whether the changefeed has set output-handle-key"
+        return None
+
+    def _nothing_fits(self, values: int) -> str:
+        total = len(self._all)
+        told = f"the rows have {values} values, the schema file of version {self._version} {total} columns"
+        if values >= total:
+            return told
+        return (
+            f"{told}, and nothing in the log says which are virtual generated columns, which TiCDC does not write: "
+            f'name them in tables.settings."{self._table}".virtual_columns'
+        )

@@ -1,0 +1,264 @@
+"""Before the tables: rows that a DDL moved without row changes are restated as events of its commit-ts.
+
+Of an EXCHANGE PARTITION these are the rows of both tables that change places, of a change of the key all rows that are
+live then. They are a segment of their own, and are worked out again when something of before the DDL was."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from cdc_lakehouse.changelog.history import Incarnation
+from cdc_lakehouse.changelog.positions import BEGINNING, row_stage
+from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
+from cdc_lakehouse.errors import CdcError, TableHeldError
+from cdc_lakehouse.lake.current.latest_changes import Winners, find_winners, keyed_events
+from cdc_lakehouse.lake.current.moved_rows import as_events, in_partition, is_restated, live_rows, restated_segment
+from cdc_lakehouse.lake.current.tables import lineage
+from cdc_lakehouse.lake.current.typed_rows import Target
+from cdc_lakehouse.lake.tables.event_counts import with_counts
+from cdc_lakehouse.lake.tables.segments import DECODED, LANDED, Segment
+from cdc_lakehouse.pipeline.row_keys import key_before, rekeyings
+from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.table_changes import ANY_TABLE, emptied_partitions, keyed_spans
+
+_VOID: Final = "void"
+
+
+@dataclass(frozen=True)
+class _Table:
+    """One table's part of a restatement: its `life` as far as the DDL, which made its last version."""
+
+    life: Incarnation
+    key: tuple[Column, ...]
+    floor: int
+
+    @property
+    def version(self) -> TableVersion:
+        return self.life.last
+
+    @property
+    def segment(self) -> str:
+        return restated_segment(self.version.commit_ts, self.life.id)
+
+    @property
+    def target(self) -> Target:
+        versions = dict(enumerate(self.life.versions))
+        return Target(self.version.carried, {}, versions, tuple(versions))
+
+
+@dataclass(frozen=True)
+class _Restatement:
+    """One table that is keyed anew, or the partitioned and the plain table of an exchange."""
+
+    tables: tuple[_Table, ...]
+
+    @property
+    def commit_ts(self) -> int:
+        return self.tables[0].version.commit_ts
+
+    def digest(self, run: FeedRun) -> str:
+        """Of what the rows depend on beside the events."""
+        told = [(lineage(t.life, run.reading(t.version)), [c.id for c in t.key], t.floor) for t in self.tables]
+        return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
+
+
+def restate(run: FeedRun, lives: Mapping[str, Incarnation], held: dict[str, str]) -> None:
+    """Bring all restated rows up to date. Adds to `held` the tables whose rows cannot be."""
+    wanted = sorted(_wanted(run, lives, held), key=lambda each: each.commit_ts)
+    for each in wanted:
+        waiting = next((table for table in each.tables if table.life.id in held), None)
+        if waiting is not None:
+            for table in each.tables:
+                held.setdefault(table.life.id, f"{table.version.query}: table {waiting.version.name} is held")
+            continue
+        if not _is_current(run, each):
+            try:
+                _carry_out(run, each)
+            except CdcError as error:
+                held |= {table.life.id: f"{table.version.query}: {error}" for table in each.tables}
+    _void(run, {table.segment for each in wanted for table in each.tables})
+
+
+def _wanted(run: FeedRun, lives: Mapping[str, Incarnation], held: dict[str, str]) -> Iterator[_Restatement]:
+    for life in lives.values():
+        for version in rekeyings(run.feed, life):
+            yield _Restatement((_table(run, life, version),))
+        for version in life.versions:
+            swap = version.swap
+            if swap is None or swap.partitioned != life.id:
+                continue
+            plain = lives.get(swap.plain)
+            if plain is None:
+                held[life.id] = f"{version.query}: the other table is not one that the configuration takes"
+                continue
+            other = next(each for each in plain.versions if each.swap == swap and each.commit_ts == version.commit_ts)
+            yield _Restatement((_table(run, life, version), _table(run, plain, other)))
+
+
+def _table(run: FeedRun, life: Incarnation, version: TableVersion) -> _Table:
+    upto = life.upto(version.commit_ts)
+    assert upto is not None
+    key = key_before(run.feed, life, version)
+    # The table's own restatements before this one take the place of what was before them.
+    floors = [v.commit_ts for v in rekeyings(run.feed, upto) if v.commit_ts < version.commit_ts]
+    return _Table(upto, key, max([upto.emptied_ts, *floors]))
+
+
+def _is_current(run: FeedRun, restatement: _Restatement) -> bool:
+    digest = restatement.digest(run)
+    done = [run.segments.rows.get(table.segment) for table in restatement.tables]
+    for row in done:
+        if row is not None and row.state == LANDED and run.events.snapshot_of(row.batch) is not None:
+            # A run ended between its commit and this.
+            _finish(run, row.batch, [each for each in done if each is not None])
+            return _is_current(run, restatement)
+        if row is None or row.state == LANDED or row.etag != digest:
+            return False
+    batch = min(row.batch for row in done if row is not None)
+    names = {ANY_TABLE, *(name for table in restatement.tables for name in table.life.names)}
+    return not any(
+        segment.batch > batch
+        and (segment.replaces_snapshot is not None or segment.min_commit_ts is not None)
+        and (segment.min_commit_ts or BEGINNING) <= restatement.commit_ts
+        and TableName(segment.database, segment.table) in names
+        for segment in run.segments.rows.values()
+    )
+
+
+def _carry_out(run: FeedRun, restatement: _Restatement) -> None:
+    run.events.ensure()
+    for table in restatement.tables:
+        _require_known_rows(run, table)
+    tables = restatement.tables
+    spans = [
+        span
+        for number, table in enumerate(tables)
+        for span in keyed_spans(table.life, table.key, number, row_stage(table.floor), row_stage(restatement.commit_ts))
+    ]
+    events = run.events.frame()
+    winners = find_winners(keyed_events(run.spark, events, spans))
+    try:
+        rows = [_live(run, table, number, winners, events).persist() for number, table in enumerate(tables)]
+        try:
+            if any(frame.where("partial").limit(1).count() for frame in rows):
+                raise TableHeldError("rows of before it are not whole in the log: it leaves columns out")
+            _commit(run, restatement, _events(run, tables, rows))
+        finally:
+            for frame in rows:
+                frame.unpersist()
+    finally:
+        winners.frame.unpersist()
+
+
+def _live(run: FeedRun, table: _Table, number: int, winners: Winners, events: DataFrame) -> DataFrame:
+    if number in winners.without_key:
+        raise TableHeldError("events of before it lack a column of the table's key")
+    emptied = emptied_partitions(table.life, table.floor)
+    return live_rows(events, winners, number, table.target, emptied, run.reading(table.version))
+
+
+def _events(run: FeedRun, tables: Sequence[_Table], rows: Sequence[DataFrame]) -> DataFrame:
+    if len(tables) == 1:
+        return as_events(rows[0], "I", tables[0].version, tables[0].segment)
+    partitioned, plain = tables
+    swap = partitioned.version.swap
+    assert swap is not None
+    out = rows[0].where(in_partition(partitioned.version, swap.partition, run.reading(partitioned.version)))
+    parts = [
+        as_events(out, "D", partitioned.version, partitioned.segment),
+        as_events(rows[1], "I", partitioned.version, partitioned.segment),
+        as_events(rows[1], "D", plain.version, plain.segment),
+        as_events(out, "I", plain.version, plain.segment),
+    ]
+    return functools.reduce(DataFrame.unionByName, parts)
+
+
+def _require_known_rows(run: FeedRun, table: _Table) -> None:
+    """Rows that were written while the table had no key cannot be told from each other."""
+    if run.feed.settings_of(table.version.name.database, table.version.name.table).primary_key is not None:
+        return
+    events = run.events.frame()
+    for span in table.life.spans():
+        above, upto = max(span.above, table.floor), span.upto
+        if span.version.key or upto is None or above >= upto:
+            continue
+        name = span.name
+        own = (F.col("schema_name") == name.database) & (F.col("table_name") == name.table)
+        if events.where(own & (F.col("commit_ts") > above) & (F.col("commit_ts") <= upto)).limit(1).count():
+            raise TableHeldError(
+                "rows were written while the table had no key",
+                advice=f'set tables.settings."{name}".primary_key in the configuration',
+            )
+
+
+def _commit(run: FeedRun, restatement: _Restatement, events: DataFrame) -> None:
+    """Land, append, count: as for a segment of the source."""
+    batch, now = run.segments.batch + 1, run.clock()
+    digest = restatement.digest(run)
+    new = [_segment(run, table, digest, batch) for table in restatement.tables]
+    run.segments.land(new, {"cdc.batch": str(batch)})
+    run.events.restate(events, batch, [segment.segment for segment in new])
+    _finish(run, batch, new)
+    names = " and ".join(str(table.version.name) for table in restatement.tables)
+    run.log.info("restated rows of %s in %s", names, run.clock() - now)
+
+
+def _segment(run: FeedRun, table: _Table, digest: str, batch: int) -> Segment:
+    known = run.segments.rows.get(table.segment)
+    replaces = None
+    if known is not None:
+        replaces = run.events_snapshot() if known.state == DECODED else known.replaces_snapshot
+    name = table.version.name
+    return Segment(
+        segment=table.segment,
+        database=name.database,
+        table=name.table,
+        table_version=table.version.commit_ts,
+        physical_partition=None,
+        feed_date=None,
+        dispatcher=None,
+        file_index=None,
+        size=0,
+        etag=digest,
+        modified_at=None,
+        batch=batch,
+        state=LANDED,
+        landed_at=run.clock(),
+        replaces_snapshot=replaces,
+    )
+
+
+def _finish(run: FeedRun, batch: int, segments: Sequence[Segment]) -> None:
+    done = with_counts(segments, run.events.counts(batch), {}, run.clock())
+    run.segments.mark_decoded(batch, done, {"cdc.batch": str(batch)})
+
+
+def _void(run: FeedRun, wanted: set[str]) -> None:
+    """What was restated for a DDL that is no more one of the history (or of the configuration) goes."""
+    rows = [row for row in run.segments.rows.values() if is_restated(row.segment) and row.segment not in wanted]
+    over = [row for row in rows if row.etag != _VOID or row.state == LANDED]
+    if not over:
+        return
+    batch = run.segments.batch + 1
+    snapshot = run.events_snapshot()
+    new = [
+        replace(
+            row,
+            batch=batch,
+            state=LANDED,
+            etag=_VOID,
+            landed_at=run.clock(),
+            replaces_snapshot=snapshot if row.state == DECODED else row.replaces_snapshot,
+        )
+        for row in over
+    ]
+    run.segments.land(new, {"cdc.batch": str(batch)})
+    run.events.restate(None, batch, [row.segment for row in new])
+    _finish(run, batch, new)

@@ -1,0 +1,165 @@
+"""What the DDL that waits will do, worked out without changing anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from cdc_lakehouse.changelog.column_changes import as_lines, column_changes
+from cdc_lakehouse.changelog.history import History, Incarnation
+from cdc_lakehouse.changelog.schema import TableVersion
+from cdc_lakehouse.config import StorageSinkSource
+from cdc_lakehouse.lake.current.schema_plan import Add, Drop, Move, Plan, Rename, SchemaOperation, Widen, plan_evolution
+from cdc_lakehouse.lake.current.staging import target_columns
+from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
+from cdc_lakehouse.lake.names import quote
+from cdc_lakehouse.pipeline.approval import unapproved, waiting_reason
+from cdc_lakehouse.pipeline.purge import is_purged
+from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.schema_files import SchemaFiles
+from cdc_lakehouse.pipeline.table_update import converted_columns, target_of
+from cdc_lakehouse.pipeline.topic_source import checkpoint_of_topics, schema_changes
+from cdc_lakehouse.sources.sink.paths import SinkLayout, list_sink, read_checkpoint
+
+
+@dataclass(frozen=True)
+class PendingStatement:
+    """A statement that is not recorded yet. `waits` says that it is above the checkpoint; `columns` is the difference
+    that it makes, as lines; `hold` why its table cannot go on."""
+
+    commit_ts: int
+    database: str
+    table: str
+    kind: str
+    effect: str
+    statement: str
+    waits: bool
+    columns: tuple[str, ...]
+    note: str | None
+    hold: str | None
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """What a current-state table will go through. `rewritten` are the rows whose values are converted."""
+
+    table: str
+    iceberg_table: str
+    rows: int
+    rewritten: int
+    statements: tuple[str, ...]
+    hold: str | None
+
+
+@dataclass(frozen=True)
+class FeedPlan:
+    feed: str
+    checkpoint_ts: int
+    statements: tuple[PendingStatement, ...]
+    tables: tuple[TablePlan, ...]
+
+
+def plan_ddl(run: FeedRun) -> FeedPlan:
+    """Read the source and the lake, and change neither. Raises as reading the checkpoint and listing the sink do."""
+    checkpoint, history = _foreseen(run)
+    lives = history.incarnations()
+    recorded = run.history.changes
+    pending = [version for version in history.versions if version.origin not in recorded]
+    takes = run.feed.tables.takes
+    pending = [v for v in pending if not v.incarnation or takes(v.name.database, v.name.table)]
+    statements = tuple(_statement(version, lives, checkpoint) for version in pending)
+    concerned = {version.incarnation for version in pending if version.incarnation and version.commit_ts <= checkpoint}
+    concerned |= set(run.last_cut.held_incarnations)
+    tables = CurrentTables(run.lake, run.feed)
+    plans = [
+        _table(run, tables, life)
+        for id, whole in lives.items()
+        if id in concerned and (life := whole.upto(checkpoint)) is not None
+    ]
+    return FeedPlan(run.feed.name, checkpoint, statements, tuple(plans))
+
+
+def _foreseen(run: FeedRun) -> tuple[int, History]:
+    """The checkpoint that the next run would apply, and the history as it will be with all that waits: of topics, with
+    what has landed."""
+    if not isinstance(run.feed.source, StorageSinkSource):
+        changes = {**run.history.changes, **{change.origin: change for change in schema_changes(run)}}
+        history = History()
+        history.apply(changes.values())
+        return checkpoint_of_topics(run), history
+    checkpoint = max(read_checkpoint(run.store), run.last_cut.checkpoint_ts)
+    listing = list_sink(run.store, SinkLayout.of(run.feed.storage_sink))
+    return checkpoint, SchemaFiles(run.feed, run.store, run.history, listing.schemas).history
+
+
+def _statement(version: TableVersion, lives: Mapping[str, Incarnation], checkpoint_ts: int) -> PendingStatement:
+    life = lives.get(version.incarnation)
+    before = None if life is None else life.before(version)
+    return PendingStatement(
+        version.commit_ts,
+        version.name.database,
+        version.name.table,
+        version.kind,
+        version.effect,
+        version.query,
+        version.commit_ts > checkpoint_ts,
+        () if before is None else tuple(as_lines(column_changes(before, version))),
+        version.note,
+        version.hold,
+    )
+
+
+def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> TablePlan:
+    state = tables.find(life)
+    wanted = tables.identifier(life.last.name)
+    applied = life.upto(run.last_cut.checkpoint_ts)
+    new = life.between(run.last_cut.checkpoint_ts, life.last.commit_ts)
+    hold = next((version.hold for version in life.versions if version.hold is not None), None)
+    waiting = unapproved(run, life, tables.find)
+    hold = hold or (waiting_reason(life, waiting) if waiting else dict(run.last_cut.held).get(life.id))
+    if state is None:
+        columns = ", ".join(
+            f"{quote(c.name)} {c.type}" for c in target_columns(life.last.carried, run.reading(life.last))
+        )
+        statements = () if life.dropped_ts is not None else (f"CREATE TABLE {wanted.sql} ({columns})",)
+        return TablePlan(str(life.last.name), str(wanted), 0, 0, statements, hold)
+    plan = _evolution(run, life, state, life.versions[0] if applied is None else applied.last)
+    statements = [*_schema_statements(plan, state)]
+    statements += [f"DELETE FROM {state.identifier.sql}" for version in new if version.effect == "empty"]
+    if life.dropped_ts is not None:
+        statements = [f"DROP TABLE {state.identifier.sql}"] if is_purged(run, life) else ["(kept, marked as dropped)"]
+    elif wanted != state.identifier:
+        statements.append(f"ALTER TABLE {state.identifier.sql} RENAME TO {wanted.sql}")
+    rewritten = state.row_count if plan.rewritten and life.dropped_ts is None else 0
+    return TablePlan(str(life.last.name), str(state.identifier), state.row_count, rewritten, tuple(statements), hold)
+
+
+def _evolution(run: FeedRun, life: Incarnation, state: TableState, applied: TableVersion) -> Plan:
+    target = target_of(life)
+    columns = target_columns(life.last.carried, run.reading(life.last))
+    return plan_evolution(state.columns, columns, state.order, converted_columns(target, applied))
+
+
+def _schema_statements(plan: Plan, state: TableState) -> Iterator[str]:
+    """As SQL would say them; they are commits of metadata through Iceberg's own interface."""
+    for operation in plan.before:
+        yield f"ALTER TABLE {state.identifier.sql} {_words(operation)}"
+    for _, old, new in plan.rewritten:
+        yield f"UPDATE {state.identifier.sql} SET {quote(new)} = convert({quote(old)})"
+    for step in plan.publish:
+        for operation in step:
+            yield f"ALTER TABLE {state.identifier.sql} {_words(operation)}"
+
+
+def _words(operation: SchemaOperation) -> str:
+    match operation:
+        case Add(name, kind, default):
+            return f"ADD COLUMN {quote(name)} {kind}" + ("" if default is None else f" DEFAULT {default!r}")
+        case Drop(name):
+            return f"DROP COLUMN {quote(name)}"
+        case Rename(name, new_name):
+            return f"RENAME COLUMN {quote(name)} TO {quote(new_name)}"
+        case Widen(name, kind):
+            return f"ALTER COLUMN {quote(name)} TYPE {kind}"
+        case Move(name, after):
+            return f"ALTER COLUMN {quote(name)} {'FIRST' if after is None else f'AFTER {quote(after)}'}"

@@ -1,0 +1,51 @@
+"""Step 5, checkpoint: one commit says which snapshot of every table shows the checkpoint-ts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cdc_lakehouse.changelog.positions import BEGINNING
+from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.lake.current.tables import CurrentTables
+from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
+from cdc_lakehouse.pipeline.apply import Applied
+from cdc_lakehouse.pipeline.run import FeedRun
+
+
+@dataclass(frozen=True)
+class Published:
+    """The newest cut after the run; `new` tells whether this run made it."""
+
+    cut: Cut
+    rows: tuple[CutRow, ...]
+    new: bool
+
+
+def publish_cut(run: FeedRun, applied: Applied) -> Published:
+    """Publish the cut, unless nothing has changed since the last one. A held table is not part of it."""
+    held = tuple(sorted(applied.held.items()))
+    cut = Cut(applied.checkpoint_ts, run.segments.batch, len(run.history.history.versions), run.settings, held)
+    if applied.checkpoint_ts == BEGINNING:
+        return Published(run.last_cut, (), False)
+    before = {TableName(row.database, row.table): row for row in run.checkpoints.rows(run.last_cut.checkpoint_ts)}
+    if cut == run.last_cut and not applied.tables:
+        return Published(cut, tuple(before.values()), False)
+    now = run.clock()
+    changed = {table.life.id: table.state for table in applied.tables}
+    tables = CurrentTables(run.lake, run.feed)
+    rows: list[CutRow] = []
+    for life in applied.lives.values():
+        if life.dropped_ts is not None or life.id in applied.held:
+            continue
+        name = life.last.name
+        old = before.get(name)
+        state = changed.get(life.id)
+        if state is None and old is None:
+            state = tables.find(life)
+        if state is not None:
+            rows.append(CutRow(cut.checkpoint_ts, name.database, name.table, state.snapshot_id, state.row_count, now))
+        elif old is not None:
+            rows.append(CutRow(cut.checkpoint_ts, name.database, name.table, old.snapshot_id, old.row_count, now))
+    run.checkpoints.publish(cut, rows)
+    run.log.info("published the cut at %d: %d tables, %d held", cut.checkpoint_ts, len(rows), len(held))
+    return Published(cut, tuple(rows), True)

@@ -1,0 +1,55 @@
+"""Names of current-state tables, brought to what the source calls them.
+
+A rename chain or swap may be under way when a run ends: tables are found by their incarnation, so each run simply
+goes on from the names that it finds to the names that should be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from cdc_lakehouse.changelog.history import Incarnation
+from cdc_lakehouse.lake.current.tables import CurrentTables
+from cdc_lakehouse.lake.names import Identifier
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A table: where it is and where it should be."""
+
+    life: Incarnation
+    now: Identifier
+    wanted: Identifier
+
+
+def settle_names(
+    tables: CurrentTables,
+    placed: list[Placed],
+    lives: Mapping[str, Incarnation],
+    rename: Callable[[Identifier, Identifier], None],
+) -> dict[str, str]:
+    """Rename until each table is where it should be; gives the reason by incarnation for those that cannot be."""
+    moving = [table for table in placed if table.now != table.wanted]
+    blocked: dict[str, str] = {}
+    while moving:
+        free = next((table for table in moving if tables.is_free(table.wanted)), None)
+        if free is not None:
+            rename(free.now, free.wanted)
+            moving.remove(free)
+            continue
+        first = moving[0]
+        occupant = tables.at(first.wanted)
+        own = next((table for table in moving if table.now == first.wanted), None)
+        if own is not None:
+            # A circle: one of them steps aside.
+            aside = tables.aside(own.life, own.life.last.name)
+            rename(own.now, aside)
+            moving[moving.index(own)] = Placed(own.life, aside, own.wanted)
+        elif occupant is not None and occupant.dropped_ts is not None and occupant.incarnation in lives:
+            # Dropped in the source and kept here; the name is needed again.
+            rename(first.wanted, tables.aside(lives[occupant.incarnation], occupant.name))
+        else:
+            whose = "a table that is not the feed's" if occupant is None else "a table that is held"
+            blocked[first.life.id] = f"its name {first.wanted} is that of {whose}"
+            moving.remove(first)
+    return blocked

@@ -1,0 +1,101 @@
+"""What one run takes of a Canal server, in rounds: batches are gotten, kept by the caller, and only then acknowledged.
+
+A server holds what it has read of the binlog in a ring, and reads no further while nothing in it is acknowledged. So a
+round ends where the server gives no more for now; after it is acknowledged the next one shows whether there is more."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from cdc_lakehouse.config.canal_source import CanalSource
+from cdc_lakehouse.sources.canal.client import Batch, CanalClient
+from cdc_lakehouse.sources.canal.entry_identity import PlacedEntry, placed
+from cdc_lakehouse.sources.canal.errors import CanalRedeliveryError
+
+_LOG: Final = logging.getLogger("cdc_lakehouse")
+_WAIT_SECONDS: Final = 1.0
+"""For the first batch of a round: a server that has just been asked, or had a full ring, must read."""
+_ROUND_BYTES: Final = 64 << 20
+_MOST_BATCHES: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Entries of one connection, in order. `batches` are open: none where the connection is gone meanwhile, and the
+    entries come again."""
+
+    connection: int
+    entries: tuple[PlacedEntry, ...]
+    batches: tuple[Batch, ...]
+    drained: bool
+    """The server had no more when it ended."""
+
+    @property
+    def newest_ms(self) -> int:
+        return max((entry.time_ms or 0 for entry in self.entries), default=0)
+
+
+class Taking:
+    """The rounds of a run. It ends when what was there as it began is taken, or a bound of the source's is reached."""
+
+    def __init__(self, client: CanalClient, source: CanalSource) -> None:
+        self._client = client
+        self._entries = source.max_entries
+        self._bytes = source.max_bytes
+        self._deadline = time.monotonic() + source.max_seconds
+        self._began_ms = time.time() * 1000
+        self._together = _MOST_BATCHES
+        """Batches of a round. Where connections do not last, one: each that is acknowledged need not come again."""
+
+    def rounds(self) -> Iterator[Round]:
+        """Each is to be acknowledged before the next is asked for. Raises as `CanalClient.get` does."""
+        while self._entries > 0 and self._bytes > 0 and time.monotonic() < self._deadline:
+            found = self._next()
+            if not found.entries and not found.batches:
+                if found.drained:
+                    return
+                continue
+            self._entries -= len(found.entries)
+            self._bytes -= sum(len(entry.value) for entry in found.entries)
+            yield found
+            # A source that never rests is left where it was when the run began.
+            if found.drained and found.newest_ms >= self._began_ms:
+                return
+
+    def acknowledge(self, taken: Round) -> None:
+        """In order. What cannot be acknowledged comes again."""
+        try:
+            for batch in taken.batches:
+                self._client.ack(batch)
+        except CanalRedeliveryError as error:
+            self._lost(error)
+        else:
+            self._together = min(2 * self._together, _MOST_BATCHES)
+
+    def _next(self) -> Round:
+        batches: list[Batch] = []
+        entries: list[PlacedEntry] = []
+        entries_left, bytes_left = self._entries, min(self._bytes, _ROUND_BYTES)
+        while entries_left > 0 and bytes_left > 0 and len(batches) < self._together:
+            if time.monotonic() >= self._deadline:
+                break
+            try:
+                batch = self._client.get(wait_seconds=0 if batches else _WAIT_SECONDS)
+            except CanalRedeliveryError as error:
+                self._lost(error)
+                return Round(batches[0].connection if batches else 0, tuple(entries), (), drained=False)
+            if batch is None:
+                return Round(batches[0].connection if batches else 0, tuple(entries), tuple(batches), drained=True)
+            batches.append(batch)
+            entries += map(placed, batch.entries)
+            entries_left -= len(batch.entries)
+            bytes_left -= sum(map(len, batch.entries))
+        return Round(batches[0].connection if batches else 0, tuple(entries), tuple(batches), drained=False)
+
+    def _lost(self, error: CanalRedeliveryError) -> None:
+        _LOG.warning("%s", error)
+        self._together = 1

@@ -1,0 +1,196 @@
+"""A listing of the sink from its frontier: what is new, without a look at what was known.
+
+It has two rules. Every directory on the way to data files is asked for the names below it, and what is not known is
+listed whole: databases, tables, versions, partitions, dates. A data directory that is known is listed from its last but
+one file on, so that new files are seen, and a last file that was written again after a crash. It is listed whole where
+that would not do: files of several dispatchers (a new one may sort before all others), a last file that is gone, and an
+index file that has changed though no newer file is in sight (numbers of another width, or a directory started afresh).
+
+The checkpoint-ts is read before, so every file that it promises is there when the walk begins. A file that was not
+known then lies in a directory that is not known, or behind the last file of one that is, or where nobody looks:
+
+- In a version below the table's last DDL that was known before the walk. TiCDC writes the schema file of a DDL after
+  all earlier rows of the table, of all its partitions and dispatchers, and from then on writes no smaller version. What
+  still comes there are rows written before, again, after a restart. Versions that only a restart or a move made stay
+  on the way, as other partitions and dispatchers of the table may go on in older ones.
+- In a date that is older by more than zones differ than the newest one, which must not be ahead of this machine's
+  clock. Dates are the wall clock's at the flush; to go back there a server's clock must be wrong by days.
+- In a directory below one that holds data files itself, as versions without dates do: `enable-partition-separator` was
+  switched on, and the changefeed went on in the same version. Names there cannot be asked for without a full read.
+- Before the last but one file of a directory: a file that was put back or mended. Directories that have a gap or open
+  quarantine rows are given as `watched` and listed whole; of others nothing is expected.
+
+All four are seen when the sink is listed whole, which is done again and again (`source.full_listing_hours`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from cdc_lakehouse.errors import SourceError, SourceUnreachableError
+from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, UnreadableDirectory
+from cdc_lakehouse.sources.sink.listing_state import FileSequence, Frontier, KnownTable
+from cdc_lakehouse.sources.sink.paths import Listing, SinkLayout, told_apart
+
+AT_ONCE: Final = 16
+"""Requests at one time."""
+REQUEST: Final = 50
+"""Objects that may as well be looked at, where it saves a request."""
+
+_DATES: Final = {
+    "none": re.compile(r"(?!)"), "year": re.compile(r"\d{4}"), "month": re.compile(r"\d{4}-\d{2}"),
+    "day": re.compile(r"\d{4}-\d{2}-\d{2}"),
+}  # fmt: skip
+_AFTER_DIGITS: Final = ":"
+
+_Found = list[StoredObject | UnreadableDirectory]
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a step found, and the steps that follow from it."""
+
+    found: _Found
+    steps: Sequence[Callable[[], _Seen]] = ()
+
+
+_Step = Callable[[], _Seen]
+
+
+def list_new(store: ObjectStore, layout: SinkLayout, frontier: Frontier, watched: Iterable[str] = ()) -> Listing:
+    """What the sink holds beyond its frontier, some of what was known, all schema files, and all of the directories
+    that are watched."""
+    walk = _Walk(store, layout, frontier)
+    steps: list[_Step] = [partial(walk.above_tables, ""), *(partial(walk.whole, f"{path}/") for path in set(watched))]
+    objects: dict[str, StoredObject | UnreadableDirectory] = {}
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        # All of one level, then all of the next: what is on the way is few levels deep.
+        while steps:
+            results = list(pool.map(_take, steps))
+            steps = [step for seen in results for step in seen.steps]
+            objects.update((each.path, each) for seen in results for each in seen.found)
+    return told_apart(objects.values(), layout, frontier.by_directory)
+
+
+def _take(step: _Step) -> _Seen:
+    return step()
+
+
+class _Walk:
+    """Each step makes one request, seldom two."""
+
+    def __init__(self, store: ObjectStore, layout: SinkLayout, frontier: Frontier) -> None:
+        self._store = store
+        self._layout = layout
+        self._frontier = frontier
+        self._above = {
+            "/".join(parts[:depth])
+            for table in frontier.tables
+            for parts in [table.directory.split("/")]
+            for depth in range(1, len(parts))
+        }
+
+    def whole(self, prefix: str, after: str | None = None) -> _Seen:
+        return _Seen(list(self._store.list(prefix, after)))
+
+    def above_tables(self, prefix: str) -> _Seen:
+        """The root, a database, or a part of the name of a table that is called `a/b`."""
+        names, unreadable = self._names(prefix)
+        return _Seen(unreadable, [self._child(f"{prefix}{name}") for name in names])
+
+    def _child(self, path: str) -> _Step:
+        table = self._frontier.by_directory.get(path)
+        if table is None and path in self._above:
+            return partial(self.above_tables, f"{path}/")
+        # Tables that lie below another one (`t/7` below `t`) are not known there, and so listed whole.
+        if table is None or table.irregular or _is_small(table):
+            return partial(self.whole, f"{path}/")
+        return partial(self.table, table)
+
+    def table(self, table: KnownTable) -> _Seen:
+        prefix = f"{table.directory}/"
+        names, unreadable = self._names(prefix)
+        steps: list[_Step] = []
+        if table.directory.endswith("/meta") or table.directory == "meta":
+            # Beside the table's own directories lie the schema files of its database.
+            steps.append(partial(self.whole, prefix, f"{prefix}{_AFTER_DIGITS}"))
+            names = [name for name in names if name < _AFTER_DIGITS]
+        for name in names:
+            if name in table.places:
+                steps.append(partial(self.place, table, name))
+            elif not table.has_left(name):
+                steps.append(partial(self.whole, f"{prefix}{name}/"))
+        return _Seen(unreadable, steps)
+
+    def place(self, table: KnownTable, place: str) -> _Seen:
+        """A version, or a partition of one."""
+        below = [each for each in table.places if each.startswith(f"{place}/")]
+        if self._layout.separator == "none" and any(each.place == place for each in table.sequences):
+            return _Seen(self.data(table, place).found, [partial(self.place, table, each) for each in below])
+        names, unreadable = self._names(f"{table.directory}/{place}/")
+        dates: list[str] = []
+        steps: list[_Step] = []
+        for name in names:
+            path = f"{place}/{name}"
+            if path in below:
+                steps.append(partial(self.place, table, path))
+            elif not _DATES[self._layout.separator].fullmatch(name):
+                steps.append(partial(self.whole, f"{table.directory}/{path}/"))
+            elif not self._frontier.is_past(name) or _sequences(table, path):
+                dates.append(path)
+        if dates and not below and _known(table, dates) <= REQUEST * (len(dates) - 1):
+            prefix = f"{table.directory}/{place}/"
+            return _Seen(unreadable, [*steps, partial(self.whole, prefix, f"{table.directory}/{min(dates)}")])
+        return _Seen(unreadable, [*steps, *(partial(self.data, table, each) for each in dates)])
+
+    def data(self, table: KnownTable, place: str) -> _Seen:
+        """A directory of data files and their index files."""
+        prefix = f"{table.directory}/{place}/"
+        known = _sequences(table, place)
+        if len(known) != 1 or known[0].dispatcher is not None or not known[0].previous:
+            return self.whole(prefix)
+        found = list(self._store.list(prefix, f"{prefix}{known[0].previous}"))
+        return self.whole(prefix) if _is_doubtful(found, prefix, known[0]) else _Seen(found)
+
+    def _names(self, prefix: str) -> tuple[list[str], _Found]:
+        try:
+            return list(self._store.directories(prefix)), []
+        except SourceError as error:
+            if not prefix:
+                raise SourceUnreachableError(error.message) from error
+            if error.segment is None:
+                raise  # Of the store, not of a directory.
+            return [], [UnreadableDirectory(prefix.rstrip("/"), error.message)]
+
+
+def _sequences(table: KnownTable, place: str) -> list[FileSequence]:
+    return [each for each in table.sequences if each.place == place]
+
+
+def _known(table: KnownTable, places: Iterable[str]) -> int:
+    """Files that are known in directories."""
+    wanted = set(places)
+    return sum(each.files for each in table.sequences if each.place in wanted)
+
+
+def _is_small(table: KnownTable) -> bool:
+    """Whether looking at all of it is not more than the requests of a way around."""
+    requests = 2 + len(table.places) + len({each.place for each in table.sequences})
+    return table.files <= REQUEST * (requests - 1)
+
+
+def _is_doubtful(found: _Found, prefix: str, known: FileSequence) -> bool:
+    """Whether what a directory shows from the last but one file on leaves open what lies before."""
+    etags = {each.path: each.etag for each in found if isinstance(each, StoredObject)}
+    last = f"{prefix}{known.last}"
+    if last not in etags:
+        return True
+    index = f"{prefix}meta/"
+    changed = etags.get(f"{index}CDC.index", known.index_etag) != known.index_etag
+    newer = etags[last] != known.etag or any(path > last and not path.startswith(index) for path in etags)
+    return changed and not newer

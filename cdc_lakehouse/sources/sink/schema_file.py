@@ -1,0 +1,104 @@
+"""TiCDC's schema files: the columns of a table at a version, and the DDL that made it.
+
+The checksum in the name (there is none in the layout up to v7.0) is CRC32-IEEE over Go's JSON of the table's name and
+columns (without statement, type and version), the columns sorted by name, indented by four spaces, with `<`, `>` and
+`&` escaped.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import Any, Final, cast
+
+from cdc_lakehouse.changelog.mysql_types import ColumnType
+from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
+from cdc_lakehouse.errors import SchemaFileError
+from cdc_lakehouse.sources.object_store import ObjectStore
+from cdc_lakehouse.sources.sink.paths import SchemaFilePath
+
+SIZE_LIMIT: Final = 64 * 1024 * 1024  # 4,096 columns with long labels stay far below.
+
+_GO_ESCAPES: Final = str.maketrans({
+    "<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029",
+})  # fmt: skip
+
+
+def read_schema_file(store: ObjectStore, file: SchemaFilePath) -> SchemaChange:
+    """Read and verify one schema file. Raises `SchemaFileError` with what is wrong."""
+    content = store.read(file.path, limit=SIZE_LIMIT)
+    try:
+        document: Any = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise SchemaFileError(f"the schema file is not JSON: {error}", segment=file.path) from None
+    if not isinstance(document, dict):
+        raise SchemaFileError("the schema file holds no JSON object", segment=file.path)
+    table = cast("dict[str, Any]", document)
+    try:
+        if file.checksum is not None and not checksum_matches(table, file.checksum):
+            raise SchemaFileError(
+                "the schema file's content does not match the checksum in its name",
+                segment=file.path,
+                advice="restore the file as TiCDC wrote it",
+            )
+        return _change(table, file)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise SchemaFileError(
+            f"the schema file lacks what it must have: {type(error).__name__} {error}", segment=file.path
+        ) from None
+
+
+def checksum_matches(table: dict[str, Any], checksum: int) -> bool:
+    columns = sorted(table["TableColumns"] or [], key=lambda column: column["ColumnName"].encode())
+    text = json.dumps(
+        {
+            "Table": table["Table"],
+            "Schema": table["Schema"],
+            "Version": 0,
+            "TableColumns": columns,
+            "TableColumnsTotal": table["TableColumnsTotal"],
+        },
+        indent=4,
+        ensure_ascii=False,
+    ).translate(_GO_ESCAPES)
+    # Go before 1.22 has no short escape for backspace and form feed.
+    older = text.replace("\\b", "\\u0008").replace("\\f", "\\u000c")
+    return checksum in (zlib.crc32(text.encode()), zlib.crc32(older.encode()))
+
+
+def _change(table: dict[str, Any], file: SchemaFilePath) -> SchemaChange:
+    version = int(table["TableVersion"])
+    if version != file.version:
+        raise ValueError(f"TableVersion {version} is not the version in the file's name")
+    columns = tuple(_column(column) for column in table["TableColumns"] or ())
+    return SchemaChange(
+        commit_ts=version,
+        database=str(table["Schema"]),
+        table=str(table["Table"]),
+        action=int(table["Type"]),
+        query=str(table["Query"]),
+        columns=columns,
+        origin=file.path,
+    )
+
+
+def _column(column: dict[str, Any]) -> SourceColumn:
+    def number(key: str) -> int | None:
+        return int(column[key]) if column.get(key) not in (None, "") else None
+
+    name = str(column["ColumnName"])
+    declared = str(column["ColumnType"])
+    # The documents call the length ColumnLength; the code writes ColumnPrecision.
+    length = number("ColumnPrecision") if "ColumnPrecision" in column else number("ColumnLength")
+    source_id = column.get("ColumnId")
+    default = column.get("ColumnDefault")
+    return SourceColumn(
+        name=name,
+        type=ColumnType.of(
+            declared, length=length, scale=number("ColumnScale"), elements=tuple(column.get("ColumnElems") or ())
+        ),
+        nullable=column.get("ColumnNullable") != "false",
+        primary_key=column.get("ColumnIsPk") == "true",
+        default=None if default is None else str(default),
+        source_id=None if source_id in (None, "") else int(str(source_id)),
+    )
