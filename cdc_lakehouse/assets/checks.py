@@ -15,7 +15,8 @@ from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.mysql_types import LABELS
 from cdc_lakehouse.changelog.positions import BEGINNING, lag_seconds
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.config import CanalSource, FeedConfig, KafkaSource, StorageSinkSource
+from cdc_lakehouse.config import FeedConfig, KafkaSource, StorageSinkSource
+from cdc_lakehouse.decoders.messages.registry import OF_CANAL
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.check_queries import conservation, duplicate_keys, duplicate_keys_written, event_counts
 from cdc_lakehouse.lake.current.tables import CurrentTables
@@ -120,15 +121,9 @@ def build_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> l
     of_feed = [_index_gaps(lake, feed), _quarantine(lake, feed), _event_counts(lake, feed), *_of_checkpoint(lake, feed)]
     source = feed.source
     of_format = [_options_right(lake, feed)] if isinstance(source, KafkaSource) and source.is_dts_canal_json else []
-    of_canal = [_text_undamaged(lake, feed)] if _reads_canal(feed) else []
+    reads_canal = not isinstance(source, StorageSinkSource) and feed.message_format in OF_CANAL
+    of_canal = [_text_undamaged(lake, feed)] if reads_canal else []
     return [*of_feed, *of_format, *of_canal, *of_tables]
-
-
-def _reads_canal(feed: FeedConfig) -> bool:
-    source = feed.source
-    return isinstance(source, CanalSource) or (
-        isinstance(source, KafkaSource) and source.format in ("canal-json", "canal-protobuf")
-    )
 
 
 def _text_undamaged(lake: Lake, feed: FeedConfig) -> dg.AssetChecksDefinition:

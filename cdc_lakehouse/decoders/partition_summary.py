@@ -91,10 +91,14 @@ class PartitionFinds:
             moment = origin.time_ms if origin.time_ms is not None else time_ms or 0
             self.last_ts = max(self.last_ts + 1, moment << LOGICAL_BITS)
             return self.last_ts
-        if origin.commit_ts <= (self.watermark or 0):
-            return None
-        self.last_ts = max(self.last_ts, origin.commit_ts)
-        return origin.commit_ts
+        return origin.commit_ts if self.begins(origin.commit_ts) else None
+
+    def begins(self, commit_ts: int) -> bool:
+        """Whether a row or statement of the source's own commit-ts is new; then it is counted in."""
+        if commit_ts <= (self.watermark or 0):
+            return False
+        self.last_ts = max(self.last_ts, commit_ts)
+        return True
 
     def note_bad(self, segment: str, offset: int, error: MessageError, raw: bytes) -> None:
         listed = self.bad.setdefault(segment, [])

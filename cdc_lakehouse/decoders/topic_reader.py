@@ -20,8 +20,8 @@ from pyspark.sql import functions as F
 
 from cdc_lakehouse.changelog.events import Ddl, Ended, Message, MessageError, RowChange, Watermark
 from cdc_lakehouse.decoders.event_rows import COLUMNS, EventRows
-from cdc_lakehouse.decoders.messages import canal_entries, canal_flat, canal_protobuf
-from cdc_lakehouse.decoders.messages.registry import decoder, plain_reader
+from cdc_lakehouse.decoders.messages import canal_entries
+from cdc_lakehouse.decoders.messages.registry import OF_CANAL, decoder, plain_reader
 from cdc_lakehouse.decoders.messages.ticdc_plain_rows import PlainRow, Shape, told
 from cdc_lakehouse.decoders.observed_columns import ColumnSights
 from cdc_lakehouse.decoders.partition_sequence import PartitionOrder
@@ -29,7 +29,6 @@ from cdc_lakehouse.decoders.partition_summary import Finds, FoundSight, FoundSta
 
 PlainSight = tuple[str, str, Shape, tuple[str, ...]]
 
-OF_CANAL: Final = frozenset({canal_entries.FORMAT, canal_flat.FORMAT, canal_protobuf.FORMAT})
 _NEVER: Final = 1 << 63
 _SHAPES_KEPT: Final = 1000
 _ROWS_AT_ONCE: Final = 8192
@@ -124,9 +123,13 @@ class TopicReader:
             *map(_listed, batch.columns), strict=True
         ):
             finds = self._finds((topic, partition, number))
+            if is_before:
+                for _ in self._messages(key, value):
+                    pass  # The partition's order alone has to know of it.
+                continue
             plain = self._plain(value) if self._plain is not None and value is not None else None
             if plain is None or not self._take_plain(finds, plain, date, segment, offset):
-                self._read(finds, (key, value), date, segment, offset, time_ms, is_before=is_before)
+                self._read(finds, (key, value), date, segment, offset, time_ms)
             if len(self._rows) >= _ROWS_AT_ONCE:
                 yield self._rows.take()
 
@@ -160,18 +163,14 @@ class TopicReader:
         segment: str,
         offset: int,
         time_ms: int | None,
-        *,
-        is_before: bool,
     ) -> None:
         left_out = self._order.left_out
         for message in self._messages(*record):
-            if is_before:
-                continue
             if isinstance(message, MessageError):
                 finds.note_bad(segment, offset, message, record[1] or b"")
             else:
                 self._take(finds, message, date, segment, offset, time_ms)
-        finds.replays += 0 if is_before else self._order.left_out - left_out
+        finds.replays += self._order.left_out - left_out
 
     def _take_plain(self, finds: PartitionFinds, row: PlainRow, date: str | None, segment: str, offset: int) -> bool:
         """Whether it could be: what `_take` does, for the one row of a message with a commit-ts."""
@@ -179,10 +178,9 @@ class TopicReader:
         if types_and_key is None:
             return False
         commit_ts = row.commit_ts
-        if commit_ts <= (finds.watermark or 0):
+        if not finds.begins(commit_ts):
             finds.replays += 1
             return True
-        finds.last_ts = max(finds.last_ts, commit_ts)
         database, table, after = row.database, row.table, row.after
         if not self._takes(database, table):
             return True
@@ -222,9 +220,8 @@ class TopicReader:
     def _state(self, finds: PartitionFinds, statement: FoundStatement) -> None:
         finds.statements.append(statement)
         self._sights.forget(statement.database, statement.table)
-        # A statement commits what is open.
-        if finds.ended_ts is not None or self._format.tells_transactions:
-            finds.ended_ts = finds.last_ts
+        if self._format.tells_transactions:
+            finds.ended_ts = finds.last_ts  # Elsewhere `Signals.positions` sees to it.
 
     def _see(
         self, finds: PartitionFinds, row: RowChange, commit_ts: int, segment: str, offset: int, *, in_order: bool

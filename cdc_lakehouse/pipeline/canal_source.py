@@ -11,7 +11,7 @@ from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.tables.canal_records import EntryRecords
 from cdc_lakehouse.lake.tables.landed_offsets import last_batch
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.topic_source import LandedTopics, decode_again, land_segments, recovered
+from cdc_lakehouse.pipeline.topic_source import LandedTopics, decode_again, land_segments, next_batch, recovered
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.canal.rounds import Taking
 
@@ -23,8 +23,9 @@ def land_entries(run: FeedRun) -> LandedTopics:
     """Land what the server has, up to the limits of a run; dates that are asked for are decoded again from `records`.
 
     Raises `SourceUnreachableError` and `SourceError` when the server gives nothing at all."""
-    new = recovered(run)
-    records = EntryRecords(run.lake, run.feed, max(run.segments.batch, last_batch(run.lake, run.feed.name).number) + 1)
+    last = last_batch(run.lake, run.feed.name)
+    new = recovered(run, last)
+    records = EntryRecords(run.lake, run.feed, next_batch(run, last))
     faults: list[CdcError] = []
     try:
         _take(run, records)

@@ -7,7 +7,6 @@ committed."""
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -71,11 +70,8 @@ def _decode_batch(run: FeedRun, files: SchemaFiles, batch: int, segments: Sequen
     # After a crash the number of bad lines is not known: look.
     lines = [] if bad == 0 else _bad_lines(run, files, segments)
     _quarantine(run, segments, lines)
-    bad_lines: Counter[str] = Counter()
-    for line in lines:
-        bad_lines[line.segment] += line.count
     counts = run.events.counts(batch)
-    decoded = with_counts(segments, counts, bad_lines, run.clock())
+    decoded = with_counts(segments, counts, lines, run.clock())
     run.segments.mark_decoded(batch, decoded, {"cdc.batch": str(batch)})
     run.log.info("batch %d: decoded %d segments, %d bad lines", batch, len(decoded), len(lines))
     return Decoded(tuple(decoded), counts)

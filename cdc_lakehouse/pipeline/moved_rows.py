@@ -236,7 +236,7 @@ def _segment(run: FeedRun, table: _Table, digest: str, batch: int) -> Segment:
 
 
 def _finish(run: FeedRun, batch: int, segments: Sequence[Segment]) -> None:
-    done = with_counts(segments, run.events.counts(batch), {}, run.clock())
+    done = with_counts(segments, run.events.counts(batch), (), run.clock())
     run.segments.mark_decoded(batch, done, {"cdc.batch": str(batch)})
 
 

@@ -6,7 +6,7 @@ before its rows are counted, so that a checkpoint never promises more than is th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -19,12 +19,13 @@ from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange
 from cdc_lakehouse.config import KafkaSource, StorageConfig
 from cdc_lakehouse.decoders.messages import canal_entries
+from cdc_lakehouse.decoders.messages.registry import OF_CANAL
 from cdc_lakehouse.decoders.partition_sequence import messages_before
 from cdc_lakehouse.decoders.partition_summary import BadMessage
-from cdc_lakehouse.decoders.topic_reader import OF_CANAL, TopicFormat, changes_in_tasks
+from cdc_lakehouse.decoders.topic_reader import TopicFormat, changes_in_tasks
 from cdc_lakehouse.lake.current.moved_rows import is_restated
 from cdc_lakehouse.lake.tables.event_counts import with_counts
-from cdc_lakehouse.lake.tables.landed_offsets import LandedSegment, landed_offsets, last_batch
+from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch, LandedSegment, landed_offsets, landed_state
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.record_commits import records_frame
 from cdc_lakehouse.lake.tables.records import Records
@@ -58,22 +59,26 @@ class LandedTopics:
 def land_topics(run: FeedRun) -> LandedTopics:
     """Land what is new, up to the limits of a run; dates that are asked for are decoded again from `records`."""
     source = run.feed.kafka
-    new = recovered(run)
-    landed = landed_offsets(run.lake, run.feed.name)
-    pending = find_pending(source, read_topics(source), landed)
-    ranges = choose_ranges(pending.offsets, landed, source.max_records, source.max_bytes)
-    number = max(run.segments.batch, last_batch(run.lake, run.feed.name).number) + 1
-    appended = Records(run.lake, run.feed, lambda: run.spark).append(ranges, pending, number)
+    state = landed_state(run.lake, run.feed.name)
+    new = recovered(run, state.last)
+    pending = find_pending(source, read_topics(source), state.landed)
+    ranges = choose_ranges(pending.offsets, state.landed, source.max_records, source.max_bytes)
+    records = Records(run.lake, run.feed, lambda: run.spark)
+    appended = records.append(ranges, pending, next_batch(run, state.last))
     new += land_segments(run, appended.batch.number, appended.batch.segments) + decode_again(run)
     faults = tuple(str(fault) for fault in (*pending.faults, *appended.faults))
     return LandedTopics(run.segments.batch, tuple(new), faults)
 
 
-def recovered(run: FeedRun) -> list[Segment]:
-    """Segments of a batch whose run ended between its records and this."""
-    batch = last_batch(run.lake, run.feed.name)
-    missing = [each for each in batch.segments if each.segment not in run.segments.rows]
-    return land_segments(run, batch.number, missing)
+def recovered(run: FeedRun, last: LandedBatch) -> list[Segment]:
+    """Segments of the last batch of `records`, where its run ended between its records and this."""
+    missing = [each for each in last.segments if each.segment not in run.segments.rows]
+    return land_segments(run, last.number, missing)
+
+
+def next_batch(run: FeedRun, last: LandedBatch) -> int:
+    """A number above that of the last batch of `records`, and of all that were decoded."""
+    return max(run.segments.batch, last.number) + 1
 
 
 def land_segments(run: FeedRun, batch: int, landed: Sequence[LandedSegment]) -> list[Segment]:
@@ -151,11 +156,8 @@ def _decode_batch(run: FeedRun, batch: int, segments: Sequence[Segment]) -> Deco
         run.signals.write(number, {place: finds for place, finds in found.value.items() if place[2] == number})
     bad = [each for finds in found.value.values() for listed in finds.bad.values() for each in listed]
     _quarantine(run, segments, bad)
-    bad_messages: Counter[str] = Counter()
-    for each in bad:
-        bad_messages[each.segment] += each.count
     counts = run.events.counts(batch)
-    decoded = with_counts(segments, counts, bad_messages, run.clock())
+    decoded = with_counts(segments, counts, bad, run.clock())
     run.segments.mark_decoded(batch, decoded, {"cdc.batch": str(batch)})
     replays = sum(finds.replays for finds in found.value.values())
     run.log.info(
@@ -234,28 +236,27 @@ def checkpoint_of_topics(run: FeedRun) -> int:
         nothing = Position(BEGINNING, BEGINNING, None)
         least = min((positions.get(place, nothing).watermark for place in partitions), default=BEGINNING)
         return max(published, least)
-    last = max((position.last_ts for position in positions.values()), default=BEGINNING)
     if run.feed.message_format == canal_entries.FORMAT:
         # Its transactions all have an end: before the first one nothing is whole.
-        return max(published, max((position.ended_ts or BEGINNING for position in positions.values()), default=last))
-    unfinished = [
-        position.ended_ts
-        for position in positions.values()
-        if run.feed.message_format == _WITH_TRANSACTIONS
-        and position.ended_ts is not None
-        and position.ended_ts < position.last_ts
-    ]
-    return max(published, min([last, *unfinished]))
+        ended = (position.ended_ts or BEGINNING for position in positions.values())
+        return max(published, max(ended, default=BEGINNING))
+    last = max((position.last_ts for position in positions.values()), default=BEGINNING)
+    if run.feed.message_format == _WITH_TRANSACTIONS:
+        ends = [
+            each.ended_ts for each in positions.values() if each.ended_ts is not None and each.ended_ts < each.last_ts
+        ]
+        last = min([last, *ends])
+    return max(published, last)
 
 
-def schema_changes(run: FeedRun) -> Iterator[SchemaChange]:
-    """What all that has landed says of tables, in order."""
+def schema_changes(run: FeedRun) -> list[SchemaChange]:
+    """What all that has landed says of tables, in order; then what holds tables whose rows are out of order."""
     log = DdlLog(escapes=run.feed.message_format != _TICDC, types=run.feed.types)
     told = list(run.signals.told())
     changes = list(log.changes(told))
     if run.feed.message_format in OF_CANAL:
         changes += misordered(changes, (each for each in told if isinstance(each, Sight)))
-    yield from changes
+    return changes
 
 
 def evolve_topics(run: FeedRun, checkpoint_ts: int) -> Evolved:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-TYPES: Final = """CREATE TABLE types (
+from tests.servers.canal_reader import Writer
+
+_TYPES: Final = """CREATE TABLE types (
     id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY,
     ti TINYINT, tu TINYINT UNSIGNED, si SMALLINT, su SMALLINT UNSIGNED, mi MEDIUMINT, mu MEDIUMINT UNSIGNED,
     i INT, iu INT UNSIGNED, b BIGINT, bu BIGINT UNSIGNED, bo BOOLEAN, z INT(8) ZEROFILL,
@@ -17,7 +19,7 @@ TYPES: Final = """CREATE TABLE types (
     da DATE, dt DATETIME, d3 DATETIME(3), d6 DATETIME(6), t TIME, t6 TIME(6), ts TIMESTAMP NULL, t9 TIMESTAMP(6) NULL,
     y YEAR, p POINT, ge GEOMETRY,
     st BIGINT AS (i + 1) STORED, vi VARCHAR(20) AS (CONCAT('v', si)) VIRTUAL)"""
-VALUES: Final[dict[str, list[str]]] = {
+_VALUES: Final[dict[str, list[str]]] = {
     "ti": ["-128", "127", "0"], "tu": ["255", "0"], "si": ["-32768", "32767"], "su": ["65535"],
     "mi": ["-8388608", "8388607"], "mu": ["16777215"], "i": ["-2147483648", "2147483646", "0"], "iu": ["4294967295"],
     "b": ["-9223372036854775808", "9223372036854775807"], "bu": ["18446744073709551615", "9223372036854775808"],
@@ -68,3 +70,16 @@ STEPS: Final = [
 ]
 """DDL among rows. Canal asks the database for a table's columns when it first sees rows of it, so it must have seen a
 step before the next one."""
+
+
+def every_type(writer: Writer) -> None:
+    """In the table `types`, each value of each type, inserted, changed to, and deleted; among them NULL."""
+    writer.run("SET SESSION sql_mode = ''", _TYPES)
+    columns = ", ".join(_VALUES)
+    for number in range(max(map(len, _VALUES.values()))):
+        row = [each[number] if number < len(each) else "NULL" for each in _VALUES.values()]
+        writer.run(f"INSERT INTO types ({columns}) VALUES ({', '.join(row)})")
+    writer.run("INSERT INTO types (id) VALUES (18446744073709551614)")
+    for name, each in _VALUES.items():
+        writer.run(f"UPDATE types SET {name} = {each[-1]} WHERE id = 2")
+    writer.run("UPDATE types SET id = 1000 WHERE id = 3", "DELETE FROM types WHERE id = 4")

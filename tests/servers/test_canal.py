@@ -13,7 +13,7 @@ from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
 from tests.canal_fold import Fold
 from tests.servers.canal import StartCanal, flat_messages
 from tests.servers.canal_reader import Reader, Writer, check
-from tests.servers.canal_workload import STEPS, TYPES, VALUES
+from tests.servers.canal_workload import STEPS, every_type
 
 pytestmark = pytest.mark.server
 
@@ -23,15 +23,7 @@ def test_every_type(writer: Writer, start_canal: StartCanal) -> None:
     with CanalClient(start_canal().source()) as client:
         reader = Reader()
         writer.begin()
-        writer.run("SET SESSION sql_mode = ''", TYPES)
-        columns = ", ".join(VALUES)
-        for number in range(max(map(len, VALUES.values()))):
-            row = [each[number] if number < len(each) else "NULL" for each in VALUES.values()]
-            writer.run(f"INSERT INTO types ({columns}) VALUES ({', '.join(row)})")
-        writer.run("INSERT INTO types (id) VALUES (18446744073709551614)")
-        for name, each in VALUES.items():
-            writer.run(f"UPDATE types SET {name} = {each[-1]} WHERE id = 2")
-        writer.run("UPDATE types SET id = 1000 WHERE id = 3", "DELETE FROM types WHERE id = 4")
+        every_type(writer)
         reader.read(client, writer.mark())
     fold = Fold(reader.messages())
     check(fold, writer, left_out=("l", "g"))

@@ -24,7 +24,7 @@ from tests.crashes import CrashPoint
 from tests.lakes import TestLake
 from tests.servers.canal import DESTINATION, PASSWORD, USER, StartCanal
 from tests.servers.canal_reader import Writer, holds
-from tests.servers.canal_workload import STEPS, TYPES, VALUES
+from tests.servers.canal_workload import STEPS, every_type
 from tests.servers.tcp_proxy import Side, tcp_proxy
 from tests.servers.test_canal_faults import change
 
@@ -100,15 +100,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_type(writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake]) -> None:
     feed = CanalFeed(new_lake, writer, start_canal().address)
     writer.begin()
-    writer.run("SET SESSION sql_mode = ''", TYPES)
-    columns = ", ".join(VALUES)
-    for number in range(max(map(len, VALUES.values()))):
-        row = [each[number] if number < len(each) else "NULL" for each in VALUES.values()]
-        writer.run(f"INSERT INTO types ({columns}) VALUES ({', '.join(row)})")
-    writer.run("INSERT INTO types (id) VALUES (18446744073709551614)")
-    for name, each in VALUES.items():
-        writer.run(f"UPDATE types SET {name} = {each[-1]} WHERE id = 2")
-    writer.run("UPDATE types SET id = 1000 WHERE id = 3", "DELETE FROM types WHERE id = 4")
+    every_type(writer)
     feed.catch_up(never())
     done = run_all(feed.lake.run())
     feed.check(done, left_out=(*DAMAGED, *GEOMETRIES, *VIRTUAL))

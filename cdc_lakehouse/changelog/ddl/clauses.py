@@ -1,6 +1,6 @@
 """The clauses of DDL statements: a closed union of frozen values, made by `ddl_parser.parse`.
 
-    >>> from cdc_lakehouse.changelog.ddl_parser import parse
+    >>> from cdc_lakehouse.changelog.ddl.parser import parse
     >>> [clause.kind for clause in parse("ALTER TABLE t DROP a, ADD INDEX (b)")]
     ['drop_column', 'add_index']
 

@@ -28,6 +28,9 @@ FORMATS: Final[Mapping[str, Callable[[Options], Decode]]] = {
     shareplex_json.FORMAT: shareplex_json.decoder,
 }
 
+OF_CANAL: Final = frozenset({canal_entries.FORMAT, canal_flat.FORMAT, canal_protobuf.FORMAT})
+"""Formats in which Canal has made the values, whatever carries them."""
+
 
 def decoder(name: str, options: Options) -> Decode:
     """The decoder of a format. It can be pickled, so a task may take it along.

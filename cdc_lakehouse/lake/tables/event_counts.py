@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from typing import Protocol
 
 from cdc_lakehouse.lake.tables.segments import DECODED, Segment
 
@@ -55,17 +57,30 @@ class BatchCounts:
         return found
 
 
+class Quarantining(Protocol):
+    """What went to quarantine: so many lines or messages of a segment."""
+
+    @property
+    def segment(self) -> str: ...
+
+    @property
+    def count(self) -> int: ...
+
+
 def with_counts(
-    segments: Iterable[Segment], counts: BatchCounts, bad: Mapping[str, int], decoded_at: datetime.datetime
+    segments: Iterable[Segment], counts: BatchCounts, bad: Iterable[Quarantining], decoded_at: datetime.datetime
 ) -> list[Segment]:
-    """Segments as they are once they are decoded; `bad` says by segment how many rows went to quarantine."""
+    """Segments as they are once they are decoded."""
     by_segment = counts.by_segment
+    quarantined: Counter[str] = Counter()
+    for each in bad:
+        quarantined[each.segment] += each.count
     return [
         replace(
             segment,
             state=DECODED,
             decoded_at=decoded_at,
-            quarantined=bad.get(segment.segment, 0),
+            quarantined=quarantined[segment.segment],
             **asdict(by_segment.get(segment.segment, SegmentCounts())),
         )
         for segment in segments

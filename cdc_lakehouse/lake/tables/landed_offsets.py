@@ -105,14 +105,20 @@ def records_table(feed: str) -> Identifier:
     return machinery(feed, "records")
 
 
+def landed_state(lake: Lake, feed: str) -> LandedState:
+    """What is in the lake, for a run that looks what is new. After a crash nothing else may know of the last batch
+    yet."""
+    return state_of(lake.load(records_table(feed)))
+
+
 def landed_offsets(lake: Lake, feed: str) -> Landed:
-    """What is in the lake: for a sensor, and for a run that looks what is new."""
-    return state_of(lake.load(records_table(feed))).landed
+    """What is in the lake: for a sensor, and for the checkpoint."""
+    return landed_state(lake, feed).landed
 
 
 def last_batch(lake: Lake, feed: str) -> LandedBatch:
-    """The batch that was landed last, for a run that follows a crash: it may be that nothing else knows of it yet."""
-    return state_of(lake.load(records_table(feed))).last
+    """The batch that was landed last."""
+    return landed_state(lake, feed).last
 
 
 def landed_position(lake: Lake, feed: FeedConfig) -> tuple[int, str | None]:

@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.manifest import DataFile
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import CdcError
@@ -24,7 +23,7 @@ from cdc_lakehouse.lake.tables.landed_offsets import (
     LandedState,
     state_of,
 )
-from cdc_lakehouse.lake.tables.record_commits import RecordCommits, offsets_summary, records_frame
+from cdc_lakehouse.lake.tables.record_commits import RecordCommits, offsets_summary
 from cdc_lakehouse.lake.tables.record_files import RecordTable
 from cdc_lakehouse.lake.tables.record_rows import RecordRows
 from cdc_lakehouse.lake.tables.record_tasks import ReadGroup, ReadRange, RecordTask, run_tasks
@@ -40,7 +39,7 @@ class Appended:
 
 
 class Records:
-    """`spark` is asked for its session where there is work for several tasks, and for frames."""
+    """`spark` is asked for its session where there is work for several tasks."""
 
     def __init__(
         self, lake: Lake, feed: FeedConfig, spark: Callable[[], SparkSession], client: Client | None = None
@@ -52,11 +51,6 @@ class Records:
         self._spark = spark
         self._commits = RecordCommits(lake, feed.name)
         self.identifier = self._commits.identifier
-
-    def frame(self, batch: int | None = None) -> DataFrame:
-        """All records, or those of a batch: files are found by their statistics, so its snapshot may be gone."""
-        records = records_frame(self._spark(), self._feed)
-        return records if batch is None else records.where(F.col("batch") == batch)
 
     def append(self, ranges: Sequence[OffsetRange], pending: Pending, batch: int) -> Appended:
         """Land ranges of what is pending as the batch with this number, which is above all before. It may hold less

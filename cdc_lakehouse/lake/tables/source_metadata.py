@@ -65,7 +65,8 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a partition has come. `open` says that rows behind `ended_ts` are of a transaction that is not whole."""
+    """How far a partition has come. Rows behind `ended_ts` are of a transaction that is not whole; it is None where
+    messages do not tell transactions apart."""
 
     last_ts: int
     watermark: int
@@ -178,8 +179,7 @@ def _with_news(batch: int, signals: Iterable[Signal], others: Sequence[Signal]) 
     """Without sights that tell what an earlier one has told, of this batch or of one before, where no statement came
     between: else every partition of every batch would say what every table looks like."""
     signals = list(signals)
-    told = [*others, *signals]
-    stated = sorted(row.commit_ts for row in told if row.kind == "statement")
+    stated = sorted(row.commit_ts for row in (*others, *signals) if row.kind == "statement")
     seen: dict[tuple[object, ...], list[int]] = {}
     for row in others:
         if row.kind == "sight" and row.batch < batch:
