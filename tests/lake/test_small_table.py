@@ -136,6 +136,78 @@ def test_everything_can_be_replaced_by_nothing(table: Callable[[], SmallTable]) 
     assert (run.read(), run.properties()["why"]) == ([], "gone")
 
 
+@dataclass(frozen=True)
+class NewerRow:
+    kind: str
+    name: str
+    parts: list[dict[str, str | None]]
+
+
+NEWER = pa.schema([
+    pa.field("kind", pa.string(), nullable=False),
+    pa.field("name", pa.string(), nullable=False),
+    pa.field("parts", pa.list_(pa.struct([pa.field("a", pa.string()), pa.field("b", pa.string())]))),
+])  # fmt: skip
+
+
+@dataclass(frozen=True)
+class OlderRow:
+    name: str
+    size: int
+    parts: list[dict[str, str]]
+
+
+OLDER = pa.schema([
+    pa.field("name", pa.string(), nullable=False),
+    pa.field("size", pa.int64(), nullable=False),
+    pa.field("parts", pa.list_(pa.struct([pa.field("a", pa.string())]))),
+])  # fmt: skip
+
+
+@pytest.mark.parametrize("replacing", [None, "one"])
+def test_a_table_of_older_code_is_read_and_gets_its_new_columns_with_the_first_rows(
+    tmp_path: Path, replacing: str | None
+) -> None:
+    def older() -> SmallTable:
+        return SmallTable(Lake(lake_config(tmp_path)), "f", "things", OLDER)
+
+    def newer() -> SmallTable:
+        return SmallTable(Lake(lake_config(tmp_path)), "f", "things", NEWER)
+
+    older().write([OlderRow("one", 1, [{"a": "x"}]), OlderRow("two", 2, [])])
+    before = older().table
+    assert sorted(newer().read(), key=lambda row: row["name"]) == [
+        {"kind": None, "name": "one", "parts": [{"a": "x"}]},
+        {"kind": None, "name": "two", "parts": []},
+    ]
+    assert newer().scan().schema.names == NEWER.names
+    assert newer().scan(row_filter=equal("name", "two")).to_pylist() == [{"kind": None, "name": "two", "parts": []}]
+    assert older().table == before, "reading has changed the table"
+    run = newer()
+    rows = [NewerRow("new", "three", [{"a": "y", "b": "z"}]), NewerRow("new", "four", [{"a": None, "b": None}])]
+    run.write(rows, replacing=equal("name", replacing) if replacing else None, properties={"n": "1"})
+    expected = [
+        {"kind": "new", "name": "four", "parts": [{"a": None, "b": None}]},
+        *([] if replacing else [{"kind": None, "name": "one", "parts": [{"a": "x", "b": None}]}]),
+        {"kind": "new", "name": "three", "parts": [{"a": "y", "b": "z"}]},
+        {"kind": None, "name": "two", "parts": []},
+    ]
+    for reader in (run, newer()):
+        assert sorted(reader.read(), key=lambda row: row["name"]) == expected
+        assert reader.properties()["n"] == "1"
+    newer().write([NewerRow("new", "five", [])])
+    assert len(newer().read()) == len(expected) + 1
+
+
+def test_writing_rows_of_the_same_columns_leaves_the_schema(table: Callable[[], SmallTable]) -> None:
+    for name in "ab":
+        table().write([Row(name)], replacing=equal("name", name))
+    stored = table().table
+    assert stored is not None
+    assert len(stored.schemas()) == 1
+    assert stored.schema().find_field("name").required
+
+
 def test_a_writer_that_has_not_seen_the_others_rows_is_refused(table: Callable[[], SmallTable]) -> None:
     table().write([Row("first")])
     slow, quick = table(), table()

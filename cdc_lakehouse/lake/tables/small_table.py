@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, In, IsNull, LessThanOrEqual
-from pyiceberg.table import Table
+from pyiceberg.table import Table, Transaction
 
 from cdc_lakehouse.errors import ConcurrentRunError
 from cdc_lakehouse.lake.catalog import Lake, machinery
@@ -74,12 +74,24 @@ class SmallTable:
             self._looked = True
         return self._table
 
-    def read(self, **scan: Any) -> list[dict[str, Any]]:
-        """Rows, all or those of PyIceberg's scan arguments; none when the table is not there yet."""
+    def scan(self, **scan: Any) -> pa.Table:
+        """Rows as columns, all or those of PyIceberg's scan arguments; none when the table is not there yet.
+
+        Columns are those of the schema, in its order; one that an older table lacks is NULL.
+        """
         if self.table is None:
-            return []
-        arrow = self.table.scan(selected_fields=tuple(self._schema.names), **scan).to_arrow()
-        return arrow.select(self._schema.names).to_pylist()
+            return self._schema.empty_table()
+        stored = {field.name for field in self.table.schema().fields}
+        names = [name for name in self._schema.names if name in stored]
+        arrow = self.table.scan(selected_fields=tuple(names), **scan).to_arrow().select(names)
+        for position, field in enumerate(self._schema):
+            if field.name not in stored:
+                arrow = arrow.add_column(position, field.with_nullable(True), pa.nulls(len(arrow), field.type))
+        return arrow
+
+    def read(self, **scan: Any) -> list[dict[str, Any]]:
+        """Rows of `scan` by column name."""
+        return self.scan(**scan).to_pylist()
 
     def properties(self) -> Mapping[str, str]:
         """Snapshot properties of the newest snapshot."""
@@ -95,11 +107,15 @@ class SmallTable:
         replacing: BooleanExpression | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        """Add rows in one commit, in the place of those that match `replacing`."""
+        """Add rows in one commit, in the place of those that match `replacing`.
+
+        A table that older code made gets the columns that it lacks in the same commit.
+        """
         arrow = pa.Table.from_pylist([asdict(row) for row in rows], schema=self._schema)
         table = self._ensure()
         try:
             with table.transaction() as transaction:
+                self._evolve(transaction)
                 if replacing is not None:
                     transaction.delete(replacing, snapshot_properties=dict(properties or {}))
                 transaction.append(arrow, snapshot_properties=dict(properties or {}))
@@ -107,6 +123,16 @@ class SmallTable:
             raise ConcurrentRunError(
                 f"another run has written to {self._identifier}", advice="wait for it to end, then run again"
             ) from error
+
+    def _evolve(self, transaction: Transaction) -> None:
+        """Add the columns (and fields of structs) that the table lacks; those that are no longer written stay."""
+        stored = {field.name: field for field in transaction.table_metadata.schema().fields}
+        # Rows from before have no value for a new column: it is optional, whatever the schema says of new rows.
+        schema = pa.schema([f if f.name in stored else f.with_nullable(True) for f in self._schema])
+        with transaction.update_schema() as update:
+            update.union_by_name(schema)
+            for name in stored.keys() - set(schema.names):
+                update.make_column_optional(name)
 
     def _ensure(self) -> Table:
         if self.table is None:
