@@ -1,18 +1,52 @@
+"""Fixtures of all tests. Spark, PyIceberg and Dagster are imported by the fixtures that need them: a test of the DDL
+parser starts without them."""
+
 from __future__ import annotations
 
 import itertools
+import os
+import shutil
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
-from pyspark.sql import SparkSession
 
-from cdc_lakehouse.lake.spark import build_session
+from tests import LONG
 from tests.data_sets import unpack
-from tests.lakes import TestLake, lake_config
-from tests.pipeline import lake_in
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.lakes import TestLake
+
+# `same`: the same examples each time, so that a change is judged by what it changes. `long`: others each time, and ten
+# times as many where a test does not say how many. How long one takes says how busy the machine is, not whether it is
+# right.
+settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("long", deadline=None, max_examples=1000, print_blob=True)
+settings.load_profile("long" if LONG else "same")
+
+# A lake in memory: each commit of SQLite waits for the disk.
+_MEMORY, _MEMORY_NEEDED = Path("/dev/shm"), 4 << 30
+if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _MEMORY_NEEDED:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
+
+
+def pytest_configure() -> None:
+    """SIGTERM ends the tests as an interrupt does, so that what they started ends too."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not LONG:
+        left_out = [item for item in items if item.get_closest_marker("long") is not None]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
 
 
 @pytest.fixture
@@ -23,12 +57,6 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-# The same examples each time, so that a change is judged by what it changes. Others: `--hypothesis-profile=default`.
-# How long one takes says how busy the machine is, not whether it is right.
-settings.register_profile("same", derandomize=True, deadline=None)
-settings.load_profile("same")
-
-
 @pytest.fixture(scope="session")
 def lake_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("lake")
@@ -36,6 +64,9 @@ def lake_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def spark(lake_root: Path) -> Iterator[SparkSession]:
+    from cdc_lakehouse.lake.spark import build_session
+    from tests.lakes import lake_config
+
     session = build_session(lake_config(lake_root))
     yield session
     session.stop()
@@ -50,12 +81,16 @@ def data_sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def lake(tmp_path: Path) -> TestLake:
     """A feed in a lake of its own, for what needs no JVM."""
+    from tests.pipeline import lake_in
+
     return lake_in(tmp_path)
 
 
 @pytest.fixture
 def new_lake(lake_root: Path, tmp_path: Path, spark: SparkSession) -> Callable[..., TestLake]:
     """Makes feeds of their own in the shared lake."""
+    from tests.lakes import TestLake
+
     numbers = itertools.count(1)
 
     def make(**feed: object) -> TestLake:

@@ -21,6 +21,17 @@ from tests.servers.process import free_port, running
 from tests.servers.tools import azurite, go_server
 from tests.servers.topics import NewFeed, TopicFeed
 
+_GROUPS = {"kafka": {"kafka", "new_feed"}, "mysql": {"mysql", "binlog", "writer", "start_canal"}}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With `--dist loadgroup` one worker has all tests of a server: each server is started once."""
+    for item in items:
+        if item.get_closest_marker("server") is not None:
+            used = set(getattr(item, "fixturenames", ()))
+            group = next((name for name, fixtures in _GROUPS.items() if used & fixtures), "stores")
+            item.add_marker(pytest.mark.xdist_group(group))
+
 
 @dataclass(frozen=True)
 class S3Server:
@@ -30,7 +41,9 @@ class S3Server:
         """Someone who may do nothing that a bucket's policy does not allow."""
         owner = ["--access", S3Bucket.ACCESS, "--secret", S3Bucket.SECRET, "--endpoint-url", self.endpoint]
         user = ["--access", access, "--secret", secret, "--role", "user"]
-        subprocess.run([go_server("versitygw"), "admin", *owner, "create-user", *user], check=True, capture_output=True)
+        subprocess.run(
+            [go_server("versitygw"), "admin", *owner, "create-user", *user], check=True, capture_output=True, timeout=60
+        )
 
 
 @pytest.fixture(scope="session")

@@ -228,6 +228,6 @@ class Broker:
 
 
 def _run(command: Sequence[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
     if done.returncode:
         raise ToolMissingError(f"{command[0]} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")

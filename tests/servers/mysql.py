@@ -50,7 +50,7 @@ def mysql_server(directory: Path, *, binlog: bool = False) -> Iterator[MySqlServ
     command = [str(program), *_BOTH, *places]
     done = subprocess.run(
         [*command, "--initialize-insecure", "--innodb-log-file-size=8M"],
-        env=environment, capture_output=True, text=True, check=False,
+        env=environment, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     if done.returncode:
         raise ToolMissingError(f"MySQL cannot be set up:\n{done.stderr[-4000:]}")

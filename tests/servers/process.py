@@ -3,27 +3,46 @@
 from __future__ import annotations
 
 import contextlib
+import random
+import shutil
 import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Final
+
+# Below the ports that Linux gives to connections (32768 and above): a server may take seconds until it binds its port,
+# and in that time no connection may take it. Two test processes draw the same one hardly ever.
+_PORTS: Final = range(12000, 32000)
+_START_SECONDS: Final = 180
+_given: Final[set[int]] = set()
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+    """A port that nobody listens on and that this process was not given before."""
+    # Not the module's own generator: tests seed that.
+    draw = random.SystemRandom()
+    while True:
+        port = draw.choice(_PORTS)
+        with contextlib.suppress(OSError), socket.socket() as found:
+            found.bind(("127.0.0.1", port))
+            if port not in _given:
+                _given.add(port)
+                return port
 
 
 @contextlib.contextmanager
 def running(
     command: Sequence[str], port: int, log: Path, environment: Mapping[str, str] | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """The server, from when it takes connections until the end of the block."""
+    """The server, from when it takes connections until the end of the block. It ends with this process too, however
+    that ends."""
+    # Linux sends the signal when the parent dies; other systems have no such thing.
+    with_parent = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
     with log.open("wb") as out:
         process = subprocess.Popen(
-            command, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment
+            [*with_parent, *command], stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment
         )
     try:
         _wait(process, port, log)
@@ -38,9 +57,12 @@ def running(
 
 
 def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
             return
         time.sleep(0.05)
-    raise RuntimeError(f"the server did not start:\n{log.read_text(errors='replace')[-4000:]}")
+    how = "did not start in time" if process.poll() is None else f"ended with code {process.returncode}"
+    raise RuntimeError(
+        f"the server {how}: {' '.join(map(str, process.args))}\n{log.read_text(errors='replace')[-4000:]}"
+    )

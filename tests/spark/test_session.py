@@ -45,10 +45,12 @@ def test_settings_are_not_on_the_command_line(tmp_path: Path) -> None:
     section["spark"]["conf"] |= {"spark.hadoop.my.password": SECRET, "spark.driver.memory": "600m"}
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf/spark-defaults.conf").write_text("spark.my.default 1\nspark.sql.shuffle.partitions 77\n")
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
     done = subprocess.run(
         [sys.executable, "-c", _START],
         input=json.dumps(section),
-        env={**os.environ, "SPARK_CONF_DIR": str(tmp_path / "conf")},
+        env={**os.environ, "SPARK_CONF_DIR": str(tmp_path / "conf"), "TMPDIR": str(temporary)},
         capture_output=True,
         text=True,
         check=False,
@@ -60,4 +62,4 @@ def test_settings_are_not_on_the_command_line(tmp_path: Path) -> None:
     assert "-Xmx600m" in told["command"]
     assert (told["default"], told["partitions"], told["again"]) == ("1", "2", "2")
     assert told["python"] == sys.executable
-    assert not list(Path("/tmp").glob("cdc-lakehouse-*/spark.properties"))
+    assert not list(temporary.rglob("spark.properties"))
