@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Final
 
-from cdc_lakehouse.changelog.ddl.clauses import AddColumn
-from cdc_lakehouse.changelog.ddl.parser import parse
+from cdc_lakehouse.changelog.ddl.parser import parse_type
 from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEXTS, ColumnType
 from cdc_lakehouse.errors import DdlError
 
@@ -31,10 +30,9 @@ def message_type(text: str) -> ColumnType:
     if folded in _ANY:
         return _ANY[folded]
     try:
-        (clause,) = parse(f"ALTER TABLE t ADD COLUMN c {text}")
-    except (DdlError, ValueError):
+        return parse_type(text)
+    except DdlError:
         return ColumnType("longtext")
-    return clause.column.type if isinstance(clause, AddColumn) else ColumnType("longtext")
 
 
 def same_kind(known: ColumnType, told: ColumnType) -> bool:

@@ -14,7 +14,7 @@ from cdc_lakehouse.changelog.ddl_apply import apply
 from cdc_lakehouse.changelog.ddl_schema import Database, Schema, TableSchema
 from cdc_lakehouse.changelog.mysql_types import server_type_text
 from cdc_lakehouse.errors import DdlError
-from tests.changelog.test_ddl_fuzz import STATEMENTS, mutated
+from tests.changelog.ddl.test_fuzz import STATEMENTS, mutated
 from tests.servers.ddl_sequences import Statements
 
 T = TableName("d", "t")

@@ -39,11 +39,13 @@ from cdc_lakehouse.changelog.ddl.clauses import (
     TruncateTable,
     UseDatabase,
 )
+from cdc_lakehouse.changelog.ddl.columns import read_definition
 from cdc_lakehouse.changelog.ddl.create import read_create_table
 from cdc_lakehouse.changelog.ddl.cursor import Cursor
 from cdc_lakehouse.changelog.ddl.keys import read_create_index, skip_index_options
-from cdc_lakehouse.changelog.ddl.tokens import SqlMode
+from cdc_lakehouse.changelog.ddl.tokens import DEFAULT_MODE, SqlMode
 from cdc_lakehouse.changelog.ddl.types import accept_charset, read_charset
+from cdc_lakehouse.changelog.mysql_types import ColumnType
 
 Clauses = tuple[Clause, ...]
 Statement = Callable[[Cursor], Clauses]
@@ -66,6 +68,18 @@ def parse(statement: str, *, ansi_quotes: bool = False, backslash_escapes: bool 
     if not cursor.at_end:
         raise cursor.expected("the end")
     return clauses
+
+
+def parse_type(text: str) -> ColumnType:
+    """The type of a column that is declared as `text`: `int unsigned`, `enum('a','b')`; attributes may follow it.
+
+    Raises DdlSyntaxError.
+    """
+    cursor = Cursor(text, DEFAULT_MODE)
+    column = read_definition(cursor, "")
+    if not cursor.at_end:
+        raise cursor.expected("the end")
+    return column.type
 
 
 def _dispatch(cursor: Cursor, statements: Mapping[tuple[str, ...], Statement], what: str) -> Clauses:

@@ -12,7 +12,7 @@ from pathlib import Path
 from cdc_lakehouse.changelog.ddl.clauses import Clause, DdlSyntaxError
 from cdc_lakehouse.changelog.ddl.parser import parse
 
-CORPUS = Path(__file__).parents[3] / "shared" / "data" / "ddl" / "ddl_corpus.jsonl"
+CORPUS = Path(__file__).parents[4] / "shared" / "data" / "ddl" / "ddl_corpus.jsonl"
 ENOUGH = 0.995
 
 # The labels were made by rules, and some are wrong or leave clauses out. What these statements do instead, by

@@ -1,0 +1,195 @@
+"""Statements and what they say: expected values come from the manuals and TiCDC's format. Most stand in `cases/`."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from cdc_lakehouse.changelog.ddl.clauses import (
+    AddColumn,
+    ColumnDefinition,
+    ConstraintChange,
+    CreateTable,
+    CreateTableAsSelect,
+    DdlSyntaxError,
+    DropIndex,
+    DropTable,
+    KeyPart,
+    PartitionBy,
+    PrimaryKey,
+    TableName,
+    TextLiteral,
+    UniqueKey,
+)
+from cdc_lakehouse.changelog.ddl.parser import parse, parse_type
+from cdc_lakehouse.changelog.mysql_types import ColumnType
+from tests.changelog.ddl.cases import cases, show
+
+T = TableName(None, "t")
+DT = TableName("d", "t")
+INT = ColumnType("int")
+A = ColumnDefinition("a", INT)
+
+
+def shown(statement: str, *, backslash_escapes: bool = True) -> str:
+    return "; ".join(show(clause) for clause in parse(statement, backslash_escapes=backslash_escapes))
+
+
+@pytest.mark.parametrize("name", ["columns", "tables", "keys", "partitions", "others", "ticdc"])
+def test_what_statements_say(name: str) -> None:
+    wrong = [f"{statement} => {found}" for statement, said in cases(name) if (found := shown(statement)) != said]
+    assert wrong == []
+
+
+def test_what_ticdc_prints_has_no_escapes() -> None:
+    for statement, said in cases("ticdc"):
+        assert shown(statement, backslash_escapes=False) == said
+
+
+def test_types() -> None:
+    assert [(text, show(parse_type(text))) for text, _ in cases("types")] == list(cases("types"))
+
+
+@pytest.mark.parametrize("text", ["", "string", "int int", "varchar(x)", "int, b int", "int;"])
+def test_what_is_no_type(text: str) -> None:
+    with pytest.raises(DdlSyntaxError):
+        parse_type(text)
+
+
+def test_partitioning_is_the_same_in_create_table() -> None:
+    for statement, _ in cases("partitions"):
+        start, by, definition = statement.partition("ALTER TABLE t PARTITION BY ")
+        if by and not start:
+            (clause,) = parse(statement)
+            (table,) = parse(f"CREATE TABLE t (a INT) /*!50100 PARTITION BY {definition} */")
+            assert isinstance(clause, PartitionBy) and isinstance(table, CreateTable)
+            assert table.partitioning == clause.partitioning
+
+
+ERRORS = [
+    *((statement, *said.split(" ", 1)) for statement, said in cases("errors")),
+    ("", "0", "expected a DDL statement, found the end"),
+    ("ALTER TABLE t ADD a INT\u00a0NULL", "23", "unexpected text"),
+    ("ALTER TABLE t ADD a INT\u3000", "23", "unexpected text"),
+    ("ALTER TABLE t ADD a INT \x00", "24", "unexpected text"),
+]
+
+
+@pytest.mark.parametrize(("statement", "offset", "reason"), ERRORS)
+def test_what_is_not_understood_is_an_error_with_its_place(statement: str, offset: str, reason: str) -> None:
+    with pytest.raises(DdlSyntaxError) as caught:
+        parse(statement)
+    assert reason in caught.value.message
+    assert caught.value.offset == int(offset)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE t ADD a INT;",
+        " \n\tALTER TABLE t ADD a INT ;;\n",
+        "/* first */ ALTER /* in */ TABLE t ADD a INT -- last",
+        "ALTER TABLE t # to here\nADD a INT --\n",
+        "ALTER TABLE t -- it's open\r\n ADD a INT",
+        "ALTER TABLE t /* it's `open */ ADD a INT",
+        "ALTER TABLE t /*+ a hint */ ADD a INT",
+        "ALTER TABLE t /*M!100100 DROP x */ ADD a INT",
+        "ALTER TABLE t /*!99999 DROP x, */ ADD a INT",
+        "ALTER TABLE t /*!ADD a INT*/",
+        "ALTER TABLE t /*!50100 ADD*/ a/*!080000 INT */",
+        "ALTER TABLE t /*!50100 ADD /* inner */ a INT */",
+        "/*T! ALTER TABLE t */ ADD a INT",
+        "ALTER TABLE t ADD a /*T![auto_rand,x] INT */",
+        "ALTER TABLE t ADD a /*!50100 /*T![x] INT */ */",
+        "ALTER TABLE `t` ADD `a` INT",
+        'ALTER TABLE "t" ADD "a" INT',
+        "ALTER IGNORE TABLE t ADD a INT",
+        "ALTER ONLINE TABLE IF EXISTS t WAIT 30 ADD a INT",
+        "ALTER TABLE t NOWAIT ADD a INT",
+    ],
+)
+def test_one_statement_in_many_wrappings(statement: str) -> None:
+    assert parse(statement) == (AddColumn(T, A),)
+
+
+def test_a_name_over_lines() -> None:
+    assert parse("DROP TABLE `d`\n.\n`t`") == (DropTable(DT),)
+
+
+def test_ansi_quotes_enclose_names_everywhere() -> None:
+    statement = r"""ALTER TABLE "a\" ADD "x""y" INT COMMENT 'it''s "\\"' """
+    (clause,) = parse(statement, ansi_quotes=True)
+    assert clause == AddColumn(
+        TableName(None, "a\\"), ColumnDefinition('x"y', INT, comment='it\'s "\\"')
+    )  # fmt: skip
+    with pytest.raises(DdlSyntaxError, match="expected a value"):
+        parse('ALTER TABLE t ADD a INT DEFAULT "x"', ansi_quotes=True)
+
+
+@pytest.mark.parametrize("ansi_quotes", [False, True])
+def test_backslashes_are_themselves_where_they_do_not_escape(ansi_quotes: bool) -> None:
+    # TiCDC re-prints DEFAULT 'C:\\' as this: one backslash, then the closing quote.
+    statement = r"ALTER TABLE t ADD a VARCHAR(9) DEFAULT _UTF8MB4'C:\' COMMENT '\n''s'"
+    (clause,) = parse(statement, ansi_quotes=ansi_quotes, backslash_escapes=False)
+    assert isinstance(clause, AddColumn)
+    assert (clause.column.default, clause.column.comment) == (TextLiteral("C:\\", "utf8mb4"), r"\n's")
+    with pytest.raises(DdlSyntaxError):
+        parse(statement)
+
+
+def test_an_error_knows_line_and_column() -> None:
+    with pytest.raises(DdlSyntaxError) as caught:
+        parse("ALTER TABLE t\n  ADD a INT,\n  ADD ?")
+    error = caught.value
+    assert (error.offset, error.statement_line, error.statement_column, error.line) == (33, 3, 7, None)
+    assert error.message.startswith("DDL cannot be understood at line 3, column 7: expected a column, found '?', in: ")
+
+
+def test_an_error_shortens_the_statement() -> None:
+    with pytest.raises(DdlSyntaxError) as caught:
+        parse(f"ALTER TABLE t ADD {'x' * 10_000} {'y' * 10_000}")
+    assert len(caught.value.statement) < 300
+    assert len(str(caught.value)) < 1_000
+
+
+def test_an_error_survives_pickle() -> None:
+    with pytest.raises(DdlSyntaxError) as caught:
+        parse("ALTER TABLE t ADD")
+    error = caught.value
+    error.table = "d.t"
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is DdlSyntaxError
+    assert (str(copy), vars(copy)) == (str(error), vars(error))
+    assert "[table d.t]" in str(copy)
+
+
+def test_clauses_are_values() -> None:
+    statement = "CREATE TABLE t (a INT DEFAULT 'x', PRIMARY KEY (a)) PARTITION BY KEY (a) (PARTITION p)"
+    assert parse(statement) == parse(statement)
+    assert hash(parse(statement)) == hash(parse(statement))
+    assert pickle.loads(pickle.dumps(parse(statement))) == parse(statement)
+
+
+def test_a_primary_key_can_go_under_another_word() -> None:
+    (index,) = parse("DROP INDEX `PRIMARY` ON t")
+    (constraint,) = parse("ALTER TABLE t DROP CONSTRAINT `primary`")
+    assert isinstance(index, DropIndex) and index.drops_primary_key
+    assert isinstance(constraint, ConstraintChange) and constraint.drops_primary_key
+    assert not ConstraintChange(T, "add", "primary").drops_primary_key
+
+
+def test_key_columns() -> None:
+    unique = UniqueKey("u", (KeyPart("a", 3), KeyPart(None, None, "b + 1")))
+    assert unique.columns == ("a",) and unique.has_expression
+    assert PrimaryKey((KeyPart("a"), KeyPart("b"))).columns == ("a", "b")
+
+
+def test_a_table_prints_as_its_name() -> None:
+    assert (str(T), str(DT)) == ("t", "d.t")
+
+
+def test_a_table_from_a_query_is_a_table() -> None:
+    (clause,) = parse("CREATE TEMPORARY TABLE d.t AS SELECT 1")
+    assert isinstance(clause, CreateTableAsSelect)
+    assert (clause.table, clause.temporary) == (DT, True)
