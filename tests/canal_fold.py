@@ -15,7 +15,7 @@ from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.definitions import TableName
 from cdc_lakehouse.changelog.ddl_apply import apply, parse
 from cdc_lakehouse.changelog.ddl_schema import Schema, TableSchema
-from cdc_lakehouse.changelog.events import Ddl, Ended, Message, Part, RowChange
+from cdc_lakehouse.changelog.events import Ddl, Message, MessagePart, RowChange, TransactionEnd
 from cdc_lakehouse.changelog.mysql_types import BLOBS, GEOMETRIES, INTEGERS, ColumnType
 
 Row = dict[int, str | None]
@@ -37,13 +37,13 @@ class Fold:
         for part in message.parts:
             self._add(part)
 
-    def _add(self, part: Part) -> None:
+    def _add(self, part: MessagePart) -> None:
         match part:
             case Ddl():
                 self._run(part)
             case RowChange():
                 self._change(part)
-            case Ended():
+            case TransactionEnd():
                 pass
             case other:
                 raise AssertionError(f"{other} of Canal")

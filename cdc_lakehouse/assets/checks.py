@@ -16,7 +16,7 @@ from cdc_lakehouse.changelog.mysql_types import LABELS
 from cdc_lakehouse.changelog.positions import BEGINNING, lag_seconds
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig, KafkaSource, StorageSinkSource
-from cdc_lakehouse.decoders.messages.registry import OF_CANAL
+from cdc_lakehouse.decoders.messages.registry import format_of
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.check_queries import conservation, duplicate_keys, duplicate_keys_written, event_counts
 from cdc_lakehouse.lake.current.tables import CurrentTables
@@ -121,7 +121,7 @@ def build_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> l
     of_feed = [_index_gaps(lake, feed), _quarantine(lake, feed), _event_counts(lake, feed), *_of_checkpoint(lake, feed)]
     source = feed.source
     of_format = [_options_right(lake, feed)] if isinstance(source, KafkaSource) and source.is_dts_canal_json else []
-    reads_canal = not isinstance(source, StorageSinkSource) and feed.message_format in OF_CANAL
+    reads_canal = not isinstance(source, StorageSinkSource) and format_of(feed.message_format).made_by_canal
     of_canal = [_text_undamaged(lake, feed)] if reads_canal else []
     return [*of_feed, *of_format, *of_canal, *of_tables]
 
@@ -281,7 +281,11 @@ def _options_right(lake: Lake, feed: FeedConfig) -> dg.AssetChecksDefinition:
 def without_labels(feed: FeedConfig, history: History) -> list[str]:
     """Columns of live tables whose values are numbers of labels that the log does not show."""
     source = feed.source
-    if source.protocol == "csv" if isinstance(source, StorageSinkSource) else feed.message_format == "dts-avro":
+    if (
+        source.protocol == "csv"
+        if isinstance(source, StorageSinkSource)
+        else format_of(feed.message_format).labels == "labels"
+    ):
         return []  # It has the labels themselves.
     lives = (life for life in history.incarnations().values() if life.dropped_ts is None)
     return sorted(

@@ -73,11 +73,11 @@ class Watermark:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class TransactionEnd:
     """A transaction is whole: what came before may be applied."""
 
 
-Part = RowChange | Ddl | Watermark | Ended
+MessagePart = RowChange | Ddl | Watermark | TransactionEnd
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +98,6 @@ class Message:
     """The parts in order; none for what carries nothing to apply, such as a heartbeat."""
 
     origin: Origin
-    parts: tuple[Part, ...] = ()
-    doubt: str | None = None
+    parts: tuple[MessagePart, ...] = ()
+    option_conflict: str | None = None
     """Why an option of the format cannot be right for this message, where it tells."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 import click
 from pydantic import ValidationError
 
-from cdc_lakehouse.changelog.events import Ddl, Ended, Message, MessageError, Part, RowChange, Watermark
+from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, RowChange, TransactionEnd, Watermark
 from cdc_lakehouse.commands.exit_codes import DONE, HELD, exit_code
 from cdc_lakehouse.config.canal_source import CanalSource
 from cdc_lakehouse.decoders.messages import canal_entries
@@ -131,7 +131,7 @@ def _batches(client: CanalClient, seconds: float | None) -> Iterator[Batch]:
 
 def _line(batch: Batch, entry: bytes) -> dict[str, Any]:
     try:
-        return {"batch": batch.id, **_said(canal_entries.decode(entry))}
+        return {"batch": batch.id, **_said(canal_entries.decode_entry(entry))}
     except MessageError as error:
         return {"batch": batch.id, "error": str(error), "entry": base64.b64encode(entry).decode("ascii")}
 
@@ -150,13 +150,13 @@ def _said(message: Message) -> dict[str, Any]:
     return {**place, "time_ms": origin.time_ms, "parts": [_part(part) for part in message.parts]}
 
 
-def _part(part: Part) -> dict[str, Any]:
+def _part(part: MessagePart) -> dict[str, Any]:
     match part:
         case RowChange():
             return {"kind": "row", **asdict(part)}
         case Ddl():
             return {"kind": "ddl", **asdict(part)}
-        case Ended():
+        case TransactionEnd():
             return {"kind": "end"}
         case Watermark():
             return {"kind": "watermark", **asdict(part)}

@@ -1,52 +1,84 @@
 """What the messages of a partition say together: halves of an update become one, what is sent again is left out.
 
-For that a batch is read with the messages that came before it, as many as `messages_before` says. They are in the lake,
-so nothing has to be kept from batch to batch, and a batch that is decoded again gives the same."""
+For that a batch is read with the messages that came before it, as many as `Format.messages_before` says. They are in
+the lake, so nothing has to be kept from batch to batch, and a batch that is decoded again gives the same."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from collections.abc import Iterator
 
-from cdc_lakehouse.changelog.events import Message, MessageError
-from cdc_lakehouse.decoders.messages import canal_protobuf, dts_avro, shareplex_json
-from cdc_lakehouse.decoders.redelivery import WINDOW, Resent
-
-_BEFORE: Final[Mapping[str, int]] = {
-    # A message of Canal has many entries.
-    dts_avro.FORMAT: WINDOW, shareplex_json.FORMAT: WINDOW, canal_protobuf.FORMAT: 1000,
-}  # fmt: skip
-_LEAST: Final = 100
-_RESENT: Final[Mapping[str, Callable[[], Resent]]] = {
-    # Rows of one event of a binlog have one place; an operation of Shareplex, and an entry of Canal, has its own.
-    dts_avro.FORMAT: functools.partial(Resent, share_places=True),
-    shareplex_json.FORMAT: functools.partial(Resent, share_places=False),
-    canal_protobuf.FORMAT: functools.partial(Resent, share_places=False, stale_places=True),
-}
+from cdc_lakehouse.changelog.events import Message, MessageError, RowChange
+from cdc_lakehouse.decoders.messages.format import Format
+from cdc_lakehouse.decoders.messages.shareplex_json import image_after
+from cdc_lakehouse.decoders.redelivery import RedeliveryFilter
 
 
-def messages_before(format_name: str, partitions: int = 1) -> int:
-    """How many offsets before a batch are read with it, in each of the partitions that it has messages of; 0 where the
-    format needs none."""
-    whole = _BEFORE.get(format_name, 0)
-    return max(_LEAST, whole // partitions) if whole else 0
+class PartitionSequence:
+    """The messages of one partition and batch, in order. `redelivered` counts those that were left out because they
+    had been delivered before."""
 
-
-class PartitionOrder:
-    """The messages of one partition and batch, in order. `left_out` counts those that had come before."""
-
-    def __init__(self, format_name: str) -> None:
-        make = _RESENT.get(format_name)
-        self._resent = None if make is None else make()
-        self._halves = shareplex_json.Halves() if format_name == shareplex_json.FORMAT else None
-        self.left_out = 0
+    def __init__(self, message_format: Format) -> None:
+        redelivery = message_format.redelivery
+        self._filter = None if redelivery is None else RedeliveryFilter(redelivery)
+        self._pairing = UpdatePairing() if message_format.pairs_updates else None
+        self.redelivered = 0
 
     def next(self, message: Message | MessageError) -> Iterator[Message | MessageError]:
-        """What can be told with one more message."""
-        if self._resent is not None and isinstance(message, Message) and self._resent.has_come(message):
-            self.left_out += 1
-        elif self._halves is None:
+        """The messages that are complete with one more message: 0, 1 or 2."""
+        if self._filter is not None and isinstance(message, Message) and self._filter.is_redelivered(message):
+            self.redelivered += 1
+        elif self._pairing is None:
             yield message
         else:
-            yield from self._halves.next(message)
+            yield from self._pairing.next(message)
+
+
+class UpdatePairing:
+    """Makes one update of two halves as messages of one partition come: a change U without `after`, then one without
+    `before`, of one table and one place `Origin.log_file`. `waiting` is the half that came last, if its other one is
+    yet to come.
+
+    What waits is read again together with what comes after it. So no half is kept anywhere but in the topic, and a
+    restart changes nothing. The update stands where its second half was; a half whose other half is not next to it
+    becomes an error."""
+
+    def __init__(self) -> None:
+        self.waiting: Message | None = None
+
+    def next(self, message: Message | MessageError) -> Iterator[Message | MessageError]:
+        """What is known with one more message: of the half that waited first."""
+        half, self.waiting = self.waiting, None
+        whole = None if half is None else _joined(half, message)
+        if half is not None:
+            yield _unpaired("BEFORE", half) if whole is None else Message(half.origin)
+        match whole or message:
+            case Message(parts=(RowChange(op="U", after=None),)) as first:
+                self.waiting = first
+            case Message(parts=(RowChange(op="U", before=None),)) as second:
+                yield _unpaired("AFTER", second)
+            case other:
+                yield other
+
+
+def _joined(first: Message, second: Message | MessageError) -> Message | None:
+    """The update that the two are the halves of, None where they are not."""
+    match first, second:
+        case (
+            Message(parts=(RowChange(before=dict() as before) as old,)),
+            Message(parts=(RowChange(op="U", before=None, after=dict() as after) as new,)),
+        ):
+            same = (old.database, old.table, first.origin.log_file) == (new.database, new.table, second.origin.log_file)
+            change = RowChange(new.database, new.table, "U", before, image_after(after, before))
+            return Message(second.origin, (change,)) if same else None
+        case _:
+            return None
+
+
+def _unpaired(which: str, half: Message) -> MessageError:
+    of = next((part.database, part.table) for part in half.parts if isinstance(part, RowChange))
+    where = " that came before this message" if which == "BEFORE" else ""
+    return MessageError(
+        f"the UPDATE {which}{where} stands alone: its other half is not next to it",
+        of=of,
+        advice="let the DTS task write the table to one partition",
+    )

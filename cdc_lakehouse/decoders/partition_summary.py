@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from cdc_lakehouse.changelog.events import MessageError, Origin, RowChange
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS
-from cdc_lakehouse.decoders.messages.lossy_text import damaged_columns
+from cdc_lakehouse.decoders.messages.canal_json import lossy_columns
 
 Place = tuple[str, int, int]
 """Topic, partition and batch."""
@@ -125,7 +125,7 @@ class PartitionFinds:
             self.sights[shape] = sight
 
     def note_damage(self, row: RowChange) -> None:
-        if damaged := damaged_columns(row):
+        if damaged := lossy_columns(row):
             self.damaged.setdefault((row.database, row.table), Counter()).update(damaged)
 
 

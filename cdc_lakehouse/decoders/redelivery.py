@@ -14,60 +14,62 @@ from collections import Counter
 from typing import Final
 
 from cdc_lakehouse.changelog.events import Message, RowChange
+from cdc_lakehouse.decoders.messages.format import Redelivery
 
 WINDOW: Final = 20_000
-"""So many messages are remembered. What is sent again from further back is taken as new, as a whole and in order: when
-it has come to its end rows are as they were, but statements are carried out twice, or hold their table."""
-
-Place = tuple[str, int]
+"""Messages that are remembered of a partition. What is sent again from further back is taken as new, as a whole and in
+order: when it has come to its end rows are as they were, but statements are carried out twice, or hold their table."""
 
 
-class Resent:
-    """The last messages of one partition. Where rows `share_places`, one row can change in the same way twice at a
-    place (0 to 1, 1 to 0, 0 to 1): then the n-th time is not the first one again. Where there are `stale_places` (Canal
-    gives those of MariaDB the name of an earlier file) only the GTID tells for sure that a message is the same."""
+class RedeliveryFilter:
+    """Remembers the last `window` messages of one partition. Where rows have `shared_positions`, one row can change in
+    the same way twice at a position (0 to 1, 1 to 0, 0 to 1): then the n-th time is not the first one again. Where
+    there are `stale_positions` only the GTID shows for sure that a message is the same."""
 
-    def __init__(self, window: int = WINDOW, *, share_places: bool = True, stale_places: bool = False) -> None:
+    def __init__(self, redelivery: Redelivery, window: int = WINDOW) -> None:
         self._window = window
-        self._share_places = share_places
-        self._stale_places = stale_places
+        self._redelivery = redelivery
         # In the order in which they came.
         self._known: dict[bytes, None] = {}
-        self._greatest: Place = ("", -1)
-        self._last: Place | None = None
-        self._at_place: Counter[bytes] = Counter()
+        self._greatest = ("", -1)
+        self._last: tuple[str, int] | None = None
+        self._at_position: Counter[bytes] = Counter()
 
-    def has_come(self, message: Message) -> bool:
-        """Whether the message, which is the next one of the partition, has come before."""
+    def is_redelivered(self, message: Message) -> bool:
+        """Whether the message, which is the next one of the partition, was delivered before."""
         origin = message.origin
         if not message.parts:
             return False
-        if origin.log_file is None or origin.log_offset is None or (self._stale_places and not origin.gtid):
-            # What it comes after cannot be told.
+        if (
+            origin.log_file is None
+            or origin.log_offset is None
+            or (self._redelivery.stale_positions and not origin.gtid)
+        ):
+            # Without a position it cannot be compared with others.
             self._forget()
             return False
-        place = (origin.log_file.zfill(20), origin.log_offset)
-        identity = self._identity(place, message)
+        position = (origin.log_file.zfill(20), origin.log_offset)
+        identity = self._identity(position, message)
         if identity in self._known:
             return True
-        if place < self._greatest:
+        if position < self._greatest:
             self._forget()
-        self._greatest = place
+        self._greatest = position
         self._known[identity] = None
         if len(self._known) > self._window:
             del self._known[next(iter(self._known))]
         return False
 
-    def _identity(self, place: Place, message: Message) -> bytes:
-        told = repr((place, message.origin.time_ms, message.origin.gtid, message.parts))
-        digest = hashlib.blake2b(told.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-        if place != self._last:
-            self._last = place
-            self._at_place.clear()
-        if not self._share_places or not isinstance(message.parts[0], RowChange):
+    def _identity(self, position: tuple[str, int], message: Message) -> bytes:
+        content = repr((position, message.origin.time_ms, message.origin.gtid, message.parts))
+        digest = hashlib.blake2b(content.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        if position != self._last:
+            self._last = position
+            self._at_position.clear()
+        if not self._redelivery.shared_positions or not isinstance(message.parts[0], RowChange):
             return digest
-        self._at_place[digest] += 1
-        return digest + self._at_place[digest].to_bytes(8)
+        self._at_position[digest] += 1
+        return digest + self._at_position[digest].to_bytes(8)
 
     def _forget(self) -> None:
         self._known.clear()

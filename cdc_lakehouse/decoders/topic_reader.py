@@ -3,7 +3,7 @@
 Records come to a task by topic and partition, in the order of their offsets. Where messages have a commit-ts, that is
 an event's; elsewhere it is made: the milliseconds of the source's clock in TiDB's notation, and always above the one
 before in the partition, so that the order is the topic's. Records that come before a batch may be read with it: they
-give nothing themselves (see `partition_order`)."""
+give nothing themselves (see `partition_sequence`)."""
 
 from __future__ import annotations
 
@@ -18,16 +18,15 @@ from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from cdc_lakehouse.changelog.events import Ddl, Ended, Message, MessageError, RowChange, Watermark
+from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, RowChange, TransactionEnd, Watermark
 from cdc_lakehouse.decoders.event_rows import COLUMNS, EventRows
-from cdc_lakehouse.decoders.messages import canal_entries
-from cdc_lakehouse.decoders.messages.registry import OF_CANAL, decoder, plain_reader
-from cdc_lakehouse.decoders.messages.ticdc_plain_rows import PlainRow, Shape, told
+from cdc_lakehouse.decoders.messages.format import PlainRow
+from cdc_lakehouse.decoders.messages.registry import format_of
 from cdc_lakehouse.decoders.observed_columns import ColumnSights
-from cdc_lakehouse.decoders.partition_sequence import PartitionOrder
+from cdc_lakehouse.decoders.partition_sequence import PartitionSequence
 from cdc_lakehouse.decoders.partition_summary import Finds, FoundSight, FoundStatement, PartitionFinds, Place
 
-PlainSight = tuple[str, str, Shape, tuple[str, ...]]
+PlainShape = tuple[str, str, tuple[bytes, bytes], tuple[str, ...]]
 
 _NEVER: Final = 1 << 63
 _SHAPES_KEPT: Final = 1000
@@ -58,16 +57,6 @@ class TopicFormat:
     watermarks: Mapping[int, Mapping[tuple[str, int], int]]
     """By batch, of each partition as the batch begins: what is at or below them has been sent before."""
     takes: Callable[[str, str], bool]
-
-    @property
-    def tells_transactions(self) -> bool:
-        """Every transaction has an end in the log; statements are transactions of their own."""
-        return self.name == canal_entries.FORMAT
-
-    @property
-    def of_canal(self) -> bool:
-        """What Canal makes of text is looked at, and in which order it has columns: that is the table's."""
-        return self.name in OF_CANAL
 
 
 def changes_in_tasks(
@@ -106,16 +95,18 @@ class TopicReader:
     gives rows of events, and at the end has in `finds` what else is in them."""
 
     def __init__(self, topic_format: TopicFormat) -> None:
-        self._decode = decoder(topic_format.name, topic_format.options)
-        self._plain = plain_reader(topic_format.name, topic_format.options)
-        self._format = topic_format
+        self._format = format_of(topic_format.name)
+        self._decode = self._format.decoder(topic_format.options)
+        self._plain = self._format.plain_reader(topic_format.options)
+        self._topic_format = topic_format
         self._takes = functools.cache(topic_format.takes)
-        self._told = functools.lru_cache(_SHAPES_KEPT)(told)
+        if self._plain is not None:
+            self._types_and_key = functools.lru_cache(_SHAPES_KEPT)(self._plain.types_and_key)
         self._rows = EventRows()
         self._place: Place | None = None
-        self._order = PartitionOrder(topic_format.name)
+        self._order = PartitionSequence(self._format)
         self._sights = ColumnSights()
-        self._plain_sights: dict[PlainSight, int] = {}
+        self._plain_sights: dict[PlainShape, int] = {}
         self.finds: Finds = {}
 
     def read(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -127,7 +118,7 @@ class TopicReader:
                 for _ in self._messages(key, value):
                     pass  # The partition's order alone has to know of it.
                 continue
-            plain = self._plain(value) if self._plain is not None and value is not None else None
+            plain = self._plain.read(value) if self._plain is not None and value is not None else None
             if plain is None or not self._take_plain(finds, plain, date, segment, offset):
                 self._read(finds, (key, value), date, segment, offset, time_ms)
             if len(self._rows) >= _ROWS_AT_ONCE:
@@ -137,9 +128,9 @@ class TopicReader:
         if place != self._place:
             # Places come one after the other.
             topic, partition, number = self._place = place
-            self._order, self._sights, self._plain_sights = PartitionOrder(self._format.name), ColumnSights(), {}
-            seed = self._format.seeds[number]
-            sent = self._format.watermarks[number].get((topic, partition))
+            self._order, self._sights, self._plain_sights = PartitionSequence(self._format), ColumnSights(), {}
+            seed = self._topic_format.seeds[number]
+            sent = self._topic_format.watermarks[number].get((topic, partition))
             self.finds[place] = PartitionFinds(seed, seed, sent)
         return self.finds[place]
 
@@ -164,17 +155,17 @@ class TopicReader:
         offset: int,
         time_ms: int | None,
     ) -> None:
-        left_out = self._order.left_out
+        redelivered = self._order.redelivered
         for message in self._messages(*record):
             if isinstance(message, MessageError):
                 finds.note_bad(segment, offset, message, record[1] or b"")
             else:
                 self._take(finds, message, date, segment, offset, time_ms)
-        finds.replays += self._order.left_out - left_out
+        finds.replays += self._order.redelivered - redelivered
 
     def _take_plain(self, finds: PartitionFinds, row: PlainRow, date: str | None, segment: str, offset: int) -> bool:
         """Whether it could be: what `_take` does, for the one row of a message with a commit-ts."""
-        types_and_key = self._told(row.shape)
+        types_and_key = self._types_and_key(row.shape)
         if types_and_key is None:
             return False
         commit_ts = row.commit_ts
@@ -197,12 +188,12 @@ class TopicReader:
         self, finds: PartitionFinds, message: Message, date: str | None, segment: str, offset: int, time_ms: int | None
     ) -> None:
         origin = message.origin
-        if message.doubt is not None:
-            finds.note_doubt(message.doubt, offset)
+        if message.option_conflict is not None:
+            finds.note_doubt(message.option_conflict, offset)
         for part in message.parts:
             if isinstance(part, Watermark):
                 finds.watermark = max(part.commit_ts, finds.watermark or 0)
-            elif isinstance(part, Ended):
+            elif isinstance(part, TransactionEnd):
                 finds.ended_ts = finds.last_ts
             elif (commit_ts := finds.commit_ts(origin, time_ms)) is None:
                 finds.replays += 1
@@ -211,7 +202,7 @@ class TopicReader:
                 self._state(finds, FoundStatement(commit_ts, *told))
             elif self._takes(part.database, part.table):
                 self._see(finds, part, commit_ts, segment, offset, in_order=origin.commit_ts is None)
-                if self._format.of_canal:
+                if self._format.made_by_canal:
                     finds.note_damage(part)
                 self._rows.add(
                     date, part.database, part.table, part.op, commit_ts, part.before, part.after, segment, offset
@@ -220,7 +211,7 @@ class TopicReader:
     def _state(self, finds: PartitionFinds, statement: FoundStatement) -> None:
         finds.statements.append(statement)
         self._sights.forget(statement.database, statement.table)
-        if self._format.tells_transactions:
+        if self._format.transactions == "all":
             finds.ended_ts = finds.last_ts  # Elsewhere `Signals.positions` sees to it.
 
     def _see(
@@ -231,11 +222,11 @@ class TopicReader:
         if image is None or row.op == "D":
             return
         names = tuple(image)
-        if row.op == "U" and self._format.of_canal:
+        if row.op == "U" and self._format.made_by_canal:
             # Images that are not whole put columns out of the table's order.
             names = (*(name for name in row.types if name in image), *(n for n in names if n not in row.types))
         if in_order:
-            columns = self._sights.of(row, names, in_order=self._format.of_canal)
+            columns = self._sights.of(row, names, in_order=self._format.made_by_canal)
         else:
             columns = tuple((name, row.types.get(name, "")) for name in names)
         if columns is not None:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.config import FeedConfig, StorageSinkSource
-from cdc_lakehouse.decoders.topic_reader import OF_CANAL
+from cdc_lakehouse.decoders.messages.registry import format_of
 from cdc_lakehouse.lake.archive import Archive, RawFiles, SourceFiles
 from cdc_lakehouse.lake.catalog import Lake, machinery
 from cdc_lakehouse.lake.current.value_parsing import Reading
@@ -107,14 +107,15 @@ class FeedRun:
         source = self.feed.source
         csv = source.csv if isinstance(source, StorageSinkSource) else None
         if csv is None:
-            own = None if isinstance(source, StorageSinkSource) else self.feed.message_format
+            if isinstance(source, StorageSinkSource):
+                return Reading(source.time_zone, zero_dates)
+            own = format_of(self.feed.message_format)
             return Reading(
                 source.time_zone,
                 zero_dates,
-                labels=own == "dts-avro",
-                # The vendor's documents do not say which they are.
-                perhaps_labels=own == "dts-canal-json",
-                cut_fractions=own in OF_CANAL,
+                labels=own.labels == "labels",
+                perhaps_labels=own.labels == "uncertain",
+                cut_fractions=own.made_by_canal,
             )
         return Reading(source.time_zone, zero_dates, labels=True, binary=csv.binary_encoding_method)
 

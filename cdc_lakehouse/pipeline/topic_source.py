@@ -6,7 +6,7 @@ before its rows are counted, so that a checkpoint never promises more than is th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -17,10 +17,8 @@ from cdc_lakehouse.changelog.column_order import misordered
 from cdc_lakehouse.changelog.observed_schema import DdlLog, Sight
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange
-from cdc_lakehouse.config import KafkaSource, StorageConfig
-from cdc_lakehouse.decoders.messages import canal_entries
-from cdc_lakehouse.decoders.messages.registry import OF_CANAL
-from cdc_lakehouse.decoders.partition_sequence import messages_before
+from cdc_lakehouse.config import KafkaSource, StorageSinkSource
+from cdc_lakehouse.decoders.messages.registry import configured_options, format_of
 from cdc_lakehouse.decoders.partition_summary import BadMessage
 from cdc_lakehouse.decoders.topic_reader import TopicFormat, changes_in_tasks
 from cdc_lakehouse.lake.current.moved_rows import is_restated
@@ -35,12 +33,8 @@ from cdc_lakehouse.pipeline.decode import Decoded
 from cdc_lakehouse.pipeline.evolve import Evolved
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.sources.kafka import Partition, choose_ranges, find_pending, parse_segment, read_topics
-from cdc_lakehouse.sources.kafka.claim_checks import ClaimChecks
 
 BAD_MESSAGE: Final = "BadMessage"
-_TICDC: Final = "ticdc-canal-json"
-_WITH_TRANSACTIONS: Final = "dts-avro"
-"""Canal leaves the ends of transactions out of topics, but for some of MariaDB."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +137,7 @@ def _decode_batch(run: FeedRun, batch: int, segments: Sequence[Segment]) -> Deco
     watermarks = {number: run.signals.watermarks(number) for number in batches}
     records = records_frame(run.spark, run.feed.name).where(F.col("batch").isin(*batches))
     feed = run.feed
-    options = _options(feed.source, run.lake.storage)
+    options = {} if isinstance(feed.source, StorageSinkSource) else configured_options(feed.source, run.lake.storage)
     topic_format = TopicFormat(feed.message_format, options, seeds, watermarks, feed.tables.takes)
     events, found = changes_in_tasks(run.spark, records, topic_format, _records_before(run, batches))
     if run.events.snapshot_of(batch) is None:
@@ -170,23 +164,10 @@ def _decode_batch(run: FeedRun, batch: int, segments: Sequence[Segment]) -> Deco
     return Decoded(tuple(decoded), counts)
 
 
-def _options(source: object, storage: StorageConfig) -> Mapping[str, object]:
-    if not isinstance(source, KafkaSource):
-        return {}
-    match source.format:
-        case "ticdc-canal-json":
-            claims = None if source.claim_check is None else ClaimChecks(source.claim_check, storage).read
-            return {"tidb_extension": source.tidb_extension, "claims": claims}
-        case "dts-canal-json":
-            return {"before_2022_03_20": source.before_2022_03_20}
-        case _:
-            return {}
-
-
 def _records_before(run: FeedRun, batches: Sequence[int]) -> DataFrame | None:
     """The records that come before each batch in its partitions, with its number; None where the format needs none."""
-    name = run.feed.message_format
-    if not messages_before(name):
+    message_format = format_of(run.feed.message_format)
+    if not message_format.messages_before():
         return None
     landed: dict[Partition, list[tuple[int, int]]] = {}
     for row in run.segments.rows.values():
@@ -200,7 +181,7 @@ def _records_before(run: FeedRun, batches: Sequence[int]) -> DataFrame | None:
         ranges.sort()
         for place, (start, number) in enumerate(ranges):
             if place and number in batches:
-                first = start - messages_before(name, partitions[number])
+                first = start - message_format.messages_before(partitions[number])
                 wanted.append((partition.topic, partition.number, first, start, number))
                 # A range goes up to where the next one begins.
                 earlier |= {ranges[n][1] for n in range(place) if ranges[n + 1][0] > first}
@@ -236,12 +217,13 @@ def checkpoint_of_topics(run: FeedRun) -> int:
         nothing = Position(BEGINNING, BEGINNING, None)
         least = min((positions.get(place, nothing).watermark for place in partitions), default=BEGINNING)
         return max(published, least)
-    if run.feed.message_format == canal_entries.FORMAT:
+    transactions = format_of(run.feed.message_format).transactions
+    if transactions == "all":
         # Its transactions all have an end: before the first one nothing is whole.
         ended = (position.ended_ts or BEGINNING for position in positions.values())
         return max(published, max(ended, default=BEGINNING))
     last = max((position.last_ts for position in positions.values()), default=BEGINNING)
-    if run.feed.message_format == _WITH_TRANSACTIONS:
+    if transactions == "some":
         ends = [
             each.ended_ts for each in positions.values() if each.ended_ts is not None and each.ended_ts < each.last_ts
         ]
@@ -251,10 +233,10 @@ def checkpoint_of_topics(run: FeedRun) -> int:
 
 def schema_changes(run: FeedRun) -> list[SchemaChange]:
     """What all that has landed says of tables, in order; then what holds tables whose rows are out of order."""
-    log = DdlLog(escapes=run.feed.message_format != _TICDC, types=run.feed.types)
+    log = DdlLog(escapes=format_of(run.feed.message_format).backslash_escapes, types=run.feed.types)
     told = list(run.signals.told())
     changes = list(log.changes(told))
-    if run.feed.message_format in OF_CANAL:
+    if format_of(run.feed.message_format).made_by_canal:
         changes += misordered(changes, (each for each in told if isinstance(each, Sight)))
     return changes
 

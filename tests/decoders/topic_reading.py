@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdc_lakehouse.decoders.partition_sequence import messages_before
+from cdc_lakehouse.decoders.messages.registry import format_of
 from cdc_lakehouse.decoders.partition_summary import Finds
 from cdc_lakehouse.decoders.topic_reader import TopicFormat, TopicReader
 
@@ -38,7 +38,7 @@ class Reading:
         reader = TopicReader(
             TopicFormat(self._name, self._options, {self._batch: self._last_ts}, {self._batch: {}}, lambda *_: True)
         )
-        window = messages_before(self._name)
+        window = format_of(self._name).messages_before()
         rows = [
             ("2026-01-01", "t", number, offset, 0, None, values[offset], "s", self._batch, offset < start)
             for number, (values, start, end) in enumerate(zip(partitions, starts, ends, strict=True))

@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 
 import pymysql.converters
 
-from cdc_lakehouse.changelog.events import Message, MessageError, Part, RowChange
+from cdc_lakehouse.changelog.events import Message, MessageError, MessagePart, RowChange
 from cdc_lakehouse.changelog.mysql_types import BLOBS, GEOMETRIES
 from cdc_lakehouse.decoders.messages import canal_entries
 from cdc_lakehouse.sources.canal.client import Batch, CanalClient
@@ -106,7 +106,7 @@ class Reader:
 
     def messages(self) -> list[Message]:
         """All but the marks."""
-        messages = [canal_entries.decode(entry) for entry in self.entries.values()]
+        messages = [canal_entries.decode_entry(entry) for entry in self.entries.values()]
         return [message for message in messages if not any(map(_is_mark, message.parts))]
 
     def changes(self, table: str) -> list[RowChange]:
@@ -119,7 +119,7 @@ def place_of(entry: bytes) -> tuple[str, int]:
     return header.logfile_name, header.logfile_offset
 
 
-def _is_mark(part: Part) -> TypeGuard[RowChange]:
+def _is_mark(part: MessagePart) -> TypeGuard[RowChange]:
     return isinstance(part, RowChange) and part.database == "marks"
 
 
@@ -132,7 +132,7 @@ def holds(batch: Batch, mark: int) -> bool:
 def usable(entries: tuple[bytes, ...]) -> Iterator[Message]:
     for entry in entries:
         try:
-            yield canal_entries.decode(entry)
+            yield canal_entries.decode_entry(entry)
         except MessageError:
             continue
 

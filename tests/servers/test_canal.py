@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin
-from cdc_lakehouse.decoders.messages import canal_entries, canal_flat
-from cdc_lakehouse.decoders.messages.lossy_text import damaged_columns
+from cdc_lakehouse.decoders.messages import canal_entries, canal_json
+from cdc_lakehouse.decoders.messages.canal_json import lossy_columns
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.canal.errors import CanalRefusedError
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
@@ -27,7 +27,7 @@ def test_every_type(writer: Writer, start_canal: StartCanal) -> None:
         reader.read(client, writer.mark())
     fold = Fold(reader.messages())
     check(fold, writer, left_out=("l", "g"))
-    damaged = {name for change in reader.changes("types") for name in damaged_columns(change)}
+    damaged = {name for change in reader.changes("types") for name in lossy_columns(change)}
     assert damaged == {"l", "g"}
     agree_with_flat(reader)
 
@@ -35,8 +35,8 @@ def test_every_type(writer: Writer, start_canal: StartCanal) -> None:
 def agree_with_flat(reader: Reader) -> None:
     """With what Canal itself makes of the same entries, as far as flat messages go."""
     entries = [e for e in reader.entries.values() if wire.Entry.FromString(e).entry_type == wire.ROW_DATA]
-    own = [_without_place(canal_entries.decode(entry)) for entry in entries]
-    flat = [canal_flat.decode(value) for value in flat_messages(entries)]
+    own = [_without_place(canal_entries.decode_entry(entry)) for entry in entries]
+    flat = [canal_json.decode(None, value) for value in flat_messages(entries)]
     assert len(flat) == len(own) > 0
     for mine, canals in zip(own, flat, strict=True):
         if not any(isinstance(part, Ddl) for part in mine.parts):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cdc_lakehouse.changelog.events import Ddl, Ended, Message, Origin, Part, RowChange
+from cdc_lakehouse.changelog.events import Ddl, Message, MessagePart, Origin, RowChange, TransactionEnd
 from cdc_lakehouse.sources.canal.client import Batch, CanalClient
 from cdc_lakehouse.sources.canal.connection import Timeouts
 from cdc_lakehouse.sources.canal.errors import CanalRedeliveryError
@@ -234,11 +234,11 @@ def _message(line: dict[str, Any]) -> Message:
     return Message(origin, tuple(_part(dict(part)) for part in line["parts"]))
 
 
-def _part(told: dict[str, Any]) -> Part:
+def _part(told: dict[str, Any]) -> MessagePart:
     match told.pop("kind"):
         case "row":
             return RowChange(**{**told, "key": tuple(told["key"])})
         case "ddl":
             return Ddl(**told)
         case _:
-            return Ended()
+            return TransactionEnd()

@@ -34,7 +34,7 @@ def claims(tmp_path: Path) -> ClaimChecks:
 
 
 def decode(claims: ClaimChecks, message: object = IN_TOPIC) -> Message:
-    return ticdc_canal_json.decoder({"claims": claims.read})(None, json.dumps(message).encode())  # type: ignore[return-value]
+    return ticdc_canal_json.FORMAT.decoder({"claims": claims.read})(None, json.dumps(message).encode())  # type: ignore[return-value]
 
 
 @pytest.mark.parametrize("content", [wrapped(WHOLE), json.dumps(WHOLE).encode()], ids=["wrapped", "raw value"])
@@ -54,7 +54,7 @@ def test_the_whole_message_is_in_the_file(content: bytes, claims: ClaimChecks, t
         (wrapped({**WHOLE, "table": "other"}), "another message"),
         (wrapped({**WHOLE, "_tidb": {"commitTs": 8}}), "another message"),
         (wrapped(IN_TOPIC), "another message"),
-        (wrapped([]), "not a JSON object"),
+        (wrapped([]), "JSON, but not an object"),
     ],
 )
 def test_a_file_that_is_none(content: bytes, told: str, claims: ClaimChecks, tmp_path: Path) -> None:
@@ -79,4 +79,4 @@ def test_a_message_names_no_place_of_its_own(location: str, claims: ClaimChecks,
 
 def test_without_a_place_it_is_said_what_to_configure() -> None:
     with pytest.raises(MessageError, match=r"source\.claim_check"):
-        ticdc_canal_json.decode(None, json.dumps(IN_TOPIC).encode())
+        ticdc_canal_json.FORMAT.decoder({})(None, json.dumps(IN_TOPIC).encode())

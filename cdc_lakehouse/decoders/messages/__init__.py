@@ -1,10 +1,11 @@
 """Messages: what one message of a topic says, in plain Python.
 
-A message decoder is a function `(key, value) -> Message` over a message's bytes; either may be None. It knows nothing
-but these bytes: no earlier message, no clock, no I/O. It gives the parts of `changelog.messages`, values as the text
-that is described there, and raises `MessageError`, and nothing else, for bytes that it cannot use.
+A decoder is a function `(key, value) -> Message` over a message's bytes; either may be None. It knows nothing but these
+bytes: no earlier message, no clock, no I/O. It gives the parts of `changelog.events`, values as the text that is
+described there, and raises `MessageError`, and nothing else, for bytes that it cannot use.
 
-Each format is one module with one function `decoder(options) -> Decode` and one row of `registry.FORMATS`.
+Each format is one module: a docstring with the facts of the format and their source, the decoder, and the row `FORMAT`
+with all that the rest of the product needs to know of it (`format.Format`).
 
-How to add a format: write the module, with the facts of the format and their source in its docstring; add its row to
-the registry; add its page's section to `docs/`."""
+How to add a format: write the module; add it to `registry`; add its name to `config.kafka_source.KafkaFormat` and its
+page's section to `docs/`."""

@@ -4,11 +4,12 @@ An entry is a protobuf message (`sources.canal.wire`). ROW_DATA holds the rows o
 has `after` columns, a DELETE `before`, an UPDATE both, of which `after` says what changed. TRANSACTION_END ends a
 transaction; transactions may be cut over batches anywhere. MariaDB sends no TRANSACTION_BEGIN.
 
-Seen of Canal 1.1.7: values are the texts of its flat messages, and not always as SELECT prints them (docs/canal.md).
+Values are the texts of its flat messages, and not always as SELECT prints them (docs/canal.md).
 The header's database is the table's; the statement's session has another where a DDL names it. RENAME's header has the
 new name; `DROP TABLE a, b` is one entry, of `a`: the text decides. With binlog_row_image=MINIMAL an UPDATE's `after`
 lacks what did not change, `before` has the key.
-"""
+
+Source of the facts: a server of Canal 1.1.7."""
 
 from __future__ import annotations
 
@@ -17,10 +18,10 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from cdc_lakehouse.changelog.events import Ddl, Ended, Message, MessageError, Origin, Part, RowChange
+from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, Origin, RowChange, TransactionEnd
 from cdc_lakehouse.decoders.messages import canal_event_types
 from cdc_lakehouse.decoders.messages.canal_event_types import column_name
-from cdc_lakehouse.decoders.messages.options import Decode, Options, check_names
+from cdc_lakehouse.decoders.messages.format import Format, Row
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
 
 _KINDS: Final = {
@@ -32,23 +33,17 @@ _KINDS: Final = {
 }  # fmt: skip
 """Event types by the names that flat messages have for them."""
 
-_Row = dict[str, str | None]
 
-FORMAT: Final = "canal-entries"
-
-
-def decoder(options: Options) -> Decode:
-    check_names(options, (), of=FORMAT)
-    return decode_keyed
+def decode(key: bytes | None, value: bytes | None) -> Message:
+    """An entry of `records`. Raises as `decode_entry` does."""
+    return decode_entry(value or b"")
 
 
-def decode_keyed(key: bytes | None, value: bytes | None) -> Message:
-    """An entry of `records`. Raises as `decode` does."""
-    return decode(value or b"")
+FORMAT: Final = Format(name="canal-entries", make=lambda options: decode, made_by_canal=True, transactions="all")
 
 
-def decode(value: bytes) -> Message:
-    """An entry as the server sends it. Raises `MessageError` when it is none, or of a kind that is not known."""
+def decode_entry(value: bytes) -> Message:
+    """An entry as the server sends it. Raises MessageError when it is none, or of a kind that is not known."""
     try:
         entry = wire.Entry.FromString(value)
     except DecodeError as error:
@@ -80,12 +75,12 @@ def _origin(header: wire.Header) -> Origin:
     )
 
 
-def _parts(entry: wire.Entry) -> Iterable[Part]:
+def _parts(entry: wire.Entry) -> Iterable[MessagePart]:
     match entry.entry_type:
         case wire.ROW_DATA:
             return _changes(entry.header, wire.RowChange.FromString(entry.store_value))
         case wire.TRANSACTION_END:
-            return (Ended(),)
+            return (TransactionEnd(),)
         case wire.TRANSACTION_BEGIN | wire.HEARTBEAT | wire.GTID_LOG:
             return ()
         case other:
@@ -95,7 +90,7 @@ def _parts(entry: wire.Entry) -> Iterable[Part]:
             )
 
 
-def _changes(header: wire.Header, change: wire.RowChange) -> Iterable[Part]:
+def _changes(header: wire.Header, change: wire.RowChange) -> Iterable[MessagePart]:
     kind = _KINDS.get(change.event_type, str(int(change.event_type)))
     if change.is_ddl or kind in canal_event_types.DDL:
         return (Ddl(change.ddl_schema_name or header.schema_name, header.table_name, change.sql),)
@@ -142,5 +137,5 @@ def _columns(row: wire.RowData) -> list[wire.Column]:
     return sorted(by_name.values(), key=lambda column: column.index)
 
 
-def _values(columns: Iterable[wire.Column]) -> _Row:
+def _values(columns: Iterable[wire.Column]) -> Row:
     return {column_name(column.name): None if column.is_null else column.value for column in columns}

@@ -1,32 +1,27 @@
 """What Canal puts into topics with flatMessage=false: a packet of entries in one value.
 
 The value is a Packet of type MESSAGES whose body is a Messages: the number of Canal's batch and its entries, each as a
-server sends it (`canal_entries`). Seen of Canal 1.1.7.
-"""
+server sends it (`canal_entries`). Canal sends again what its reader has not acknowledged; of MariaDB an entry's
+position may name an earlier binlog file.
+
+Source of the facts: messages of Canal 1.1.7."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
 from cdc_lakehouse.changelog.events import Message, MessageError
 from cdc_lakehouse.decoders.messages import canal_entries
-from cdc_lakehouse.decoders.messages.options import Decode, Options, check_names
+from cdc_lakehouse.decoders.messages.format import Format, Redelivery
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
 
-_NOT_COMPRESSED = (0, 1)
+_NOT_COMPRESSED: Final = (0, 1)
 
 
-FORMAT = "canal-protobuf"
-
-
-def decoder(options: Options) -> Decode:
-    check_names(options, (), of=FORMAT)
-    return decode_keyed
-
-
-def decode_keyed(key: bytes | None, value: bytes | None) -> list[Message | MessageError]:
+def decode(key: bytes | None, value: bytes | None) -> list[Message | MessageError]:
     """A message of a topic: its entries in order, an error in the place of one that cannot be used. Raises
     `MessageError` when the value holds no entries."""
     if value is None:
@@ -34,14 +29,18 @@ def decode_keyed(key: bytes | None, value: bytes | None) -> list[Message | Messa
     return [_entry(entry) for entry in _entries(value)]
 
 
-def decode(value: bytes) -> list[Message]:
-    """The entries in order. Raises `MessageError` when the value, or one entry of it, cannot be used."""
-    return [canal_entries.decode(entry) for entry in _entries(value)]
+FORMAT: Final = Format(
+    name="canal-protobuf",
+    make=lambda options: decode,
+    made_by_canal=True,
+    # A message has many entries, each at a position of its own.
+    redelivery=Redelivery(messages_before=1000, stale_positions=True),
+)
 
 
 def _entry(entry: bytes) -> Message | MessageError:
     try:
-        return canal_entries.decode(entry)
+        return canal_entries.decode_entry(entry)
     except MessageError as error:
         return error
 

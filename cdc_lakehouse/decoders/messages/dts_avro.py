@@ -23,15 +23,12 @@ import re
 from collections.abc import Mapping
 from typing import Final, Literal
 
-from cdc_lakehouse.changelog.events import Ddl, Ended, Message, MessageError, Origin, Part, RowChange
-from cdc_lakehouse.decoders.messages.body import shown
+from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, Origin, RowChange, TransactionEnd
 from cdc_lakehouse.decoders.messages.dts_record import Image, Record, read_record
 from cdc_lakehouse.decoders.messages.dts_types import column_type
 from cdc_lakehouse.decoders.messages.dts_values import is_absent, value_text
+from cdc_lakehouse.decoders.messages.format import Format, Redelivery, Row, shown
 from cdc_lakehouse.decoders.messages.json_object import parse
-from cdc_lakehouse.decoders.messages.options import Decode, Options, check_names
-
-FORMAT: Final = "dts-avro"
 
 _NO_OP, _NO_OP_2020 = 2, 48
 _POSITION: Final = re.compile("([0-9]{1,18})@([0-9]{1,18})")
@@ -42,12 +39,6 @@ _DOT: Final = "\\u002E"
 _ROWS: Final[Mapping[str, Literal["I", "U", "D"]]] = {"INSERT": "I", "INIT": "I", "UPDATE": "U", "DELETE": "D"}
 # Sources whose type numbers and values are MySQL's; OTHER is what the list has no word for, such as TiDB.
 _SOURCES: Final = frozenset({"MySQL", "DRDS", "OTHER"})
-
-
-def decoder(options: Options) -> Decode:
-    """The decoder of the format, which has no options."""
-    check_names(options, (), of=FORMAT)
-    return decode
 
 
 def decode(key: bytes | None, value: bytes | None) -> Message:
@@ -64,6 +55,15 @@ def decode(key: bytes | None, value: bytes | None) -> Message:
         return Message(_origin(record), _parts(record))
     except MessageError as error:
         raise _named(error, record.object_name) from error
+
+
+FORMAT: Final = Format(
+    name="dts-avro",
+    make=lambda options: decode,
+    labels="labels",
+    transactions="some",
+    redelivery=Redelivery(messages_before=20_000, shared_positions=True),
+)
 
 
 def _named(error: MessageError, object_name: str | None) -> MessageError:
@@ -88,7 +88,7 @@ def _origin(record: Record) -> Origin:
     )
 
 
-def _parts(record: Record) -> tuple[Part, ...]:
+def _parts(record: Record) -> tuple[MessagePart, ...]:
     match record.operation:
         case "INSERT" | "UPDATE" | "DELETE":
             return (_row_change(record),)
@@ -97,7 +97,7 @@ def _parts(record: Record) -> tuple[Part, ...]:
         case "DDL":
             return (_ddl(record),)
         case "COMMIT" | "BEGIN" if not (record.before_images or record.after_images):
-            return (Ended(),)
+            return (TransactionEnd(),)
         case operation:
             if record.before_images or record.after_images:
                 raise MessageError(f"an operation {operation} with images is not known")
@@ -175,7 +175,7 @@ def _images(images: object, columns: Columns, what: str) -> list[Image] | None:
     return images
 
 
-def _row(columns: Columns, images: list[Image] | None) -> dict[str, str | None] | None:
+def _row(columns: Columns, images: list[Image] | None) -> Row | None:
     if images is None:
         return None
     return {

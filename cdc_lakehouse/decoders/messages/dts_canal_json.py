@@ -19,53 +19,58 @@ from __future__ import annotations
 import functools
 from typing import Final, Literal
 
-from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin, Part, RowChange
-from cdc_lakehouse.decoders.messages.body import shown
+from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, Origin, RowChange
+from cdc_lakehouse.decoders.messages.format import Decode, Format, Options, Row, shown
 from cdc_lakehouse.decoders.messages.json_object import (
     JsonObject,
-    Number,
     integer_of,
-    object_of,
+    key_of,
     parse_value,
     row_of,
     text_of,
+    types_of,
 )
-from cdc_lakehouse.decoders.messages.options import Decode, Options, check_names, flag
+from cdc_lakehouse.errors import ConfigurationError
 
-FORMAT: Final = "dts-canal-json"
-SWAPPED: Final = "before_2022_03_20"
+_SWAPPED: Final = "before_2022_03_20"
 """Name of the option: `data` and `old` are the other way round."""
 
 _OPS: Final[dict[str, Literal["I", "U", "D"]]] = {"INSERT": "I", "INIT": "I", "UPDATE": "U", "DELETE": "D"}
 _LAST_MILLISECOND: Final = 253_402_300_799_999
 """Of the year 9999."""
 
-Row = dict[str, str | None]
+
+def _decoder(options: Options) -> Decode:
+    """Option: `before_2022_03_20`, true or false (the default)."""
+    swapped = options.get(_SWAPPED, False)
+    if not isinstance(swapped, bool):
+        raise ConfigurationError(f"option {_SWAPPED} of format {FORMAT.name} is neither true nor false")
+    return functools.partial(_decode, swapped)
 
 
-def decoder(options: Options) -> Decode:
-    """The decoder of the format. Its option: `before_2022_03_20`, true or false (the default)."""
-    check_names(options, (SWAPPED,), of=FORMAT)
-    return functools.partial(_decode, flag(options, SWAPPED, of=FORMAT))
+FORMAT: Final = Format(
+    name="dts-canal-json",
+    make=_decoder,
+    options=(_SWAPPED,),
+    configured=lambda source, storage: {_SWAPPED: source.before_2022_03_20},
+    # The vendor's documents do not say which they are.
+    labels="uncertain",
+    can_contradict_options=True,
+)
 
 
-def contradiction(value: bytes, *, before_2022_03_20: bool) -> str | None:
-    """Why the option cannot be right for this message, None where the message does not tell.
-
-    Only messages with one row image tell: a DELETE with its row in the wrong one, an INSERT with its row in `old`. A
-    check should look at them: with the wrong option every UPDATE is undone and none is refused. Raises MessageError."""
-    return _doubt(parse_value(value), before_2022_03_20)
-
-
-def _doubt(message: JsonObject, swapped: bool) -> str | None:
+def _option_conflict(message: JsonObject, swapped: bool) -> str | None:
+    """Why the option cannot be right for this message, None where the message does not tell. Only messages with one row
+    image tell: a DELETE with its row in the wrong one, an INSERT with its row in `old`. With the wrong option every
+    UPDATE is undone and none is refused."""
     op = None if _is_ddl(message) else _OPS.get(text_of(message, "type") or "")
     data, old = _has_rows(message, "data"), _has_rows(message, "old")
     if op is None or op == "U" or data == old:
         return None
     if old and not swapped:
-        return f"a row of {message['type']} is in old: the task is of before 2022-03-20, set {SWAPPED}"
+        return f"a row of {message['type']} is in old: the task is of before 2022-03-20, set {_SWAPPED}"
     if data and swapped and op == "D":
-        return f"a row of DELETE is in data: the task is of 2022-03-20 or later, do not set {SWAPPED}"
+        return f"a row of DELETE is in data: the task is of 2022-03-20 or later, do not set {_SWAPPED}"
     return None
 
 
@@ -76,7 +81,7 @@ def _decode(swapped: bool, key: bytes | None, value: bytes | None) -> Message:
         raise MessageError("es is no time in milliseconds up to the year 9999")
     origin = Origin(time_ms=time_ms, gtid=text_of(message, "gtid") or None)
     parts = (_ddl(message),) if _is_ddl(message) else _row_changes(message, swapped)
-    return Message(origin, parts, _doubt(message, swapped))
+    return Message(origin, parts, _option_conflict(message, swapped))
 
 
 def _is_ddl(message: JsonObject) -> bool:
@@ -93,13 +98,13 @@ def _ddl(message: JsonObject) -> Ddl:
     return Ddl(text_of(message, "database") or "", text_of(message, "table") or "", sql)
 
 
-def _row_changes(message: JsonObject, swapped: bool) -> tuple[Part, ...]:
+def _row_changes(message: JsonObject, swapped: bool) -> tuple[MessagePart, ...]:
     database, table, type = (_required(message, name) for name in ("database", "table", "type"))
     op = _OPS.get(type)
     if op is None:
         raise MessageError(f"the type {shown(type)} is none of {', '.join(_OPS)} and DDL")
     try:
-        types, key = _types(message), _key(message)
+        types, key = types_of(message), key_of(message)
         images = _images(op, _rows(message, "data"), _rows(message, "old"), swapped)
     except MessageError as error:
         raise error.within(database, table) from error
@@ -151,19 +156,3 @@ def _required(message: JsonObject, name: str) -> str:
     if not text:
         raise MessageError(f"the message does not say its {name}")
     return text
-
-
-def _types(message: JsonObject) -> dict[str, str]:
-    types = object_of(message, "mysqlType") or {}
-    if not all(isinstance(type, str) for type in types.values()):
-        raise MessageError("mysqlType has a type that is not text")
-    return {name: str(type) for name, type in types.items()}
-
-
-def _key(message: JsonObject) -> tuple[str, ...] | None:
-    if "pkNames" not in message:
-        return None
-    names = message["pkNames"] or []
-    if not isinstance(names, list) or not all(isinstance(name, str) and not isinstance(name, Number) for name in names):
-        raise MessageError("pkNames is no list of names")
-    return tuple(names)

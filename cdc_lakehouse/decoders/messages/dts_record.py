@@ -17,7 +17,7 @@ from typing import Any, Final
 import fastavro
 
 from cdc_lakehouse.changelog.events import MessageError
-from cdc_lakehouse.decoders.messages.body import sized
+from cdc_lakehouse.decoders.messages.format import sized
 
 Image = tuple[str, Any] | None
 """One column's value: the name of its branch of the union with what the branch holds; None for NULL."""

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from cdc_lakehouse.changelog.events import MessageError
-from cdc_lakehouse.decoders.messages.body import shown
+from cdc_lakehouse.decoders.messages.format import shown
 
 ZERO: Final = "0000-00-00 00:00:00"
 

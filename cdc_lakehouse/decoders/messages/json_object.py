@@ -1,4 +1,5 @@
-"""A JSON object as formats of messages need it: numbers keep their digits, no name comes twice, all text is Unicode.
+"""JSON as formats of messages need it: all text is Unicode, what is wrong is a MessageError; and, if asked for, numbers
+keep their digits and no name comes twice.
 
 >>> parse('{"seq": 1, "value": 1.10}')
 {'seq': '1', 'value': '1.10'}
@@ -9,13 +10,13 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from typing import Final, Never
+from typing import Any, Final, Never
 
 from cdc_lakehouse.changelog.events import MessageError
-from cdc_lakehouse.decoders.messages.body import shown, sized
+from cdc_lakehouse.decoders.messages.format import Row, shown, sized
 
-JsonObject = dict[str, object]
-"""Values are None, bool, str, Number, lists and further objects."""
+JsonObject = dict[str, Any]
+"""Values are None, bool, str, Number (or int and float, see `parse`), lists and further objects."""
 
 _MAX_INTEGER: Final = (1 << 63) - 1
 _DIGITS: Final = re.compile("[0-9]{1,19}")
@@ -29,22 +30,32 @@ class Number(str):
 
 
 def parse_value(value: bytes | None) -> JsonObject:
-    """The object that a message's value is. Raises MessageError."""
+    """The exact object (see `parse`) that a message's value is. Raises MessageError, also where it is too large."""
     if value is None:
         raise MessageError("the message has no value", advice="this format has none without one: check the topic")
+    return parse(utf8(sized(value)))
+
+
+def utf8(value: bytes) -> str:
+    """Raises MessageError."""
     try:
-        text = sized(value).decode("utf-8")
+        return value.decode("utf-8")
     except UnicodeDecodeError as error:
         raise MessageError(f"the message is not UTF-8: see byte {error.start}") from error
-    return parse(text)
 
 
-def parse(text: str, what: str = "the message") -> JsonObject:
-    """The object that the text is. Raises MessageError."""
+def parse(text: str, what: str = "the message", *, exact: bool = True) -> JsonObject:
+    """The object that the text is; `what` names it in errors. An `exact` one has a Number for each number, and no name
+    twice; else numbers are int and float, and the last value of a name counts, in a fifth of the time.
+
+    Raises MessageError."""
     try:
-        parsed = json.loads(
-            text, parse_int=Number, parse_float=Number, parse_constant=_no_constant, object_pairs_hook=_unique
-        )
+        if exact:
+            parsed = json.loads(
+                text, parse_int=Number, parse_float=Number, parse_constant=_no_constant, object_pairs_hook=_unique
+            )
+        else:
+            parsed = json.loads(text)
         # An escape may name half of a pair of surrogates alone: a str that no UTF-8 can be made of.
         if _SURROGATE.search(text):
             json.dumps(parsed, ensure_ascii=False).encode("utf-8")
@@ -62,14 +73,14 @@ def parse(text: str, what: str = "the message") -> JsonObject:
 def text_of(parsed: JsonObject, name: str) -> str | None:
     """The text of that name, None where there is none. Raises MessageError for what is not text."""
     value = parsed.get(name)
-    if value is None or (isinstance(value, str) and not isinstance(value, Number)):
+    if value is None or is_text(value):
         return value
     raise MessageError(f"{name} is not text")
 
 
 def integer_of(parsed: JsonObject, name: str) -> int | None:
-    """The whole number of that name, 0 to 2^63 - 1, be it written as a number or as text; None where there is none.
-    Raises MessageError for anything else."""
+    """The whole number of that name in an exact object, 0 to 2^63 - 1, be it written as a number or as text; None where
+    there is none. Raises MessageError for anything else."""
     value = parsed.get(name)
     if value is None:
         return None
@@ -86,10 +97,35 @@ def object_of(parsed: JsonObject, name: str) -> JsonObject | None:
     raise MessageError(f"{name} is not an object")
 
 
-def row_of(columns: JsonObject) -> dict[str, str | None]:
-    """A row's values by column, as text: a number as it is written, true as 1. Raises MessageError for a value that is
-    a list or an object."""
+def row_of(columns: JsonObject) -> Row:
+    """A row's values by column in an exact object, as text: a number as it is written, true as 1. Raises MessageError
+    for a value that is a list or an object."""
     return {name: _value(value, name) for name, value in columns.items()}
+
+
+def types_of(parsed: JsonObject) -> dict[str, str]:
+    """`mysqlType`, the columns' types by name, without those that are null or empty. Raises MessageError."""
+    types = object_of(parsed, "mysqlType") or {}
+    if not all(type is None or is_text(type) for type in types.values()):
+        raise MessageError("mysqlType has a type that is not text")
+    return {name: type for name, type in types.items() if type}
+
+
+def key_of(parsed: JsonObject) -> tuple[str, ...] | None:
+    """`pkNames`, the columns of the primary key: none for null, None where the message does not say. Raises
+    MessageError."""
+    if "pkNames" not in parsed:
+        return None
+    names = parsed["pkNames"]
+    if names is None:
+        return ()
+    if not isinstance(names, list) or not all(map(is_text, names)):
+        raise MessageError("pkNames is no list of names")
+    return tuple(names)
+
+
+def is_text(value: object) -> bool:
+    return isinstance(value, str) and not isinstance(value, Number)
 
 
 def _value(value: object, name: str) -> str | None:

@@ -8,7 +8,7 @@
 - upd: `data` holds the changed columns, `key` what identifies the row, and what the changed columns were. The new row
   is `data` and the columns of `key` that are not NULL: which of them are the table's key is not said, and a NULL there
   may be a value that was not sent. Columns that are left out keep their value.
-- UPDATE BEFORE and UPDATE AFTER are the halves of one update, in two messages; see `paired`.
+- UPDATE BEFORE and UPDATE AFTER are the halves of one update, in two messages; see `UpdatePairing`.
 - TRUNCATE empties the table. DROP COLUMN drops the columns that are named in `data`, or in `key` where `data` names
   none; the documentation does not show one.
 - `scn` is one for a transaction, `seq` counts its operations from 1. Together they are the order, so `Origin` has
@@ -25,11 +25,10 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterator, Sequence
 from typing import Final
 
-from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin, Part, RowChange
-from cdc_lakehouse.decoders.messages.body import shown
+from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, Origin, RowChange
+from cdc_lakehouse.decoders.messages.format import Format, Redelivery, Row, shown
 from cdc_lakehouse.decoders.messages.json_object import (
     JsonObject,
     integer_of,
@@ -38,29 +37,18 @@ from cdc_lakehouse.decoders.messages.json_object import (
     row_of,
     text_of,
 )
-from cdc_lakehouse.decoders.messages.options import Decode, Options, check_names
-
-FORMAT: Final = "shareplex-json"
 
 _LONG_NAMES: Final = {"ins": "insert", "upd": "update", "del": "delete"}
 _OPERATIONS: Final = ("insert", "update", "delete", "truncate", "drop column", "update before", "update after")
 _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z?", re.ASCII)
 _INDEX: Final = re.compile(r"(\d{1,18})/\d{1,18}", re.ASCII)
 
-Row = dict[str, str | None]
-
-
-def decoder(options: Options) -> Decode:
-    """The decoder of the format, which has no options."""
-    check_names(options, (), of=FORMAT)
-    return decode
-
 
 def decode(key: bytes | None, value: bytes | None) -> Message:
     """What an operation says. Raises MessageError.
 
     A half of an update is a change U that lacks its other half: `after` of an UPDATE BEFORE is None, `before` of an
-    UPDATE AFTER. It is not to be applied before `paired` has made one of the two."""
+    UPDATE AFTER. It is not to be applied before `UpdatePairing` has made one of the two."""
     message = parse_value(value)
     meta = object_of(message, "meta")
     if meta is None:
@@ -74,73 +62,21 @@ def decode(key: bytes | None, value: bytes | None) -> Message:
         raise error.within(database, table) from error
 
 
-def paired(messages: Sequence[Message | MessageError]) -> tuple[list[Message | MessageError], int]:
-    """One partition's messages in order, with the halves of each update as one, and how many at the end (0 or 1) still
-    wait for the message that follows.
-
-    What waits is not in the list: read it again together with what comes after it. So no half is ever kept anywhere
-    but in the topic, and a restart changes nothing. All others have their place in the list: the update is where its
-    UPDATE AFTER was, and nothing where its UPDATE BEFORE was. Halves of one update stand side by side, with the same
-    table and scn; a half whose other half is not there becomes an error.
-    """
-    halves = Halves()
-    done = [found for message in messages for found in halves.next(message)]
-    return done, 0 if halves.waiting is None else 1
+FORMAT: Final = Format(
+    name="shareplex-json",
+    make=lambda options: decode,
+    redelivery=Redelivery(messages_before=20_000),
+    pairs_updates=True,
+)
 
 
-class Halves:
-    """Makes one update of two halves as messages of one partition come. `waiting` is the half that came last, if its
-    other one is yet to come."""
-
-    def __init__(self) -> None:
-        self.waiting: Message | None = None
-
-    def next(self, message: Message | MessageError) -> Iterator[Message | MessageError]:
-        """What is known with one more message: of the half that waited first."""
-        half, self.waiting = self.waiting, None
-        whole = None if half is None else _joined(half, message)
-        if half is not None:
-            yield _alone("BEFORE", half) if whole is None else Message(half.origin)
-        match whole or message:
-            case Message(parts=(RowChange(op="U", after=None),)) as first:
-                self.waiting = first
-            case Message(parts=(RowChange(op="U", before=None),)) as second:
-                yield _alone("AFTER", second)
-            case other:
-                yield other
-
-
-def _joined(first: Message, second: Message | MessageError) -> Message | None:
-    """The update that the two are the halves of, None where they are not."""
-    match first, second:
-        case (
-            Message(parts=(RowChange(before=dict() as before) as old,)),
-            Message(parts=(RowChange(op="U", before=None, after=dict() as after) as new,)),
-        ):
-            same = (old.database, old.table, first.origin.log_file) == (new.database, new.table, second.origin.log_file)
-            change = RowChange(new.database, new.table, "U", before, _after(after, before))
-            return Message(second.origin, (change,)) if same else None
-        case _:
-            return None
-
-
-def _alone(which: str, half: Message) -> MessageError:
-    of = next((part.database, part.table) for part in half.parts if isinstance(part, RowChange))
-    where = " that came before this message" if which == "BEFORE" else ""
-    return MessageError(
-        f"the UPDATE {which}{where} stands alone: its other half is not next to it",
-        of=of,
-        advice="let the DTS task write the table to one partition",
-    )
-
-
-def _part(message: JsonObject, operation: str, database: str, table: str) -> Part:
+def _part(message: JsonObject, operation: str, database: str, table: str) -> MessagePart:
     data, key = _row(message, "data"), _row(message, "key")
     match operation:
         case "insert" if data:
             return RowChange(database, table, "I", None, data)
         case "update" if data and key:
-            return RowChange(database, table, "U", key, _after(data, key))
+            return RowChange(database, table, "U", key, image_after(data, key))
         case "delete" if data or key:
             return RowChange(database, table, "D", {**(key or {}), **(data or {})}, None)
         case "update before" if data or key:
@@ -156,7 +92,8 @@ def _part(message: JsonObject, operation: str, database: str, table: str) -> Par
             raise MessageError(f"the operation {operation} lacks what it needs: data, or for an update data and key")
 
 
-def _after(changed: Row, known: Row) -> Row:
+def image_after(changed: Row, known: Row) -> Row:
+    """The row after an update: the changed columns, and of those known from before the ones that are not NULL."""
     return {**{name: value for name, value in known.items() if value is not None}, **changed}
 
 

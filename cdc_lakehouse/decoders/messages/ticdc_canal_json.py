@@ -4,24 +4,41 @@
     {…, "type":"TIDB_WATERMARK", "_tidb":{"watermarkTs":…}}
 
 The extension has the commit-ts, which is the order; it is there with enable-tidb-extension alone. A message that was
-too large has only its handle key (`onlyHandleKey`), or says where the whole one lies (`claimCheckLocation`). Format:
-TiCDC Canal-JSON protocol documentation."""
+too large has only its handle key (`onlyHandleKey`), or says where the whole one lies (`claimCheckLocation`). TiCDC
+prints DDL without backslash escapes.
+
+Nearly all messages have one row, a commit-ts and nothing unusual. `PLAIN` reads those with msgspec, which takes a fifth
+of the time that it takes to look at each value in Python.
+
+Source of the facts: TiCDC's documentation of the Canal-JSON protocol."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
+
+import msgspec
 
 from cdc_lakehouse.changelog.events import Message, MessageError, Origin, RowChange, Watermark
-from cdc_lakehouse.decoders.messages import canal_flat
-from cdc_lakehouse.decoders.messages.options import Decode, Options, check_names
+from cdc_lakehouse.config import KafkaSource, StorageConfig
+from cdc_lakehouse.decoders.messages.canal_json import message_of
+from cdc_lakehouse.decoders.messages.format import (
+    MAX_BYTES,
+    Decode,
+    Format,
+    Options,
+    PlainReader,
+    PlainRow,
+    Row,
+)
+from cdc_lakehouse.decoders.messages.json_object import JsonObject, parse, utf8
 from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.sources.kafka.claim_checks import ClaimChecks
 
-FORMAT: Final = "ticdc-canal-json"
 _WATERMARK: Final = "TIDB_WATERMARK"
 LIMIT_TS: Final = 1 << 62
-"""Timestamps are below it, by far."""
+"""Timestamps (TSO) are below it, by far."""
 
 
 @dataclass(frozen=True)
@@ -36,16 +53,16 @@ class _Decoder:
             raise MessageError(
                 "the message has no value", advice="TiCDC's Canal-JSON has none without one: check the topic"
             )
-        message = canal_flat.parsed(value)
+        message = parse(utf8(value), exact=False)
         if not self.extension:
-            return Message(Origin()) if message.get("type") == _WATERMARK else canal_flat.message_of(message, value)
+            return Message(Origin()) if message.get("type") == _WATERMARK else message_of(message, value)
         extension = _extension(message)
         location = extension.get("claimCheckLocation")
         if not location:
             return _decoded(message, extension, value)
         found = self._claimed(location)
-        whole = canal_flat.parsed(found)
-        if _place(whole) != _place(message) or _extension(whole).get("claimCheckLocation"):
+        whole = parse(utf8(found), exact=False)
+        if _identity(whole) != _identity(message) or _extension(whole).get("claimCheckLocation"):
             raise MessageError("the claim-check file holds another message than the one that names it")
         return _decoded(whole, _extension(whole), found)
 
@@ -64,21 +81,79 @@ class _Decoder:
             ) from error
 
 
-def decoder(options: Options) -> Decode:
-    """With the options `tidb_extension` (true or false) and `claims` (see `ClaimChecks.read`)."""
-    check_names(options, ("tidb_extension", "claims"), of=FORMAT)
-    return _Decoder(options.get("tidb_extension") is not False, cast("Any", options.get("claims")))
+def _has_extension(options: Options) -> bool:
+    return options.get("tidb_extension") is not False
 
 
-decode: Final = _Decoder(extension=True, claims=None)
-"""Raises `MessageError` for what cannot be used."""
+def _decoder(options: Options) -> Decode:
+    """Options: `tidb_extension`, true (the default) or false; `claims`, see `ClaimChecks.read`."""
+    return _Decoder(_has_extension(options), cast("Any", options.get("claims")))
 
 
-def _place(message: dict[str, Any]) -> tuple[Any, ...]:
+def _configured(source: KafkaSource, storage: StorageConfig) -> Options:
+    claims = None if source.claim_check is None else ClaimChecks(source.claim_check, storage).read
+    return {"tidb_extension": source.tidb_extension, "claims": claims}
+
+
+def plain_row(value: bytes) -> PlainRow | None:
+    if len(value) > MAX_BYTES or b"``" in value or (b"\\u" in value and _may_be_surrogate(value)):
+        return None
+    try:
+        message = _message.decode(value)
+        if not value.isascii():
+            value.decode("utf-8")  # Parts that are not asked for are not looked at above.
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    extension, data, old = message.extension, message.data, message.old
+    if (
+        len(data) != 1
+        or not data[0]
+        or message.is_ddl is True
+        or extension.only_handle_key
+        or extension.claim_check
+        or not 0 < extension.commit_ts < LIMIT_TS
+    ):
+        return None
+    row, shape = data[0], (bytes(message.types), bytes(message.key))
+    match message.type:
+        case "INSERT":
+            return PlainRow(message.database, message.table, "I", extension.commit_ts, None, row, shape)
+        case "DELETE":
+            return PlainRow(message.database, message.table, "D", extension.commit_ts, row, None, shape)
+        case "UPDATE":
+            if old and len(old) != 1:
+                return None
+            before: Row = old[0] if old else {}
+            return PlainRow(message.database, message.table, "U", extension.commit_ts, before, row, shape)
+
+
+def types_and_key(shape: tuple[bytes, bytes]) -> tuple[dict[str, str], tuple[str, ...] | None] | None:
+    try:
+        types = (_types.decode(shape[0]) if shape[0] else None) or {}
+        key = tuple(_key.decode(shape[1]) or ()) if shape[1] else None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return {name: text for name, text in types.items() if text}, key
+
+
+PLAIN: Final = PlainReader(plain_row, types_and_key)
+
+FORMAT: Final = Format(
+    name="ticdc-canal-json",
+    make=_decoder,
+    options=("tidb_extension", "claims"),
+    configured=_configured,
+    plain_reader=lambda options: PLAIN if _has_extension(options) else None,
+    watermarks=_has_extension,
+    backslash_escapes=False,
+)
+
+
+def _identity(message: JsonObject) -> tuple[Any, ...]:
     return message.get("database"), message.get("table"), message.get("type"), _extension(message).get("commitTs")
 
 
-def _extension(message: dict[str, Any]) -> dict[str, Any]:
+def _extension(message: JsonObject) -> JsonObject:
     extension = message.get("_tidb")
     if not isinstance(extension, dict):
         raise MessageError(
@@ -86,13 +161,13 @@ def _extension(message: dict[str, Any]) -> dict[str, Any]:
             advice="set enable-tidb-extension=true in the changefeed's sink URI; or, for a topic with one partition, "
             "tidb_extension: false in the feed's source",
         )
-    return cast("dict[str, Any]", extension)
+    return cast("JsonObject", extension)
 
 
-def _decoded(message: dict[str, Any], extension: dict[str, Any], value: bytes) -> Message:
+def _decoded(message: JsonObject, extension: JsonObject, value: bytes) -> Message:
     if message.get("type") == _WATERMARK:
         return Message(Origin(), (Watermark(_timestamp(extension, "watermarkTs")),))
-    found = canal_flat.message_of(message, value)
+    found = message_of(message, value)
     found = replace(found, origin=replace(found.origin, commit_ts=_timestamp(extension, "commitTs")))
     if extension.get("onlyHandleKey") and any(isinstance(part, RowChange) and part.op != "D" for part in found.parts):
         raise MessageError(
@@ -102,8 +177,36 @@ def _decoded(message: dict[str, Any], extension: dict[str, Any], value: bytes) -
     return found
 
 
-def _timestamp(extension: dict[str, Any], name: str) -> int:
+def _timestamp(extension: JsonObject, name: str) -> int:
     found = extension.get(name)
     if not isinstance(found, int) or isinstance(found, bool) or not 0 < found < LIMIT_TS:
         raise MessageError(f"_tidb.{name} is not a timestamp of TiDB")
     return found
+
+
+class _Extension(msgspec.Struct, gc=False):
+    commit_ts: int = msgspec.field(name="commitTs")
+    only_handle_key: object = msgspec.field(name="onlyHandleKey", default=None)
+    claim_check: object = msgspec.field(name="claimCheckLocation", default=None)
+
+
+class _Message(msgspec.Struct, gc=False):
+    database: str
+    table: str
+    type: Literal["INSERT", "UPDATE", "DELETE"]
+    data: list[Row]
+    extension: _Extension = msgspec.field(name="_tidb")
+    old: list[Row] | None = None
+    is_ddl: object = msgspec.field(name="isDdl", default=None)
+    key: msgspec.Raw = msgspec.field(name="pkNames", default=msgspec.Raw(b""))
+    types: msgspec.Raw = msgspec.field(name="mysqlType", default=msgspec.Raw(b""))
+
+
+_message: Final = msgspec.json.Decoder(_Message)
+_types: Final = msgspec.json.Decoder(dict[str, str | None] | None)
+_key: Final = msgspec.json.Decoder(list[str] | None)
+
+
+def _may_be_surrogate(value: bytes) -> bool:
+    """Half of a pair, or a whole one: both are rare. Other characters are escaped often: `<` is."""
+    return b"\\ud" in value or b"\\uD" in value

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.changelog.ddl.definitions import TableName
-from cdc_lakehouse.changelog.events import Ddl, Ended, Message, Origin, RowChange
-from cdc_lakehouse.decoders.messages import canal_entries, canal_flat, canal_protobuf
-from cdc_lakehouse.decoders.messages.lossy_text import damaged_columns
+from cdc_lakehouse.changelog.events import Ddl, Message, Origin, RowChange, TransactionEnd
+from cdc_lakehouse.decoders.messages import canal_entries, canal_json, canal_protobuf
+from cdc_lakehouse.decoders.messages.canal_json import lossy_columns
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
 from tests.canal_captures import SOURCES, Capture, capture
 from tests.canal_fold import Cell, Fold, in_order, server_rows
@@ -21,15 +21,15 @@ DATABASE = "cdc"
 
 
 def from_server(of: Capture) -> list[Message]:
-    return [canal_entries.decode(entry) for entry in of.entries]
+    return [canal_entries.decode_entry(entry) for entry in of.entries]
 
 
 def from_topic(of: Capture) -> list[Message]:
-    return [message for value in of.topic_values for message in canal_protobuf.decode(value)]
+    return [message for value in of.topic_values for message in canal_protobuf.decode(None, value)]
 
 
 def from_flat_topic(of: Capture) -> list[Message]:
-    return [canal_flat.decode(value) for value in of.flat_messages]
+    return [canal_json.decode(None, value) for value in of.flat_messages]
 
 
 FORMS = [from_server, from_topic, from_flat_topic]
@@ -49,7 +49,7 @@ def test_entries_in_topics_are_those_of_the_server(source: str) -> None:
     entries, topic = from_server(of), from_topic(of)
     assert len(entries) > 100
     # Canal's producer leaves out where transactions begin and end.
-    assert topic == [canal_entries.decode(entry) for entry in of.entries if is_row_data(entry)]
+    assert topic == [canal_entries.decode_entry(entry) for entry in of.entries if is_row_data(entry)]
 
 
 def is_row_data(entry: bytes) -> bool:
@@ -59,7 +59,7 @@ def is_row_data(entry: bytes) -> bool:
 @each_source
 def test_flat_messages_say_the_same(source: str) -> None:
     of = capture(source)
-    entries = [m for m in from_server(of) if m.parts not in ((), (Ended(),))]
+    entries = [m for m in from_server(of) if m.parts not in ((), (TransactionEnd(),))]
     flat = [message for message in from_flat_topic(of) if message.parts]
     assert len(flat) > 50
     assert flat == [as_flat(message) for message in entries]
@@ -68,12 +68,12 @@ def test_flat_messages_say_the_same(source: str) -> None:
 @each_source
 def test_transactions_end_as_often_as_the_source_committed(source: str) -> None:
     messages = from_server(capture(source))
-    ends = [message for message in messages if message.parts == (Ended(),)]
+    ends = [message for message in messages if message.parts == (TransactionEnd(),)]
     assert len(ends) == {"mysql8.0.12": 24, "mariadb10.11": 25}[source]
     # Rows are never outside of a transaction, and a DDL never within one.
     parts = [part for message in messages for part in message.parts]
     followers = {type(after) for before, after in itertools.pairwise(parts) if isinstance(before, RowChange)}
-    assert followers == {RowChange, Ended} and not isinstance(parts[-1], RowChange)
+    assert followers == {RowChange, TransactionEnd} and not isinstance(parts[-1], RowChange)
 
 
 def test_positions_go_upwards() -> None:
@@ -165,8 +165,8 @@ def test_text_that_is_not_utf8_is_told(source: str, form: Callable[[Capture], li
     damaged: dict[str, set[str]] = {}
     for message in form(capture(source)):
         for part in message.parts:
-            if isinstance(part, RowChange) and damaged_columns(part):
-                damaged.setdefault(part.table, set()).update(damaged_columns(part))
+            if isinstance(part, RowChange) and lossy_columns(part):
+                damaged.setdefault(part.table, set()).update(lossy_columns(part))
     assert damaged == {"t_all": {"c_latin", "c_gbk"}}
 
 

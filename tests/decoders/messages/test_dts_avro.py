@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cdc_lakehouse.changelog.events import Ddl, Ended, Message, MessageError, Origin, RowChange
+from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin, RowChange, TransactionEnd
 from cdc_lakehouse.decoders.messages.dts_avro import decode
 from tests.decoders.messages.dts_records import Image, body, change, character, date_time, row_body, sdk_records
 
@@ -44,12 +44,12 @@ UPDATED_TYPES = {**T_ALL_TYPES, "c_null": "varchar"}
 DELETED_TYPES = {name: type for name, type in UPDATED_TYPES.items() if name != "c_varchar"}
 
 EXPECTED = [
-    (Ended(),),
+    (TransactionEnd(),),
     (RowChange("cdc", "t_all", "I", None, T_ALL, T_ALL_TYPES, ("id",)),),
     (RowChange("cdc", "t_all", "I", None, NULLS, NULLS_TYPES, ("id",)),),
     (RowChange("cdc", "t_all", "U", T_ALL, UPDATED, UPDATED_TYPES, ("id",)),),
     (RowChange("cdc", "t_all", "D", UPDATED, None, DELETED_TYPES, ("id",)),),
-    (Ended(),),
+    (TransactionEnd(),),
     (RowChange("cdc", "no_pk", "I", None, SMALL, SMALL_TYPES, ()),),
     (RowChange("cdc", "no_tags", "I", None, SMALL, SMALL_TYPES, None),),
     (
@@ -261,7 +261,7 @@ def test_operations_that_carry_nothing(operation: str) -> None:
 
 @pytest.mark.parametrize("operation", ["COMMIT", "BEGIN"])
 def test_both_ends_of_a_transaction_end_what_came_before(operation: str) -> None:
-    assert decode(None, body(operation=operation)).parts == (Ended(),)
+    assert decode(None, body(operation=operation)).parts == (TransactionEnd(),)
 
 
 @pytest.mark.parametrize("operation", ["COMMIT", "BEGIN", "FILL", "RDB"])
@@ -292,7 +292,7 @@ def test_a_record_of_48_bytes_is_read() -> None:
     short = body(born=None, operation="COMMIT", sourceTxid="")
     value = body(born=None, operation="COMMIT", sourceTxid="7" * (48 - len(short)))
     assert len(value) == 48
-    assert decode(None, value).parts == (Ended(),)
+    assert decode(None, value).parts == (TransactionEnd(),)
 
 
 @pytest.mark.parametrize("size", [3, 47, 49])

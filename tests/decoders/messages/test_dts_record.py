@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.changelog.events import MessageError
-from cdc_lakehouse.decoders.messages import body as message_body
+from cdc_lakehouse.decoders.messages import format as message_format
 from cdc_lakehouse.decoders.messages.dts_record import Record, read_record
 from tests.decoders.messages.dts_records import TIME_PARTS, body, row_body, sdk_records
 
@@ -128,8 +128,8 @@ def test_a_body_of_many_small_values_takes_bounded_memory() -> None:
 
 def test_a_body_that_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     value = body()
-    monkeypatch.setattr(message_body, "MAX_BYTES", len(value))
+    monkeypatch.setattr(message_format, "MAX_BYTES", len(value))
     assert read_record(value).operation == "HEARTBEAT"
-    monkeypatch.setattr(message_body, "MAX_BYTES", len(value) - 1)
+    monkeypatch.setattr(message_format, "MAX_BYTES", len(value) - 1)
     with pytest.raises(MessageError, match=f"has {len(value)} bytes"):
         read_record(value)

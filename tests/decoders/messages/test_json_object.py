@@ -11,14 +11,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.events import MessageError, RowChange
-from cdc_lakehouse.decoders.messages import body
+from cdc_lakehouse.decoders.messages import format as message_format
 from cdc_lakehouse.decoders.messages.json_object import Number, integer_of, parse, parse_value, row_of, text_of
-from cdc_lakehouse.decoders.messages.registry import decoder
+from cdc_lakehouse.decoders.messages.registry import format_of
 
 FORMATS = [
-    decoder("dts-canal-json", {}),
-    decoder("dts-canal-json", {"before_2022_03_20": True}),
-    decoder("shareplex-json", {}),
+    format_of("dts-canal-json").decoder({}),
+    format_of("dts-canal-json").decoder({"before_2022_03_20": True}),
+    format_of("shareplex-json").decoder({}),
 ]
 SAMPLES = [
     b'{"database":"d","table":"t","type":"INSERT","es":1600161894000,"pkNames":["id"],"mysqlType":{"id":"int"},'
@@ -106,7 +106,7 @@ def test_a_message_without_a_value() -> None:
 
 
 def test_a_message_that_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(body, "MAX_BYTES", 10)
+    monkeypatch.setattr(message_format, "MAX_BYTES", 10)
     assert parse_value(b'{"a":null}') == {"a": None}
     with pytest.raises(MessageError, match="has 11 bytes"):
         parse_value(b'{"a":null} ')

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from cdc_lakehouse.decoders.messages.registry import FORMATS, decoder
+from cdc_lakehouse.decoders.messages.registry import FORMATS, format_of
 from cdc_lakehouse.errors import ConfigurationError
 from tests.decoders.messages.dts_records import sdk_records
 
@@ -19,7 +19,7 @@ VALUES = {
 
 @pytest.mark.parametrize("name", sorted(VALUES))
 def test_a_decoder_can_be_pickled(name: str) -> None:
-    decode = decoder(name, {})
+    decode = format_of(name).decoder({})
     message = decode(None, VALUES[name])
     assert message.parts
     assert pickle.loads(pickle.dumps(decode))(None, VALUES[name]) == message
@@ -28,16 +28,16 @@ def test_a_decoder_can_be_pickled(name: str) -> None:
 
 def test_an_unknown_format_is_an_error_that_names_the_known_ones() -> None:
     with pytest.raises(ConfigurationError, match=r"no format dts of messages.*dts-avro, dts-canal-json"):
-        decoder("dts", {})
+        format_of("dts")
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS))
 def test_an_unknown_option_is_an_error(name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"format {name} has no option before_2022_03_02"):
-        decoder(name, {"before_2022_03_02": True})
+        format_of(name).decoder({"before_2022_03_02": True})
 
 
 @pytest.mark.parametrize("value", ["true", 1, None])
 def test_an_option_that_is_not_true_or_false_is_an_error(value: object) -> None:
     with pytest.raises(ConfigurationError, match="before_2022_03_20 of format dts-canal-json"):
-        decoder("dts-canal-json", {"before_2022_03_20": value})
+        format_of("dts-canal-json").decoder({"before_2022_03_20": value})

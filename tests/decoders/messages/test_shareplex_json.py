@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 from cdc_lakehouse.changelog.ddl import parser
 from cdc_lakehouse.changelog.ddl.clauses import DropColumn, TableName, TruncateTable
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin, RowChange
-from cdc_lakehouse.decoders.messages.shareplex_json import decode, paired
+from cdc_lakehouse.decoders.messages.shareplex_json import decode
+from cdc_lakehouse.decoders.partition_sequence import UpdatePairing
 
 
 def message(op: str | None, **values: Any) -> bytes:
@@ -182,6 +184,13 @@ INSERT = decode(None, message("ins", data={"A": "1"}, meta={"scn": 1, "seq": 9, 
 TRUNCATE = decode(None, message("truncate", meta={"table": "d.t"}))
 BEFORE, AFTER = _half("BEFORE", {"A": "1", "B": "x", "C": None}, seq=1), _half("AFTER", {"A": "2", "C": "c"}, seq=2)
 BAD = MessageError("garbage")
+
+
+def paired(messages: Sequence[Message | MessageError]) -> tuple[list[Message | MessageError], int]:
+    """What is known of a partition's messages, and how many at the end wait for the next one."""
+    pairing = UpdatePairing()
+    done = [found for message in messages for found in pairing.next(message)]
+    return done, 0 if pairing.waiting is None else 1
 
 
 def test_halves_become_one_update() -> None:

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_lakehouse.changelog.events import MessageError, RowChange
-from cdc_lakehouse.decoders.messages import ticdc_canal_json
-from cdc_lakehouse.decoders.messages.ticdc_plain_rows import plain_row, told
+from cdc_lakehouse.changelog.events import Message, MessageError, RowChange
+from cdc_lakehouse.decoders.messages.ticdc_canal_json import FORMAT, PLAIN
 from tests.data_sets import ARCHIVES
+
+DECODE = FORMAT.decoder({})
 
 
 @cache
@@ -33,12 +34,13 @@ def messages() -> list[bytes]:
 
 def agrees(value: bytes) -> bool:
     """Whether the message was read in one go; then as by the whole decoder."""
-    row = plain_row(value)
-    types_and_key = None if row is None else told(row.shape)
+    row = PLAIN.read(value)
+    types_and_key = None if row is None else PLAIN.types_and_key(row.shape)
     if row is None or types_and_key is None:
         return False
-    message = ticdc_canal_json.decode(None, value)
+    message = DECODE(None, value)
     types, key = types_and_key
+    assert isinstance(message, Message)
     assert message.parts == (RowChange(row.database, row.table, row.op, row.before, row.after, types, key),)
     assert message.origin.commit_ts == row.commit_ts
     return True

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_lakehouse.changelog.events import Ddl, Ended, Message, Origin, RowChange
+from cdc_lakehouse.changelog.events import Ddl, Message, Origin, RowChange, TransactionEnd
 from cdc_lakehouse.decoders.messages.dts_avro import decode
-from cdc_lakehouse.decoders.redelivery import Resent
+from cdc_lakehouse.decoders.messages.format import Redelivery
+from cdc_lakehouse.decoders.redelivery import RedeliveryFilter
 from cdc_lakehouse.sources.canal.wire import entries_pb2, packets_pb2
 from tests.decoders.messages.dts_records import body
 from tests.decoders.topic_reading import Reading
@@ -240,8 +241,8 @@ def _message(place: int, what: str = "x", *, file: str = "000001", time_ms: int 
 
 
 def _left_out(*messages: Message, window: int = 100) -> list[bool]:
-    resent = Resent(window)
-    return [resent.has_come(message) for message in messages]
+    redelivery = RedeliveryFilter(Redelivery(0, shared_positions=True), window)
+    return [redelivery.is_redelivered(message) for message in messages]
 
 
 A, B, C = (_message(place) for place in (10, 20, 30))
@@ -275,7 +276,7 @@ def test_what_is_behind_all_that_is_remembered_is_taken_as_a_whole() -> None:
 
 
 def test_without_a_place_nothing_is_left_out() -> None:
-    bare = Message(Origin(), (Ended(),))
+    bare = Message(Origin(), (TransactionEnd(),))
     assert _left_out(bare, bare, A, bare, A) == [False] * 5
     # Heartbeats are no messages in this sense.
     assert _left_out(A, B, Message(Origin()), A) == [False, False, False, True]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin, RowChange
-from cdc_lakehouse.decoders.messages import canal_flat
+from cdc_lakehouse.decoders.messages import canal_json
 from tests.canal_captures import SOURCES, capture
 
 INSERT: dict[str, Any] = {
@@ -23,7 +23,7 @@ INSERT: dict[str, Any] = {
 
 
 def decode(**other: Any) -> Message:
-    return canal_flat.decode(json.dumps({**INSERT, **other}).encode())
+    return canal_json.decode(None, json.dumps({**INSERT, **other}).encode())
 
 
 def test_rows_of_one_message() -> None:
@@ -49,7 +49,7 @@ def test_an_update_that_changed_nothing_that_is_shown() -> None:
 
 def test_a_key_that_is_not_told_is_not_no_key() -> None:
     said = {name: value for name, value in INSERT.items() if name != "pkNames"}
-    parts = canal_flat.decode(json.dumps(said).encode()).parts
+    parts = canal_json.decode(None, json.dumps(said).encode()).parts
     assert {part.key for part in parts if isinstance(part, RowChange)} == {None}
     assert {part.key for part in decode(pkNames=None).parts if isinstance(part, RowChange)} == {()}
 
@@ -82,10 +82,10 @@ def test_messages_that_change_nothing_by_themselves(kind: str) -> None:
         ({"data": {"id": "1"}}, "data is not a list of rows"),
         ({"data": [{"id": 1}]}, "data is not a list of rows"),
         ({"data": [{"id": ["1"]}]}, "data is not a list of rows"),
-        ({"type": "UPDATE", "old": [{"v": "1"}]}, "old is not as many rows as data, 2"),
+        ({"type": "UPDATE", "old": [{"v": "1"}]}, "old has not as many rows as data, 2"),
         ({"type": "UPDATE", "old": [{"v": True}, {}]}, "old is not a list of rows"),
         ({"mysqlType": ["int"]}, "mysqlType is not"),
-        ({"pkNames": "id"}, "pkNames is not a list"),
+        ({"pkNames": "id"}, "pkNames is no list of names"),
         ({"database": None}, "database is not a text"),
         ({"table": 7}, "table is not a text"),
         ({"type": "CREATE", "isDdl": True, "sql": None}, "sql is not a text"),
@@ -102,15 +102,15 @@ def test_a_message_that_cannot_be_used(other: dict[str, Any], words: str) -> Non
     [
         (b"", "not JSON"),
         (b"\x08\x11", "not JSON"),
-        (b"[]", "not a JSON object"),
-        (b'{"type": "\xff"}', "not UTF-8, at byte 10"),
-        (b"[" * 200_000, "not JSON"),
+        (b"[]", "JSON, but not an object"),
+        (b'{"type": "\xff"}', "not UTF-8: see byte 10"),
+        (b"[" * 200_000, "nested too deep to be JSON"),
         (b'{"es": ' + b"9" * 5000 + b"}", "not JSON"),
     ],
 )
 def test_a_value_that_is_no_message(value: bytes, words: str) -> None:
     with pytest.raises(MessageError, match=words):
-        canal_flat.decode(value)
+        canal_json.decode(None, value)
 
 
 def test_a_whole_pair_is_a_character() -> None:
@@ -129,4 +129,4 @@ VALUES = st.recursive(
 @given(st.sampled_from(CAPTURED), st.sampled_from(sorted(INSERT)), VALUES)
 def test_what_is_spoilt_is_a_message_or_a_message_error(content: bytes, name: str, value: object) -> None:
     with contextlib.suppress(MessageError):
-        assert isinstance(canal_flat.decode(json.dumps({**json.loads(content), name: value}).encode()), Message)
+        assert isinstance(canal_json.decode(None, json.dumps({**json.loads(content), name: value}).encode()), Message)

@@ -1,0 +1,140 @@
+"""Canal's flat messages, its JSON for topics: one entry a message, with one row or many.
+
+    {"data":[{"id":"1","v":"2"}],"database":"d","es":…,"gtid":"","id":4,"isDdl":false,"mysqlType":{"id":"int(11)",…},
+     "old":[{"v":"1"}],"pkNames":["id"],"sql":"","sqlType":{…},"table":"t","ts":…,"type":"UPDATE"}
+
+Values are strings or null. `data` is an INSERT's and an UPDATE's new row, a DELETE's row; `old` an UPDATE's values of
+the columns that changed, row by row beside `data`. `es` is when the source executed it, in milliseconds. A DDL has its
+text in `sql`; `database` is its table's, not its session's, which a flat message does not say. Where a transaction
+ends, and where in the binlog a change is, it does not say either.
+
+Of an UPDATE with binlog_row_image=MINIMAL it has only what changed: without the key it cannot be applied.
+
+Canal reads columns as UTF-8 whatever their character set is: of latin1, gbk and others each byte that is not UTF-8
+becomes U+FFFD, and no reader can get it back (`lossy_columns`); with binlog_row_metadata=FULL too.
+
+Source of the facts: messages of Canal 1.1.7 with MySQL 5.7 and 8.0 and MariaDB 10.11."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, Origin, RowChange
+from cdc_lakehouse.decoders.messages import canal_event_types
+from cdc_lakehouse.decoders.messages.canal_event_types import column_name
+from cdc_lakehouse.decoders.messages.format import Format, Row
+from cdc_lakehouse.decoders.messages.json_object import JsonObject, key_of, parse, types_of, utf8
+
+_ADVICE: Final = "see what writes it: flat messages come from Canal with flatMessage=true"
+_REPLACEMENT: Final = "\ufffd"
+
+
+def decode(key: bytes | None, value: bytes | None) -> Message:
+    """The rows or the statement of a flat message. Raises MessageError when it is none, or of a type that is not
+    known."""
+    if value is None:
+        raise MessageError("the message has no value", advice=_ADVICE)
+    try:
+        return message_of(parse(utf8(value), exact=False), value)
+    except MessageError as error:
+        raise error if error.advice else MessageError(error.message, of=error.of, advice=_ADVICE) from error
+
+
+FORMAT: Final = Format(name="canal-json", make=lambda options: decode, made_by_canal=True)
+
+
+def message_of(message: JsonObject, value: bytes) -> Message:
+    """What a message of parsed JSON says; `value` is its text. Raises MessageError."""
+    parts = _parts(message)
+    return Message(_origin(message), tuple(map(_named, parts)) if b"``" in value else parts)
+
+
+def lossy_columns(change: RowChange) -> tuple[str, ...]:
+    """Names of columns whose text holds U+FFFD, before or after the change, in the order in which they are first met.
+    Text that was stored with that character looks the same, and is among them."""
+    rows = (row for row in (change.after, change.before) if row is not None)
+    found = (name for row in rows for name, text in row.items() if text is not None and _REPLACEMENT in text)
+    return tuple(dict.fromkeys(found))
+
+
+def _origin(message: JsonObject) -> Origin:
+    time, gtid = message.get("es"), message.get("gtid")
+    return Origin(
+        time_ms=time if isinstance(time, int) and not isinstance(time, bool) else None,
+        gtid=gtid if isinstance(gtid, str) and gtid else None,
+    )
+
+
+def _parts(message: JsonObject) -> tuple[MessagePart, ...]:
+    kind = message.get("type")
+    if not isinstance(kind, str):
+        raise MessageError("type is not a text such as INSERT")
+    if message.get("isDdl") is True or kind in canal_event_types.DDL:
+        return (Ddl(_text(message, "database"), _text(message, "table"), _text(message, "sql")),)
+    if kind in canal_event_types.SILENT:
+        return ()
+    if kind == "XAROLLBACK":
+        raise canal_event_types.rolled_back_later()
+    if kind not in canal_event_types.OPS:
+        raise canal_event_types.unknown_type(kind)
+    return _changes(message, kind)
+
+
+def _changes(message: JsonObject, kind: str) -> tuple[RowChange, ...]:
+    data = _rows(message, "data")
+    if not data:
+        raise canal_event_types.statement_instead_of_rows(kind)
+    if not all(data):
+        raise canal_event_types.no_columns(kind)
+    op = canal_event_types.OPS[kind]
+    old = _rows(message, "old") if op == "U" else []
+    if old and len(old) != len(data):
+        raise MessageError(f"old has not as many rows as data, {len(data)}")
+    database, table, types, key = (
+        _text(message, "database"), _text(message, "table"), types_of(message), key_of(message),
+    )  # fmt: skip
+    return tuple(
+        RowChange(
+            database=database,
+            table=table,
+            op=op,
+            before={"I": None, "U": old[n] if old else {}, "D": row}[op],
+            after=None if op == "D" else row,
+            types=types,
+            key=key,
+        )
+        for n, row in enumerate(data)
+    )
+
+
+def _named(part: MessagePart) -> MessagePart:
+    """With the columns' own names: see `column_name`."""
+    if not isinstance(part, RowChange):
+        return part
+    before, after, types = (
+        None if row is None else {column_name(name): text for name, text in row.items()}
+        for row in (part.before, part.after, part.types)
+    )
+    key = None if part.key is None else tuple(map(column_name, part.key))
+    return replace(part, before=before, after=after, types=types, key=key)
+
+
+def _rows(message: JsonObject, name: str) -> Sequence[Row]:
+    """Empty when it is null or absent."""
+    found = message.get(name)
+    if found is None:
+        return []
+    if not isinstance(found, list) or not all(
+        isinstance(row, dict) and all(text is None or isinstance(text, str) for text in row.values()) for row in found
+    ):
+        raise MessageError(f"{name} is not a list of rows whose values are texts or null")
+    return found
+
+
+def _text(message: JsonObject, name: str) -> str:
+    text = message.get(name)
+    if not isinstance(text, str):
+        raise MessageError(f"{name} is not a text")
+    return text
