@@ -12,6 +12,7 @@ from cdc_lakehouse.assets.jobs import build_job
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.pipeline.canal_source import land_entries
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
+from tests.assets import empty_instance
 from tests.lakes import TestLake
 from tests.pipeline import lake_in
 from tests.sources.canal.binlogs import binlog_of
@@ -28,7 +29,7 @@ def lake_of(directory: Path, address: str) -> TestLake:
 
 def tick(lake: TestLake, cursor: str | None = None, instance: dg.DagsterInstance | None = None) -> Any:
     sensor = build_canal_sensor(lake.lake, lake.feed, build_job(lake.feed, []))
-    with dg.build_sensor_context(instance=instance or dg.DagsterInstance.ephemeral(), cursor=cursor) as context:
+    with dg.build_sensor_context(instance=instance or empty_instance(), cursor=cursor) as context:
         return sensor(context)
 
 

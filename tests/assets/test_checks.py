@@ -19,6 +19,7 @@ from cdc_lakehouse.decoders.partition_summary import FoundDoubts, PartitionFinds
 from cdc_lakehouse.lake.tables.checkpoints import Cut
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.pipeline.run import utc_now
+from tests.assets import check_context
 from tests.lake import ID, NOON, change, segment
 from tests.lakes import TestLake
 from tests.pipeline import lake_in
@@ -30,12 +31,12 @@ def check(lake: TestLake, name: str) -> dg.AssetCheckResult:
     (found,) = [
         each for each in build_checks(lake.lake, lake.feed, []) if name in {key.name for key in each.check_keys}
     ]
-    result: Any = found()
+    result: Any = found(check_context())
     return result
 
 
 def failed(lake: TestLake) -> set[str]:
-    results: list[Any] = [(each.check_keys, each()) for each in build_checks(lake.lake, lake.feed, [])]
+    results: list[Any] = [(each.check_keys, each(check_context())) for each in build_checks(lake.lake, lake.feed, [])]
     return {key.name for keys, result in results for key in keys if not result.passed}
 
 

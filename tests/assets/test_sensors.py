@@ -18,6 +18,7 @@ from cdc_lakehouse.lake.tables.checkpoints import Cut
 from cdc_lakehouse.lake.tables.segments import Segments
 from cdc_lakehouse.pipeline.land import land
 from cdc_lakehouse.sources.sink import incremental_listing
+from tests.assets import empty_instance
 from tests.lakes import TestLake
 from tests.pipeline import T0, Sink, lake_in
 from tests.sources.changing_sink import CountingStore
@@ -37,7 +38,7 @@ def sink(lake: TestLake) -> Sink:
 
 def tick(lake: TestLake, cursor: str | None = None, instance: dg.DagsterInstance | None = None) -> Any:
     sensor = build_sensor(lake.lake, lake.feed, build_job(lake.feed, []))
-    with dg.build_sensor_context(instance=instance or dg.DagsterInstance.ephemeral(), cursor=cursor) as context:
+    with dg.build_sensor_context(instance=instance or empty_instance(), cursor=cursor) as context:
         return sensor(context)
 
 
@@ -168,7 +169,7 @@ def test_the_run_that_is_asked_for_is_one_that_the_job_takes(lake: TestLake, sin
     """Dagster checks a request's tags and partitions when it evaluates the tick of the loaded definitions."""
     repository = build_definitions(lake.config).get_repository_def()
     sensor = repository.get_sensor_def(f"{lake.name}_checkpoint")
-    with dg.build_sensor_context(instance=dg.DagsterInstance.ephemeral(), repository_def=repository) as context:
+    with dg.build_sensor_context(instance=empty_instance(), repository_def=repository) as context:
         (request,) = sensor.evaluate_tick(context).run_requests or []
     assert request.run_key == f"{lake.name}:{T0 + 10}"
     assert sensor.job_name == f"{lake.name}_feed" and sensor.default_status == dg.DefaultSensorStatus.RUNNING

@@ -15,6 +15,7 @@ from cdc_lakehouse.cli import main
 from cdc_lakehouse.decoders.partition_summary import FoundDoubts, PartitionFinds
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
+from cdc_lakehouse.sources.kafka import Client
 from tests.lake import NOON
 from tests.lakes import TestLake
 from tests.pipeline import T0, Sink, lake_in
@@ -88,6 +89,8 @@ def test_a_checkpoint_that_cannot_be_read_is_told(lake: TestLake) -> None:
 def test_messages_that_contradict_an_option_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nobody = {"type": "kafka", "format": "dts-canal-json", "bootstrap_servers": "127.0.0.1:1", "topics": ["t"]}
     lake = lake_in(tmp_path, source={**nobody, "kafka": {"socket.connection.setup.timeout.ms": "1000"}})
+    client = Client.of(lake.feed.kafka).impatient(1)
+    monkeypatch.setattr(Client, "of", lambda _: client)
     monkeypatch.setenv("CDC_LAKEHOUSE_CONFIG", str(lake.sink.parent / "lakehouse.yaml"))
     finds = PartitionFinds(0, 0, doubts=FoundDoubts("a row of DELETE is in old", 17))
     lake.run().signals.write(1, {("t", 0, 1): finds})

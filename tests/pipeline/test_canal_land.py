@@ -18,6 +18,7 @@ from cdc_lakehouse.lake.tables.small_table import SmallTable
 from cdc_lakehouse.pipeline import canal_source
 from cdc_lakehouse.pipeline.canal_source import land_entries
 from cdc_lakehouse.sources.canal.client import CanalClient
+from tests import LONG
 from tests.crashes import CrashPoint
 from tests.lakes import TestLake
 from tests.pipeline import lake_in
@@ -54,7 +55,7 @@ steps = st.fixed_dictionaries({
 
 
 # What fails is not made smaller: each example is many commits.
-@settings(max_examples=25, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=100 if LONG else 10, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(binlogs, st.lists(steps, min_size=1, max_size=5))
 def test_each_entry_lands_once_and_in_order(log: Binlog, steps: list[dict[str, Any]]) -> None:
     server = HandMadeCanal([])
