@@ -10,9 +10,9 @@ from itertools import zip_longest
 from typing import Any, Final
 
 from cdc_lakehouse.pipeline.steps import Steps
-from tests import truth
 from tests.canal_captures import Capture
-from tests.lakes import TestLake
+from tests.kit import truth
+from tests.kit.lakes import TestLake
 
 NOT_THE_SAME: Final = {"c_latin", "c_gbk", "c_point", "d"}
 """Canal has made something else of the characters of two; a geometry is its bytes; and of `d`, added with DEFAULT

@@ -16,12 +16,12 @@ import pytest
 from hypothesis import settings
 
 from tests import LONG
-from tests.data_sets import unpack
+from tests.kit.data_sets import unpack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.lakes import TestLake
+    from tests.kit.lakes import TestLake
 
 # `same`: the same examples each time, so that a change is judged by what it changes. `long`: others each time, and ten
 # times as many where a test does not say how many. How long one takes says how busy the machine is, not whether it is
@@ -65,7 +65,7 @@ def lake_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def spark(lake_root: Path) -> Iterator[SparkSession]:
     from cdc_lakehouse.lake.spark import build_session
-    from tests.lakes import lake_config
+    from tests.kit.lakes import lake_config
 
     session = build_session(lake_config(lake_root))
     yield session
@@ -89,7 +89,7 @@ def lake(tmp_path: Path) -> TestLake:
 @pytest.fixture
 def new_lake(lake_root: Path, tmp_path: Path, spark: SparkSession) -> Callable[..., TestLake]:
     """Makes feeds of their own in the shared lake."""
-    from tests.lakes import TestLake
+    from tests.kit.lakes import TestLake
 
     numbers = itertools.count(1)
 

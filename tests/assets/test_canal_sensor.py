@@ -13,7 +13,7 @@ from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.pipeline.canal_source import land_entries
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
 from tests.assets import empty_instance
-from tests.lakes import TestLake
+from tests.kit.lakes import TestLake
 from tests.pipeline import lake_in
 from tests.sources.canal.binlogs import binlog_of
 from tests.sources.canal.hand_made import HandMadeCanal

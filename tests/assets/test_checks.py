@@ -20,8 +20,8 @@ from cdc_lakehouse.lake.tables.checkpoints import Cut
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.pipeline.run import utc_now
 from tests.assets import check_context
+from tests.kit.lakes import TestLake
 from tests.lake import ID, NOON, change, segment
-from tests.lakes import TestLake
 from tests.pipeline import lake_in
 
 T = TableName("d", "t")

@@ -19,7 +19,7 @@ from cdc_lakehouse.lake.tables.segments import Segments
 from cdc_lakehouse.pipeline.land import land
 from cdc_lakehouse.sources.sink import incremental_listing
 from tests.assets import empty_instance
-from tests.lakes import TestLake
+from tests.kit.lakes import TestLake
 from tests.pipeline import T0, Sink, lake_in
 from tests.sources.changing_sink import CountingStore
 

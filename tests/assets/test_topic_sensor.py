@@ -7,7 +7,7 @@ from pathlib import Path
 from cdc_lakehouse.assets.topic_sensor import decide, state_of
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.sources.kafka import Partition, Pending
-from tests.lakes import write_config
+from tests.kit.lakes import write_config
 
 TOPIC = Partition("t", 0)
 

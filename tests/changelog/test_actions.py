@@ -7,7 +7,7 @@ import pytest
 
 from cdc_lakehouse.changelog.ddl.parser import parse
 from cdc_lakehouse.changelog.ddl_kinds import kind_of
-from tests import data_sets as packed
+from tests.kit import data_sets as packed
 
 
 @pytest.mark.parametrize("name", packed.names("canal-json"))

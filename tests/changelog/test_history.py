@@ -18,7 +18,6 @@ from cdc_lakehouse.config import DateSeparator
 from cdc_lakehouse.sources.object_store import LocalStore
 from cdc_lakehouse.sources.sink.paths import SinkLayout, list_sink
 from cdc_lakehouse.sources.sink.schema_file import read_schema_file
-from tests import data_sets as packed
 from tests.changelog.statements import (
     ADD,
     CREATE,
@@ -31,7 +30,8 @@ from tests.changelog.statements import (
     TRUNCATE,
     change,
 )
-from tests.truth import Truth
+from tests.kit import data_sets as packed
+from tests.kit.truth import Truth
 
 SPEC = "id:bigint:pk v"
 

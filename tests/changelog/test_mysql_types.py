@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from cdc_lakehouse.changelog.ddl.clauses import AddColumn
 from cdc_lakehouse.changelog.ddl.parser import parse
 from cdc_lakehouse.changelog.mysql_types import ColumnType, iceberg_type, type_text
-from tests import data_sets as packed
-from tests import truth
+from tests.kit import data_sets as packed
+from tests.kit import truth
 
 
 def declared(text: str) -> ColumnType:

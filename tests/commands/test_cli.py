@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cdc_lakehouse.cli import main
-from tests.lakes import TestLake
+from tests.kit.lakes import TestLake
 from tests.pipeline import Sink
 
 Call = Callable[..., Result]

@@ -16,8 +16,8 @@ from cdc_lakehouse.decoders.partition_summary import FoundDoubts, PartitionFinds
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.sources.kafka import Client
+from tests.kit.lakes import TestLake
 from tests.lake import NOON
-from tests.lakes import TestLake
 from tests.pipeline import T0, Sink, lake_in
 
 Call = Callable[..., Result]

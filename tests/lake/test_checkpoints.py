@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from cdc_lakehouse.lake.catalog import Lake, machinery
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, Cut, CutRow
+from tests.kit.lakes import lake_config
 from tests.lake import LATER, NOON
-from tests.lakes import lake_config
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from cdc_lakehouse.lake.current.schema_plan import LakeColumn
 from cdc_lakehouse.lake.current.tables import CurrentTables, lineage
 from cdc_lakehouse.lake.current.value_parsing import Reading
 from cdc_lakehouse.lake.names import Identifier
+from tests.kit.lakes import TestLake
 from tests.lake import ADD_COLUMN, CREATE, DROP, ID, RENAME, change, text
-from tests.lakes import TestLake
 
 A, B = TableName("d", "a"), TableName("d", "b")
 COLUMNS = pa.schema([pa.field("id", pa.int64()), pa.field("x y", pa.string()), pa.field("_commit_ts", pa.int64())])

@@ -12,8 +12,8 @@ from cdc_lakehouse.errors import ConcurrentRunError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.frontiers import Frontiers
 from cdc_lakehouse.sources.sink.listing_state import FileSequence, Frontier, KnownTable
+from tests.kit.lakes import lake_config
 from tests.lake import NOON
-from tests.lakes import lake_config
 
 FULL = Frontier(
     (

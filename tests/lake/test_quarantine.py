@@ -10,8 +10,8 @@ import pytest
 
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.quarantine import Quarantine, Quarantined
+from tests.kit.lakes import lake_config
 from tests.lake import LATER, NOON
-from tests.lakes import lake_config
 
 
 def bad(segment: str, line: int | None = None, error_class: str = "BadLine", raw: bytes | None = None) -> Quarantined:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from cdc_lakehouse.changelog.schema import SchemaChange
 from cdc_lakehouse.lake.catalog import Lake, machinery
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
+from tests.kit.lakes import lake_config
 from tests.lake import ADD_COLUMN, CREATE, DROP, DROP_DATABASE, ID, LATER, NOON, RENAME, TRUNCATE, change, text
-from tests.lakes import lake_config
 
 STORY = [
     change(10, "a", CREATE, "CREATE TABLE a (id BIGINT PRIMARY KEY)"),

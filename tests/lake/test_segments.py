@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.segments import Segments, index_gaps, totals
+from tests.kit.lakes import lake_config
 from tests.lake import LATER, segment
-from tests.lakes import lake_config
 
 A, B, C = (segment(f"d/t/1/CDC00000{number}.json", file_index=number) for number in (1, 2, 3))
 

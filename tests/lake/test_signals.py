@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cdc_lakehouse.changelog.observed_schema import DdlLog, Sight, Statement
 from cdc_lakehouse.decoders.partition_summary import FoundSight, FoundStatement, PartitionFinds
 from cdc_lakehouse.lake.tables.source_metadata import Signals
-from tests.lakes import TestLake
+from tests.kit.lakes import TestLake
 
 SHAPES = {
     "a": (("id", "int"), ("a", "int")),

@@ -16,7 +16,7 @@ from pyiceberg.expressions import AlwaysTrue
 from cdc_lakehouse.errors import ConcurrentRunError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.small_table import SmallTable, among, equal
-from tests.lakes import lake_config
+from tests.kit.lakes import lake_config
 
 SCHEMA = pa.schema([pa.field("name", pa.string(), nullable=False), pa.field("size", pa.int64())])
 ODD = [

@@ -14,7 +14,7 @@ from typing import Final
 
 from hypothesis import strategies as st
 
-from tests.crashes import COMMITS, CrashPoint
+from tests.kit.kills import COMMITS, CrashPoint
 from tests.model.fold import LIMIT, Column, Ddl, Entry, Key, Kind, RowChange, Table, Tables, Values, apply
 
 NAMES: Final = ("t0", "t1", "Table 2")

@@ -10,8 +10,8 @@ from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.sample.row_change import RowChange, Table
 from cdc_lakehouse.sample.sink_writer import SinkWriter
+from tests.kit.lakes import TestLake
 from tests.lake import CREATE, ID
-from tests.lakes import TestLake
 
 DAY = datetime.datetime(2026, 6, 1, 12, tzinfo=datetime.UTC)
 T0 = tso(DAY)

@@ -19,8 +19,8 @@ from cdc_lakehouse.pipeline import canal_source
 from cdc_lakehouse.pipeline.canal_source import land_entries
 from cdc_lakehouse.sources.canal.client import CanalClient
 from tests import LONG
-from tests.crashes import CrashPoint
-from tests.lakes import TestLake
+from tests.kit.kills import CrashPoint
+from tests.kit.lakes import TestLake
 from tests.pipeline import lake_in
 from tests.sources.canal.binlogs import Binlog, binlog_of, binlogs, number_of
 from tests.sources.canal.hand_made import HandMadeCanal

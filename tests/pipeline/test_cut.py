@@ -11,8 +11,8 @@ import pytest
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.pipeline.apply import Applied, AppliedTable
 from cdc_lakehouse.pipeline.publish import Published, publish_cut
+from tests.kit.lakes import TestLake
 from tests.lake import CREATE, DROP, NOON, change, segment
-from tests.lakes import TestLake
 from tests.pipeline import lake_in
 
 ROWS = pa.schema([pa.field("id", pa.int64())])

@@ -14,7 +14,7 @@ from cdc_lakehouse.lake.tables.segments import index_gaps
 from cdc_lakehouse.pipeline.land import Landed, land
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.sources.object_store import LocalStore
-from tests.lakes import TestLake
+from tests.kit.lakes import TestLake
 from tests.pipeline import T0, Sink, lake_in
 
 

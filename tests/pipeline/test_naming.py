@@ -14,8 +14,8 @@ from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.pipeline.table_renames import Placed, settle_names
+from tests.kit.lakes import TestLake
 from tests.lake import CREATE, DROP, change
-from tests.lakes import TestLake
 from tests.pipeline import lake_in
 
 ROW = pa.schema([pa.field("id", pa.int64())])

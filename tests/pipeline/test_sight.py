@@ -16,7 +16,7 @@ from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.pipeline.land import Landed, land
 from cdc_lakehouse.pipeline.run import FeedRun, utc_now
 from cdc_lakehouse.sources.sink import incremental_listing
-from tests.lakes import TestLake
+from tests.kit.lakes import TestLake
 from tests.pipeline import T0, Sink, lake_in
 from tests.sources.changing_sink import CountingStore
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.pipeline.topic_source import checkpoint_of_topics
 from tests.decoders.topic_reading import Reading
-from tests.lakes import TestLake
+from tests.kit.lakes import TestLake
 from tests.pipeline import lake_in
 from tests.servers.dts_source import DtsSource, row
 

@@ -18,8 +18,8 @@ from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.segments import Segment
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.table_changes import Work, find_work
+from tests.kit.lakes import TestLake
 from tests.lake import ADD_COLUMN, CREATE, DROP, ID, NOON, RENAME, TRUNCATE, change, segment, text
-from tests.lakes import TestLake
 from tests.pipeline import lake_in
 
 A, B = change(10, "a", CREATE), change(10, "b", CREATE)

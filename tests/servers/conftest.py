@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.sources.kafka import ranges
-from tests.lakes import TestLake
+from tests.kit.lakes import TestLake
 from tests.servers.buckets import AzureContainer, Bucket, GcsBucket, S3Bucket
 from tests.servers.canal import CanalServer, StartCanal, add_canals_user, binlog_end, canal_server
 from tests.servers.canal_reader import Writer

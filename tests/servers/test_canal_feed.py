@@ -20,8 +20,8 @@ from cdc_lakehouse.pipeline.canal_source import land_entries
 from cdc_lakehouse.pipeline.steps import Steps, run_all
 from cdc_lakehouse.sources.canal.client import Batch, CanalClient
 from tests.canal_truth import differences
-from tests.crashes import CrashPoint
-from tests.lakes import TestLake
+from tests.kit.kills import CrashPoint
+from tests.kit.lakes import TestLake
 from tests.servers.canal import DESTINATION, PASSWORD, USER, StartCanal
 from tests.servers.canal_reader import Writer, holds
 from tests.servers.canal_workload import STEPS, every_type

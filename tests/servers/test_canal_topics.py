@@ -9,7 +9,7 @@ import pytest
 from cdc_lakehouse.pipeline.steps import run_all
 from tests.canal_captures import SOURCES, Capture, capture
 from tests.canal_truth import check_tables
-from tests.lakes import TestLake
+from tests.kit.lakes import TestLake
 from tests.servers.kafka import Broker, Sent
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]

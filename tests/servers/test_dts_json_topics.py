@@ -12,8 +12,8 @@ import pytest
 
 from cdc_lakehouse.assets.checks import build_checks
 from cdc_lakehouse.pipeline.steps import Steps, run_all
-from tests.crashes import CrashPoint
-from tests.lakes import TestLake
+from tests.kit.kills import CrashPoint
+from tests.kit.lakes import TestLake
 from tests.servers.kafka import Broker, Sent
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.pipeline.steps import Steps, run_all
-from tests.crashes import CrashPoint
 from tests.decoders.messages.dts_records import body, row_body, sdk_records
-from tests.lakes import TestLake
+from tests.kit.kills import CrashPoint
+from tests.kit.lakes import TestLake
 from tests.servers.dts_source import KINDS, DtsSource, check, row
 from tests.servers.kafka import Broker, Sent
 

@@ -20,8 +20,8 @@ from cdc_lakehouse.lake.tables.record_commits import RecordCommits, records_fram
 from cdc_lakehouse.lake.tables.record_files import RecordTable
 from cdc_lakehouse.lake.tables.record_tasks import RecordTask
 from cdc_lakehouse.sources.kafka import RangeReader, reading
-from tests.crashes import CrashPoint
-from tests.lakes import TestLake
+from tests.kit.kills import CrashPoint
+from tests.kit.lakes import TestLake
 from tests.servers.buckets import S3Bucket, s3_storage
 from tests.servers.conftest import S3Server
 from tests.servers.kafka import Broker, Sent

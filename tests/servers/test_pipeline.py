@@ -15,12 +15,12 @@ from pyspark.sql import SparkSession
 from cdc_lakehouse.errors import SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.spark import use_catalog
 from cdc_lakehouse.pipeline.steps import Steps, run_all
-from tests.lakes import TestLake
+from tests.kit.data_sets import apply_stage
+from tests.kit.lakes import TestLake
+from tests.kit.truth import Truth
 from tests.servers.buckets import Bucket, GcsBucket, Mirror, S3Bucket, s3_storage
 from tests.servers.conftest import S3Server
 from tests.servers.proxy import Proxy, listing, proxy_before, reading
-from tests.sinks import apply_stage
-from tests.truth import Truth
 
 pytestmark = [pytest.mark.server, pytest.mark.spark]
 

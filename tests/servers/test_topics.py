@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.pipeline.steps import Steps, run_all
-from tests import data_sets as packed
-from tests.crashes import CrashPoint
-from tests.lakes import TestLake
+from tests.kit import data_sets as packed
+from tests.kit.kills import CrashPoint
+from tests.kit.lakes import TestLake
+from tests.kit.truth import Truth
 from tests.servers.buckets import Bucket
 from tests.servers.kafka import Broker, Sent
-from tests.truth import Truth
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 

@@ -16,9 +16,9 @@ from cdc_lakehouse.changelog.ddl.parser import parse
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SourceColumn
 from cdc_lakehouse.pipeline.steps import run_all
-from tests import truth
-from tests.hand_sinks import ADD_COLUMN, CREATE, ID, HandSink, row
-from tests.lakes import TestLake
+from tests.kit import truth
+from tests.kit.hand_sinks import ADD_COLUMN, CREATE, ID, HandSink, row
+from tests.kit.lakes import TestLake
 from tests.servers.mysql import MySqlServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]

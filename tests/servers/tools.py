@@ -24,7 +24,7 @@ from typing import Final
 import pyspark
 
 from cdc_lakehouse.lake.spark import PACKAGES, build_session
-from tests.lakes import lake_config, lake_section
+from tests.kit.lakes import lake_config, lake_section
 
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "cdc-lakehouse" / "tools"
 

@@ -14,7 +14,7 @@ from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch, landed_offsets, last_batch
 from cdc_lakehouse.lake.tables.records import Appended, Records
 from cdc_lakehouse.sources.kafka import Client, OffsetRange, Pending, choose_ranges, find_pending, read_topics
-from tests.lakes import TestLake
+from tests.kit.lakes import TestLake
 from tests.servers.kafka import Broker, Sent
 
 Row = dict[str, Any]

@@ -17,7 +17,7 @@ from cdc_lakehouse.errors import SchemaFileError, SourceError
 from cdc_lakehouse.sources.object_store import LocalStore
 from cdc_lakehouse.sources.sink.paths import SchemaFilePath, SinkLayout, list_sink
 from cdc_lakehouse.sources.sink.schema_file import SIZE_LIMIT, read_schema_file
-from tests import data_sets as packed
+from tests.kit import data_sets as packed
 
 VERSION = 466687623483621431
 COLUMN = {"ColumnName": "c", "ColumnType": "INT"}

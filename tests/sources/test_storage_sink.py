@@ -15,7 +15,7 @@ from cdc_lakehouse.config import DateSeparator
 from cdc_lakehouse.errors import CheckpointError, ObjectMissingError, SourceError
 from cdc_lakehouse.sources.object_store import LocalStore, UnreadableDirectory
 from cdc_lakehouse.sources.sink.paths import DataFile, Listing, SinkLayout, list_sink, read_checkpoint, read_index
-from tests import data_sets as packed
+from tests.kit import data_sets as packed
 
 SEPARATORS: tuple[DateSeparator, ...] = get_args(DateSeparator)
 DATES: dict[DateSeparator, str | None] = {"none": None, "year": "2026", "month": "2026-01", "day": "2026-01-31"}

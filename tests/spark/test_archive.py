@@ -10,9 +10,9 @@ import pytest
 
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.pipeline.steps import run_all
-from tests.lakes import TestLake
-from tests.sinks import apply_stage
-from tests.truth import Truth
+from tests.kit.data_sets import apply_stage
+from tests.kit.lakes import TestLake
+from tests.kit.truth import Truth
 
 pytestmark = pytest.mark.spark
 

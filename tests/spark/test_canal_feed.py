@@ -15,8 +15,8 @@ from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as entries
 from tests.canal_captures import SOURCES, capture
 from tests.canal_truth import check_tables
-from tests.crashes import CrashPoint
-from tests.lakes import TestLake
+from tests.kit.kills import CrashPoint
+from tests.kit.lakes import TestLake
 from tests.sources.canal.captured import CapturedCanal
 from tests.sources.canal.servers import serving
 

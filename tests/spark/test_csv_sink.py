@@ -10,8 +10,8 @@ import pytest
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.tables.events import Events
 from cdc_lakehouse.pipeline.steps import Steps, run_all
-from tests.hand_sinks import CREATE, ID, HandSink, integer, row, text
-from tests.lakes import TestLake, write_config
+from tests.kit.hand_sinks import CREATE, ID, HandSink, integer, row, text
+from tests.kit.lakes import TestLake, write_config
 
 pytestmark = pytest.mark.spark
 

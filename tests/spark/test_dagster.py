@@ -19,7 +19,7 @@ from cdc_lakehouse.cli import main
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.sample import changefeed
-from tests.lakes import TestLake
+from tests.kit.lakes import TestLake
 
 pytestmark = pytest.mark.spark
 

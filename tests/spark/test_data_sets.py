@@ -10,11 +10,11 @@ import pytest
 
 from cdc_lakehouse.lake.current import staging
 from cdc_lakehouse.pipeline.steps import run_all
-from tests import data_sets as packed
-from tests.crashes import CrashPoint, crash_points
-from tests.lakes import TestLake
-from tests.sinks import apply_stage
-from tests.truth import Truth
+from tests.kit import data_sets as packed
+from tests.kit.data_sets import apply_stage
+from tests.kit.kills import CrashPoint, crash_points
+from tests.kit.lakes import TestLake
+from tests.kit.truth import Truth
 
 pytestmark = pytest.mark.spark
 

@@ -10,8 +10,8 @@ import pytest
 
 from cdc_lakehouse.pipeline import steps
 from cdc_lakehouse.pipeline.steps import run_all
-from tests.hand_sinks import CREATE, DROP, ID, HandSink, row, text
-from tests.lakes import TestLake
+from tests.kit.hand_sinks import CREATE, DROP, ID, HandSink, row, text
+from tests.kit.lakes import TestLake
 
 pytestmark = pytest.mark.spark
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from cdc_lakehouse.pipeline.steps import run_all
-from tests.lakes import TestLake
+from tests.kit.lakes import TestLake
 from tests.model.changefeed import DATABASE, Changefeed
 from tests.model.fold import Column, Ddl, Entry, RowChange, fold
 from tests.model.history import Flush, Midnight, Restart, Run, Step, scenarios

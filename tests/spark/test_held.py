@@ -10,7 +10,7 @@ import pytest
 from cdc_lakehouse.lake.current import staging
 from cdc_lakehouse.lake.tables import events
 from cdc_lakehouse.pipeline.steps import Steps, run_all
-from tests.lakes import TestLake
+from tests.kit.lakes import TestLake
 from tests.model.changefeed import DATABASE, Changefeed
 from tests.model.fold import Column, Ddl, RowChange, Values
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.pipeline.steps import Steps, run_all
-from tests.hand_sinks import ADD_COLUMN, CREATE, DAY, ID, RENAME, T0, TRUNCATE, HandSink, row, text
-from tests.lakes import TestLake
+from tests.kit.hand_sinks import ADD_COLUMN, CREATE, DAY, ID, RENAME, T0, TRUNCATE, HandSink, row, text
+from tests.kit.lakes import TestLake
 
 pytestmark = pytest.mark.spark
 

@@ -14,8 +14,8 @@ from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SourceColumn
 from cdc_lakehouse.cli import main
 from cdc_lakehouse.pipeline.steps import run_all
-from tests.hand_sinks import ADD_COLUMN, CREATE, DROP, ID, T0, HandSink, integer, row, text
-from tests.lakes import TestLake
+from tests.kit.hand_sinks import ADD_COLUMN, CREATE, DROP, ID, T0, HandSink, integer, row, text
+from tests.kit.lakes import TestLake
 
 pytestmark = pytest.mark.spark
 

@@ -12,9 +12,9 @@ from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SourceColumn
 from cdc_lakehouse.lake.current.moved_rows import is_restated
 from cdc_lakehouse.pipeline.steps import Steps, run_all
-from tests.crashes import CrashPoint
-from tests.hand_sinks import CREATE, DAY, ID, T0, TRUNCATE, HandSink, integer, row, text
-from tests.lakes import TestLake
+from tests.kit.hand_sinks import CREATE, DAY, ID, T0, TRUNCATE, HandSink, integer, row, text
+from tests.kit.kills import CrashPoint
+from tests.kit.lakes import TestLake
 
 pytestmark = pytest.mark.spark
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lakes import lake_section
+from tests.kit.lakes import lake_section
 
 pytestmark = pytest.mark.spark
 

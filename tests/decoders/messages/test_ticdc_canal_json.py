@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.events import Message, MessageError, RowChange
 from cdc_lakehouse.decoders.messages.ticdc_canal_json import FORMAT, PLAIN
-from tests.data_sets import ARCHIVES
+from tests.kit.data_sets import ARCHIVES
 
 DECODE = FORMAT.decoder({})
 

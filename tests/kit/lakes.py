@@ -17,7 +17,7 @@ from cdc_lakehouse.config import FeedConfig, LakeConfig, LakehouseConfig, load
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.file_io import packages
 from cdc_lakehouse.pipeline.run import FeedRun
-from tests import truth
+from tests.kit import truth
 
 _NUMBERS = itertools.count(1)
 

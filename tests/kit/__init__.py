@@ -1,0 +1,1 @@
+"""What tests of several kinds share: lakes, sinks, true rows, kills."""
