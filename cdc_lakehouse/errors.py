@@ -86,6 +86,10 @@ class TableHeldError(PermanentError):
     """A table cannot go on and stays at its last good cut."""
 
 
+class StoredFormError(PermanentError):
+    """What the lake holds was written in a form that this release does not know."""
+
+
 class ConcurrentRunError(TransientError):
     """Another run of the same feed is active."""
 

@@ -6,8 +6,8 @@ A partitioning column is part of every unique key, so a row's partition follows 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Final, cast
+from dataclasses import dataclass, replace
+from typing import Final
 
 from cdc_lakehouse.changelog.ddl.clauses import (
     AddPartitions,
@@ -20,17 +20,10 @@ from cdc_lakehouse.changelog.ddl.clauses import (
 )
 from cdc_lakehouse.changelog.ddl.definitions import (
     BoundValue,
-    BytesLiteral,
-    DefaultValue,
-    Expression,
     InValues,
     LessThan,
-    MaxValue,
-    NullLiteral,
-    NumberLiteral,
     Partition,
     Partitioning,
-    TextLiteral,
 )
 from cdc_lakehouse.errors import DdlError
 
@@ -150,35 +143,3 @@ def _count(scheme: Partitioning) -> int:
 
 def _folded(names: Sequence[str]) -> frozenset[str]:
     return frozenset(name.lower() for name in names)
-
-
-_STORED: Final[dict[str, Any]] = {
-    kind.__name__: kind
-    for kind in (
-        BytesLiteral, DefaultValue, Expression, InValues, LessThan, MaxValue, NullLiteral, NumberLiteral, Partition,
-        Partitioning, TextLiteral,
-    )
-}  # fmt: skip
-
-
-def to_json(value: Any) -> Any:
-    """A partitioning as JSON; kinds of bounds look alike without their names, so each value carries its own."""
-    if isinstance(value, tuple):
-        return [to_json(item) for item in cast("tuple[Any, ...]", value)]
-    if isinstance(value, bytes):
-        return {"bytes": value.hex()}
-    if type(value).__name__ in _STORED:
-        return {"is": type(value).__name__, **{f.name: to_json(getattr(value, f.name)) for f in fields(value)}}
-    return value
-
-
-def from_json(value: Any) -> Any:
-    """The partitioning of `to_json`."""
-    if isinstance(value, list):
-        return tuple(from_json(item) for item in cast("list[Any]", value))
-    if not isinstance(value, dict):
-        return value
-    stored = cast("dict[str, Any]", value)
-    if "bytes" in stored:
-        return bytes.fromhex(stored["bytes"])
-    return _STORED[stored["is"]](**{key: from_json(item) for key, item in stored.items() if key != "is"})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.ddl.clauses import CreateTable, DefaultValue, NumberLiteral, Partitioning
 from cdc_lakehouse.changelog.ddl.parser import parse
-from cdc_lakehouse.changelog.partitions import HashRows, ListRows, RangeRows, after, from_json, rows_of, to_json
+from cdc_lakehouse.changelog.partitions import HashRows, ListRows, RangeRows, after, rows_of
 from cdc_lakehouse.errors import DdlError
 
 RANGE = "RANGE (a) (PARTITION p0 VALUES LESS THAN (10), PARTITION P1 VALUES LESS THAN (20), PARTITION `p 2` VALUES LESS"
@@ -155,23 +154,3 @@ def test_partitions_after_a_change(statement: str, left: list[str]) -> None:
 
 def test_what_is_not_known_stays_unknown() -> None:
     assert after(None, parse("ALTER TABLE t ADD PARTITION (PARTITION n VALUES LESS THAN (5))")) is None
-
-
-# --- Storing ---
-
-
-@pytest.mark.parametrize(
-    "clause",
-    [
-        RANGE,
-        LIST,
-        "HASH (a + b) PARTITIONS 4",
-        "KEY () PARTITIONS 2",
-        "RANGE COLUMNS (a, b) (PARTITION p VALUES LESS THAN ('it''s', x'ff'), PARTITION q VALUES LESS THAN (-1, NULL))",
-        "RANGE (to_days(a)) (PARTITION p VALUES LESS THAN (to_days('2026-01-01')))",
-    ],
-)
-def test_a_partitioning_comes_back_from_json(clause: str) -> None:
-    stored = json.dumps(to_json(scheme(clause)))
-    assert from_json(json.loads(stored)) == scheme(clause)
-    assert from_json(json.loads(json.dumps(to_json(None)))) is None

@@ -8,19 +8,17 @@ worked out again. One change of the source can make several versions (DROP DATAB
 from __future__ import annotations
 
 import datetime
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
-from pydantic import TypeAdapter
 from pyiceberg.expressions import AlwaysTrue
 
 from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.mysql_types import type_text
-from cdc_lakehouse.changelog.partitions import from_json, to_json
 from cdc_lakehouse.changelog.schema import SchemaChange, TableVersion
+from cdc_lakehouse.changelog.stored import change_from_json, change_to_json, version_from_json, version_to_json
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.small_table import SmallTable
 
@@ -53,9 +51,6 @@ SCHEMA: Final = pa.schema([
     pa.field("definition", pa.string(), nullable=False),
     pa.field("change", pa.string()),
 ])  # fmt: skip
-
-_VERSION: Final = TypeAdapter(TableVersion)
-_CHANGE: Final = TypeAdapter(SchemaChange)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +88,11 @@ class SchemaHistory:
     def history(self) -> History:
         if self._history is None:
             rows = sorted(self._table.read(), key=lambda row: row["number"])
-            self._history = History(_version(row["definition"]) for row in rows)
+            self._history = History(version_from_json(row["definition"]) for row in rows)
             for row in rows:
                 self._applied[row["origin"], row["incarnation"]] = row["applied_at"]
                 if row["change"] is not None:
-                    change = _CHANGE.validate_json(row["change"])
+                    change = change_from_json(row["change"])
                     self._changes[change.origin] = change
         return self._history
 
@@ -170,17 +165,6 @@ def _row(number: int, version: TableVersion, change: SchemaChange | None, applie
         hold=version.hold,
         origin=version.origin,
         applied_at=applied_at,
-        definition=_definition(version),
-        change=None if change is None else _CHANGE.dump_json(change).decode(),
+        definition=version_to_json(version),
+        change=None if change is None else change_to_json(change),
     )
-
-
-def _definition(version: TableVersion) -> str:
-    fields = _VERSION.dump_python(version, mode="json", exclude={"partitioning"})
-    return json.dumps({**fields, "partitioning": to_json(version.partitioning)}, ensure_ascii=False)
-
-
-def _version(definition: str) -> TableVersion:
-    fields = json.loads(definition)
-    partitioning = from_json(fields.pop("partitioning"))
-    return replace(_VERSION.validate_python(fields), partitioning=partitioning)
