@@ -57,12 +57,8 @@ def _applied(schema: Schema, clause: ddl.StatementClause) -> Schema:
             return schema
         case ddl.CreateDatabase() | ddl.DropDatabase() | ddl.AlterDatabase() | ddl.UseDatabase():
             return _of_database(schema, clause)
-        case ddl.CreateView() | ddl.DropView():
-            return _of_view(schema, clause)
         case ddl.RecoverTable() | ddl.Flashback():
             raise DdlError("what was dropped before is not kept: a table that is recovered cannot be told")
-        case ddl.Sequence() | ddl.OtherStatement():
-            return schema  # It is about no table.
         case _:
             assert_never(clause)
 
@@ -169,7 +165,7 @@ def _renamed(schema: Schema, clause: ddl.RenameTable) -> Schema:
     return schema.without_tables([old]).with_table(new, table)
 
 
-# --- Databases and views ---
+# --- Databases ---
 
 
 def _of_database(
@@ -194,26 +190,5 @@ def _of_database(
             return schema.with_database(replace(database, charset=own or database.charset))
         case ddl.UseDatabase(name):
             return replace(schema.with_database(schema.database(name)), session=name)
-        case _:
-            assert_never(clause)
-
-
-def _of_view(schema: Schema, clause: ddl.CreateView | ddl.DropView) -> Schema:
-    view = schema.qualified(clause.view)
-    match clause:
-        case ddl.CreateView():
-            database = schema.database(view.database)
-            if view.name in database.tables or (view.name in database.views and not clause.or_replace):
-                raise DdlError(f"{view} exists already")
-            return schema.with_views(database, database.views | {view.name})
-        case ddl.DropView():
-            database = schema.databases.get(view.database or "")
-            if database is not None and view.name in database.views:
-                return schema.with_views(database, database.views - {view.name})
-            if database is not None and view.name in database.tables and not clause.if_exists:
-                raise DdlError(f"{view} is a table, not a view")
-            if clause.if_exists:
-                return schema
-            raise DdlError(f"view {view} does not exist and cannot be dropped")
         case _:
             assert_never(clause)

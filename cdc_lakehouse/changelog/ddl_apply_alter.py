@@ -23,11 +23,11 @@ from cdc_lakehouse.errors import DdlError
 Alteration = ddl.SetColumnDefault | ddl.DropColumnDefault | ddl.RenameColumn
 _ColumnClause = (
     ddl.AddColumn | ddl.ChangeColumn | ddl.ModifyColumn | ddl.DropColumn | ddl.RenameColumn | ddl.SetColumnDefault
-    | ddl.DropColumnDefault | ddl.SetColumnVisibility
+    | ddl.DropColumnDefault
 )  # fmt: skip
 _KeyClause = (
     ddl.AddPrimaryKey | ddl.AddUniqueKey | ddl.AddIndex | ddl.DropPrimaryKey | ddl.DropIndex | ddl.RenameIndex
-    | ddl.AlterIndex | ddl.ConstraintChange
+    | ddl.DropConstraint
 )  # fmt: skip
 _FOLDED_PRIMARY: Final = PRIMARY.lower()
 
@@ -51,7 +51,6 @@ class _Plan:
     alterations: list[Alteration] = field(default_factory=list[Alteration])
     dropped_keys: list[str] = field(default_factory=list[str])
     renamed_keys: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    named_keys: list[str] = field(default_factory=list[str])
     new_keys: list[Key] = field(default_factory=list[Key])
     charset: str | None = None
     convert: bool = False
@@ -84,21 +83,20 @@ def _planned(table: TableSchema, clauses: Sequence[ddl.TableClause], database_ch
         match clause:
             case (
                 ddl.AddColumn() | ddl.ChangeColumn() | ddl.ModifyColumn() | ddl.DropColumn() | ddl.RenameColumn()
-                | ddl.SetColumnDefault() | ddl.DropColumnDefault() | ddl.SetColumnVisibility()
+                | ddl.SetColumnDefault() | ddl.DropColumnDefault()
             ):  # fmt: skip
                 _plan_column(plan, table, clause)
             case (
                 ddl.AddPrimaryKey() | ddl.AddUniqueKey() | ddl.AddIndex() | ddl.DropPrimaryKey() | ddl.DropIndex()
-                | ddl.RenameIndex() | ddl.AlterIndex() | ddl.ConstraintChange()
+                | ddl.RenameIndex() | ddl.DropConstraint()
             ):  # fmt: skip
                 _plan_key(plan, table, clause)
             case ddl.SetTableCharset(_, named, collation, convert):
                 plan.set_charset(charset_named(named, collation) or (database_charset if convert else None), convert)
             case (
-                ddl.ForeignKeyChange() | ddl.AddPartitions() | ddl.DropPartitions() | ddl.TruncatePartitions()
+                ddl.NoEffect() | ddl.AddPartitions() | ddl.DropPartitions() | ddl.TruncatePartitions()
                 | ddl.ExchangePartition() | ddl.ReorganizePartitions() | ddl.CoalescePartitions() | ddl.PartitionBy()
-                | ddl.RemovePartitioning() | ddl.MaintainPartitions() | ddl.SetTableComment() | ddl.SetAutoIncrement()
-                | ddl.TableOption() | ddl.Placement()
+                | ddl.RemovePartitioning()
             ):  # fmt: skip
                 pass  # It changes nothing that is kept of a table.
             case _:
@@ -120,9 +118,6 @@ def _plan_column(plan: _Plan, table: TableSchema, clause: _ColumnClause) -> None
             plan.drops.append(name.lower())
         case ddl.RenameColumn() | ddl.SetColumnDefault() | ddl.DropColumnDefault():
             plan.alterations.append(clause)
-        case ddl.SetColumnVisibility(_, name):
-            if table.named(name) is None:
-                raise _unknown(name)
         case _:
             assert_never(clause)
 
@@ -136,7 +131,7 @@ def _is_done(table: TableSchema, clause: _ColumnClause) -> bool:
             return clause.if_exists and table.named(clause.column.name) is None
         case ddl.ChangeColumn() | ddl.DropColumn() | ddl.RenameColumn():
             return clause.if_exists and table.named(clause.name) is None
-        case ddl.SetColumnDefault() | ddl.DropColumnDefault() | ddl.SetColumnVisibility():
+        case ddl.SetColumnDefault() | ddl.DropColumnDefault():
             return False
         case _:
             assert_never(clause)
@@ -150,14 +145,12 @@ def _plan_key(plan: _Plan, table: TableSchema, clause: _KeyClause) -> None:
             plan.dropped_keys.append(_FOLDED_PRIMARY)
         case ddl.DropIndex(_, name, lenient):
             plan.dropped_keys += [] if lenient and not table.key(name) else [name.lower()]
-        case ddl.ConstraintChange(_, action, name):
+        case ddl.DropConstraint(_, name):
             # It may also be a check or a foreign key, neither of which is kept.
-            if action == "drop" and name is not None and table.key(name):
+            if table.key(name):
                 plan.dropped_keys.append(name.lower())
         case ddl.RenameIndex(_, name, new_name):
             plan.renamed_keys.append((name.lower(), new_name))
-        case ddl.AlterIndex(_, name):
-            plan.named_keys.append(name)
         case _:
             assert_never(clause)
 
@@ -297,9 +290,6 @@ def _keys(table: TableSchema, plan: _Plan, surviving: Sequence[TableKey]) -> lis
         if name not in left_names or name in new_names:
             raise DdlError(f"key {name} does not exist")
         new_names[name] = new_name
-    for name in plan.named_keys:
-        if name.lower() not in left_names:
-            raise DdlError(f"key {name} does not exist")
     renamed = [replace(key, name=new_names.get(key.name.lower(), key.name)) for key in keys]
     if len({key.name.lower() for key in renamed}) < len(renamed):
         raise DdlError("two keys would have one name")

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Final
 
 from cdc_lakehouse.changelog.charsets import charset_named, folded, most_bytes
+from cdc_lakehouse.changelog.ddl.columns import of_bytes
 from cdc_lakehouse.changelog.ddl.definitions import ColumnDefinition
-from cdc_lakehouse.changelog.ddl.types import of_bytes
 from cdc_lakehouse.changelog.mysql_types import INTEGERS, LABELS, TEMPORALS, TEXTS, ColumnType
 from cdc_lakehouse.errors import DdlError
 

@@ -20,10 +20,7 @@ from cdc_lakehouse.changelog.message_types import message_type, same_kind
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
 from cdc_lakehouse.errors import DdlError
 
-_OF_NO_COLUMN: Final = (
-    ddl.AddIndex, ddl.DropIndex, ddl.RenameIndex, ddl.AlterIndex, ddl.ForeignKeyChange, ddl.ConstraintChange,
-    ddl.SetTableComment, ddl.SetAutoIncrement, ddl.TableOption, ddl.Placement, ddl.MaintainPartitions,
-)  # fmt: skip
+_OF_NO_COLUMN: Final = (ddl.AddIndex, ddl.DropIndex, ddl.RenameIndex, ddl.DropConstraint, ddl.NoEffect)
 _ACTIONS: Final = {kind: number for number, kind in reversed(ddl_kinds.KINDS.items())}
 
 

@@ -149,8 +149,6 @@ TAKEN = {
                 "ALTER TABLE t DROP KEY a, ADD KEY a (d), RENAME KEY k TO K2", "DROP INDEX k2 ON t"],
     "if not exists": [TABLE, "CREATE TABLE IF NOT EXISTS t (z INT)", "CREATE DATABASE IF NOT EXISTS d"],
     "labels": [r"CREATE TABLE t (a ENUM('it''s', 'b\\c', 'd\ne', 'f ') DEFAULT 'F', b SET('x', 'Y') DEFAULT 'y,X')"],
-    "views": ["CREATE VIEW v AS SELECT 1", "CREATE OR REPLACE VIEW v AS SELECT 2", "DROP VIEW v",
-              "CREATE TABLE v (a INT)"],
 }  # fmt: skip
 
 # What the server refuses after a story.
@@ -202,7 +200,6 @@ REFUSED = {
     "two labels": ([], "CREATE TABLE t (a ENUM('a', 'A'))"),
     "no such character set": ([], "CREATE TABLE t (a CHAR) CHARSET nope"),
     "a collation of another": ([], "CREATE TABLE t (a CHAR CHARSET utf8 COLLATE latin1_bin)"),
-    "a view": (["CREATE VIEW v AS SELECT 1"], "DROP TABLE v"),
 }  # fmt: skip
 
 

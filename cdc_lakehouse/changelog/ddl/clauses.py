@@ -1,17 +1,19 @@
-"""The clauses of DDL statements: a closed union of frozen values, made by `ddl_parser.parse`.
+"""The clauses of DDL statements: a closed union of frozen values, made by `parser.parse`.
 
     >>> from cdc_lakehouse.changelog.ddl.parser import parse
     >>> [clause.kind for clause in parse("ALTER TABLE t DROP a, ADD INDEX (b)")]
     ['drop_column', 'add_index']
 
-Consume a `Clause` with `match` and `assert_never`: a new class is then shown by the type checker wherever
-it matters. `kind` groups clauses for people; several classes can share one.
+Consume a `Clause` with `match` and `assert_never`: a new class is then shown by the type checker wherever it matters.
+`kind` groups clauses for people; several classes can share one. What changes no row and no column of any table is one
+class, `NoEffect`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal, TypeVar, dataclass_transform
 
 from cdc_lakehouse.changelog.ddl.definitions import (
     After,
@@ -38,33 +40,6 @@ from cdc_lakehouse.changelog.ddl.definitions import (
     TextLiteral,
     UniqueKey,
     Value,
-)
-from cdc_lakehouse.changelog.ddl.table_clauses import (
-    AddColumn,
-    AddIndex,
-    AddPrimaryKey,
-    AddUniqueKey,
-    AlterIndex,
-    ChangeColumn,
-    ConstraintChange,
-    CreateTable,
-    CreateTableAsSelect,
-    CreateTableLike,
-    DropColumn,
-    DropColumnDefault,
-    DropIndex,
-    DropPrimaryKey,
-    DropTable,
-    Flashback,
-    ForeignKeyChange,
-    ModifyColumn,
-    RecoverTable,
-    RenameColumn,
-    RenameIndex,
-    RenameTable,
-    SetColumnDefault,
-    SetColumnVisibility,
-    TruncateTable,
 )
 from cdc_lakehouse.errors import DdlError
 
@@ -117,236 +92,373 @@ class DdlSyntaxError(DdlError):
         return rebuild, (kind, message, {**places, **{name: getattr(self, name) for name in names}})
 
 
-# --- Partitions ---
+# --- What clauses have in common ---
+
+
+class _Clause:
+    __slots__ = ()
+    kind: ClassVar[str]
+
+
+_C = TypeVar("_C", bound=_Clause)
+
+
+@dataclass_transform(frozen_default=True)
+def _clause(kind: str) -> Callable[[type[_C]], type[_C]]:
+    """Makes a clause of that kind: a frozen dataclass with slots."""
+
+    def made(clause: type[_C]) -> type[_C]:
+        clause.kind = kind
+        return dataclass(frozen=True, slots=True)(clause)
+
+    return made
 
 
 @dataclass(frozen=True, slots=True)
-class AddPartitions:
+class _OfTable(_Clause):
+    table: TableName
+
+
+NoEffectKind = Literal[
+    "alter_default", "alter_index", "auto_increment", "check_constraint", "comment", "create_view", "drop_view",
+    "foreign_key", "other", "partition_maintenance", "placement_tiflash_ttl_etc", "sequence", "table_option",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class NoEffect:
+    """A clause that changes no row and no column of a table: `text` is what it says, without comments.
+
+    `table` is None where the statement is about no table: a view, a user, a placement policy.
+    """
+
+    table: TableName | None
+    kind: NoEffectKind
+    text: str
+
+
+# --- Columns ---
+
+
+@_clause("add_column")
+class AddColumn(_OfTable):
+    column: ColumnDefinition
+    position: Position | None = None
+    if_not_exists: bool = False
+
+
+@_clause("drop_column")
+class DropColumn(_OfTable):
+    name: str
+    if_exists: bool = False
+
+
+@_clause("rename_column")
+class RenameColumn(_OfTable):
+    name: str
+    new_name: str
+    if_exists: bool = False
+
+
+@_clause("change_column")
+class ChangeColumn(_OfTable):
+    """CHANGE `name`: the definition holds the new name. Without a `position` the column stays in place."""
+
+    name: str
+    column: ColumnDefinition
+    position: Position | None = None
+    if_exists: bool = False
+
+
+@_clause("modify_column")
+class ModifyColumn(_OfTable):
+    """MODIFY. Without a `position` the column stays in place."""
+
+    column: ColumnDefinition
+    position: Position | None = None
+    if_exists: bool = False
+
+
+@_clause("alter_default")
+class SetColumnDefault(_OfTable):
+    name: str
+    default: Value
+
+
+@_clause("alter_default")
+class DropColumnDefault(_OfTable):
+    name: str
+
+
+# --- Keys ---
+
+
+@_clause("add_primary_key")
+class AddPrimaryKey(_OfTable):
+    key: PrimaryKey
+
+
+@_clause("drop_primary_key")
+class DropPrimaryKey(_OfTable):
+    pass
+
+
+@_clause("add_index")
+class AddUniqueKey(_OfTable):
+    key: UniqueKey
+
+
+@_clause("add_index")
+class AddIndex(_OfTable):
+    """An index that is not unique. It changes no row, but its name is then not that of a unique key without one."""
+
+    key: IndexKey
+
+
+@_clause("drop_index")
+class DropIndex(_OfTable):
+    """DROP INDEX, of a unique key too. MySQL and TiDB take the name PRIMARY for the primary key."""
+
+    name: str
+    if_exists: bool = False
+
+    @property
+    def drops_primary_key(self) -> bool:
+        return self.name.lower() == "primary"
+
+
+@_clause("rename_index")
+class RenameIndex(_OfTable):
+    name: str
+    new_name: str
+
+
+@_clause("check_constraint")
+class DropConstraint(_OfTable):
+    """DROP CONSTRAINT of a check, a foreign key, a unique key or, as PRIMARY, the primary key (MySQL 8.0.19)."""
+
+    name: str
+
+    @property
+    def drops_primary_key(self) -> bool:
+        return self.name.lower() == "primary"
+
+
+# --- Partitions ---
+
+
+@_clause("add_partition")
+class AddPartitions(_OfTable):
     """ADD PARTITION: with definitions, or (hash, key) by `count` more."""
 
-    kind: ClassVar[str] = "add_partition"
-    table: TableName
     partitions: tuple[Partition, ...] = ()
     count: int | None = None
     if_not_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class DropPartitions:
-    kind: ClassVar[str] = "drop_partition"
-    table: TableName
+@_clause("drop_partition")
+class DropPartitions(_OfTable):
     names: tuple[str, ...]
     if_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TruncatePartitions:
+@_clause("truncate_partition")
+class TruncatePartitions(_OfTable):
     """TRUNCATE PARTITION; `names` is None for ALL."""
 
-    kind: ClassVar[str] = "truncate_partition"
-    table: TableName
     names: tuple[str, ...] | None
 
 
-@dataclass(frozen=True, slots=True)
-class ExchangePartition:
+@_clause("exchange_partition")
+class ExchangePartition(_OfTable):
     """EXCHANGE PARTITION `partition` WITH TABLE `other`: the rows change places."""
 
-    kind: ClassVar[str] = "exchange_partition"
-    table: TableName
     partition: str
     other: TableName
 
 
-@dataclass(frozen=True, slots=True)
-class ReorganizePartitions:
+@_clause("reorganize_partition")
+class ReorganizePartitions(_OfTable):
     """REORGANIZE PARTITION; without names (hash, key) all of them are arranged anew."""
 
-    kind: ClassVar[str] = "reorganize_partition"
-    table: TableName
     names: tuple[str, ...] = ()
     partitions: tuple[Partition, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CoalescePartitions:
+@_clause("reorganize_partition")
+class CoalescePartitions(_OfTable):
     """COALESCE PARTITION: `count` fewer."""
 
-    kind: ClassVar[str] = "reorganize_partition"
-    table: TableName
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionBy:
-    kind: ClassVar[str] = "reorganize_partition"
-    table: TableName
+@_clause("reorganize_partition")
+class PartitionBy(_OfTable):
     partitioning: Partitioning
 
 
-@dataclass(frozen=True, slots=True)
-class RemovePartitioning:
-    kind: ClassVar[str] = "reorganize_partition"
-    table: TableName
+@_clause("reorganize_partition")
+class RemovePartitioning(_OfTable):
+    pass
 
 
-@dataclass(frozen=True, slots=True)
-class MaintainPartitions:
-    """ANALYZE, CHECK, OPTIMIZE, REBUILD or REPAIR of partitions, DISCARD or IMPORT of tablespaces."""
-
-    kind: ClassVar[str] = "partition_maintenance"
-    table: TableName
-    action: str
+# --- Character sets ---
 
 
-# --- Table options ---
-
-
-@dataclass(frozen=True, slots=True)
-class SetTableComment:
-    kind: ClassVar[str] = "comment"
-    table: TableName
-    comment: str
-
-
-@dataclass(frozen=True, slots=True)
-class SetTableCharset:
+@_clause("charset")
+class SetTableCharset(_OfTable):
     """The default of later columns, or, where `convert`, of all columns.
 
-    CONVERT TO CHARACTER SET binary makes binary types of the text types (MySQL reference manual, "ALTER
-    TABLE").
+    CONVERT TO CHARACTER SET binary makes binary types of the text types (MySQL reference manual, "ALTER TABLE").
     """
 
-    kind: ClassVar[str] = "charset"
-    table: TableName
     charset: str | None = None
     collation: str | None = None
     convert: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SetAutoIncrement:
-    kind: ClassVar[str] = "auto_increment"
-    table: TableName
+# --- Whole tables ---
 
 
-@dataclass(frozen=True, slots=True)
-class TableOption:
-    """ENGINE, ROW_FORMAT, ENABLE KEYS and the like: `name` in lower case."""
+@_clause("create_table")
+class CreateTable(_OfTable):
+    """CREATE TABLE with its columns.
 
-    kind: ClassVar[str] = "table_option"
-    table: TableName
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """What TiDB adds about where and how rows are kept (placement, TiFlash, TTL ...); `name` in lower case.
-
-    `table` is None for a placement policy itself.
+    `primary_key` and `unique_keys` include those that are said at a column. `charset` and `collation` are the table's
+    own, in lower case; columns without one inherit it. `keys` are all keys and indexes in the order of the text, from
+    which those without a name get theirs.
     """
 
-    kind: ClassVar[str] = "placement_tiflash_ttl_etc"
+    columns: tuple[ColumnDefinition, ...]
+    primary_key: PrimaryKey | None = None
+    unique_keys: tuple[UniqueKey, ...] = ()
+    partitioning: Partitioning | None = None
+    if_not_exists: bool = False
+    temporary: bool = False
+    charset: str | None = None
+    comment: str | None = None
+    collation: str | None = None
+    keys: tuple[Key, ...] = ()
+
+
+@_clause("create_table_like")
+class CreateTableLike(_OfTable):
+    source: TableName
+    if_not_exists: bool = False
+    temporary: bool = False
+
+
+@_clause("create_table_as_select")
+class CreateTableAsSelect(_Clause):
+    """CREATE TABLE from a query: `definition` holds what is said; the query may add columns.
+
+    `selected` are the names of the query's columns, None where its text does not say them (`SELECT *`).
+    """
+
+    definition: CreateTable
+    selected: tuple[str, ...] | None = None
+
+    @property
+    def table(self) -> TableName:
+        return self.definition.table
+
+    @property
+    def temporary(self) -> bool:
+        return self.definition.temporary
+
+
+@_clause("drop_table")
+class DropTable(_OfTable):
+    if_exists: bool = False
+    temporary: bool = False
+
+
+@_clause("truncate_table")
+class TruncateTable(_OfTable):
+    pass
+
+
+@_clause("rename_table")
+class RenameTable(_OfTable):
+    """One pair of RENAME TABLE, whose pairs count from left to right, or ALTER TABLE ... RENAME (`altering`)."""
+
+    new_name: TableName
+    if_exists: bool = False
+    altering: bool = False
+
+
+@_clause("flashback_recover")
+class RecoverTable(_Clause):
+    """RECOVER or FLASHBACK TABLE (TiDB): a dropped table is back; `table` is None where a job is named."""
+
     table: TableName | None
-    name: str
+    new_name: str | None = None
 
 
-# --- Everything that is not one table ---
+@_clause("flashback_recover")
+class Flashback(_Clause):
+    """FLASHBACK to a time, or of a database (TiDB): all rows of the scope change at once."""
+
+    scope: Literal["cluster", "database", "table"]
+    database: str | None = None
+    tables: tuple[TableName, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CreateDatabase:
-    kind: ClassVar[str] = "create_database"
+# --- Databases ---
+
+
+@_clause("create_database")
+class CreateDatabase(_Clause):
     name: str
     if_not_exists: bool = False
     charset: str | None = None
     collation: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DropDatabase:
-    kind: ClassVar[str] = "drop_database"
+@_clause("drop_database")
+class DropDatabase(_Clause):
     name: str
     if_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AlterDatabase:
-    """ALTER DATABASE; `name` is None where the session's database is meant."""
+@_clause("alter_database")
+class AlterDatabase(_Clause):
+    """ALTER DATABASE: its character set is that of later tables; `name` is None where the session's is meant."""
 
-    kind: ClassVar[str] = "alter_database"
     name: str | None
     charset: str | None = None
     collation: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class UseDatabase:
+@_clause("use_database")
+class UseDatabase(_Clause):
     """USE: the database of all names without one, from here on."""
 
-    kind: ClassVar[str] = "use_database"
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class CreateView:
-    """CREATE VIEW, or ALTER VIEW, which is the same as OR REPLACE."""
-
-    kind: ClassVar[str] = "create_view"
-    view: TableName
-    or_replace: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class DropView:
-    kind: ClassVar[str] = "drop_view"
-    view: TableName
-    if_exists: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Sequence:
-    """CREATE, ALTER or DROP SEQUENCE (one clause a statement)."""
-
-    kind: ClassVar[str] = "sequence"
-    action: str
-
-
-@dataclass(frozen=True, slots=True)
-class OtherStatement:
-    """A statement that no table depends on, such as CREATE USER or GRANT: its first words in lower case."""
-
-    kind: ClassVar[str] = "other"
-    words: str
-
-
-# What ALTER TABLE, and CREATE and DROP INDEX, do to a table that there is; a placement policy belongs to none.
+# What ALTER TABLE, and CREATE and DROP INDEX, do to a table that there is.
 TableClause = (
     AddColumn | DropColumn | RenameColumn | ChangeColumn | ModifyColumn | SetColumnDefault | DropColumnDefault
-    | SetColumnVisibility | AddPrimaryKey | DropPrimaryKey | AddUniqueKey | AddIndex | DropIndex | RenameIndex
-    | AlterIndex | ForeignKeyChange | ConstraintChange | AddPartitions | DropPartitions | TruncatePartitions
-    | ExchangePartition | ReorganizePartitions | CoalescePartitions | PartitionBy | RemovePartitioning
-    | MaintainPartitions | SetTableComment | SetTableCharset | SetAutoIncrement | TableOption | Placement
+    | AddPrimaryKey | DropPrimaryKey | AddUniqueKey | AddIndex | DropIndex | RenameIndex | DropConstraint
+    | AddPartitions | DropPartitions | TruncatePartitions | ExchangePartition | ReorganizePartitions
+    | CoalescePartitions | PartitionBy | RemovePartitioning | SetTableCharset | NoEffect
 )  # fmt: skip
 StatementClause = (
     CreateTable | CreateTableLike | CreateTableAsSelect | DropTable | TruncateTable | RenameTable | RecoverTable
-    | Flashback | CreateDatabase | DropDatabase | AlterDatabase | UseDatabase | CreateView | DropView | Sequence
-    | OtherStatement
+    | Flashback | CreateDatabase | DropDatabase | AlterDatabase | UseDatabase
 )  # fmt: skip
 Clause = TableClause | StatementClause
 
 __all__ = [
     "AddColumn", "AddIndex", "AddPartitions", "AddPrimaryKey", "AddUniqueKey", "After", "AlterDatabase",
-    "AlterIndex", "BoundValue", "BytesLiteral", "ChangeColumn", "Clause", "CoalescePartitions",
-    "ColumnDefinition", "ConstraintChange", "CreateDatabase", "CreateTable", "CreateTableAsSelect",
-    "CreateTableLike", "CreateView", "DdlSyntaxError", "DefaultValue", "DropColumn", "DropColumnDefault",
-    "DropDatabase", "DropIndex", "DropPartitions", "DropPrimaryKey", "DropTable", "DropView",
-    "ExchangePartition", "Expression", "First", "Flashback", "ForeignKeyChange", "InValues", "IndexKey",
-    "Key", "KeyPart", "LessThan", "MaintainPartitions", "MaxValue", "ModifyColumn", "NullLiteral",
-    "NumberLiteral", "OtherStatement", "Partition", "PartitionBy", "PartitionMethod", "Partitioning",
-    "Placement", "Position", "PrimaryKey", "RecoverTable", "RemovePartitioning", "RenameColumn",
-    "RenameIndex", "RenameTable", "ReorganizePartitions", "Sequence", "SetAutoIncrement", "SetColumnDefault",
-    "SetColumnVisibility", "SetTableCharset", "SetTableComment", "StatementClause", "TableClause",
-    "TableName", "TableOption", "TextLiteral", "TruncatePartitions", "TruncateTable", "UniqueKey",
-    "UseDatabase", "Value",
+    "BoundValue", "BytesLiteral", "ChangeColumn", "Clause", "CoalescePartitions", "ColumnDefinition",
+    "CreateDatabase", "CreateTable", "CreateTableAsSelect", "CreateTableLike", "DdlSyntaxError", "DefaultValue",
+    "DropColumn", "DropColumnDefault", "DropConstraint", "DropDatabase", "DropIndex", "DropPartitions",
+    "DropPrimaryKey", "DropTable", "ExchangePartition", "Expression", "First", "Flashback", "InValues", "IndexKey",
+    "Key", "KeyPart", "LessThan", "MaxValue", "ModifyColumn", "NoEffect", "NoEffectKind", "NullLiteral",
+    "NumberLiteral", "Partition", "PartitionBy", "PartitionMethod", "Partitioning", "Position", "PrimaryKey",
+    "RecoverTable", "RemovePartitioning", "RenameColumn", "RenameIndex", "RenameTable", "ReorganizePartitions",
+    "SetColumnDefault", "SetTableCharset", "StatementClause", "TableClause", "TableName", "TextLiteral",
+    "TruncatePartitions", "TruncateTable", "UniqueKey", "UseDatabase", "Value",
 ]  # fmt: skip

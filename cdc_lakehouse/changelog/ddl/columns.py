@@ -1,46 +1,31 @@
-"""Column definitions in DDL text: MySQL reference manual, "CREATE TABLE Statement"; TiDB's own."""
+"""Columns in DDL text: MySQL reference manual, "CREATE TABLE Statement" and "Data Types"; TiDB's and MariaDB's own.
+
+Of a type, what is said is kept: FLOAT(30) stays a float of length 30. Only what the server itself makes into another
+type at once is given as that type (text types with the character set binary).
+
+To add a type: its words in `_NAMES`. To add an attribute: its first word in `_ATTRIBUTES`, or in `_SKIPPED` where it
+says nothing about rows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final
 
+from cdc_lakehouse.changelog.ddl.clauses import After, ColumnDefinition, First, Position
 from cdc_lakehouse.changelog.ddl.cursor import Cursor
-from cdc_lakehouse.changelog.ddl.definitions import After, ColumnDefinition, First, Generated, Position, Value
 from cdc_lakehouse.changelog.ddl.keys import skip_check, skip_references
 from cdc_lakehouse.changelog.ddl.literals import read_default, read_function
-from cdc_lakehouse.changelog.ddl.types import of_bytes, read_charset, read_type
-from cdc_lakehouse.changelog.mysql_types import ColumnType
-
-
-@dataclass(slots=True)
-class _Draft:
-    """A column while its attributes are read."""
-
-    name: str
-    type: ColumnType
-    nullable: bool | None = None
-    default: Value | None = None
-    primary_key: bool = False
-    unique: bool = False
-    auto_increment: bool = False
-    generated: Generated | None = None
-    expression: str | None = None
-    on_update: str | None = None
-    comment: str | None = None
-    collation: str | None = None
-
-    def be_serial(self) -> None:
-        """NOT NULL AUTO_INCREMENT UNIQUE (MySQL reference manual, "Numeric Data Type Syntax")."""
-        self.nullable, self.auto_increment, self.unique = False, True, True
-
-    def definition(self) -> ColumnDefinition:
-        kind = of_bytes(self.type) if self.collation == "binary" else self.type
-        return ColumnDefinition(
-            self.name, kind, self.nullable, self.default, self.primary_key, self.unique, self.auto_increment,
-            self.generated, self.expression, self.on_update, self.comment, self.collation,
-        )  # fmt: skip
+from cdc_lakehouse.changelog.mysql_types import (
+    BLOBS,
+    GEOMETRIES,
+    INTEGERS,
+    LABELS,
+    TEMPORALS,
+    TEXTS,
+    ColumnType,
+)
 
 
 def read_column(cursor: Cursor) -> ColumnDefinition:
@@ -50,132 +35,203 @@ def read_column(cursor: Cursor) -> ColumnDefinition:
 
 def read_definition(cursor: Cursor, name: str) -> ColumnDefinition:
     """A column's type and attributes."""
+    said: dict[str, Any] = {}
     if cursor.accept("SERIAL"):
-        draft = _Draft(name, ColumnType.of("bigint unsigned"))
-        draft.be_serial()
+        kind = ColumnType.of("bigint unsigned")
+        said |= _SERIAL
     else:
-        draft = _Draft(name, read_type(cursor))
-    while word := cursor.accept_any(_ATTRIBUTES):
-        _ATTRIBUTES[word](cursor, draft)
-    return draft.definition()
+        kind = _read_type(cursor)
+    while True:
+        if word := cursor.accept_any(_ATTRIBUTES):
+            said |= _ATTRIBUTES[word](cursor)
+        elif word := cursor.accept_any(_SKIPPED):
+            _SKIPPED[word](cursor)
+        else:
+            break
+    kind = of_bytes(kind) if said.get("collation") == "binary" else kind
+    return ColumnDefinition(name, kind, **said)
 
 
 def read_position(cursor: Cursor) -> Position | None:
     if cursor.accept("FIRST"):
         return First()
-    if cursor.accept("AFTER"):
-        return After(cursor.column_name())
-    return None
+    return After(cursor.column_name()) if cursor.accept("AFTER") else None
 
 
-# --- Attributes: each is called after its first word ---
+# --- Attributes: each is called after its first word, and gives what it says of a ColumnDefinition ---
+
+# SERIAL is BIGINT UNSIGNED with these (MySQL reference manual, "Numeric Data Type Syntax").
+_SERIAL: Final = {"nullable": False, "auto_increment": True, "unique": True}
 
 
-def _not(cursor: Cursor, draft: _Draft) -> None:
-    if not cursor.accept("SECONDARY"):
-        cursor.expect("NULL")
-        draft.nullable = False
+def _not(cursor: Cursor) -> dict[str, Any]:
+    if cursor.accept("SECONDARY"):
+        return {}
+    cursor.expect("NULL")
+    return {"nullable": False}
 
 
-def _null(_: Cursor, draft: _Draft) -> None:
-    draft.nullable = True
+def _flag(name: str) -> Callable[[Cursor], dict[str, Any]]:
+    def read(cursor: Cursor) -> dict[str, Any]:
+        cursor.accept("KEY")
+        return {name: True}
+
+    return read
 
 
-def _default(cursor: Cursor, draft: _Draft) -> None:
-    draft.default = read_default(cursor)
-
-
-def _auto_increment(_: Cursor, draft: _Draft) -> None:
-    draft.auto_increment = True
-
-
-def _auto_random(cursor: Cursor, _: _Draft) -> None:
-    if cursor.at("("):
-        cursor.enclosed(cursor.integer)
-
-
-def _primary(cursor: Cursor, draft: _Draft) -> None:
-    cursor.accept("KEY")
-    draft.primary_key = True
-
-
-def _key(_: Cursor, draft: _Draft) -> None:
-    draft.primary_key = True
-
-
-def _unique(cursor: Cursor, draft: _Draft) -> None:
-    cursor.accept("KEY")
-    draft.unique = True
-
-
-def _serial(cursor: Cursor, draft: _Draft) -> None:
+def _serial(cursor: Cursor) -> dict[str, Any]:
     cursor.expect("DEFAULT", "VALUE")
-    draft.be_serial()
+    return _SERIAL
 
 
-def _comment(cursor: Cursor, draft: _Draft) -> None:
-    draft.comment = cursor.string()
-
-
-def _collate(cursor: Cursor, draft: _Draft) -> None:
-    draft.collation = read_charset(cursor)
-
-
-def _on(cursor: Cursor, draft: _Draft) -> None:
+def _on(cursor: Cursor) -> dict[str, Any]:
     cursor.expect("UPDATE")
-    draft.on_update = read_function(cursor)
+    return {"on_update": read_function(cursor)}
 
 
-def _generated(cursor: Cursor, draft: _Draft) -> None:
+def _generated(cursor: Cursor) -> dict[str, Any]:
     cursor.expect("ALWAYS", "AS")
-    _as(cursor, draft)
+    return _as(cursor)
 
 
-def _as(cursor: Cursor, draft: _Draft) -> None:
-    draft.expression = cursor.parenthesized()
-    draft.generated = "virtual"
-    if cursor.accept_any(("STORED", "PERSISTENT")):
-        draft.generated = "stored"
-    else:
-        cursor.accept("VIRTUAL")
+def _as(cursor: Cursor) -> dict[str, Any]:
+    expression = cursor.parenthesized()
+    stored = cursor.accept_any(("STORED", "PERSISTENT", "VIRTUAL")) not in (None, "VIRTUAL")
+    return {"expression": expression, "generated": "stored" if stored else "virtual"}
 
 
-def _check(cursor: Cursor, _: _Draft) -> None:
-    skip_check(cursor)
+_ATTRIBUTES: Final[dict[str, Callable[[Cursor], dict[str, Any]]]] = {
+    "NOT": _not, "NULL": lambda _: {"nullable": True}, "DEFAULT": lambda cursor: {"default": read_default(cursor)},
+    "AUTO_INCREMENT": lambda _: {"auto_increment": True}, "PRIMARY": _flag("primary_key"), "KEY": _flag("primary_key"),
+    "UNIQUE": _flag("unique"), "SERIAL": _serial, "COMMENT": lambda cursor: {"comment": cursor.string()},
+    "COLLATE": lambda cursor: {"collation": cursor.charset_name()}, "ON": _on, "GENERATED": _generated, "AS": _as,
+}  # fmt: skip
 
 
-def _constraint(cursor: Cursor, _: _Draft) -> None:
+def _word(_: Cursor) -> None:
+    pass
+
+
+def _auto_random(cursor: Cursor) -> None:
+    if cursor.at("("):
+        cursor.parenthesized()
+
+
+def _compressed(cursor: Cursor) -> None:
+    if cursor.accept("="):
+        cursor.name()
+
+
+def _constraint(cursor: Cursor) -> None:
     if not cursor.at("CHECK"):
         cursor.name()
     cursor.expect("CHECK")
     skip_check(cursor)
 
 
-def _references(cursor: Cursor, _: _Draft) -> None:
-    skip_references(cursor)
-
-
-def _nothing(_: Cursor, __: _Draft) -> None:
-    pass
-
-
-def _one_word(cursor: Cursor, _: _Draft) -> None:
-    cursor.accept("=")
-    cursor.word_or_string("a value")
-
-
-def _compressed(cursor: Cursor, _: _Draft) -> None:
-    if cursor.accept("="):
-        cursor.name()
-
-
-_ATTRIBUTES: Final[dict[str, Callable[[Cursor, _Draft], None]]] = {
-    "NOT": _not, "NULL": _null, "DEFAULT": _default, "AUTO_INCREMENT": _auto_increment,
-    "AUTO_RANDOM": _auto_random, "PRIMARY": _primary, "KEY": _key, "UNIQUE": _unique, "SERIAL": _serial,
-    "COMMENT": _comment, "COLLATE": _collate, "ON": _on, "GENERATED": _generated, "AS": _as, "CHECK": _check,
-    "CONSTRAINT": _constraint, "REFERENCES": _references, "COLUMN_FORMAT": _one_word, "STORAGE": _one_word,
-    "ENGINE_ATTRIBUTE": _one_word, "SECONDARY_ENGINE_ATTRIBUTE": _one_word, "SRID": _one_word,
-    "VISIBLE": _nothing, "INVISIBLE": _nothing, "COMPRESSED": _compressed,
+_SKIPPED: Final[dict[str, Callable[[Cursor], None]]] = {
+    "CHECK": skip_check, "CONSTRAINT": _constraint, "REFERENCES": skip_references,
+    **dict.fromkeys(
+        ("COLUMN_FORMAT", "STORAGE", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE", "SRID"), Cursor.skip_value
+    ),
+    **dict.fromkeys(("VISIBLE", "INVISIBLE"), _word), "COMPRESSED": _compressed,
     # TiDB: how a key of the column is kept.
-    "CLUSTERED": _nothing, "NONCLUSTERED": _nothing, "GLOBAL": _nothing, "LOCAL": _nothing,
+    **dict.fromkeys(("CLUSTERED", "NONCLUSTERED", "GLOBAL", "LOCAL"), _word), "AUTO_RANDOM": _auto_random,
 }  # fmt: skip
+
+
+# --- Types ---
+
+_REALS: Final = frozenset({"decimal", "float", "double"})
+_PLAIN: Final = frozenset({"json", "uuid", "inet4", "inet6"}) | GEOMETRIES
+
+_SYNONYMS: Final = frozenset({
+    "integer", "int1", "int2", "int3", "middleint", "int4", "int8", "bool", "boolean", "dec", "numeric",
+    "fixed", "real", "float4", "float8", "character", "varcharacter", "long", "nchar", "nvarchar",
+})  # fmt: skip
+
+# The words of a type -> the words that `ColumnType.of` knows it by.
+_NAMES: Final[dict[tuple[str, ...], str]] = {
+    **{
+        (name.upper(),): name
+        for name in (
+            *INTEGERS, *TEXTS, *BLOBS, *LABELS, *TEMPORALS, *_REALS, *_PLAIN, *_SYNONYMS, "bit", "year",
+            "vector",
+        )
+    },
+    ("CHAR", "VARYING"): "varchar", ("CHARACTER", "VARYING"): "varchar", ("DOUBLE", "PRECISION"): "double",
+    ("NATIONAL", "CHAR"): "nchar", ("NATIONAL", "CHARACTER"): "nchar",
+    ("NATIONAL", "VARCHAR"): "nvarchar", ("NATIONAL", "VARCHARACTER"): "nvarchar",
+    ("NATIONAL", "CHAR", "VARYING"): "nvarchar", ("NATIONAL", "CHARACTER", "VARYING"): "nvarchar",
+    ("NCHAR", "VARYING"): "nvarchar", ("NCHAR", "VARCHAR"): "nvarchar", ("NCHAR", "VARCHARACTER"): "nvarchar",
+    ("LONG", "VARCHAR"): "long", ("LONG", "VARCHARACTER"): "long", ("LONG", "CHAR", "VARYING"): "long",
+    ("LONG", "CHARACTER", "VARYING"): "long", ("LONG", "VARBINARY"): "long varbinary",
+}  # fmt: skip
+_NATIONAL: Final = frozenset({"nchar", "nvarchar"})
+
+_NUMBER_FLAGS: Final = frozenset({"UNSIGNED", "SIGNED", "ZEROFILL"})
+_NUMBERS: Final = INTEGERS | _REALS | {"bit", "year"}
+_OF_BYTES: Final = {
+    "char": "binary", "varchar": "varbinary", "tinytext": "tinyblob", "text": "blob",
+    "mediumtext": "mediumblob", "longtext": "longblob",
+}  # fmt: skip
+_CHARSET_WORDS: Final = {"ASCII": "latin1", "UNICODE": "ucs2", "BYTE": "binary"}
+
+
+def _read_type(cursor: Cursor) -> ColumnType:
+    """A column's type with its length, signs, labels and character set."""
+    declared = _read_name(cursor)
+    base = ColumnType.of(declared)
+    length, scale = _read_length(cursor, base.name)
+    elements = _read_labels(cursor) if base.name in LABELS else ()
+    flags: list[str] = []
+    while base.name in _NUMBERS and (flag := cursor.accept_any(_NUMBER_FLAGS)):
+        flags.append(flag.lower())
+    charset = "utf8" if declared in _NATIONAL else None
+    if base.name in _OF_BYTES or base.name in LABELS:
+        charset = _read_charset_attributes(cursor) or charset
+    words = " ".join((declared, *flags))
+    kind = ColumnType.of(words, length=length, scale=scale, elements=elements, charset=charset)
+    return of_bytes(kind) if charset == "binary" else kind
+
+
+def of_bytes(kind: ColumnType) -> ColumnType:
+    """The binary type that a text type in the character set binary is (MySQL, "String Data Type Syntax")."""
+    return replace(kind, name=_OF_BYTES[kind.name], charset=None) if kind.name in _OF_BYTES else kind
+
+
+def _read_name(cursor: Cursor) -> str:
+    name = cursor.accept_longest(_NAMES)
+    if name is None:
+        raise cursor.expected("a column type")
+    return name
+
+
+def _read_length(cursor: Cursor, name: str) -> tuple[int | None, int | None]:
+    """Length and scale; the number after a type of time is its scale: the digits of the second's fraction."""
+    if name == "vector" and cursor.accept("<"):
+        cursor.expect("FLOAT", ">")
+    if name in LABELS or name in _PLAIN or not cursor.accept("("):
+        return None, None
+    first = cursor.integer()
+    second = cursor.integer() if name in _REALS and cursor.accept(",") else None
+    cursor.expect(")")
+    return (None, first) if name in TEMPORALS else (first, second)
+
+
+def _read_labels(cursor: Cursor) -> tuple[str, ...]:
+    # The server cuts trailing spaces off labels (MySQL, "The ENUM Type"): values never have them.
+    return tuple(label.rstrip(" ") for label in cursor.enclosed(lambda: cursor.string("a label")))
+
+
+def _read_charset_attributes(cursor: Cursor) -> str | None:
+    charset = None
+    while True:
+        if word := cursor.accept_any(_CHARSET_WORDS):
+            charset = _CHARSET_WORDS[word]
+        elif cursor.accept("BINARY"):
+            continue
+        elif cursor.accept_charset():
+            charset = cursor.charset_name()
+        else:
+            return charset

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final
 
 from cdc_lakehouse.changelog.ddl.clauses import (
@@ -10,125 +9,97 @@ from cdc_lakehouse.changelog.ddl.clauses import (
     CreateTable,
     CreateTableAsSelect,
     CreateTableLike,
-    IndexKey,
     Key,
     KeyPart,
     Partitioning,
     PrimaryKey,
     SetTableCharset,
-    SetTableComment,
     TableName,
     UniqueKey,
 )
 from cdc_lakehouse.changelog.ddl.columns import read_column
 from cdc_lakehouse.changelog.ddl.cursor import Cursor
-from cdc_lakehouse.changelog.ddl.keys import Check, ForeignKey, read_key_element
-from cdc_lakehouse.changelog.ddl.options import read_options
+from cdc_lakehouse.changelog.ddl.keys import read_key_element
+from cdc_lakehouse.changelog.ddl.options import read_option
 from cdc_lakehouse.changelog.ddl.partitions import read_partition_by
-from cdc_lakehouse.changelog.ddl.queries import selected_names
-
-CreatedTable = CreateTable | CreateTableLike | CreateTableAsSelect
+from cdc_lakehouse.changelog.ddl.tokens import Token, name_value
 
 _QUERY_WORDS: Final = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "("})
 
 
-@dataclass(slots=True)
-class _Draft:
-    """A table while its definition is read."""
-
-    table: TableName
-    if_not_exists: bool
-    temporary: bool
-    columns: list[ColumnDefinition] = field(default_factory=list[ColumnDefinition])
-    primary_key: PrimaryKey | None = None
-    unique_keys: list[UniqueKey] = field(default_factory=list[UniqueKey])
-    partitioning: Partitioning | None = None
-    charset: str | None = None
-    comment: str | None = None
-    collation: str | None = None
-    keys: list[Key] = field(default_factory=list[Key])
-
-    def add_column(self, column: ColumnDefinition) -> None:
-        self.columns.append(column)
-        if column.primary_key:
-            self.add_key(PrimaryKey((KeyPart(column.name),)))
-        if column.unique:
-            self.add_key(UniqueKey(None, (KeyPart(column.name),)))
-
-    def add_key(self, key: Key) -> None:
-        self.keys.append(key)
-        match key:
-            case PrimaryKey():
-                self.primary_key = key
-            case UniqueKey():
-                self.unique_keys.append(key)
-            case IndexKey():
-                pass  # It says nothing about rows.
-
-    def created(self) -> CreateTable:
-        return CreateTable(
-            self.table, tuple(self.columns), self.primary_key, tuple(self.unique_keys), self.partitioning,
-            self.if_not_exists, self.temporary, self.charset, self.comment,
-            self.collation, tuple(self.keys),
-        )  # fmt: skip
-
-
-def read_create_table(cursor: Cursor, *, temporary: bool) -> CreatedTable:
+def read_create_table(cursor: Cursor, *, temporary: bool) -> CreateTable | CreateTableLike | CreateTableAsSelect:
     """What follows CREATE TABLE."""
     if_not_exists = cursor.if_not_exists()
-    draft = _Draft(cursor.table_name(), if_not_exists, temporary)
+    table = cursor.table_name()
     in_parentheses = cursor.accept("(", "LIKE")
     if in_parentheses or cursor.accept("LIKE"):
-        like = CreateTableLike(draft.table, cursor.table_name(), if_not_exists, temporary)
+        like = CreateTableLike(table, cursor.table_name(), if_not_exists, temporary)
         if in_parentheses:
             cursor.expect(")")
         return like
+    columns: list[ColumnDefinition] = []
+    keys: list[Key] = []
     if cursor.at("(") and cursor.next_token.word not in _QUERY_WORDS:
-        cursor.enclosed(lambda: _read_element(cursor, draft))
-    while _read_table_option(cursor, draft):
-        pass
+        cursor.enclosed(lambda: _read_element(cursor, columns, keys))
+    partitioning, charset, collation, comment = _read_options(cursor, table)
+    primary = next((key for key in keys if isinstance(key, PrimaryKey)), None)
+    unique = tuple(key for key in keys if isinstance(key, UniqueKey))
+    created = CreateTable(
+        table, tuple(columns), primary, unique, partitioning, if_not_exists, temporary, charset, comment,
+        collation, tuple(keys),
+    )  # fmt: skip
     start = cursor.position
     if _skip_query(cursor):
-        return CreateTableAsSelect(draft.created(), selected_names(cursor, start))
-    return draft.created()
+        return CreateTableAsSelect(created, _selected_names(cursor.tokens_from(start)))
+    return created
 
 
-def _read_element(cursor: Cursor, draft: _Draft) -> None:
+def _read_element(cursor: Cursor, columns: list[ColumnDefinition], keys: list[Key]) -> None:
     element = read_key_element(cursor)
-    match element:
-        case None:
-            draft.add_column(read_column(cursor))
-        case PrimaryKey() | UniqueKey() | IndexKey():
-            draft.add_key(element)
-        case ForeignKey() | Check():
-            pass  # They say nothing about rows.
+    if element is None:
+        column = read_column(cursor)
+        columns.append(column)
+        part = (KeyPart(column.name),)
+        keys += [PrimaryKey(part)] if column.primary_key else []
+        keys += [UniqueKey(None, part)] if column.unique else []
+    elif not isinstance(element, str):
+        keys.append(element)
 
 
-def _read_table_option(cursor: Cursor, draft: _Draft) -> bool:
-    """One thing after the columns; False where there is none."""
-    if cursor.accept("PARTITION", "BY"):
-        draft.partitioning = read_partition_by(cursor)
-        return True
-    if cursor.accept("ON", "COMMIT"):
-        cursor.expect_any(("DELETE", "PRESERVE"), "DELETE or PRESERVE")
-        cursor.expect("ROWS")
-        return True
-    # MySQL 8.0.21 logs CREATE TABLE ... SELECT as this, with the rows as events of their own.
-    if cursor.accept("START", "TRANSACTION"):
-        return True
-    separated = cursor.accept(",")
-    options = read_options(cursor, draft.table)
-    if separated and not options:
-        raise cursor.expected("a table option")
-    for option in options:
-        match option:
-            case SetTableCharset():
-                draft.charset, draft.collation = option.charset or draft.charset, option.collation or draft.collation
-            case SetTableComment():
-                draft.comment = option.comment
-            case _:
-                pass
-    return bool(options)
+def _read_options(cursor: Cursor, table: TableName) -> tuple[Partitioning | None, str | None, str | None, str | None]:
+    """What stands after the columns: partitioning, character set, collation, comment."""
+    partitioning = charset = collation = comment = None
+    while True:
+        if cursor.accept("PARTITION", "BY"):
+            partitioning = read_partition_by(cursor)
+        elif cursor.accept("ON", "COMMIT"):
+            cursor.expect_any(("DELETE", "PRESERVE"), "DELETE or PRESERVE")
+            cursor.expect("ROWS")
+        # MySQL 8.0.21 logs CREATE TABLE ... SELECT as this, with the rows as events of their own.
+        elif cursor.accept("START", "TRANSACTION"):
+            pass
+        else:
+            separated = cursor.accept(",")
+            if cursor.accept("COMMENT"):
+                cursor.accept("=")
+                comment = cursor.string()
+                continue
+            option = read_option(cursor, table)
+            if isinstance(option, SetTableCharset):
+                charset, collation = option.charset or charset, option.collation or collation
+            if option is None and separated:
+                raise cursor.expected("a table option")
+            if option is None:
+                return partitioning, charset, collation, comment
+
+
+# --- The query of CREATE TABLE ... SELECT ---
+
+_MODIFIERS: Final = frozenset({
+    "ALL", "DISTINCT", "DISTINCTROW", "HIGH_PRIORITY", "STRAIGHT_JOIN", "SQL_SMALL_RESULT", "SQL_BIG_RESULT",
+    "SQL_BUFFER_RESULT", "SQL_NO_CACHE", "SQL_CACHE", "SQL_CALC_FOUND_ROWS",
+})  # fmt: skip
+_ENDS: Final = frozenset({"FROM", "INTO", "WHERE", "LIMIT", "ORDER", "UNION", "EXCEPT", "INTERSECT", "FOR", ";", ")"})
 
 
 def _skip_query(cursor: Cursor) -> bool:
@@ -141,3 +112,43 @@ def _skip_query(cursor: Cursor) -> bool:
     if announced:
         raise cursor.expected("a query")
     return False
+
+
+def _selected_names(query: list[Token]) -> tuple[str, ...] | None:
+    """Names of a query's columns; None where a star or an expression without an alias stands for one."""
+    begin = next((place for place, token in enumerate(query) if token.word not in ("IGNORE", "REPLACE", "AS", "(")), 0)
+    if not query or query[begin].word != "SELECT":
+        return None
+    begin += 1
+    while begin < len(query) and query[begin].word in _MODIFIERS:
+        begin += 1
+    names: list[str] = []
+    for item in _items(query[begin:]):
+        name = _name(item)
+        if name is None:
+            return None
+        names.append(name)
+    return tuple(names)
+
+
+def _items(tokens: list[Token]) -> list[list[Token]]:
+    items: list[list[Token]] = [[]]
+    depth = 0
+    for token in tokens:
+        if depth == 0 and token.word in _ENDS:
+            break
+        depth += (token.word == "(") - (token.word == ")")
+        if depth == 0 and token.word == ",":
+            items.append([])
+        else:
+            items[-1].append(token)
+    return items
+
+
+def _name(item: list[Token]) -> str | None:
+    """`a`, `t.a`, `… AS a`, `… a`; a word alone may also be a literal, which names itself."""
+    if not item or item[-1].kind not in ("word", "name"):
+        return None
+    plain = all(token.kind in ("word", "name") or token.word == "." for token in item)
+    aliased = len(item) > 1 and item[-2].word != "."
+    return name_value(item[-1]) if aliased or plain else None

@@ -5,10 +5,10 @@ Nothing here, or in what is built on it, calls itself for nested parentheses: th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from typing import Final, TypeVar
 
-from cdc_lakehouse.changelog.ddl.clauses import DdlSyntaxError
+from cdc_lakehouse.changelog.ddl.clauses import DdlSyntaxError, NoEffect, NoEffectKind
 from cdc_lakehouse.changelog.ddl.definitions import TableName
 from cdc_lakehouse.changelog.ddl.tokens import SqlMode, Token, name_value, string_value, tokenize
 
@@ -24,6 +24,13 @@ _RESERVED: Final = frozenset({
     "VALUES", "WHERE", "WITH",
 })  # fmt: skip
 
+_MOST_WORDS: Final = 3
+
+# What a clause cannot go on with. Some clauses need no comma before them, and a word that begins one is never skipped.
+_CLAUSE_ENDS: Final = frozenset({
+    ",", ")", "ADD", "ALTER", "CHANGE", "CONVERT", "DROP", "MODIFY", "PARTITION", "REMOVE", "RENAME",
+})  # fmt: skip
+
 
 class Cursor:
     """Reads a statement's tokens from left to right; raises DdlSyntaxError for what is not expected.
@@ -36,6 +43,8 @@ class Cursor:
         self._mode = mode
         self._text, self._tokens = tokenize(statement, mode)
         self.position = 0
+        self.clause_start = 0
+        """The position of the first word of the clause that is read."""
 
     @property
     def token(self) -> Token:
@@ -90,6 +99,15 @@ class Cursor:
         if word is None:
             raise self.expected(what)
         return word
+
+    def accept_longest(self, rows: Mapping[tuple[str, ...], _T]) -> _T | None:
+        """The row of the most words that stand at the cursor, consumed; None where no row does."""
+        for count in range(_MOST_WORDS, 0, -1):
+            words = self.words(count)
+            if words in rows:
+                self.position += count
+                return rows[words]
+        return None
 
     def take(self) -> Token:
         token = self.token
@@ -175,8 +193,8 @@ class Cursor:
             return ""
         return self._text[self._tokens[start].start : self._tokens[end - 1].end]
 
-    def tokens_between(self, start: int, end: int) -> list[Token]:
-        return self._tokens[start:end]
+    def tokens_from(self, start: int) -> list[Token]:
+        return self._tokens[start : self.position]
 
     def parenthesized(self) -> str:
         """Skips parentheses with all that is in them; gives the text between them."""
@@ -205,7 +223,38 @@ class Cursor:
         if not self.skip_until(()):
             raise self.expected("more")
 
-    # --- Words that many clauses share ---
+    def skip_clause(self, *stops: str) -> str:
+        """Skips the rest of a clause, as far as the next can begin or to one of the stops; gives the text skipped."""
+        start = self.position
+        ends = _CLAUSE_ENDS.union(stops)
+        self.skip_until(ends)
+        # No clause begins with a string: it goes on with a list.
+        while self.at(",") and self.next_token.kind == "string":
+            self.position += 1
+            self.skip_until(ends)
+        return self.text_between(start, self.position)
+
+    def no_effect(self, table: TableName | None, kind: NoEffectKind) -> NoEffect:
+        """The clause that ends here, which changes no row."""
+        return NoEffect(table, kind, self.text_between(self.clause_start, self.position))
+
+    # --- What many clauses share ---
+
+    def accept_charset(self) -> bool:
+        return self.accept("CHARACTER", "SET") or self.accept("CHAR", "SET") or self.accept("CHARSET")
+
+    def charset_name(self) -> str | None:
+        """The name of a character set or collation in lower case; None for DEFAULT."""
+        self.accept("=")
+        return None if self.accept("DEFAULT") else self.word_or_string("a character set").lower()
+
+    def skip_value(self) -> None:
+        """Skips an option's value, as in `ENGINE = InnoDB` or `UNION (a, b)`."""
+        self.accept("=")
+        if self.at("("):
+            self.parenthesized()
+        else:
+            self.word_or_string("a value")
 
     def if_exists(self) -> bool:
         return self.accept("IF", "EXISTS")

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
+from cdc_lakehouse.changelog.ddl.clauses import (
+    AddIndex,
+    AddPrimaryKey,
+    AddUniqueKey,
+    Clause,
+    IndexKey,
+    Key,
+    KeyPart,
+    NoEffectKind,
+    PrimaryKey,
+    TableName,
+    UniqueKey,
+)
 from cdc_lakehouse.changelog.ddl.cursor import Cursor
-from cdc_lakehouse.changelog.ddl.definitions import IndexKey, IndexKind, KeyPart, PrimaryKey, TableName, UniqueKey
+from cdc_lakehouse.changelog.ddl.definitions import IndexKind
 
-
-@dataclass(frozen=True, slots=True)
-class ForeignKey:
-    name: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    name: str | None
-
-
-KeyElement = PrimaryKey | UniqueKey | IndexKey | ForeignKey | Check
-
+_CONSTRAINTS: Final = ("PRIMARY", "UNIQUE", "FOREIGN", "CHECK")
 _INDEX_WORDS: Final = ("INDEX", "KEY")
 # Words that say what kind of index it is. INDEX or KEY must follow, except on the reserved ones.
 _RESERVED_KINDS: Final = frozenset({"FULLTEXT", "SPATIAL"})
@@ -30,20 +29,39 @@ _CREATED_KINDS: Final = _INDEX_KINDS | {"UNIQUE"}
 _KINDS: Final[dict[str, IndexKind]] = {"FULLTEXT": "fulltext", "SPATIAL": "spatial"}
 
 
-def read_key_element(cursor: Cursor) -> KeyElement | None:
-    """A key, an index or a constraint; None, with nothing consumed, where there is none at the cursor."""
+def read_key_element(cursor: Cursor) -> Key | NoEffectKind | None:
+    """A key, or the kind of a constraint; None, with nothing consumed, where there is none at the cursor."""
+    symbol = None
     if cursor.accept("CONSTRAINT"):
         cursor.if_not_exists()
         symbol = None if cursor.token.word in _CONSTRAINTS else cursor.name("a constraint")
-        word = cursor.expect_any(_CONSTRAINTS, "PRIMARY KEY, UNIQUE, FOREIGN KEY or CHECK")
-        return _CONSTRAINTS[word](cursor, symbol)
-    if word := cursor.accept_any(_CONSTRAINTS):
-        return _CONSTRAINTS[word](cursor, None)
-    if _at_index(cursor):
-        kind = _KINDS.get(cursor.accept_any(_INDEX_KINDS) or "", "index")
-        cursor.accept_any(_INDEX_WORDS)
-        return _index(cursor, kind)
-    return None
+        if cursor.token.word not in _CONSTRAINTS:
+            raise cursor.expected("PRIMARY KEY, UNIQUE, FOREIGN KEY or CHECK")
+    match cursor.accept_any(_CONSTRAINTS):
+        case "PRIMARY":
+            cursor.expect("KEY")
+            return PrimaryKey(_read_index(cursor)[1])
+        case "UNIQUE":
+            cursor.accept_any(_INDEX_WORDS)
+            name, parts = _read_index(cursor)
+            return UniqueKey(symbol if name is None else name, parts)
+        case "FOREIGN":
+            cursor.expect("KEY")
+            _read_key_name(cursor)
+            _read_key_parts(cursor)
+            cursor.expect("REFERENCES")
+            skip_references(cursor)
+            return "foreign_key"
+        case "CHECK":
+            skip_check(cursor)
+            return "check_constraint"
+        case _:
+            pass
+    if not _at_index(cursor):
+        return None
+    kind = _KINDS.get(cursor.accept_any(_INDEX_KINDS) or "", "index")
+    cursor.accept_any(_INDEX_WORDS)
+    return IndexKey(*_read_index(cursor), kind)
 
 
 def _at_index(cursor: Cursor) -> bool:
@@ -53,7 +71,20 @@ def _at_index(cursor: Cursor) -> bool:
     return word in _INDEX_KINDS and cursor.next_token.word in _INDEX_WORDS
 
 
-def read_create_index(cursor: Cursor) -> tuple[TableName, UniqueKey | IndexKey] | None:
+def added(cursor: Cursor, table: TableName, element: Key | NoEffectKind) -> Clause:
+    """The clause that adds what was read up to here."""
+    match element:
+        case PrimaryKey():
+            return AddPrimaryKey(table, element)
+        case UniqueKey():
+            return AddUniqueKey(table, element)
+        case IndexKey():
+            return AddIndex(table, element)
+        case _:
+            return cursor.no_effect(table, element)
+
+
+def read_create_index(cursor: Cursor) -> AddUniqueKey | AddIndex | None:
     """What follows CREATE: [kind] INDEX [IF NOT EXISTS] name [USING type] ON table (parts).
 
     None, with nothing consumed, where that is no index.
@@ -68,60 +99,19 @@ def read_create_index(cursor: Cursor) -> tuple[TableName, UniqueKey | IndexKey] 
     _skip_index_type(cursor)
     cursor.expect("ON")
     table = cursor.table_name()
-    parts = _read_key_parts(cursor)
-    skip_index_options(cursor)
+    parts = _read_key_parts(cursor) + _read_condition(cursor)
     if kind == "UNIQUE":
-        return table, UniqueKey(name, parts)
-    return table, IndexKey(name, parts, _KINDS.get(kind or "", "index"))
+        return AddUniqueKey(table, UniqueKey(name, parts))
+    return AddIndex(table, IndexKey(name, parts, _KINDS.get(kind or "", "index")))
 
 
-def _index(cursor: Cursor, kind: IndexKind) -> IndexKey:
-    name = _key_name(cursor)
-    parts = _read_key_parts(cursor)
-    skip_index_options(cursor)
-    return IndexKey(name, parts, kind)
+def _read_index(cursor: Cursor) -> tuple[str | None, tuple[KeyPart, ...]]:
+    """[IF NOT EXISTS] [name] [USING type] (parts) and options."""
+    name = _read_key_name(cursor)
+    return name, _read_key_parts(cursor) + _read_condition(cursor)
 
 
-def _primary(cursor: Cursor, _: str | None) -> PrimaryKey:
-    cursor.expect("KEY")
-    _key_name(cursor)
-    parts = _read_key_parts(cursor)
-    skip_index_options(cursor)
-    return PrimaryKey(parts)
-
-
-def _unique(cursor: Cursor, symbol: str | None) -> UniqueKey:
-    cursor.accept_any(_INDEX_WORDS)
-    name = _key_name(cursor)
-    parts = _read_key_parts(cursor)
-    skip_index_options(cursor)
-    return UniqueKey(symbol if name is None else name, parts)
-
-
-def _foreign(cursor: Cursor, symbol: str | None) -> ForeignKey:
-    cursor.expect("KEY")
-    name = _key_name(cursor)
-    _read_key_parts(cursor)
-    cursor.expect("REFERENCES")
-    skip_references(cursor)
-    return ForeignKey(name if symbol is None else symbol)
-
-
-def _check(cursor: Cursor, symbol: str | None) -> Check:
-    skip_check(cursor)
-    return Check(symbol)
-
-
-_CONSTRAINTS: Final[dict[str, Callable[[Cursor, str | None], KeyElement]]] = {
-    "PRIMARY": _primary,
-    "UNIQUE": _unique,
-    "FOREIGN": _foreign,
-    "CHECK": _check,
-}
-
-
-def _key_name(cursor: Cursor) -> str | None:
-    """[IF NOT EXISTS] [name] [USING type]."""
+def _read_key_name(cursor: Cursor) -> str | None:
     cursor.if_not_exists()
     unnamed = cursor.at("(") or cursor.at("USING") or (cursor.at("TYPE") and cursor.next_token.kind == "word")
     name = None if unnamed else cursor.name("an index")
@@ -153,53 +143,19 @@ def _key_part(cursor: Cursor) -> KeyPart:
     return part
 
 
-# --- What follows a key and says nothing about its columns ---
-
-
-def skip_index_options(cursor: Cursor) -> None:
-    while word := cursor.accept_any(_INDEX_OPTIONS):
-        _INDEX_OPTIONS[word](cursor)
-
-
-def _value(cursor: Cursor) -> None:
-    cursor.accept("=")
-    cursor.word_or_string("a value")
-
-
-def _parser(cursor: Cursor) -> None:
-    cursor.expect("PARSER")
-    cursor.name("a parser")
-
-
-def _not_ignored(cursor: Cursor) -> None:
-    cursor.expect("IGNORED")
-
-
-def _nothing(_: Cursor) -> None:
-    pass
-
-
-def _pre_split(cursor: Cursor) -> None:
-    cursor.accept("=")
-    if cursor.at("("):
-        cursor.parenthesized()
-    else:
-        cursor.integer()
-
-
-def _condition(cursor: Cursor) -> None:
-    if not cursor.skip_until((",", ")")):
+def _read_condition(cursor: Cursor) -> tuple[KeyPart, ...]:
+    """Skips the options of a key. TiDB's WHERE is taken for a part that is an expression: the key holds only some rows
+    and identifies none."""
+    cursor.skip_clause("WHERE")
+    if not cursor.accept("WHERE"):
+        return ()
+    condition = cursor.skip_clause()
+    if not condition:
         raise cursor.expected("a condition")
+    return (KeyPart(None, expression=condition),)
 
 
-_INDEX_OPTIONS: Final[dict[str, Callable[[Cursor], None]]] = {
-    "KEY_BLOCK_SIZE": _value, "USING": _value, "TYPE": _value, "COMMENT": _value, "WITH": _parser,
-    "ENGINE_ATTRIBUTE": _value, "SECONDARY_ENGINE_ATTRIBUTE": _value, "ALGORITHM": _value, "LOCK": _value,
-    "VISIBLE": _nothing, "INVISIBLE": _nothing, "IGNORED": _nothing, "NOT": _not_ignored,
-    # TiDB
-    "CLUSTERED": _nothing, "NONCLUSTERED": _nothing, "GLOBAL": _nothing, "LOCAL": _nothing,
-    "PRE_SPLIT_REGIONS": _pre_split, "WHERE": _condition, "ADD_COLUMNAR_REPLICA_ON_DEMAND": _nothing,
-}  # fmt: skip
+# --- Constraints, at a column too ---
 
 _REFERENCE_ACTIONS: Final = (
     ("RESTRICT",), ("CASCADE",), ("SET", "NULL"), ("SET", "DEFAULT"), ("NO", "ACTION"),
@@ -222,7 +178,5 @@ def skip_references(cursor: Cursor) -> None:
 def skip_check(cursor: Cursor) -> None:
     """The rest of a check, after CHECK."""
     cursor.parenthesized()
-    if cursor.at("NOT", "ENFORCED"):
-        cursor.expect("NOT", "ENFORCED")
-    else:
+    if not cursor.accept("NOT", "ENFORCED"):
         cursor.accept("ENFORCED")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cdc_lakehouse.changelog.ddl.cursor import Cursor
-from cdc_lakehouse.changelog.ddl.definitions import (
+from cdc_lakehouse.changelog.ddl.clauses import (
     BoundValue,
     BytesLiteral,
     DefaultValue,
@@ -16,6 +15,7 @@ from cdc_lakehouse.changelog.ddl.definitions import (
     TextLiteral,
     Value,
 )
+from cdc_lakehouse.changelog.ddl.cursor import Cursor
 from cdc_lakehouse.changelog.ddl.tokens import bytes_value
 
 _WORDS: Final[dict[str, Value]] = {

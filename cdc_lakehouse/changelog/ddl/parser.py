@@ -1,22 +1,20 @@
-"""DDL text of MySQL (5.7 to 8.4) and TiDB, as clauses.
+"""DDL text of MySQL (5.7 to 8.4), MariaDB and TiDB, as clauses.
 
     >>> parse("RENAME TABLE a TO b")[0].new_name
     TableName(database=None, name='b')
+    >>> parse_type("INT(10) UNSIGNED").unsigned
+    True
 
-There is no fallback: what is not understood is an error. Only statements that no table's rows depend on
-(users, routines and so on) are told by their first words alone.
-
-To add a statement: a function of the cursor, after its words, and its row in one of the tables at the end.
-To add a clause of ALTER TABLE, see `ddl_alter`.
+There is no fallback: what is not understood is an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Final
 
-from cdc_lakehouse.changelog.ddl.alter import add_key, read_alter_table
+from cdc_lakehouse.changelog.ddl.alter import read_alter_table
 from cdc_lakehouse.changelog.ddl.clauses import (
     AlterDatabase,
     Clause,
@@ -24,33 +22,25 @@ from cdc_lakehouse.changelog.ddl.clauses import (
     CreateTable,
     CreateTableAsSelect,
     CreateTableLike,
-    CreateView,
     DropDatabase,
     DropIndex,
     DropTable,
-    DropView,
     Flashback,
-    OtherStatement,
-    Placement,
+    NoEffectKind,
     RecoverTable,
     RenameTable,
-    Sequence,
-    TableName,
     TruncateTable,
     UseDatabase,
 )
 from cdc_lakehouse.changelog.ddl.columns import read_definition
 from cdc_lakehouse.changelog.ddl.create import read_create_table
 from cdc_lakehouse.changelog.ddl.cursor import Cursor
-from cdc_lakehouse.changelog.ddl.keys import read_create_index, skip_index_options
+from cdc_lakehouse.changelog.ddl.keys import read_create_index
 from cdc_lakehouse.changelog.ddl.tokens import DEFAULT_MODE, SqlMode
-from cdc_lakehouse.changelog.ddl.types import accept_charset, read_charset
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 
 Clauses = tuple[Clause, ...]
 Statement = Callable[[Cursor], Clauses]
-
-_MOST_WORDS: Final = 3
 
 
 def parse(statement: str, *, ansi_quotes: bool = False, backslash_escapes: bool = True) -> Clauses:
@@ -84,34 +74,20 @@ def parse_type(text: str) -> ColumnType:
 
 def _dispatch(cursor: Cursor, statements: Mapping[tuple[str, ...], Statement], what: str) -> Clauses:
     """Calls the function of the longest row that the next words match."""
-    for count in range(_MOST_WORDS, 0, -1):
-        words = cursor.words(count)
-        if words in statements:
-            cursor.expect(*words)
-            return statements[words](cursor)
-    raise cursor.expected(what)
+    read = cursor.accept_longest(statements)
+    if read is None:
+        raise cursor.expected(what)
+    return read(cursor)
 
 
 # --- Tables ---
 
 
-def _create_table(cursor: Cursor) -> Clauses:
-    return (read_create_table(cursor, temporary=False),)
+def _create_table(cursor: Cursor, *, temporary: bool = False) -> Clauses:
+    return (read_create_table(cursor, temporary=temporary),)
 
 
-def _create_temporary_table(cursor: Cursor) -> Clauses:
-    return (read_create_table(cursor, temporary=True),)
-
-
-def _drop_table(cursor: Cursor) -> Clauses:
-    return _drop_tables(cursor, temporary=False)
-
-
-def _drop_temporary_table(cursor: Cursor) -> Clauses:
-    return _drop_tables(cursor, temporary=True)
-
-
-def _drop_tables(cursor: Cursor, *, temporary: bool) -> Clauses:
+def _drop_tables(cursor: Cursor, *, temporary: bool = False) -> Clauses:
     if_exists = cursor.if_exists()
     names = cursor.listed(cursor.table_name)
     cursor.accept_any(("RESTRICT", "CASCADE"))
@@ -169,12 +145,10 @@ def _flashback_cluster(cursor: Cursor) -> Clauses:
 
 
 def _accept_time(cursor: Cursor) -> bool:
-    if cursor.words(2) == ("TO", "TIMESTAMP"):
-        cursor.expect("TO", "TIMESTAMP")
+    if cursor.accept("TO", "TIMESTAMP"):
         cursor.string()
         return True
-    if cursor.words(2) == ("TO", "TSO"):
-        cursor.expect("TO", "TSO")
+    if cursor.accept("TO", "TSO"):
         cursor.integer()
         return True
     return False
@@ -188,7 +162,7 @@ def _drop_index(cursor: Cursor) -> Clauses:
     name = cursor.name("an index")
     cursor.expect("ON")
     table = cursor.table_name()
-    skip_index_options(cursor)
+    cursor.skip_clause()
     return (DropIndex(table, name, if_exists),)
 
 
@@ -217,12 +191,10 @@ def _database_charset(cursor: Cursor) -> tuple[str | None, str | None]:
     """Skips a database's options; its character set and collation."""
     charset = collation = None
     while not (cursor.at_end or cursor.at(";")):
-        if accept_charset(cursor):
-            cursor.accept("=")
-            charset = read_charset(cursor)
+        if cursor.accept_charset():
+            charset = cursor.charset_name()
         elif cursor.accept("COLLATE"):
-            cursor.accept("=")
-            collation = read_charset(cursor)
+            collation = cursor.charset_name()
         else:
             cursor.take()
     return charset, collation
@@ -233,28 +205,14 @@ def _use(cursor: Cursor) -> Clauses:
 
 
 def _create_view(cursor: Cursor) -> Clauses:
+    """CREATE VIEW, or ALTER VIEW, which is the same as OR REPLACE."""
     cursor.if_not_exists()
-    return (CreateView(_read_view(cursor)),)
-
-
-def _alter_view(cursor: Cursor) -> Clauses:
-    return (CreateView(_read_view(cursor), or_replace=True),)
-
-
-def _read_view(cursor: Cursor) -> TableName:
-    view = cursor.table_name()
+    cursor.table_name()
     if cursor.at("("):
         cursor.parenthesized()
     cursor.expect("AS")
     cursor.skip_rest()
-    return view
-
-
-def _drop_view(cursor: Cursor) -> Clauses:
-    if_exists = cursor.if_exists()
-    views = cursor.listed(cursor.table_name)
-    cursor.accept_any(("RESTRICT", "CASCADE"))
-    return tuple(DropView(view, if_exists) for view in views)
+    return (cursor.no_effect(None, "create_view"),)
 
 
 # --- CREATE and ALTER of what may have a definer ---
@@ -263,23 +221,16 @@ def _drop_view(cursor: Cursor) -> Clauses:
 def _create(cursor: Cursor) -> Clauses:
     _skip_definer(cursor)
     index = read_create_index(cursor)
-    if index is not None:
-        return (add_key(*index),)
-    return _dispatch(cursor, _CREATE, "what is created")
+    return _dispatch(cursor, _CREATE, "what is created") if index is None else (index,)
 
 
 def _create_or_replace(cursor: Cursor) -> Clauses:
-    clauses: list[Clause] = []
-    for clause in _create(cursor):
-        match clause:
-            case CreateView():
-                clauses.append(replace(clause, or_replace=True))
-            case CreateTable() | CreateTableLike() | CreateTableAsSelect():
-                # MariaDB: it drops the table that there is.
-                clauses += (DropTable(clause.table, if_exists=True, temporary=clause.temporary), clause)
-            case _:
-                clauses.append(clause)
-    return tuple(clauses)
+    match _create(cursor):
+        case (CreateTable() | CreateTableLike() | CreateTableAsSelect() as created,):
+            # MariaDB: it drops the table that there is.
+            return DropTable(created.table, if_exists=True, temporary=created.temporary), created
+        case clauses:
+            return clauses
 
 
 def _alter(cursor: Cursor) -> Clauses:
@@ -303,42 +254,26 @@ def _skip_definer(cursor: Cursor) -> None:
         cursor.expect_any(("DEFINER", "INVOKER"), "DEFINER or INVOKER")
 
 
-# --- Statements told by their first words ---
+# --- Statements that no table's rows depend on: known by their first words ---
 
 
-def _sequence(action: str) -> Statement:
+def _no_effect(kind: NoEffectKind) -> Statement:
     def read(cursor: Cursor) -> Clauses:
         cursor.skip_rest()
-        return (Sequence(action),)
+        return (cursor.no_effect(None, kind),)
 
     return read
 
 
-def _policy(cursor: Cursor) -> Clauses:
-    cursor.skip_rest()
-    return (Placement(None, "placement policy"),)
+def _routine(cursor: Cursor) -> Clauses:
+    # The body is a program, with semicolons of its own.
+    while not cursor.at_end:
+        cursor.take()
+    return (cursor.no_effect(None, "other"),)
 
 
-def _other(words: str) -> Statement:
-    def read(cursor: Cursor) -> Clauses:
-        cursor.skip_until(())
-        return (OtherStatement(words),)
-
-    return read
-
-
-def _routine(words: str) -> Statement:
-    def read(cursor: Cursor) -> Clauses:
-        # The body is a program, with semicolons of its own.
-        while not cursor.at_end:
-            cursor.take()
-        return (OtherStatement(words),)
-
-    return read
-
-
-def _each(read: Callable[[str], Statement], verb: str, *objects: str) -> dict[tuple[str, ...], Statement]:
-    return {tuple(words.split()): read(f"{verb} {words.lower()}") for words in objects}
+def _rows(read: Statement, words: Iterable[str]) -> dict[tuple[str, ...], Statement]:
+    return {tuple(each.split()): read for each in words}
 
 
 _ROUTINES: Final = ("PROCEDURE", "FUNCTION", "AGGREGATE FUNCTION", "TRIGGER", "EVENT", "LIBRARY")
@@ -354,29 +289,32 @@ _DATABASE_OPTIONS: Final = frozenset({
     "DEFAULT", "CHARACTER", "CHAR", "CHARSET", "COLLATE", "ENCRYPTION", "READ", "PLACEMENT", "COMMENT",
 })  # fmt: skip
 
+_other: Final = _no_effect("other")
+_sequence: Final = _no_effect("sequence")
+_policy: Final = _no_effect("placement_tiflash_ttl_etc")
+_create_temporary: Final = partial(_create_table, temporary=True)
+_drop_temporary: Final = partial(_drop_tables, temporary=True)
+
 _CREATE: Final[dict[tuple[str, ...], Statement]] = {
-    ("TABLE",): _create_table, ("TEMPORARY", "TABLE"): _create_temporary_table,
-    ("GLOBAL", "TEMPORARY", "TABLE"): _create_temporary_table,
-    ("DATABASE",): _create_database, ("SCHEMA",): _create_database, ("VIEW",): _create_view,
-    ("SEQUENCE",): _sequence("create"), ("PLACEMENT", "POLICY"): _policy,
-    **_each(_other, "create", *_OBJECTS), **_each(_routine, "create", *_ROUTINES),
+    ("TABLE",): _create_table, ("TEMPORARY", "TABLE"): _create_temporary,
+    ("GLOBAL", "TEMPORARY", "TABLE"): _create_temporary, ("DATABASE",): _create_database,
+    ("SCHEMA",): _create_database, ("VIEW",): _create_view, ("SEQUENCE",): _sequence,
+    ("PLACEMENT", "POLICY"): _policy, **_rows(_other, _OBJECTS), **_rows(_routine, _ROUTINES),
 }  # fmt: skip
 
 _ALTER: Final[dict[tuple[str, ...], Statement]] = {
-    ("TABLE",): read_alter_table, ("IGNORE", "TABLE"): read_alter_table,
-    ("ONLINE", "TABLE"): read_alter_table, ("OFFLINE", "TABLE"): read_alter_table,
-    ("ONLINE", "IGNORE", "TABLE"): read_alter_table, ("DATABASE",): _alter_database,
-    ("SCHEMA",): _alter_database, ("VIEW",): _alter_view, ("SEQUENCE",): _sequence("alter"),
-    ("PLACEMENT", "POLICY"): _policy, ("RANGE",): _policy, **_each(_other, "alter", *_OBJECTS, "INSTANCE"),
-    **_each(_routine, "alter", *_ROUTINES),
+    **_rows(read_alter_table, ("TABLE", "IGNORE TABLE", "ONLINE TABLE", "OFFLINE TABLE", "ONLINE IGNORE TABLE")),
+    ("DATABASE",): _alter_database, ("SCHEMA",): _alter_database, ("VIEW",): _create_view,
+    ("SEQUENCE",): _sequence, ("PLACEMENT", "POLICY"): _policy, ("RANGE",): _policy,
+    **_rows(_other, (*_OBJECTS, "INSTANCE")), **_rows(_routine, _ROUTINES),
 }  # fmt: skip
 
 _DROP: Final[dict[tuple[str, ...], Statement]] = {
-    ("TABLE",): _drop_table, ("TABLES",): _drop_table, ("TEMPORARY", "TABLE"): _drop_temporary_table,
-    ("TEMPORARY", "TABLES"): _drop_temporary_table, ("GLOBAL", "TEMPORARY", "TABLE"): _drop_temporary_table,
-    ("DATABASE",): _drop_database, ("SCHEMA",): _drop_database, ("VIEW",): _drop_view,
-    ("INDEX",): _drop_index, ("SEQUENCE",): _sequence("drop"), ("PLACEMENT", "POLICY"): _policy,
-    **_each(_other, "drop", *_OBJECTS, *_ROUTINES, "STATS"),
+    ("TABLE",): _drop_tables, ("TABLES",): _drop_tables,
+    **_rows(_drop_temporary, ("TEMPORARY TABLE", "TEMPORARY TABLES", "GLOBAL TEMPORARY TABLE")),
+    ("DATABASE",): _drop_database, ("SCHEMA",): _drop_database, ("VIEW",): _no_effect("drop_view"),
+    ("INDEX",): _drop_index, ("SEQUENCE",): _sequence, ("PLACEMENT", "POLICY"): _policy,
+    **_rows(_other, (*_OBJECTS, *_ROUTINES, "STATS")),
 }  # fmt: skip
 
 _STATEMENTS: Final[dict[tuple[str, ...], Statement]] = {
@@ -385,6 +323,5 @@ _STATEMENTS: Final[dict[tuple[str, ...], Statement]] = {
     ("TRUNCATE",): _truncate, ("RENAME", "TABLE"): _rename_tables, ("RENAME", "TABLES"): _rename_tables,
     ("RECOVER", "TABLE"): _recover_table, ("FLASHBACK", "TABLE"): _flashback_table,
     ("FLASHBACK", "DATABASE"): _flashback_database, ("FLASHBACK", "SCHEMA"): _flashback_database,
-    ("FLASHBACK", "CLUSTER"): _flashback_cluster, ("USE",): _use,
-    **{tuple(words.split()): _other(words.lower()) for words in _VERBS},
+    ("FLASHBACK", "CLUSTER"): _flashback_cluster, ("USE",): _use, **_rows(_other, _VERBS),
 }  # fmt: skip

@@ -1,20 +1,35 @@
-"""PARTITION BY and partition definitions: MySQL reference manual, "CREATE TABLE Statement"; TiDB's own."""
+"""Partitions in DDL text: PARTITION BY, definitions, and the clauses of ALTER TABLE.
+
+MySQL reference manual, "CREATE TABLE Statement" and "ALTER TABLE Partition Operations"; TiDB's own.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
-from cdc_lakehouse.changelog.ddl.cursor import Cursor
-from cdc_lakehouse.changelog.ddl.definitions import (
+from cdc_lakehouse.changelog.ddl.clauses import (
+    AddPartitions,
     BoundValue,
+    Clause,
+    CoalescePartitions,
     DefaultValue,
+    DropPartitions,
+    ExchangePartition,
     InValues,
     LessThan,
     MaxValue,
+    NoEffectKind,
     Partition,
+    PartitionBy,
     Partitioning,
     PartitionMethod,
+    RemovePartitioning,
+    ReorganizePartitions,
+    TableName,
+    TruncatePartitions,
 )
+from cdc_lakehouse.changelog.ddl.cursor import Cursor
 from cdc_lakehouse.changelog.ddl.literals import read_bound
 
 _METHODS: Final[dict[tuple[str, ...], PartitionMethod]] = {
@@ -34,17 +49,16 @@ def read_partition_by(cursor: Cursor) -> Partitioning:
     interval = _read_interval(cursor)
     count = cursor.integer() if cursor.accept("PARTITIONS") else None
     subpartitions = _read_subpartition_by(cursor)
-    partitions = read_partitions(cursor) if cursor.at("(") else ()
+    partitions = _read_partitions(cursor) if cursor.at("(") else ()
     if cursor.accept("UPDATE", "INDEXES"):
         cursor.parenthesized()
     return Partitioning(method, expression, columns, count, partitions, subpartitions, interval)
 
 
 def _read_method(cursor: Cursor) -> tuple[PartitionMethod, str, tuple[str, ...]]:
-    words = next((words for words in _METHODS if cursor.accept(*words)), None)
-    if words is None:
+    method = cursor.accept_longest(_METHODS)
+    if method is None:
         raise cursor.expected("RANGE, LIST, HASH or KEY")
-    method = _METHODS[words]
     by_key = method in ("key", "linear key")
     if by_key and cursor.accept("ALGORITHM"):
         cursor.accept("=")
@@ -93,7 +107,7 @@ def _read_subpartition_by(cursor: Cursor) -> int:
     return cursor.integer() if cursor.accept("SUBPARTITIONS") else 1
 
 
-def read_partitions(cursor: Cursor) -> tuple[Partition, ...]:
+def _read_partitions(cursor: Cursor) -> tuple[Partition, ...]:
     """Definitions of partitions, in parentheses."""
     return cursor.enclosed(lambda: _read_partition(cursor))
 
@@ -133,11 +147,98 @@ def _read_row(cursor: Cursor) -> tuple[BoundValue, ...]:
 
 def _skip_options(cursor: Cursor) -> None:
     while any(cursor.accept(*words) for words in _OPTIONS):
-        cursor.accept("=")
-        cursor.word_or_string("a value")
+        cursor.skip_value()
 
 
 def _skip_subpartition(cursor: Cursor) -> None:
     cursor.expect("SUBPARTITION")
     cursor.name("a subpartition")
     _skip_options(cursor)
+
+
+# --- Clauses of ALTER TABLE ---
+
+_NOT_REPLICATED: Final = ("LOCAL", "NO_WRITE_TO_BINLOG")
+
+
+def _add(cursor: Cursor, table: TableName) -> tuple[Clause, ...]:
+    if_not_exists = cursor.if_not_exists()
+    cursor.accept_any(_NOT_REPLICATED)
+    if cursor.accept("PARTITIONS"):
+        return (AddPartitions(table, count=cursor.integer(), if_not_exists=if_not_exists),)
+    partitions = _read_partitions(cursor) if cursor.at("(") else ()
+    return (AddPartitions(table, partitions, None, if_not_exists),)
+
+
+def _names(cursor: Cursor) -> tuple[str, ...]:
+    return cursor.listed(lambda: cursor.name("a partition"))
+
+
+def _names_or_all(cursor: Cursor) -> tuple[str, ...] | None:
+    return None if cursor.accept("ALL") else _names(cursor)
+
+
+def _drop(cursor: Cursor, table: TableName) -> tuple[Clause, ...]:
+    if_exists = cursor.if_exists()
+    return (DropPartitions(table, _names(cursor), if_exists),)
+
+
+def _exchange(cursor: Cursor, table: TableName) -> tuple[Clause, ...]:
+    name = cursor.name("a partition")
+    cursor.expect("WITH", "TABLE")
+    other = cursor.table_name()
+    if cursor.accept_any(("WITH", "WITHOUT")):
+        cursor.expect("VALIDATION")
+    return (ExchangePartition(table, name, other),)
+
+
+def _reorganize(cursor: Cursor, table: TableName) -> tuple[Clause, ...]:
+    cursor.accept_any(_NOT_REPLICATED)
+    if not cursor.at_name:
+        return (ReorganizePartitions(table),)
+    names = _names(cursor)
+    cursor.expect("INTO")
+    return (ReorganizePartitions(table, names, _read_partitions(cursor)),)
+
+
+def _coalesce(cursor: Cursor, table: TableName) -> tuple[Clause, ...]:
+    cursor.accept_any(_NOT_REPLICATED)
+    return (CoalescePartitions(table, cursor.integer()),)
+
+
+def _partition_option(cursor: Cursor, table: TableName) -> tuple[Clause, ...]:
+    """TiDB's options of one partition."""
+    cursor.name("a partition")
+    if not (cursor.accept("PLACEMENT", "POLICY") or cursor.accept("ATTRIBUTES")):
+        raise cursor.expected("PLACEMENT POLICY or ATTRIBUTES")
+    cursor.skip_clause()
+    return (cursor.no_effect(table, "placement_tiflash_ttl_etc"),)
+
+
+def _maintain(kind: NoEffectKind) -> Callable[[Cursor, TableName], tuple[Clause, ...]]:
+    """What does something to the files of partitions and changes no row. It stands alone in its statement."""
+
+    def read(cursor: Cursor, table: TableName) -> tuple[Clause, ...]:
+        cursor.accept_any(_NOT_REPLICATED)
+        _names_or_all(cursor)
+        cursor.skip_until(())
+        return (cursor.no_effect(table, kind),)
+
+    return read
+
+
+_MAINTENANCE: Final = ("ANALYZE", "CHECK", "DISCARD", "IMPORT", "OPTIMIZE", "REBUILD", "REPAIR")
+PARTITION_CLAUSES: Final[dict[tuple[str, ...], Callable[[Cursor, TableName], tuple[Clause, ...]]]] = {
+    ("ADD", "PARTITION"): _add,
+    ("DROP", "PARTITION"): _drop,
+    ("TRUNCATE", "PARTITION"): lambda cursor, table: (TruncatePartitions(table, _names_or_all(cursor)),),
+    ("EXCHANGE", "PARTITION"): _exchange,
+    ("REORGANIZE", "PARTITION"): _reorganize,
+    ("COALESCE", "PARTITION"): _coalesce,
+    ("REMOVE", "PARTITIONING"): lambda _, table: (RemovePartitioning(table),),
+    ("PARTITION", "BY"): lambda cursor, table: (PartitionBy(table, read_partition_by(cursor)),),
+    ("PARTITION",): _partition_option,
+    ("COMPACT", "PARTITION"): _maintain("placement_tiflash_ttl_etc"),
+    **{(verb, "PARTITION"): _maintain("partition_maintenance") for verb in _MAINTENANCE},
+}
+"""Each is called after its words."""

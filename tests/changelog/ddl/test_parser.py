@@ -9,10 +9,10 @@ import pytest
 from cdc_lakehouse.changelog.ddl.clauses import (
     AddColumn,
     ColumnDefinition,
-    ConstraintChange,
     CreateTable,
     CreateTableAsSelect,
     DdlSyntaxError,
+    DropConstraint,
     DropIndex,
     DropTable,
     KeyPart,
@@ -175,8 +175,7 @@ def test_a_primary_key_can_go_under_another_word() -> None:
     (index,) = parse("DROP INDEX `PRIMARY` ON t")
     (constraint,) = parse("ALTER TABLE t DROP CONSTRAINT `primary`")
     assert isinstance(index, DropIndex) and index.drops_primary_key
-    assert isinstance(constraint, ConstraintChange) and constraint.drops_primary_key
-    assert not ConstraintChange(T, "add", "primary").drops_primary_key
+    assert isinstance(constraint, DropConstraint) and constraint.drops_primary_key
 
 
 def test_key_columns() -> None:
