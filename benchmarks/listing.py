@@ -113,9 +113,9 @@ class Bench:
 
     def whole_tick(self, store: SlowStore) -> list[str | None]:
         """What a tick does without a frontier."""
-        known = Segments(Lake(self._config), self._feed.name).rows
-        listing = list_sink(store, SinkLayout.of(self._feed.storage_sink))
-        return sorted({f.feed_date for f in listing.data if f.path not in known or known[f.path].etag != f.etag})
+        files = list_sink(store, SinkLayout.of(self._feed.storage_sink)).data
+        known = Segments(Lake(self._config), self._feed.name).etags(file.path for file in files)
+        return sorted({file.feed_date for file, etag in zip(files, known, strict=True) if etag != file.etag})
 
     def tick(self, store: SlowStore) -> list[str]:
         with mock.patch.object(sensors, "open_store", return_value=store):

@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import dagster as dg
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from cdc_lakehouse.assets import checks, keys, metadata
 from cdc_lakehouse.assets.partitions import partitions_of
 from cdc_lakehouse.assets.resources import INCREMENTAL, TRIGGER_TAG, Lakehouse
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig
-from cdc_lakehouse.lake.tables.segments import DECODED, Segment
+from cdc_lakehouse.lake.tables.segments import DECODED, Segment, Totals, as_rows, totals
 from cdc_lakehouse.pipeline.run import utc_now
 from cdc_lakehouse.pipeline.steps import Steps
 
@@ -54,7 +56,7 @@ def _raw(feed: FeedConfig) -> dg.AssetsDefinition:
         landed = steps.landed
         for fault in landed.faults:
             context.log.warning(fault)
-        known = steps.run.segments.rows.values()
+        known = steps.run.segments.rows
         return _by_date(context, known, landed.new, lambda own, new: metadata.of_landed(landed, own, new, utc_now()))
 
     return raw
@@ -74,7 +76,7 @@ def _events(feed: FeedConfig) -> dg.AssetsDefinition:
     def events(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
         steps = lakehouse.steps(context, feed.name)
         decoded = steps.decoded.segments
-        known = [segment for segment in steps.run.segments.rows.values() if segment.state == DECODED]
+        known = steps.run.segments.rows.filter(pc.field("state") == DECODED)
         return _by_date(context, known, decoded, metadata.of_segments)
 
     return events
@@ -82,20 +84,18 @@ def _events(feed: FeedConfig) -> dg.AssetsDefinition:
 
 def _by_date(
     context: dg.AssetExecutionContext,
-    known: Iterable[Segment],
-    new: Iterable[Segment],
-    measure: Callable[[Sequence[Segment], Sequence[Segment]], metadata.Metadata],
+    known: pa.Table,
+    new: Sequence[Segment],
+    measure: Callable[[Totals, Totals], metadata.Metadata],
 ) -> dg.MaterializeResult[Any]:
     """Each partition of a run with its own numbers, so that they plot by date: of all that is known of it, and of what
     the run has brought."""
     if not context.has_partition_key and not context.has_partition_key_range:
-        return dg.MaterializeResult(metadata=measure(list(known), list(new)))
-    by_date: dict[str | None, tuple[list[Segment], list[Segment]]] = defaultdict(lambda: ([], []))
-    for place, segments in enumerate((known, new)):
-        for segment in segments:
-            by_date[segment.feed_date][place].append(segment)
+        return dg.MaterializeResult(metadata=measure(totals(known), totals(as_rows(new))))
     for date in context.partition_keys:
-        context.add_asset_metadata(measure(*by_date[date]), partition_key=date)
+        of_date = pc.field("feed_date") == date
+        numbers = (totals(rows.filter(of_date)) for rows in (known, as_rows(new)))
+        context.add_asset_metadata(measure(*numbers), partition_key=date)
     return dg.MaterializeResult()
 
 

@@ -161,14 +161,12 @@ def _index_gaps(lake: Lake, feed: FeedConfig) -> dg.AssetChecksDefinition:
         asset=keys.raw_key(feed.name), name="no_index_gaps", description="Data files are numbered without holes."
     )
     def no_index_gaps() -> dg.AssetCheckResult:
-        gaps = index_gaps(Segments(lake, feed.name).rows.values())
-        lines = [
-            f"- `{place}`: {', '.join(map(str, missing[:_SHOWN]))}" for place, missing in list(gaps.items())[:_SHOWN]
-        ]
+        gaps = index_gaps(Segments(lake, feed.name).rows)
+        lines = [f"- `{gap}`: {', '.join(map(str, gap.missing[:_SHOWN]))}" for gap in gaps[:_SHOWN]]
         return dg.AssetCheckResult(
             passed=not gaps,
             metadata={
-                "missing_files": sum(len(missing) for missing in gaps.values()),
+                "missing_files": sum(len(gap.missing) for gap in gaps),
                 "where": dg.MetadataValue.md("\n".join(lines) or "nowhere"),
             },
             description="Restore the missing files, then run again." if gaps else None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
@@ -13,7 +13,7 @@ from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.mysql_types import type_text
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, lag_seconds
 from cdc_lakehouse.changelog.schema import TableVersion
-from cdc_lakehouse.lake.tables.segments import Segment, totals
+from cdc_lakehouse.lake.tables.segments import Totals
 from cdc_lakehouse.pipeline.apply import Applied, AppliedTable
 from cdc_lakehouse.pipeline.land import Landed
 from cdc_lakehouse.pipeline.publish import Published
@@ -22,15 +22,13 @@ from cdc_lakehouse.pipeline.topic_source import LandedTopics
 Metadata = Mapping[str, Any]
 
 
-def of_landed(
-    landed: Landed | LandedTopics, segments: Sequence[Segment], new: Sequence[Segment], now: datetime.datetime
-) -> Metadata:
+def of_landed(landed: Landed | LandedTopics, known: Totals, new: Totals, now: datetime.datetime) -> Metadata:
     """Of the segments that are known and those that a run found new, all or those of one date."""
     numbers: dict[str, Any] = {
-        "segments": len(segments),
-        "bytes": sum(segment.size for segment in segments),
-        "new_segments": len(new),
-        "new_bytes": sum(segment.size for segment in new),
+        "segments": known.segments,
+        "bytes": known.size,
+        "new_segments": new.segments,
+        "new_bytes": new.size,
     }
     if isinstance(landed, Landed):
         numbers["files_listed"] = len(landed.listing.data)
@@ -42,22 +40,19 @@ def of_landed(
     return numbers
 
 
-def of_segments(segments: Sequence[Segment], new: Sequence[Segment]) -> Metadata:
+def of_segments(decoded: Totals, new: Totals) -> Metadata:
     """Of segments that are decoded: rows out by operation, and the range of their commits; and how many of them are of
     this run."""
-    sums = totals(segments)
     numbers: dict[str, Any] = {
-        "segments": len(segments),
-        "bytes": sums["size"],
-        "dagster/row_count": sums["events"],
-        **{name: sums[name] for name in ("events", "inserts", "updates", "deletes", "quarantined")},
-        "new_segments": len(new),
-        "new_events": totals(new)["events"],
+        "segments": decoded.segments,
+        "bytes": decoded.size,
+        "dagster/row_count": decoded.events,
+        **{name: getattr(decoded, name) for name in ("events", "inserts", "updates", "deletes", "quarantined")},
+        "new_segments": new.segments,
+        "new_events": new.events,
     }
-    lowest = [segment.min_commit_ts for segment in segments if segment.min_commit_ts is not None]
-    highest = [segment.max_commit_ts for segment in segments if segment.max_commit_ts is not None]
-    if lowest and highest:
-        numbers |= _moment("first_commit", min(lowest)) | _moment("last_commit", max(highest))
+    if decoded.min_commit_ts is not None and decoded.max_commit_ts is not None:
+        numbers |= _moment("first_commit", decoded.min_commit_ts) | _moment("last_commit", decoded.max_commit_ts)
     return numbers
 
 

@@ -51,6 +51,6 @@ def _new_files(lake: Lake, feed: FeedConfig) -> list[DataFile]:
     frontier = Frontiers(lake, feed.name).last()
     if frontier is not None and frontier.settings == settings_of(feed):
         return [file for file in list_new(store, layout, frontier).data if frontier.is_new(file)]
-    known = Segments(lake, feed.name).rows
-    listing = list_sink(store, layout)
-    return [file for file in listing.data if file.path not in known or known[file.path].etag != file.etag]
+    files = list_sink(store, layout).data
+    known = Segments(lake, feed.name).etags(file.path for file in files)
+    return [file for file, etag in zip(files, known, strict=True) if etag != file.etag]

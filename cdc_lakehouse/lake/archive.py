@@ -66,6 +66,7 @@ class Archive:
         self.store = open_store(lake.location(machinery(feed, "").namespace, "archive"), lake.storage)
 
     def place(self, segment: Segment) -> str:
+        assert segment.etag is not None, segment.segment
         content = hashlib.sha256(segment.etag.encode()).hexdigest()[:16]
         return f"{_escaped(segment.segment)}.{content}"
 

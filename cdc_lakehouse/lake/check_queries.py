@@ -17,7 +17,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 
 from cdc_lakehouse.lake.catalog import Lake, machinery
 from cdc_lakehouse.lake.current.tables import KEY, KEYS_TOUCHED, row_count
-from cdc_lakehouse.lake.tables.segments import DECODED, Segments
+from cdc_lakehouse.lake.tables.segments import DECODED, Segments, totals
 
 _LARGE_BATCH: Final = 0.1
 """Of a table's rows: looking for so many keys would take longer than grouping them all."""
@@ -148,6 +148,5 @@ class EventCounts:
 
 def event_counts(lake: Lake, feed: str) -> EventCounts:
     table = lake.load(machinery(feed, "events"))
-    decoded = (segment for segment in Segments(lake, feed).rows.values() if segment.state == DECODED)
     rows = 0 if table is None else row_count(table.current_snapshot())
-    return EventCounts(sum(segment.events or 0 for segment in decoded), rows)
+    return EventCounts(totals(Segments(lake, feed).rows.filter(pc.field("state") == DECODED)).events, rows)

@@ -69,7 +69,7 @@ def find_layouts(run: FeedRun, options: CsvOptions, files: SchemaFiles, segments
         if probe.by_header:
             missing = {column.name for column in change.columns} - set(layout.names)
             files.note_not_in_rows(directory, version, missing)
-    fresh = not any(segment.state == DECODED for segment in run.segments.rows.values())
+    fresh = DECODED not in run.segments.rows["state"].unique().to_pylist()
     if fresh and len(mistakes) == len(groups) > 0:
         segment, mistake = min(mistakes.items())
         raise SourceError(
@@ -84,6 +84,7 @@ def find_layouts(run: FeedRun, options: CsvOptions, files: SchemaFiles, segments
 def _groups(segments: Sequence[Segment]) -> Mapping[tuple[str, int], list[Segment]]:
     groups: dict[tuple[str, int], list[Segment]] = {}
     for segment in segments:
+        assert segment.table_version is not None, segment.segment
         directory = table_directory(segment.segment, segment.table_version)
         groups.setdefault((directory, segment.table_version), []).append(segment)
     return groups

@@ -17,11 +17,10 @@ from cdc_lakehouse.decoders.files.segment_files import SegmentFiles
 from cdc_lakehouse.decoders.files.tasks import SegmentRef, errors_of_tasks
 from cdc_lakehouse.decoders.problems import NO_COMMIT_TS, NOT_LOOKED_AT, PROBLEMS
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.lake.current.moved_rows import is_restated
 from cdc_lakehouse.lake.tables.event_counts import BatchCounts, with_counts
 from cdc_lakehouse.lake.tables.events import BadLine
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
-from cdc_lakehouse.lake.tables.segments import Segment
+from cdc_lakehouse.lake.tables.segments import FILE, Segment
 from cdc_lakehouse.pipeline.csv_columns import Layouts, find_layouts
 from cdc_lakehouse.pipeline.deferred_segments import (
     SET_ASIDE,
@@ -52,9 +51,7 @@ class Decoded:
 def decode(run: FeedRun, files: SchemaFiles) -> Decoded:
     """Decode every batch that landed and is not decoded yet."""
     done = Decoded()
-    for batch, segments in run.segments.undecoded().items():
-        if is_restated(segments[0].segment):
-            continue  # A batch of their own, and of no source.
+    for batch, segments in run.segments.undecoded(FILE).items():
         done += _decode_batch(run, files, batch, segments)
     return done
 

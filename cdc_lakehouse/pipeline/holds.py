@@ -10,7 +10,7 @@ from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
-from cdc_lakehouse.lake.tables.segments import Segment, index_gaps
+from cdc_lakehouse.lake.tables.segments import FILE, Segment, index_gaps, table_versions
 from cdc_lakehouse.pipeline.missing_files import MISSING_FILE
 from cdc_lakehouse.pipeline.row_keys import key_columns
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -27,10 +27,12 @@ def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: in
     directory = _Directory(lives)
     for id, life in lives.items():
         _of_history(run.feed, life, reasons[id])
-    for row in run.quarantine.open():
+    rows = run.quarantine.open()
+    segments = run.segments.find(row.segment for row in rows)
+    for row in rows:
         policy = run.feed.policy.index_gap if row.error_class == MISSING_FILE else run.feed.policy.quarantine
         if row.error_class != BAD_VALUE and policy == "hold":
-            for id in directory.of_quarantined(row, run.segments.rows):
+            for id in directory.of_quarantined(row, segments):
                 reasons[id].append(_words(row))
     _of_segments(run, directory, checkpoint_ts, reasons)
     return {id: _joined(found) for id, found in reasons.items() if found}
@@ -48,24 +50,17 @@ def _of_history(feed: FeedConfig, life: Incarnation, reasons: list[str]) -> None
 
 
 def _of_segments(run: FeedRun, directory: _Directory, checkpoint_ts: int, reasons: dict[str, list[str]]) -> None:
-    by_directory: dict[str, Segment] = {}
-    for segment in run.segments.rows.values():
-        if not segment.database:
-            continue  # A range of a topic has no directory, and no schema file.
-        by_directory.setdefault(segment.segment.rpartition("/")[0], segment)
-    for place, segment in by_directory.items():
-        if segment.table_version <= checkpoint_ts and directory.of_version(segment) is None:
-            name = TableName(segment.database, segment.table)
+    for place, name, version in table_versions(run.segments.rows):
+        if version <= checkpoint_ts and directory.of_version(name, version) is None:
             for id in directory.named(name):
-                reasons[id].append(f"the schema file of version {segment.table_version} is missing ({place})")
+                reasons[id].append(f"the schema file of version {version} is missing ({place})")
     if run.feed.policy.index_gap == "hold":
-        for place, missing in index_gaps(run.segments.rows.values()).items():
-            segment = by_directory[place.partition(" (dispatcher")[0]]
-            found = directory.of_version(segment)
-            ids = directory.named(TableName(segment.database, segment.table)) if found is None else [found]
-            numbers = ", ".join(str(number) for number in missing[:_SHOWN])
-            for id in ids:
-                reasons[id].append(f"data files are missing: {place} has no file {numbers}")
+        for gap in index_gaps(run.segments.rows):
+            name = TableName(gap.database, gap.table)
+            found = directory.of_version(name, gap.table_version)
+            numbers = ", ".join(str(number) for number in gap.missing[:_SHOWN])
+            for id in directory.named(name) if found is None else [found]:
+                reasons[id].append(f"data files are missing: {gap} has no file {numbers}")
 
 
 class _Directory:
@@ -79,8 +74,8 @@ class _Directory:
             for name in life.names:
                 self._names[name].append(life.id)
 
-    def of_version(self, segment: Segment) -> str | None:
-        return self._versions.get((TableName(segment.database, segment.table), segment.table_version))
+    def of_version(self, name: TableName, commit_ts: int) -> str | None:
+        return self._versions.get((name, commit_ts))
 
     def named(self, name: TableName) -> list[str]:
         """The live tables of that name, else the last ones that had it, else the name itself."""
@@ -90,8 +85,10 @@ class _Directory:
 
     def of_quarantined(self, row: Quarantined, segments: Mapping[str, Segment]) -> list[str]:
         segment = segments.get(row.segment)
-        if segment is not None and (found := self.of_version(segment)) is not None:
-            return [found]
+        if segment is not None and segment.kind == FILE:
+            name = TableName(segment.database or "", segment.table or "")
+            if (found := self.of_version(name, segment.table_version or 0)) is not None:
+                return [found]
         if row.database is None:
             return list(self._lives)
         if row.table is None:

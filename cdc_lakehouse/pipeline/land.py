@@ -6,10 +6,11 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+import pyarrow.compute as pc
+
 from cdc_lakehouse.errors import CheckpointError, SourceError
 from cdc_lakehouse.lake.archive import Archive
-from cdc_lakehouse.lake.current.moved_rows import is_restated
-from cdc_lakehouse.lake.tables.segments import COUNTS, DECODED, LANDED, Segment
+from cdc_lakehouse.lake.tables.segments import COUNTS, DECODED, FILE, LANDED, Segment
 from cdc_lakehouse.pipeline.missing_files import note_unseen
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.schema_files import SchemaFiles
@@ -90,17 +91,18 @@ def _shown_checkpoint(run: FeedRun) -> tuple[int | None, list[str]]:
 
 
 def _new_segments(run: FeedRun, files: Iterable[DataFile], batch: int) -> Iterable[Segment]:
-    known = run.segments.rows
     files = list(files)
     present = {file.path for file in files}
     _refuse_partial_backfill(run, present)
     events = functools.cache(run.events_snapshot)
-    for file in files:
-        old = known.get(file.path)
-        if old is not None and old.etag == file.etag and file.feed_date not in run.dates:
-            continue
+    known = run.segments.etags(file.path for file in files)
+    new = [file for file, etag in zip(files, known, strict=True) if etag != file.etag or file.feed_date in run.dates]
+    before = run.segments.find(file.path for file in new)
+    for file in new:
+        old = before.get(file.path)
         yield Segment(
             segment=file.path,
+            kind=FILE,
             database=file.database,
             table=file.table,
             table_version=file.version,
@@ -123,14 +125,11 @@ def _new_segments(run: FeedRun, files: Iterable[DataFile], batch: int) -> Iterab
 
 def _expired(run: FeedRun, present: set[str]) -> list[Segment]:
     """Segments of the dates that are to be decoded again which the source no longer has."""
-    return [
-        row
-        for row in run.segments.rows.values()
-        if row.feed_date in run.dates
-        and row.segment not in present
-        and not is_restated(row.segment)
-        and run.feed.tables.takes(row.database, row.table)
-    ]
+    if not run.dates:
+        return []
+    dated = run.segments.select((pc.field("kind") == FILE) & pc.field("feed_date").isin(sorted(run.dates)))
+    takes = run.feed.tables.takes
+    return [row for row in dated if row.segment not in present and takes(row.database or "", row.table or "")]
 
 
 def _refuse_partial_backfill(run: FeedRun, present: set[str]) -> None:

@@ -32,8 +32,8 @@ def note_unseen(run: FeedRun, listing: Listing, missing: Mapping[str, str], sche
         directory.path: f"the directory cannot be listed: {directory.reason}" for directory in listing.unreadable
     }
     _note(run, schema_files, UNREADABLE_DIRECTORY, unreadable, gone=set(unreadable))
-    seen = {*run.segments.rows, *(file.path for file in listing.data)}
-    still = {row.segment for row in run.quarantine.open() if row.error_class == MISSING_FILE} - seen
+    missed = {row.segment for row in run.quarantine.open() if row.error_class == MISSING_FILE}
+    still = missed - run.segments.known(missed) - {file.path for file in listing.data}
     _note(run, schema_files, MISSING_FILE, missing, gone=still | set(missing))
 
 
@@ -50,14 +50,14 @@ def missing_tails(run: FeedRun, listing: Listing, checkpoint_ts: int) -> dict[st
     Each index file is read once, when the checkpoint passes it."""
     passed, promised = promised_time(run.last_cut.checkpoint_ts), promised_time(checkpoint_ts)
     indexes = [index for index in listing.indexes if passed <= index.modified < promised]
-    seen = {*run.segments.rows, *(file.path for file in listing.data)}
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        last = pool.map(functools.partial(_named_by, run), indexes)
-        return {
-            path: f"the data file is missing: {index.path} names it as the last, and the checkpoint-ts covers it"
-            for index, path in zip(indexes, last, strict=True)
-            if path is not None and path not in seen
-        }
+        last = dict(zip(pool.map(functools.partial(_named_by, run), indexes), indexes, strict=True))
+    seen = {*run.segments.known(path for path in last if path is not None), *(file.path for file in listing.data)}
+    return {
+        path: f"the data file is missing: {index.path} names it as the last, and the checkpoint-ts covers it"
+        for path, index in last.items()
+        if path is not None and path not in seen
+    }
 
 
 def _named_by(run: FeedRun, index: IndexFile) -> str | None:

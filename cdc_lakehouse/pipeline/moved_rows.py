@@ -9,26 +9,31 @@ import functools
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cdc_lakehouse.changelog.history import Incarnation
-from cdc_lakehouse.changelog.positions import BEGINNING, row_stage
-from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
+from cdc_lakehouse.changelog.positions import row_stage
+from cdc_lakehouse.changelog.schema import Column, TableVersion
 from cdc_lakehouse.errors import CdcError, TableHeldError
 from cdc_lakehouse.lake.current.latest_changes import Winners, find_winners, keyed_events
-from cdc_lakehouse.lake.current.moved_rows import as_events, in_partition, is_restated, live_rows, restated_segment
+from cdc_lakehouse.lake.current.moved_rows import as_events, in_partition, live_rows
 from cdc_lakehouse.lake.current.tables import lineage
 from cdc_lakehouse.lake.current.typed_rows import Target
 from cdc_lakehouse.lake.tables.event_counts import with_counts
-from cdc_lakehouse.lake.tables.segments import DECODED, LANDED, Segment
+from cdc_lakehouse.lake.tables.segments import (
+    DECODED,
+    LANDED,
+    MOVED_ROWS,
+    MOVED_ROWS_PREFIX,
+    Segment,
+    may_hold,
+)
 from cdc_lakehouse.pipeline.row_keys import key_before, rekeyings
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.table_changes import ANY_TABLE, emptied_partitions, keyed_spans
-
-_VOID: Final = "void"
+from cdc_lakehouse.pipeline.table_changes import emptied_partitions, keyed_spans
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ class _Table:
 
     @property
     def segment(self) -> str:
-        return restated_segment(self.version.commit_ts, self.life.id)
+        return f"{MOVED_ROWS_PREFIX}{self.version.commit_ts}/{self.life.id}"
 
     @property
     def target(self) -> Target:
@@ -113,23 +118,20 @@ def _table(run: FeedRun, life: Incarnation, version: TableVersion) -> _Table:
 
 def _is_current(run: FeedRun, restatement: _Restatement) -> bool:
     digest = restatement.digest(run)
-    done = [run.segments.rows.get(table.segment) for table in restatement.tables]
+    known = run.segments.find(table.segment for table in restatement.tables)
+    done = [known.get(table.segment) for table in restatement.tables]
     for row in done:
         if row is not None and row.state == LANDED and run.events.snapshot_of(row.batch) is not None:
             # A run ended between its commit and this.
             _finish(run, row.batch, [each for each in done if each is not None])
             return _is_current(run, restatement)
-        if row is None or row.state == LANDED or row.etag != digest:
+        if row is None or row.state == LANDED or row.fingerprint != digest:
             return False
     batch = min(row.batch for row in done if row is not None)
-    names = {ANY_TABLE, *(name for table in restatement.tables for name in table.life.names)}
-    return not any(
-        segment.batch > batch
-        and (segment.replaces_snapshot is not None or segment.min_commit_ts is not None)
-        and (segment.min_commit_ts or BEGINNING) <= restatement.commit_ts
-        and TableName(segment.database, segment.table) in names
-        for segment in run.segments.rows.values()
-    )
+    names = [name for table in restatement.tables for name in table.life.names]
+    lowest = pc.field("min_commit_ts")
+    before = (lowest <= restatement.commit_ts) | (lowest.is_null() & ~pc.field("replaces_snapshot").is_null())
+    return not run.segments.rows.filter((pc.field("batch") > batch) & before & may_hold(names)).num_rows
 
 
 def _carry_out(run: FeedRun, restatement: _Restatement) -> None:
@@ -204,30 +206,26 @@ def _commit(run: FeedRun, restatement: _Restatement, events: DataFrame) -> None:
     digest = restatement.digest(run)
     new = [_segment(run, table, digest, batch) for table in restatement.tables]
     run.segments.land(new, {"cdc.batch": str(batch)})
-    run.events.restate(events, batch, [segment.segment for segment in new])
+    run.events.replace_segments(events, batch, [segment.segment for segment in new])
     _finish(run, batch, new)
     names = " and ".join(str(table.version.name) for table in restatement.tables)
     run.log.info("restated rows of %s in %s", names, run.clock() - now)
 
 
 def _segment(run: FeedRun, table: _Table, digest: str, batch: int) -> Segment:
-    known = run.segments.rows.get(table.segment)
+    known = run.segments.find([table.segment]).get(table.segment)
     replaces = None
     if known is not None:
         replaces = run.events_snapshot() if known.state == DECODED else known.replaces_snapshot
     name = table.version.name
     return Segment(
         segment=table.segment,
+        kind=MOVED_ROWS,
         database=name.database,
         table=name.table,
         table_version=table.version.commit_ts,
-        physical_partition=None,
-        feed_date=None,
-        dispatcher=None,
-        file_index=None,
         size=0,
-        etag=digest,
-        modified_at=None,
+        fingerprint=digest,
         batch=batch,
         state=LANDED,
         landed_at=run.clock(),
@@ -242,8 +240,9 @@ def _finish(run: FeedRun, batch: int, segments: Sequence[Segment]) -> None:
 
 def _void(run: FeedRun, wanted: set[str]) -> None:
     """What was restated for a DDL that is no more one of the history (or of the configuration) goes."""
-    rows = [row for row in run.segments.rows.values() if is_restated(row.segment) and row.segment not in wanted]
-    over = [row for row in rows if row.etag != _VOID or row.state == LANDED]
+    rows = run.segments.select(pc.field("kind") == MOVED_ROWS)
+    obsolete = [row for row in rows if row.segment not in wanted]
+    over = [row for row in obsolete if row.fingerprint is not None or row.state == LANDED]
     if not over:
         return
     batch = run.segments.batch + 1
@@ -253,12 +252,12 @@ def _void(run: FeedRun, wanted: set[str]) -> None:
             row,
             batch=batch,
             state=LANDED,
-            etag=_VOID,
+            fingerprint=None,
             landed_at=run.clock(),
             replaces_snapshot=snapshot if row.state == DECODED else row.replaces_snapshot,
         )
         for row in over
     ]
     run.segments.land(new, {"cdc.batch": str(batch)})
-    run.events.restate(None, batch, [row.segment for row in new])
+    run.events.replace_segments(None, batch, [row.segment for row in new])
     _finish(run, batch, new)

@@ -97,13 +97,11 @@ def _is_old(run: FeedRun, frontier: Frontier) -> bool:
 def _watched(run: FeedRun) -> frozenset[str]:
     """Directories in which files are expected that are not new by their number: those that would close a gap, and
     mended ones in the place of those that could not be used."""
-    gaps = {place.partition(" (dispatcher")[0] for place in index_gaps(run.segments.rows.values())}
-    files = {
-        row.segment.rpartition("/")[0]
-        for row in run.quarantine.open()
-        if row.error_class == MISSING_FILE or row.segment in run.segments.rows
-    }
-    return frozenset(gaps | files)
+    gaps = {gap.directory for gap in index_gaps(run.segments.rows)}
+    rows = run.quarantine.open()
+    known = run.segments.known(row.segment for row in rows)
+    files = {row.segment for row in rows if row.error_class == MISSING_FILE} | known
+    return frozenset(gaps | {file.rpartition("/")[0] for file in files})
 
 
 def _last_ddl(run: FeedRun) -> dict[str, int]:

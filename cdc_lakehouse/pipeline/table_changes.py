@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+
+import pyarrow.compute as pc
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING, restated_stage, row_stage
@@ -14,7 +14,7 @@ from cdc_lakehouse.errors import TableHeldError
 from cdc_lakehouse.lake.current.latest_changes import KeyedSpan
 from cdc_lakehouse.lake.current.staging import EmptiedPartition
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, lineage
-from cdc_lakehouse.lake.tables.segments import DECODED, Segment
+from cdc_lakehouse.lake.tables.segments import DECODED, OFFSETS, Segment, may_hold
 from cdc_lakehouse.pipeline.holds import BAD_VALUE
 from cdc_lakehouse.pipeline.purge import is_purged
 from cdc_lakehouse.pipeline.row_keys import key_columns, rekeyings
@@ -161,38 +161,30 @@ def _has_ddl(life: Incarnation, above: int) -> bool:
     return any(version.commit_ts > above and version.effect != "none" for version in life.versions)
 
 
-ANY_TABLE: Final = TableName("", "")
-"""Of a segment that is a range of a topic."""
-
-
 class _Touched:
     """Which tables the segments and the history of a run can concern."""
 
     def __init__(self, run: FeedRun, upto: int) -> None:
         cut = run.last_cut
         self.everywhere = len(run.history.history.versions) != cut.versions or run.settings != cut.settings
-        self._recent: set[TableName] = set()
-        self._segments: dict[TableName, list[Segment]] = defaultdict(list)
-        for segment in run.segments.rows.values():
-            if segment.state != DECODED:
-                continue
-            name = TableName(segment.database, segment.table)
-            self._segments[name].append(segment)
-            lowest, highest = segment.min_commit_ts, segment.max_commit_ts
-            new = segment.batch > cut.batch and (segment.replaces_snapshot is not None or segment.events)
-            beyond = highest is not None and highest > cut.checkpoint_ts
-            passed = upto > cut.checkpoint_ts and beyond and lowest is not None and lowest <= upto
-            if new or passed:
-                self._recent.add(name)
-        self._of_any_table = ANY_TABLE in self._recent
+        self._segments = run.segments
+        replaced = ~pc.field("replaces_snapshot").is_null()
+        concerned = (pc.field("batch") > cut.batch) & (replaced | (pc.field("events") > 0))
+        if upto > cut.checkpoint_ts:
+            # Decoded before, and above the checkpoint of then.
+            waited = (pc.field("max_commit_ts") > cut.checkpoint_ts) & (pc.field("min_commit_ts") <= upto)
+            concerned = concerned | waited
+        rows = run.segments.rows.filter((pc.field("state") == DECODED) & concerned)
+        self._of_any_table = OFFSETS in rows["kind"].unique().to_pylist()
+        names = rows.group_by(["database", "table"]).aggregate([]).to_pylist()
+        self._recent = {TableName(row["database"], row["table"]) for row in names if row["table"] is not None}
 
     def by_segments(self, life: Incarnation) -> bool:
         return self._of_any_table or not self._recent.isdisjoint(life.names)
 
-    def again(self, life: Incarnation, above: int, batch: int) -> Iterator[Segment]:
+    def again(self, life: Incarnation, above: int, batch: int) -> list[Segment]:
         """Segments decoded since `batch` with events that the table had passed, or had in another form."""
-        for name in (ANY_TABLE, *life.names):
-            for segment in self._segments[name]:
-                passed = segment.min_commit_ts is not None and segment.min_commit_ts <= above
-                if segment.batch > batch and (passed or segment.replaces_snapshot is not None):
-                    yield segment
+        replaced = ~pc.field("replaces_snapshot").is_null()
+        passed = (pc.field("min_commit_ts") <= above) | replaced
+        decoded = pc.field("state") == DECODED
+        return self._segments.select((pc.field("batch") > batch) & decoded & passed & may_hold(life.names))

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -21,13 +22,12 @@ from cdc_lakehouse.config import KafkaSource, StorageSinkSource
 from cdc_lakehouse.decoders.messages.registry import configured_options, format_of
 from cdc_lakehouse.decoders.partition_summary import BadMessage
 from cdc_lakehouse.decoders.topic_reader import TopicFormat, changes_in_tasks
-from cdc_lakehouse.lake.current.moved_rows import is_restated
 from cdc_lakehouse.lake.tables.event_counts import with_counts
 from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch, LandedSegment, landed_offsets, landed_state
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.record_commits import records_frame
 from cdc_lakehouse.lake.tables.records import Records
-from cdc_lakehouse.lake.tables.segments import COUNTS, DECODED, LANDED, Segment
+from cdc_lakehouse.lake.tables.segments import COUNTS, DECODED, LANDED, OFFSETS, Segment
 from cdc_lakehouse.lake.tables.source_metadata import Position
 from cdc_lakehouse.pipeline.decode import Decoded
 from cdc_lakehouse.pipeline.evolve import Evolved
@@ -66,7 +66,8 @@ def land_topics(run: FeedRun) -> LandedTopics:
 
 def recovered(run: FeedRun, last: LandedBatch) -> list[Segment]:
     """Segments of the last batch of `records`, where its run ended between its records and this."""
-    missing = [each for each in last.segments if each.segment not in run.segments.rows]
+    known = run.segments.known(each.segment for each in last.segments)
+    missing = [each for each in last.segments if each.segment not in known]
     return land_segments(run, last.number, missing)
 
 
@@ -79,16 +80,10 @@ def land_segments(run: FeedRun, batch: int, landed: Sequence[LandedSegment]) -> 
     rows = [
         Segment(
             segment=each.segment,
-            database="",
-            table="",
-            table_version=0,
-            physical_partition=None,
+            kind=OFFSETS,
             feed_date=each.dates[0] if each.dates else None,
-            dispatcher=None,
-            file_index=None,
             size=each.bytes,
-            etag=str(batch),
-            modified_at=None,
+            record_batch=batch,
             batch=batch,
             state=LANDED,
             landed_at=run.clock(),
@@ -108,13 +103,12 @@ def decode_again(run: FeedRun) -> list[Segment]:
         return []
     records = records_frame(run.spark, run.feed.name)
     dated = records.where(F.col("feed_date").isin(*run.dates)).select("batch").distinct().collect()
-    wanted = {str(row["batch"]) for row in dated}
+    wanted = pc.field("record_batch").isin([row["batch"] for row in dated])
     batch, snapshot = run.segments.batch + 1, run.events_snapshot()
     nothing = dict.fromkeys(COUNTS)
     rows = [
         replace(row, batch=batch, state=LANDED, landed_at=run.clock(), replaces_snapshot=snapshot, **nothing)
-        for row in run.segments.rows.values()
-        if row.etag in wanted and row.state == DECODED and not is_restated(row.segment)
+        for row in run.segments.select((pc.field("kind") == OFFSETS) & (pc.field("state") == DECODED) & wanted)
     ]
     if rows:
         run.segments.land(rows, {"cdc.batch": str(batch)})
@@ -124,15 +118,14 @@ def decode_again(run: FeedRun) -> list[Segment]:
 def decode_topics(run: FeedRun) -> Decoded:
     """Decode every batch that landed and is not decoded yet."""
     done = Decoded()
-    for batch, segments in run.segments.undecoded().items():
-        if not is_restated(segments[0].segment):
-            done += _decode_batch(run, batch, segments)
+    for batch, segments in run.segments.undecoded(OFFSETS).items():
+        done += _decode_batch(run, batch, segments)
     return done
 
 
 def _decode_batch(run: FeedRun, batch: int, segments: Sequence[Segment]) -> Decoded:
     run.events.ensure()
-    batches = sorted({int(segment.etag) for segment in segments})
+    batches = sorted({segment.record_batch for segment in segments if segment.record_batch is not None})
     seeds = {number: run.signals.last_ts(number) for number in batches}
     watermarks = {number: run.signals.watermarks(number) for number in batches}
     records = records_frame(run.spark, run.feed.name).where(F.col("batch").isin(*batches))
@@ -142,7 +135,7 @@ def _decode_batch(run: FeedRun, batch: int, segments: Sequence[Segment]) -> Deco
     events, found = changes_in_tasks(run.spark, records, topic_format, _records_before(run, batches))
     if run.events.snapshot_of(batch) is None:
         again = [segment.segment for segment in segments if segment.replaces_snapshot is not None]
-        run.events.restate(events, batch, again)
+        run.events.replace_segments(events, batch, again)
     else:
         # A run ended between its commit and what follows: look again at what is beside the rows.
         events.write.format("noop").mode("append").save()
@@ -170,10 +163,10 @@ def _records_before(run: FeedRun, batches: Sequence[int]) -> DataFrame | None:
     if not message_format.messages_before():
         return None
     landed: dict[Partition, list[tuple[int, int]]] = {}
-    for row in run.segments.rows.values():
-        if not is_restated(row.segment):
-            partition, start = parse_segment(row.segment)
-            landed.setdefault(partition, []).append((start, int(row.etag)))
+    ranges = run.segments.rows.filter(pc.field("kind") == OFFSETS)
+    for segment, batch in zip(ranges["segment"].to_pylist(), ranges["record_batch"].to_pylist(), strict=True):
+        partition, start = parse_segment(segment)
+        landed.setdefault(partition, []).append((start, batch))
     partitions = Counter(number for ranges in landed.values() for _, number in ranges)
     wanted: list[tuple[str, int, int, int, int]] = []
     earlier: set[int] = set()

@@ -15,6 +15,7 @@ from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.lake.current.tables import TableState
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
+from cdc_lakehouse.lake.tables.segments import Segment, Totals, as_rows, totals
 from cdc_lakehouse.pipeline.apply import Applied, AppliedTable
 from cdc_lakehouse.pipeline.land import Landed
 from cdc_lakehouse.pipeline.publish import Published
@@ -30,6 +31,10 @@ SEGMENTS = [
     segment("d/u/1/CDC000001.json", state="decoded", events=1, inserts=0, updates=0, deletes=1, quarantined=0,
             min_commit_ts=T, max_commit_ts=T),
 ]  # fmt: skip
+
+
+def sums(segments: list[Segment]) -> Totals:
+    return totals(as_rows(segments))
 
 
 def stored(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -53,7 +58,7 @@ NO_FILES: Any = None  # The numbers do not look at them.
 
 def test_of_what_landed() -> None:
     landed = Landed(T, T, 1, tuple(SEGMENTS), Listing(), NO_FILES, ("it went backwards",))
-    seen = stored(metadata.of_landed(landed, SEGMENTS[:2], SEGMENTS[:1], LATER))
+    seen = stored(metadata.of_landed(landed, sums(SEGMENTS[:2]), sums(SEGMENTS[:1]), LATER))
     assert (seen["segments"], seen["bytes"], seen["source_lag_seconds"]) == (2, 20, 90.0)
     assert (seen["new_segments"], seen["new_bytes"]) == (1, 10)
     assert seen["source_checkpoint_ts"] == str(T) and seen["source_checkpoint_time"] == NOON.timestamp()
@@ -61,12 +66,12 @@ def test_of_what_landed() -> None:
 
 
 def test_of_a_source_without_a_checkpoint() -> None:
-    seen = stored(metadata.of_landed(Landed(0, None, 0, (), Listing(), NO_FILES), [], [], LATER))
+    seen = stored(metadata.of_landed(Landed(0, None, 0, (), Listing(), NO_FILES), sums([]), sums([]), LATER))
     assert seen == {"segments": 0, "bytes": 0, "new_segments": 0, "new_bytes": 0, "files_listed": 0}
 
 
 def test_of_decoded_segments() -> None:
-    seen = stored(metadata.of_segments(SEGMENTS, SEGMENTS[:1]))
+    seen = stored(metadata.of_segments(sums(SEGMENTS), sums(SEGMENTS[:1])))
     counts = {"events": 4, "inserts": 2, "updates": 1, "deletes": 1, "quarantined": 1, "segments": 3, "bytes": 30}
     assert {name: seen[name] for name in counts} == counts
     assert (seen["new_segments"], seen["new_events"]) == (1, SEGMENTS[0].events)
@@ -74,7 +79,7 @@ def test_of_decoded_segments() -> None:
 
 
 def test_of_segments_without_an_event() -> None:
-    seen = stored(metadata.of_segments(SEGMENTS[1:2], []))
+    seen = stored(metadata.of_segments(sums(SEGMENTS[1:2]), sums([])))
     assert seen["events"] == 0 and not any("commit" in name for name in seen)
 
 

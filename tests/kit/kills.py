@@ -22,7 +22,7 @@ COMMITS: tuple[tuple[type, str], ...] = (
     (SmallTable, "write"),
     (Records, "append"),
     (Events, "append"),
-    (Events, "restate"),
+    (Events, "replace_segments"),
     (TableApi, "create"),
     (TableApi, "evolve"),
     (TableApi, "open_branch"),

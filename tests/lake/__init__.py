@@ -34,7 +34,10 @@ def segment(path: str, batch: int = 1, state: str = "landed", **more: Any) -> Se
         "landed_at": NOON,
         **more,
     }
-    return Segment(path, database, table, int(version), batch=batch, state=state, **fields)
+    return Segment(
+        segment=path, kind="file", database=database, table=table, table_version=int(version), batch=batch, state=state,
+        **fields,
+    )  # fmt: skip
 
 
 def change(commit_ts: int, table: str, action: int, query: str = "", *columns: SourceColumn) -> SchemaChange:

@@ -6,16 +6,34 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.tables.segments import Segments, index_gaps, totals
+from cdc_lakehouse.lake.tables.segments import (
+    SCHEMA,
+    Segment,
+    Segments,
+    Totals,
+    as_rows,
+    as_segments,
+    index_gaps,
+    may_hold,
+    table_versions,
+    totals,
+)
+from cdc_lakehouse.lake.tables.small_table import SmallTable
 from tests.kit.lakes import lake_config
-from tests.lake import LATER, segment
+from tests.lake import LATER, NOON, segment
 
 A, B, C = (segment(f"d/t/1/CDC00000{number}.json", file_index=number) for number in (1, 2, 3))
+
+
+def by_name(segments: Segments) -> dict[str, Segment]:
+    return {row.segment: row for row in as_segments(segments.rows)}
 
 
 @pytest.fixture
@@ -25,7 +43,7 @@ def segments(tmp_path: Path) -> Callable[[], Segments]:
 
 def test_a_new_feed_has_none(segments: Callable[[], Segments]) -> None:
     run = segments()
-    assert (dict(run.rows), run.batch, run.undecoded()) == ({}, 0, {})
+    assert (run.rows.num_rows, run.batch, run.undecoded("file"), run.etags(["a"])) == (0, 0, {}, [None])
 
 
 def test_every_field_is_there_for_the_next_run(segments: Callable[[], Segments]) -> None:
@@ -36,7 +54,7 @@ def test_every_field_is_there_for_the_next_run(segments: Callable[[], Segments])
         replaces_snapshot=2**63 - 1,
     )  # fmt: skip
     segments().land([full, A], {})
-    assert segments().rows == {full.segment: full, A.segment: A}
+    assert as_segments(segments().rows) == [full, A]
 
 
 def test_batches_that_are_not_decoded_come_in_order(segments: Callable[[], Segments]) -> None:
@@ -44,7 +62,11 @@ def test_batches_that_are_not_decoded_come_in_order(segments: Callable[[], Segme
     run.land([replace(B, batch=2)], {})
     run.land([replace(C, batch=3)], {})
     run.land([A], {})
-    assert list(segments().undecoded().items()) == [(1, [A]), (2, [replace(B, batch=2)]), (3, [replace(C, batch=3)])]
+    assert list(segments().undecoded("file").items()) == [
+        (1, [A]),
+        (2, [replace(B, batch=2)]),
+        (3, [replace(C, batch=3)]),
+    ]
     assert segments().batch == 3
 
 
@@ -55,8 +77,8 @@ def test_decoding_a_batch_leaves_the_others(segments: Callable[[], Segments]) ->
     done = [replace(each, state="decoded", decoded_at=LATER, events=1) for each in (A, B)]
     run.mark_decoded(1, done, {"cdc.batch": "1"})
     for seen in (run, segments()):
-        assert seen.rows == {A.segment: done[0], B.segment: done[1], C.segment: replace(C, batch=2)}
-        assert list(seen.undecoded()) == [2]
+        assert by_name(seen) == {A.segment: done[0], B.segment: done[1], C.segment: replace(C, batch=2)}
+        assert list(seen.undecoded("file")) == [2]
 
 
 def test_a_segment_that_lands_again_is_one_row_in_its_new_batch(segments: Callable[[], Segments]) -> None:
@@ -66,20 +88,20 @@ def test_a_segment_that_lands_again_is_one_row_in_its_new_batch(segments: Callab
     again = replace(A, batch=2, etag="changed", replaces_snapshot=5)
     run.land([again, replace(C, batch=2)], {})
     for seen in (run, segments()):
-        assert seen.rows[A.segment] == again
-        assert len(seen.rows) == 3 and seen.undecoded() == {2: [again, replace(C, batch=2)]}
+        assert seen.find([A.segment, "d/t/1/another"]) == {A.segment: again}
+        assert seen.rows.num_rows == 3 and seen.undecoded("file") == {2: [again, replace(C, batch=2)]}
 
 
 @given(st.sets(st.integers(1, 30), min_size=1))
 def test_gaps_and_files_together_are_all_numbers_up_to_the_last(present: set[int]) -> None:
     rows = [segment(f"d/t/1/CDC{number:06}.json", file_index=number) for number in present]
-    missing = index_gaps(rows).get("d/t/1", [])
+    missing = [number for gap in index_gaps(as_rows(rows)) for number in gap.missing]
     assert missing == sorted(missing)
     assert sorted([*missing, *present]) == [number + 1 for number in range(max(present))]
 
 
 def test_each_directory_and_each_dispatcher_counts_for_itself() -> None:
-    def file(path: str, index: int, dispatcher: str | None = None) -> object:
+    def file(path: str, index: int, dispatcher: str | None = None) -> Segment:
         return segment(f"{path}/{dispatcher}-{index}", file_index=index, dispatcher=dispatcher)
 
     rows = [
@@ -87,9 +109,61 @@ def test_each_directory_and_each_dispatcher_counts_for_itself() -> None:
         file("d/t/2", 2),
         file("d/t/3/2026-06-01", 1, "8"), file("d/t/3/2026-06-01", 2, "9"), file("d/t/3/2026-06-01", 4, "9"),
     ]  # fmt: skip
-    assert index_gaps(rows) == {"d/t/2": [1], "d/t/3/2026-06-01 (dispatcher 9)": [1, 3]}  # pyright: ignore[reportArgumentType]
+    gaps = index_gaps(as_rows(rows))
+    assert {str(gap): gap.missing for gap in gaps} == {"d/t/2": (1,), "d/t/3/2026-06-01 (dispatcher 9)": (1, 3)}
+    assert [(gap.table, gap.table_version) for gap in gaps] == [("t", 2), ("t", 3)]
 
 
 def test_totals_take_what_is_not_counted_yet_as_nothing() -> None:
     rows = [A, replace(B, state="decoded", events=5, inserts=3, updates=1, deletes=1, quarantined=2)]
-    assert totals(rows) == {"size": 20, "events": 5, "inserts": 3, "updates": 1, "deletes": 1, "quarantined": 2}
+    assert totals(as_rows(rows)) == Totals(2, 20, 5, 3, 1, 1, 2, None, None)
+
+
+def test_a_lake_of_before_the_kinds_has_them_when_it_is_read(tmp_path: Path) -> None:
+    names = ["kind", "record_batch", "fingerprint"]
+    required = ["segment", "database", "table", "table_version", "size", "etag", "batch", "state", "landed_at"]
+    fields = [SCHEMA.field(name) for name in SCHEMA.names if name not in names]
+    old = pa.schema([field.with_nullable(field.name not in required) for field in fields])
+    moved = "//ddl/20/d.t#1"
+    rows = [
+        ("d/t/10/CDC000001.json", "d", "t", 10, 1, "e1"), ("topic/0/00000000000000000007", "", "", 0, None, "3"),
+        (moved, "d", "t", 20, None, "0123456789abcdef"), ("//ddl/30/d.t#1", "d", "t", 30, None, "void"),
+    ]  # fmt: skip
+    columns = ("segment", "database", "table", "table_version", "file_index", "etag")
+    whole = [
+        dict(zip(columns, row, strict=True)) | {"size": 5, "batch": 4, "state": "decoded", "landed_at": NOON}
+        for row in rows
+    ]
+    lake = Lake(lake_config(tmp_path))
+    SmallTable(lake, "f", "segments", old).write(pa.Table.from_pylist(whole, schema=old))
+    first = Segments(lake, "f")
+    assert [(s.kind, s.etag, s.record_batch, s.fingerprint) for s in as_segments(first.rows)] == [
+        ("file", "e1", None, None), ("offsets", None, 3, None),
+        ("moved_rows", None, None, "0123456789abcdef"), ("moved_rows", None, None, None),
+    ]  # fmt: skip
+    names = [(s.database, s.table, s.table_version) for s in as_segments(first.rows)]
+    assert names == [("d", "t", 10), (None, None, None), ("d", "t", 20), ("d", "t", 30)]
+    new = replace(first.find([moved])[moved], batch=5, fingerprint="new")
+    offsets = Segment(
+        segment="topic/0/00000000000000000009", kind="offsets", size=1, batch=5, state="landed", landed_at=NOON,
+        record_batch=5,
+    )  # fmt: skip
+    first.land([new, offsets], {})
+    assert by_name(Segments(lake, "f")) == by_name(first)
+    assert first.batch == 5 and first.rows.num_rows == 5
+
+
+def test_a_condition_on_tables_holds_for_what_can_be_of_any_table(segments: Callable[[], Segments]) -> None:
+    run = segments()
+    offsets = Segment(segment="x/0/1", kind="offsets", size=1, batch=1, state="landed", landed_at=NOON, record_batch=1)
+    other = segment("d/u/1/CDC000001.json")
+    run.land([A, other, offsets], {})
+    assert run.select(may_hold([TableName("d", "t")])) == [A, offsets]
+    assert run.select(may_hold([])) == [offsets]
+
+
+def test_each_table_version_that_has_files_is_there_once() -> None:
+    rows = [segment(f"d/t/{version}/2026-06-0{day}/CDC1", file_index=1) for version in (1, 2) for day in (2, 1)]
+    versions = [("d/t/1/2026-06-01", TableName("d", "t"), 1), ("d/t/2/2026-06-01", TableName("d", "t"), 2)]
+    assert table_versions(as_rows(rows)) == versions
+    assert table_versions(as_rows([])) == []

@@ -23,8 +23,6 @@ _SPANS: Final = T.StructType([
     T.StructField("key_columns", T.ArrayType(T.StringType())),
 ])  # fmt: skip
 _NAMES_PUSHED_DOWN: Final = 50
-RESTATED: Final = "//ddl/"
-"""How the segments of restated rows begin, which no path in a source does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +69,7 @@ def keyed_events(spark: SparkSession, events: DataFrame, spans: Sequence[KeyedSp
     if len(names) <= _NAMES_PUSHED_DOWN:
         within = within.where(F.col("schema_name").isin(*{database for database, _ in names}))
         within = within.where(F.col("table_name").isin(*{table for _, table in names}))
-    restated = F.col("segment").startswith(RESTATED).cast("bigint")
-    within = within.withColumn("stage", F.col("commit_ts") * 2 + restated)
+    within = within.withColumn("stage", F.col("commit_ts") * 2 + F.col("synthetic").cast("bigint"))
     table = F.broadcast(spark.createDataFrame([_row(span) for span in spans], _SPANS))
     matched = within.join(
         table,

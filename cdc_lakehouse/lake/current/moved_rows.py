@@ -19,21 +19,13 @@ from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.changelog.type_changes import converts
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.conversions import convert_through
-from cdc_lakehouse.lake.current.latest_changes import RESTATED, Winners
+from cdc_lakehouse.lake.current.latest_changes import Winners
 from cdc_lakehouse.lake.current.partition_filter import partition_condition
 from cdc_lakehouse.lake.current.staging import EmptiedPartition
 from cdc_lakehouse.lake.current.typed_rows import Target, default_value, types_since
 from cdc_lakehouse.lake.current.value_parsing import Reading, spark_type
 
 _NOTHING: Final = "map<string,string>"
-
-
-def restated_segment(commit_ts: int, incarnation: str) -> str:
-    return f"{RESTATED}{commit_ts}/{incarnation}"
-
-
-def is_restated(segment: str) -> bool:
-    return segment.startswith(RESTATED)
 
 
 def live_rows(
@@ -93,6 +85,7 @@ def as_events(rows: DataFrame, op: Literal["I", "D"], version: TableVersion, seg
         (image if op == "I" else nothing).alias("after"),
         F.lit(segment).alias("segment"),
         (F.monotonically_increasing_id() + 1).alias("line"),
+        F.lit(True).alias("synthetic"),
     )
 
 

@@ -24,7 +24,7 @@ from cdc_lakehouse.lake.iceberg_java import TableApi
 from cdc_lakehouse.lake.names import quote
 from cdc_lakehouse.lake.tables.event_counts import BatchCounts, SegmentCounts
 from cdc_lakehouse.lake.tables.quarantine import LINES_PER_SEGMENT, RAW_LIMIT
-from cdc_lakehouse.lake.tables.segments import Segment
+from cdc_lakehouse.lake.tables.segments import MOVED_ROWS_PREFIX, Segment
 
 BATCH: Final = "cdc.batch"
 _BRANCH: Final = "decode"
@@ -34,9 +34,11 @@ _BYTES_PER_FILE: Final = 256 * 1024 * 1024
 _COLUMNS: Final = (
     "feed_date string, schema_name string, table_name string, table_version bigint, physical_partition bigint, "
     "op string, commit_ts bigint, commit_time timestamp, before map<string,string>, after map<string,string>, "
-    "segment string, line bigint"
+    "segment string, line bigint, synthetic boolean"
 )
 _NAMES: Final = tuple(field.split()[0] for field in _COLUMNS.split(", "))
+_SYNTHETIC: Final = "synthetic"
+"""Whether this product wrote the event, because a DDL moved the row."""
 _PROPERTIES: Final = {
     "format-version": "3",
     "write.delete.mode": "merge-on-read",
@@ -82,7 +84,11 @@ class Events:
         self.identifier = machinery(feed, "events")
 
     def ensure(self) -> None:
-        if self._lake.load(self.identifier) is not None:
+        """Make the table; one of before `synthetic` gets that column."""
+        table = self._lake.load(self.identifier)
+        if table is not None:
+            if _SYNTHETIC not in table.schema().column_names:
+                self._spark.sql(f"ALTER TABLE {self.identifier.sql} ADD COLUMN {_SYNTHETIC} boolean")
             return
         self._lake.ensure_namespace(self.identifier.namespace)
         properties = ", ".join(f"'{key}'='{value}'" for key, value in _PROPERTIES.items())
@@ -92,11 +98,15 @@ class Events:
         )
 
     def frame(self, snapshot: int | None = None) -> DataFrame:
-        """All events, with their `_row_id`: as they are, or as they were in a snapshot."""
+        """All events, columns of the table and `_row_id`: as they are, or as they were in a snapshot."""
         reader = self._spark.read.format("iceberg")
         if snapshot is not None:
             reader = reader.option("versionAsOf", str(snapshot))
-        return reader.load(self.identifier.sql).select("*", "_row_id")
+        frame = reader.load(self.identifier.sql).select("*", "_row_id")
+        # Rows of before the column: their segments' names tell. A snapshot of then has no such column.
+        told_by_name = F.col("segment").startswith(MOVED_ROWS_PREFIX)
+        known = [F.col(_SYNTHETIC)] if _SYNTHETIC in frame.columns else []
+        return frame.withColumn(_SYNTHETIC, F.coalesce(*known, told_by_name))
 
     def snapshot_of(self, batch: int) -> tuple[int, int | None] | None:
         """Snapshot that appended a batch, and the one before it; None when the batch is not in."""
@@ -122,7 +132,7 @@ class Events:
         located = good.drop("schema_name", "table_name").withColumnsRenamed(
             {"of_database": "schema_name", "of_table": "table_name"}
         )
-        frame = located.select(*(_event_column(name) for name in _NAMES))
+        frame = _as_rows(located)
         files = math.ceil(sum(segment.size for segment in segments) / _BYTES_PER_FILE)
         tasks = max(files, self._spark.sparkContext.defaultParallelism)
         if tasks < len(segments):
@@ -133,11 +143,10 @@ class Events:
         # Spark measures nothing where there is nothing to read.
         return int(seen.get["bad"]) if any(segment.size for segment in segments) else 0
 
-    def restate(self, restated: DataFrame | None, batch: int, replacing: Sequence[str]) -> None:
-        """Write rows that a DDL moved (see `lake.restated`) in the place of what the segments `replacing` had; with
-        None only these go."""
-        frame = self.frame().limit(0) if restated is None else restated
-        self._commit(frame.select(*(_event_column(name) for name in _NAMES)), batch, replacing)
+    def replace_segments(self, events: DataFrame | None, batch: int, replacing: Sequence[str]) -> None:
+        """Append events (columns of the table but `commit_time`; `synthetic` where they are) in the place of those that
+        the segments `replacing` had; with None only these go. One commit."""
+        self._commit(_as_rows(self.frame().limit(0) if events is None else events), batch, replacing)
 
     def _commit(self, frame: DataFrame, batch: int, replacing: Sequence[str]) -> None:
         if not replacing:
@@ -211,6 +220,12 @@ class Events:
             .collect()
         )
         return BatchCounts({(row[0], row[1], row[2]): SegmentCounts(*row[3:]) for row in rows})
+
+
+def _as_rows(events: DataFrame) -> DataFrame:
+    if _SYNTHETIC not in events.columns:
+        events = events.withColumn(_SYNTHETIC, F.lit(False))
+    return events.select(*(_event_column(name) for name in _NAMES))
 
 
 def _event_column(name: str) -> Any:

@@ -1,9 +1,14 @@
 """The `segments` table: every segment that landed, once.
 
+A segment is of one kind: a `file` of a sink, a range of `offsets` of `records` (of a topic's partition, or of a Canal
+destination), or `moved_rows`, which a DDL moved and this product wrote as synthetic events.
+
 A segment is `landed` when it is listed and `decoded` when its events are in `events`; both are one commit for a whole
 batch. Batches are numbered upwards; the number is how a current-state table knows what it has seen. A segment whose
 content changed, or whose date is decoded again, moves to a new batch with `replaces_snapshot` naming the snapshot of
 `events` that still holds its earlier events.
+
+The rows are read as an Arrow table and asked by queries; a `Segment` is made for the few rows that a run works on.
 """
 
 from __future__ import annotations
@@ -12,29 +17,42 @@ import datetime
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Literal
 
 import pyarrow as pa
+import pyarrow.compute
 
+from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.small_table import SmallTable, among, equal
 
+Kind = Literal["file", "offsets", "moved_rows"]
+
+FILE: Final = "file"
+OFFSETS: Final = "offsets"
+MOVED_ROWS: Final = "moved_rows"
+
 LANDED: Final = "landed"
 DECODED: Final = "decoded"
+MOVED_ROWS_PREFIX: Final = "//ddl/"
+"""How the names of segments of moved rows begin: no path in a source does. It tells them in lakes of before `kind`."""
 _GAPS_LISTED: Final = 1000
 
 SCHEMA: Final = pa.schema([
     pa.field("segment", pa.string(), nullable=False),
-    pa.field("database", pa.string(), nullable=False),
-    pa.field("table", pa.string(), nullable=False),
-    pa.field("table_version", pa.int64(), nullable=False),
+    pa.field("kind", pa.string(), nullable=False),
+    pa.field("database", pa.string()),
+    pa.field("table", pa.string()),
+    pa.field("table_version", pa.int64()),
     pa.field("physical_partition", pa.int64()),
     pa.field("feed_date", pa.string()),
     pa.field("dispatcher", pa.string()),
     pa.field("file_index", pa.int64()),
     pa.field("size", pa.int64(), nullable=False),
-    pa.field("etag", pa.string(), nullable=False),
+    pa.field("etag", pa.string()),
     pa.field("modified_at", pa.timestamp("us", tz="UTC")),
+    pa.field("record_batch", pa.int64()),
+    pa.field("fingerprint", pa.string()),
     pa.field("batch", pa.int64(), nullable=False),
     pa.field("state", pa.string(), nullable=False),
     pa.field("landed_at", pa.timestamp("us", tz="UTC"), nullable=False),
@@ -50,24 +68,32 @@ SCHEMA: Final = pa.schema([
 ])  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """One row of the table; times are UTC, counts are None until it is decoded."""
+    """One row of the table. Times are UTC, `size` is bytes, counts are None until it is decoded.
+
+    A file has a table, a version, an index, an etag and a time of modification. Offsets are of many tables, and of
+    `record_batch` of `records`. Moved rows have a table, the version that the DDL made, and the `fingerprint` of what
+    they were computed from, None once no DDL of the history moves them: then they have no events.
+    """
 
     segment: str
-    database: str
-    table: str
-    table_version: int
-    physical_partition: int | None
-    feed_date: str | None
-    dispatcher: str | None
-    file_index: int | None
+    kind: Kind
     size: int
-    etag: str
-    modified_at: datetime.datetime | None
     batch: int
     state: str
     landed_at: datetime.datetime
+    database: str | None = None
+    table: str | None = None
+    table_version: int | None = None
+    physical_partition: int | None = None
+    feed_date: str | None = None
+    dispatcher: str | None = None
+    file_index: int | None = None
+    etag: str | None = None
+    modified_at: datetime.datetime | None = None
+    record_batch: int | None = None
+    fingerprint: str | None = None
     decoded_at: datetime.datetime | None = None
     events: int | None = None
     inserts: int | None = None
@@ -84,60 +110,172 @@ COUNTS: Final = (
 )  # fmt: skip
 """What is known of a segment once it is decoded."""
 
+pc: Any = pyarrow.compute  # Its functions are made at run time, which type checkers do not see.
+
 
 class Segments:
     """The segments of one feed, read once and kept up with what this object itself writes."""
 
     def __init__(self, lake: Lake, feed: str) -> None:
         self._table = SmallTable(lake, feed, "segments", SCHEMA)
-        self._rows: dict[str, Segment] | None = None
+        self._rows: pa.Table | None = None
 
     @property
-    def rows(self) -> Mapping[str, Segment]:
-        """By segment."""
+    def rows(self) -> pa.Table:
+        """All rows, columns of `SCHEMA`."""
         if self._rows is None:
-            self._rows = {row["segment"]: Segment(**row) for row in self._table.read()}
+            self._rows = _with_kinds(self._table.scan())
         return self._rows
 
     @property
     def batch(self) -> int:
         """The highest batch so far, 0 before the first."""
-        return max((row.batch for row in self.rows.values()), default=0)
+        return pc.max(self.rows["batch"]).as_py() or 0
 
-    def undecoded(self) -> dict[int, list[Segment]]:
-        """Batches that landed and were not decoded (by a run that ended early, or not yet), in order."""
+    def select(self, condition: Any) -> list[Segment]:
+        """The segments that a condition (a `pyarrow.compute` expression over `SCHEMA`) holds for."""
+        return as_segments(self.rows.filter(condition))
+
+    def undecoded(self, kind: Kind) -> dict[int, list[Segment]]:
+        """Batches of a kind that landed and were not decoded (by a run that ended early, or not yet), in order."""
         batches: dict[int, list[Segment]] = {}
-        for row in self.rows.values():
-            if row.state == LANDED:
-                batches.setdefault(row.batch, []).append(row)
+        for row in self.select((pc.field("state") == LANDED) & (pc.field("kind") == kind)):
+            batches.setdefault(row.batch, []).append(row)
         return dict(sorted(batches.items()))
+
+    def find(self, segments: Iterable[str]) -> dict[str, Segment]:
+        """Those of the segments that are known, by name."""
+        return {row.segment: row for row in as_segments(self.rows.filter(self._are(segments)))}
+
+    def known(self, segments: Iterable[str]) -> set[str]:
+        """The names among these that are known."""
+        return set(self.rows["segment"].filter(self._are(segments)).to_pylist())
+
+    def etags(self, segments: Iterable[str]) -> list[str | None]:
+        """The known etag of each, in the order of the names; None for what is not known."""
+        positions = pc.index_in(pa.array(segments, pa.string()), value_set=self.rows["segment"])
+        return self.rows["etag"].take(positions).to_pylist()
 
     def land(self, new: Sequence[Segment], properties: Mapping[str, str]) -> None:
         """Add a batch in one commit; rows of the same segments that were there before go."""
-        again = [row.segment for row in new if row.segment in self.rows]
-        self._table.write(new, replacing=among("segment", again) if again else None, properties=properties)
-        self._rows = {**self.rows, **{row.segment: row for row in new}}
+        replaced = self.known(row.segment for row in new)
+        self._table.write(
+            as_rows(new), replacing=among("segment", replaced) if replaced else None, properties=properties
+        )
+        self._keep(new)
 
     def mark_decoded(self, batch: int, decoded: Sequence[Segment], properties: Mapping[str, str]) -> None:
         """Replace the rows of a batch by their decoded form, in one commit (files of a batch hold it alone)."""
-        self._table.write(decoded, replacing=equal("batch", batch), properties=properties)
-        self._rows = {**self.rows, **{row.segment: row for row in decoded}}
+        self._table.write(as_rows(decoded), replacing=equal("batch", batch), properties=properties)
+        self._keep(decoded)
+
+    def _keep(self, written: Sequence[Segment]) -> None:
+        others = self.rows.filter(pc.invert(self._are(row.segment for row in written)))
+        self._rows = pa.concat_tables([others, as_rows(written)])
+
+    def _are(self, segments: Iterable[str]) -> Any:
+        return pc.is_in(self.rows["segment"], value_set=pa.array(segments, pa.string()))
 
 
-def index_gaps(rows: Iterable[Segment]) -> dict[str, list[int]]:
-    """Missing file numbers by directory, between 1 and the highest that landed; of very many the first ones.
+def as_rows(segments: Sequence[Segment]) -> pa.Table:
+    """Segments as rows of the table."""
+    columns = {name: [getattr(segment, name) for segment in segments] for name in SCHEMA.names}
+    return pa.Table.from_pydict(columns, schema=SCHEMA)
+
+
+def as_segments(rows: pa.Table) -> list[Segment]:
+    return [Segment(**row) for row in rows.to_pylist()]
+
+
+def _with_kinds(rows: pa.Table) -> pa.Table:
+    """Rows as they are written now. Lakes of before `kind` told it by the name, an empty database, and what stood in
+    `etag`: the batch of `records`, or of moved rows a digest or the word `void`."""
+    rows = rows.cast(pa.schema([field.with_nullable(True) for field in SCHEMA]))
+    old = pc.is_null(rows["kind"])
+    moved = pc.and_(old, pc.starts_with(rows["segment"], MOVED_ROWS_PREFIX))
+    offsets = pc.and_(old, pc.fill_null(pc.equal(rows["database"], ""), fill_value=False))
+    file = pc.and_(old, pc.invert(pc.or_(moved, offsets)))
+    found = {name: rows[name] for name in SCHEMA.names}
+    if pc.any(old).as_py():
+        null, etag = pa.scalar(None, pa.string()), rows["etag"]
+        kinds = pc.case_when(pc.make_struct(moved, offsets, file), MOVED_ROWS, OFFSETS, FILE, rows["kind"])
+        batch = pc.cast(pc.if_else(offsets, etag, null), pa.int64())
+        digest = pc.if_else(pc.and_(moved, pc.not_equal(etag, "void")), etag, null)
+        found |= {
+            "kind": kinds,
+            "record_batch": pc.coalesce(batch, rows["record_batch"]),
+            "fingerprint": pc.coalesce(digest, rows["fingerprint"]),
+            "etag": pc.if_else(pc.or_(moved, offsets), null, etag),
+            **{name: pc.if_else(offsets, null, rows[name]) for name in ("database", "table")},
+            "table_version": pc.if_else(offsets, pa.scalar(None, pa.int64()), rows["table_version"]),
+        }
+    return pa.Table.from_arrays(list(found.values()), schema=SCHEMA).combine_chunks()
+
+
+def may_hold(tables: Iterable[TableName]) -> Any:
+    """The condition that a segment can hold events of one of some tables: offsets can hold any table's."""
+    condition = pc.field("kind") == OFFSETS
+    for name in tables:
+        condition = condition | ((pc.field("database") == name.database) & (pc.field("table") == name.table))
+    return condition
+
+
+def directories(rows: pa.Table) -> pa.Table:
+    """The rows of files, with the `directory` that each file is in."""
+    files = rows.filter(pc.field("kind") == FILE)
+    parts = pc.split_pattern(files["segment"], "/", max_splits=1, reverse=True)
+    return files.append_column("directory", pc.list_element(parts, 0))
+
+
+def table_versions(rows: pa.Table) -> list[tuple[str, TableName, int]]:
+    """Each table version that files are of, with the first directory that has them."""
+    groups = directories(rows).group_by(["database", "table", "table_version"]).aggregate([("directory", "min")])
+    names = ("directory_min", "database", "table", "table_version")
+    columns = (groups[name].to_pylist() for name in names)
+    return sorted(
+        (directory, TableName(database, table), version)
+        for directory, database, table, version in zip(*columns, strict=True)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class IndexGap:
+    """File numbers that are missing in a directory (of a dispatcher, where there are several), of very many the first
+    ones; and the table whose directory it is."""
+
+    directory: str
+    dispatcher: str | None
+    database: str
+    table: str
+    table_version: int
+    missing: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return self.directory if self.dispatcher is None else f"{self.directory} (dispatcher {self.dispatcher})"
+
+
+def index_gaps(rows: pa.Table) -> list[IndexGap]:
+    """Missing file numbers between 1 and the highest that landed, in the order of directories.
 
     Each directory (and each dispatcher in it) numbers its files from 1 without holes.
     """
-    found: dict[tuple[str, str | None], set[int]] = {}
-    for row in rows:
-        if row.file_index is not None:
-            directory = row.segment.rpartition("/")[0]
-            found.setdefault((directory, row.dispatcher), set()).add(row.file_index)
-    gaps: dict[str, list[int]] = {}
-    for (directory, dispatcher), indexes in sorted(found.items(), key=lambda item: (item[0][0], item[0][1] or "")):
-        if missing := list(itertools.islice(_between(sorted(indexes)), _GAPS_LISTED)):
-            gaps[directory if dispatcher is None else f"{directory} (dispatcher {dispatcher})"] = missing
+    files = directories(rows)
+    groups = files.group_by(["directory", "dispatcher"]).aggregate(
+        [("file_index", "max"), ("file_index", "count_distinct")]
+    )
+    incomplete = groups.filter(pc.field("file_index_max") != pc.field("file_index_count_distinct"))
+    concerned = files.filter(pc.is_in(files["directory"], value_set=incomplete["directory"].combine_chunks()))
+    names = ("directory", "dispatcher", "database", "table", "table_version", "file_index")
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in concerned.select(names).to_pylist():
+        found.setdefault((row["directory"], row["dispatcher"] or ""), []).append(row)
+    gaps: list[IndexGap] = []
+    for _, group in sorted(found.items(), key=lambda item: item[0]):
+        numbers = sorted({row["file_index"] for row in group})
+        if missing := tuple(itertools.islice(_between(numbers), _GAPS_LISTED)):
+            first = group[0]
+            table = (first["database"], first["table"], first["table_version"])
+            gaps.append(IndexGap(first["directory"], first["dispatcher"], *table, missing))
     return gaps
 
 
@@ -147,11 +285,24 @@ def _between(numbers: Sequence[int]) -> Iterator[int]:
         yield from range(lower + 1, upper)
 
 
-def totals(rows: Iterable[Segment]) -> dict[str, int]:
-    """What people ask of a set of segments: bytes, events by operation, quarantined lines."""
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over segments: bytes, events by operation, quarantined lines; and the range of commit-ts (None without an
+    event). What is not counted yet counts as nothing."""
+
+    segments: int
+    size: int
+    events: int
+    inserts: int
+    updates: int
+    deletes: int
+    quarantined: int
+    min_commit_ts: int | None
+    max_commit_ts: int | None
+
+
+def totals(rows: pa.Table) -> Totals:
     names = ("size", "events", "inserts", "updates", "deletes", "quarantined")
-    sums: dict[str, int] = dict.fromkeys(names, 0)
-    for row in rows:
-        for name in names:
-            sums[name] += getattr(row, name) or 0
-    return sums
+    sums = {name: pc.sum(rows[name]).as_py() or 0 for name in names}
+    lowest, highest = pc.min(rows["min_commit_ts"]).as_py(), pc.max(rows["max_commit_ts"]).as_py()
+    return Totals(rows.num_rows, **sums, min_commit_ts=lowest, max_commit_ts=highest)

@@ -102,7 +102,7 @@ class SmallTable:
 
     def write(
         self,
-        rows: Iterable[DataclassInstance],
+        rows: Iterable[DataclassInstance] | pa.Table,
         *,
         replacing: BooleanExpression | None = None,
         properties: Mapping[str, str] | None = None,
@@ -111,14 +111,15 @@ class SmallTable:
 
         A table that older code made gets the columns that it lacks in the same commit.
         """
-        arrow = pa.Table.from_pylist([asdict(row) for row in rows], schema=self._schema)
+        if not isinstance(rows, pa.Table):
+            rows = pa.Table.from_pylist([asdict(row) for row in rows], schema=self._schema)
         table = self._ensure()
         try:
             with table.transaction() as transaction:
                 self._evolve(transaction)
                 if replacing is not None:
                     transaction.delete(replacing, snapshot_properties=dict(properties or {}))
-                transaction.append(arrow, snapshot_properties=dict(properties or {}))
+                transaction.append(rows, snapshot_properties=dict(properties or {}))
         except CommitFailedException as error:
             raise ConcurrentRunError(
                 f"another run has written to {self._identifier}", advice="wait for it to end, then run again"
