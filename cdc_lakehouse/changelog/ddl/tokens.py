@@ -3,23 +3,18 @@ r"""Tokens of a DDL statement: comments taken out, quotes and literals recognise
     >>> [token.text for token in tokenize("ALTER TABLE `a b` /*T![ttl] TTL */ -- and so on")[1]]
     ['ALTER', 'TABLE', '`a b`', 'TTL', '']
 
-sqlglot's MySQL tokenizer finds where tokens begin and end. It is run without its keywords (they would glue
-words together and swallow whole statements as "commands") and over text whose comments are blanked out
-beforehand, because the content of a special comment belongs to the statement. Blanking keeps the length:
-offsets are those of the statement.
+Words are not told from keywords here. The content of a special comment belongs to the statement; comments and the marks
+around that content are blanked out in place, so that offsets are those of the statement.
 
-Which comments are special: MySQL reference manual, "Comments" (`/*! ... */`, with a server version of five
-or six digits); TiDB documentation, "Comment Syntax" (`/*T! ... */`, `/*T![feature] ... */`).
+What is a name, a number, a string: MySQL reference manual, "Schema Object Names" and "Literal Values". Which comments
+are special: "Comments" there (`/*! ... */`, with a server version of five or six digits); TiDB documentation, "Comment
+Syntax" (`/*T! ... */`, `/*T![feature] ... */`).
 """
 
 from __future__ import annotations
 
 import re
-from typing import ClassVar, Final, Literal, NamedTuple
-
-from sqlglot.dialects.mysql import MySQL
-from sqlglot.errors import SqlglotError
-from sqlglot.tokenizer_core import TokenType
+from typing import Final, Literal, NamedTuple, cast
 
 from cdc_lakehouse.changelog.ddl.clauses import DdlSyntaxError
 
@@ -29,8 +24,7 @@ TokenKind = Literal["word", "name", "string", "number", "hex", "bit", "symbol", 
 class Token(NamedTuple):
     """A token as it stands in the statement, from `start` to before `end`.
 
-    `word` is what keywords and punctuation are compared with: an unquoted word in upper case, a symbol;
-    else empty.
+    `word` is what keywords and punctuation are compared with: an unquoted word in upper case, a symbol; else empty.
     """
 
     kind: TokenKind
@@ -38,61 +32,6 @@ class Token(NamedTuple):
     word: str
     start: int
     end: int
-
-
-# Possessive quantifiers (`++`, `*+`) keep a string that has no end from being tried in every possible way.
-_BACKQUOTED: Final = r"`(?:[^`]++|``)*+`"
-_SINGLE: Final = r"'(?:[^'\\]++|\\.|'')*+'"
-_DOUBLE: Final = r'"(?:[^"\\]++|\\.|"")*+"'
-_SINGLE_PLAIN: Final = r"'(?:[^']++|'')*+'"
-_DOUBLE_PLAIN: Final = r'"(?:[^"]++|"")*+"'
-
-
-def _scanner(single: str, double: str) -> re.Pattern[str]:
-    return re.compile(
-        r"(?P<coded>(?<![\w$])[xXbB]'[^']*+')"
-        rf"|(?P<quoted>{single}|{double}|{_BACKQUOTED})|(?P<unclosed>['\"`])"
-        r"|(?P<line>(?:--(?=[\x00-\x20\x7f]|\Z)|\#)[^\n]*+)"
-        r"|(?P<special>/\*(?:!(?P<version>\d{5,6})?|T!(?:\[[\w, ]*+\])?))|(?P<block>/\*)|(?P<close>\*/)",
-        re.DOTALL,
-    )
-
-
-# By convention, a version that no server reaches: the content is never run.
-_NEVER: Final = frozenset({"99999", "999999"})
-
-_SHAPES: Final = re.compile(
-    r"(?P<hex>0x[0-9A-Fa-f]++|[xX]'(?:[0-9A-Fa-f]{2})*+')"
-    r"|(?P<bit>0b[01]++|[bB]'[01]*+')"
-    rf"|(?P<string>[nN]?(?:{_SINGLE}|{_DOUBLE}|{_SINGLE_PLAIN}|{_DOUBLE_PLAIN}))"
-    rf"|(?P<name>{_BACKQUOTED})"
-    r"|(?P<number>[0-9]++(?:\.[0-9]*+)?(?:[eE][+-]?[0-9]++)?)"
-    r"|(?P<word>[0-9A-Za-z_$\x80-\U0010ffff]++)"
-    r"|(?P<symbol>[!-/:-@\[-^{-~])",
-    re.DOTALL,
-)
-_SPACES: Final = " \t\r\n\v\f"
-
-
-class _Tokenizer(MySQL.Tokenizer):
-    """Boundaries only: no keywords, no commands, no comments."""
-
-    KEYWORDS: ClassVar[dict[str, TokenType]] = {}
-    COMMANDS: ClassVar[set[TokenType]] = set()
-    COMMENTS: ClassVar[list[str | tuple[str, str]]] = []
-
-
-class _PlainTokenizer(_Tokenizer):
-    STRING_ESCAPES: ClassVar[list[str]] = ["'", '"']
-
-
-class _AnsiTokenizer(_Tokenizer):
-    QUOTES: ClassVar[list[tuple[str, str] | str]] = ["'"]
-    IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = ["`", '"']
-
-
-class _PlainAnsiTokenizer(_AnsiTokenizer):
-    STRING_ESCAPES: ClassVar[list[str]] = ["'"]
 
 
 class SqlMode(NamedTuple):
@@ -104,12 +43,38 @@ class SqlMode(NamedTuple):
 
 DEFAULT_MODE: Final = SqlMode()
 
-_MODES: Final[dict[SqlMode, tuple[re.Pattern[str], type[_Tokenizer]]]] = {
-    SqlMode(False, True): (_scanner(_SINGLE, _DOUBLE), _Tokenizer),
-    SqlMode(False, False): (_scanner(_SINGLE_PLAIN, _DOUBLE_PLAIN), _PlainTokenizer),
-    SqlMode(True, True): (_scanner(_SINGLE, _DOUBLE_PLAIN), _AnsiTokenizer),
-    SqlMode(True, False): (_scanner(_SINGLE_PLAIN, _DOUBLE_PLAIN), _PlainAnsiTokenizer),
-}
+# Possessive quantifiers (`++`, `*+`) keep a string that has no end from being tried in every possible way.
+_LETTER: Final = r"(?:[0-9A-Za-z_$]|(?!\s)[\x80-\U0010ffff])"
+_BACKQUOTED: Final = "`(?:[^`]++|``)*+`"
+_SINGLE: Final = {True: r"'(?:[^'\\]++|\\.|'')*+'", False: r"'(?:[^']++|'')*+'"}
+_DOUBLE: Final = {True: r'"(?:[^"\\]++|\\.|"")*+"', False: r'"(?:[^"]++|"")*+"'}
+
+
+def _scanner(mode: SqlMode) -> re.Pattern[str]:
+    """Finds a token, or spaces, or how a comment begins; a group that is no kind of token is neither of these."""
+    double = _DOUBLE[mode.backslash_escapes and not mode.ansi_quotes]
+    single = rf"[nN]?{_SINGLE[mode.backslash_escapes]}"
+    strings, names = (
+        (single, f"`(?:[^`]++|``)*+`|{double}") if mode.ansi_quotes else (f"{single}|{double}", "`(?:[^`]++|``)*+`")
+    )
+    return re.compile(
+        r"(?P<spaces>[ \t\r\n\v\f]++)"
+        r"|(?P<line>(?:--(?=[\x00-\x20\x7f]|\Z)|\#)[^\n]*+)"
+        r"|(?P<special>/\*(?:!(?P<version>\d{5,6})?|T!(?:\[[\w, ]*+\])?))|(?P<block>/\*)|(?P<close>\*/)"
+        rf"|(?P<hex>0x[0-9A-Fa-f]++(?!{_LETTER})|[xX]'(?:[0-9A-Fa-f]{{2}})*+')"
+        rf"|(?P<bit>0b[01]++(?!{_LETTER})|[bB]'[01]*+')|(?P<damaged>[xXbB]'[^']*+')"
+        rf"|(?P<string>{strings})|(?P<name>{names})|(?P<unclosed>['\"`])"
+        rf"|(?P<number>[0-9]++(?:\.[0-9]*+)?+(?:[eE][+-]?[0-9]++)?+(?!{_LETTER}))"
+        rf"|(?P<word>(?![0-9]++(?!{_LETTER})){_LETTER}++)|(?P<symbol>[!-/:-@\[-^{{-~])",
+        re.DOTALL,
+    )
+
+
+_SCANNERS: Final = {mode: _scanner(mode) for mode in (SqlMode(a, b) for a in (False, True) for b in (False, True))}
+_TOKENS: Final = frozenset({"word", "name", "string", "number", "hex", "bit", "symbol"})
+
+# By convention, a version that no server reaches: the content is never run.
+_NEVER: Final = frozenset({"99999", "999999"})
 
 
 def tokenize(statement: str, mode: SqlMode = DEFAULT_MODE) -> tuple[str, list[Token]]:
@@ -117,61 +82,29 @@ def tokenize(statement: str, mode: SqlMode = DEFAULT_MODE) -> tuple[str, list[To
 
     Raises DdlSyntaxError.
     """
-    scanner, tokenizer = _MODES[mode]
-    text = _without_comments(statement, scanner)
-    try:
-        found = tokenizer(dialect="mysql").tokenize(text)
-    except SqlglotError as error:
-        raise DdlSyntaxError.at("it cannot be split into tokens", statement, 0) from error
+    scan = _SCANNERS[mode].match
     tokens: list[Token] = []
-    end = 0
-    for each in found:
-        if text[end : each.start].strip(_SPACES):
-            raise DdlSyntaxError.at("unexpected text", statement, end)
-        end = each.end + 1
-        tokens.append(_token(statement, each.start, end, mode))
-    if text[end:].strip(_SPACES):
-        raise DdlSyntaxError.at("unexpected text", statement, end)
-    tokens.append(Token("end", "", "", len(statement), len(statement)))
-    return text, tokens
-
-
-def _token(statement: str, start: int, end: int, mode: SqlMode) -> Token:
-    text = statement[start:end]
-    shape = _SHAPES.fullmatch(text)
-    match shape and shape.lastgroup:
-        case "word":
-            # Only ASCII: some other letters have an upper case of ASCII ("\u017f" becomes "S").
-            return Token("word", text, text.upper() if text.isascii() else text, start, end)
-        case "symbol":
-            return Token("symbol", text, text, start, end)
-        case "string":
-            return Token("name" if mode.ansi_quotes and text[0] == '"' else "string", text, "", start, end)
-        case "name" | "number" | "hex" | "bit" as kind:
-            return Token(kind, text, "", start, end)
-        case _:
-            raise DdlSyntaxError.at("unexpected text", statement, start)
-
-
-def _without_comments(statement: str, scanner: re.Pattern[str]) -> str:
-    """The statement with spaces for comments, and for the marks around the content of special ones."""
     pieces: list[str] = []
     open_marks: list[int] = []
     kept = position = 0
-    while found := scanner.search(statement, position):
+    while found := scan(statement, position):
         start, position = found.span()
-        if found.lastgroup == "quoted":
-            continue
-        if found.lastgroup == "coded":
-            if not _SHAPES.fullmatch(found[0]):
-                raise DdlSyntaxError.at("this is not a hexadecimal or bit literal", statement, start)
-            continue
-        position = _end_of_comment(statement, found, open_marks)
-        pieces += (statement[kept:start], " " * (position - start))
-        kept = position
+        kind = found.lastgroup
+        if kind in _TOKENS:
+            text = found[0]
+            # Only ASCII: some other letters have an upper case of ASCII ("\u017f" becomes "S").
+            word = (text.upper() if text.isascii() else text) if kind in ("word", "symbol") else ""
+            tokens.append(Token(cast("TokenKind", kind), text, word, start, position))
+        elif kind != "spaces":
+            position = _end_of_comment(statement, found, open_marks)
+            pieces += (statement[kept:start], " " * (position - start))
+            kept = position
+    if position < len(statement):
+        raise DdlSyntaxError.at("unexpected text", statement, position)
     if open_marks:
         raise DdlSyntaxError.at("this comment is not closed", statement, open_marks[-1])
-    return "".join((*pieces, statement[kept:]))
+    tokens.append(Token("end", "", "", position, position))
+    return "".join((*pieces, statement[kept:])), tokens
 
 
 def _end_of_comment(statement: str, found: re.Match[str], open_marks: list[int]) -> int:
@@ -180,6 +113,8 @@ def _end_of_comment(statement: str, found: re.Match[str], open_marks: list[int])
     match found.lastgroup:
         case "unclosed":
             raise DdlSyntaxError.at("this quote is not closed", statement, start)
+        case "damaged":
+            raise DdlSyntaxError.at("this is not a hexadecimal or bit literal", statement, start)
         case "line":
             return end
         case "special" if found["version"] not in _NEVER:
