@@ -16,7 +16,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from cdc_lakehouse.lake.catalog import Lake, machinery
-from cdc_lakehouse.lake.current.tables import KEY, KEYS_TOUCHED, row_count
+from cdc_lakehouse.lake.current.tables import row_count
+from cdc_lakehouse.lake.properties import BATCH, CHECKPOINT_TS, KEY, KEYS_TOUCHED
 from cdc_lakehouse.lake.tables.segments import DECODED, Segments, totals
 
 _LARGE_BATCH: Final = 0.1
@@ -135,7 +136,7 @@ def _last_batch(table: Table) -> tuple[list[Snapshot], Snapshot | None]:
 
 def _batch(snapshot: Snapshot | None) -> tuple[str | None, str | None]:
     totals = {} if snapshot is None or snapshot.summary is None else snapshot.summary.additional_properties
-    return totals.get("cdc.batch"), totals.get("cdc.checkpoint-ts")
+    return totals.get(BATCH), totals.get(CHECKPOINT_TS)
 
 
 @dataclass(frozen=True, slots=True)

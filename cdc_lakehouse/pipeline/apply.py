@@ -18,9 +18,10 @@ from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.current.latest_changes import Winners
 from cdc_lakehouse.lake.current.staging import Fault, Staging
-from cdc_lakehouse.lake.current.tables import DROPPED_TS, CurrentTables, TableState
+from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.lake.iceberg_java import TableApi
 from cdc_lakehouse.lake.names import Identifier
+from cdc_lakehouse.lake.properties import CHECKPOINT_TS, DROPPED_TS, of_batch
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.pipeline.approval import hold_unapproved
 from cdc_lakehouse.pipeline.changed_keys import find_touched
@@ -96,7 +97,7 @@ def _carry_out(
     held: dict[str, str],
 ) -> list[AppliedTable]:
     upto = work[0].upto
-    staging = Staging(run.spark, {"cdc.checkpoint-ts": str(upto), "cdc.batch": str(run.segments.batch)})
+    staging = Staging(run.spark, {CHECKPOINT_TS: str(upto), **of_batch(run.segments.batch)})
     work, winners = find_touched(run, work)
     try:
         with staging:

@@ -17,6 +17,7 @@ from cdc_lakehouse.decoders.files.segment_files import SegmentFiles
 from cdc_lakehouse.decoders.files.tasks import SegmentRef, errors_of_tasks
 from cdc_lakehouse.decoders.problems import NO_COMMIT_TS, NOT_LOOKED_AT, PROBLEMS
 from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.lake.properties import of_batch
 from cdc_lakehouse.lake.tables.event_counts import BatchCounts, with_counts
 from cdc_lakehouse.lake.tables.events import BadLine
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
@@ -69,7 +70,7 @@ def _decode_batch(run: FeedRun, files: SchemaFiles, batch: int, segments: Sequen
     _quarantine(run, segments, lines)
     counts = run.events.counts(batch)
     decoded = with_counts(segments, counts, lines, run.clock())
-    run.segments.mark_decoded(batch, decoded, {"cdc.batch": str(batch)})
+    run.segments.mark_decoded(batch, decoded, of_batch(batch))
     run.log.info("batch %d: decoded %d segments, %d bad lines", batch, len(decoded), len(lines))
     return Decoded(tuple(decoded), counts)
 

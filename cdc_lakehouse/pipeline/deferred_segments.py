@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.lake.properties import of_batch
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.segments import Segment
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -61,5 +62,5 @@ def set_aside(run: FeedRun, segments: Sequence[Segment], faults: Mapping[str, Ma
     batch = run.segments.batch + 1
     rest = [replace(s, batch=batch) for s in segments if s.segment not in aside]
     if rest:
-        run.segments.land(rest, {"cdc.batch": str(batch)})
+        run.segments.land(rest, of_batch(batch))
     return rest

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from cdc_lakehouse.errors import CheckpointError, SourceError
 from cdc_lakehouse.lake.archive import Archive
+from cdc_lakehouse.lake.properties import of_batch
 from cdc_lakehouse.lake.tables.segments import COUNTS, DECODED, FILE, LANDED, Segment
 from cdc_lakehouse.pipeline.missing_files import note_unseen
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -56,7 +57,7 @@ def land(run: FeedRun) -> Landed:
     batch = run.segments.batch + 1
     new = tuple(_new_segments(run, wanted, batch))
     if new:
-        run.segments.land(new, {"cdc.batch": str(batch)})
+        run.segments.land(new, of_batch(batch))
         run.log.info("landed %d segments in batch %d", len(new), batch)
     note_unseen(run, listing, sight.missing, schema_files)
     # Last: a run that dies before lists from an older frontier, and so sees all of this again.

@@ -22,6 +22,7 @@ from cdc_lakehouse.lake.current.latest_changes import Winners, find_winners, key
 from cdc_lakehouse.lake.current.moved_rows import as_events, in_partition, live_rows
 from cdc_lakehouse.lake.current.tables import lineage
 from cdc_lakehouse.lake.current.typed_rows import Target
+from cdc_lakehouse.lake.properties import of_batch
 from cdc_lakehouse.lake.tables.event_counts import with_counts
 from cdc_lakehouse.lake.tables.segments import (
     DECODED,
@@ -205,7 +206,7 @@ def _commit(run: FeedRun, restatement: _Restatement, events: DataFrame) -> None:
     batch, now = run.segments.batch + 1, run.clock()
     digest = restatement.digest(run)
     new = [_segment(run, table, digest, batch) for table in restatement.tables]
-    run.segments.land(new, {"cdc.batch": str(batch)})
+    run.segments.land(new, of_batch(batch))
     run.events.replace_segments(events, batch, [segment.segment for segment in new])
     _finish(run, batch, new)
     names = " and ".join(str(table.version.name) for table in restatement.tables)
@@ -235,7 +236,7 @@ def _segment(run: FeedRun, table: _Table, digest: str, batch: int) -> Segment:
 
 def _finish(run: FeedRun, batch: int, segments: Sequence[Segment]) -> None:
     done = with_counts(segments, run.events.counts(batch), (), run.clock())
-    run.segments.mark_decoded(batch, done, {"cdc.batch": str(batch)})
+    run.segments.mark_decoded(batch, done, of_batch(batch))
 
 
 def _void(run: FeedRun, wanted: set[str]) -> None:
@@ -258,6 +259,6 @@ def _void(run: FeedRun, wanted: set[str]) -> None:
         )
         for row in over
     ]
-    run.segments.land(new, {"cdc.batch": str(batch)})
+    run.segments.land(new, of_batch(batch))
     run.events.replace_segments(None, batch, [row.segment for row in new])
     _finish(run, batch, new)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import functools
 import hashlib
+import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -98,8 +99,16 @@ class FeedRun:
     @functools.cached_property
     def settings(self) -> str:
         """A digest of the settings that tables depend on: when it changes, every table is looked at."""
-        told = (self.feed.policy, sorted(self.feed.tables.settings.items()), self.feed.source.time_zone)
-        return hashlib.sha256(repr(told).encode()).hexdigest()[:12]
+        settings = {
+            # By the names of the configuration; those that nobody has set may be added by a release.
+            "policy": self.feed.policy.model_dump(mode="json", exclude_defaults=True),
+            "tables": {
+                name: table.model_dump(mode="json", exclude_defaults=True)
+                for name, table in self.feed.tables.settings.items()
+            },
+            "time_zone": self.feed.source.time_zone,
+        }
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
 
     def reading(self, version: TableVersion) -> Reading:
         """How the text of a table's values is read."""

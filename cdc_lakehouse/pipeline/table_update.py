@@ -14,7 +14,12 @@ from cdc_lakehouse.errors import TableHeldError
 from cdc_lakehouse.lake.current.latest_changes import Winners
 from cdc_lakehouse.lake.current.schema_plan import Drop, Plan, plan_evolution
 from cdc_lakehouse.lake.current.staging import NOTHING_STAGED, Batch, Staged, Staging, target_columns
-from cdc_lakehouse.lake.current.tables import (
+from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, column_names, lineage
+from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target, types_since
+from cdc_lakehouse.lake.current.value_parsing import Reading
+from cdc_lakehouse.lake.iceberg_java import TableApi
+from cdc_lakehouse.lake.names import Identifier
+from cdc_lakehouse.lake.properties import (
     APPLIED_BATCH,
     APPLIED_TS,
     COLUMNS,
@@ -25,15 +30,7 @@ from cdc_lakehouse.lake.current.tables import (
     LINEAGE,
     STAGED,
     TABLE,
-    CurrentTables,
-    TableState,
-    column_names,
-    lineage,
 )
-from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target, types_since
-from cdc_lakehouse.lake.current.value_parsing import Reading
-from cdc_lakehouse.lake.iceberg_java import TableApi
-from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.table_changes import Work
 

@@ -22,6 +22,7 @@ from cdc_lakehouse.config import KafkaSource, StorageSinkSource
 from cdc_lakehouse.decoders.messages.registry import configured_options, format_of
 from cdc_lakehouse.decoders.partition_summary import BadMessage
 from cdc_lakehouse.decoders.topic_reader import TopicFormat, changes_in_tasks
+from cdc_lakehouse.lake.properties import of_batch
 from cdc_lakehouse.lake.tables.event_counts import with_counts
 from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch, LandedSegment, landed_offsets, landed_state
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
@@ -91,7 +92,7 @@ def land_segments(run: FeedRun, batch: int, landed: Sequence[LandedSegment]) -> 
         for each in landed
     ]
     if rows:
-        run.segments.land(rows, {"cdc.batch": str(batch)})
+        run.segments.land(rows, of_batch(batch))
         run.log.info("landed %d segments in batch %d", len(rows), batch)
     return rows
 
@@ -111,7 +112,7 @@ def decode_again(run: FeedRun) -> list[Segment]:
         for row in run.segments.select((pc.field("kind") == OFFSETS) & (pc.field("state") == DECODED) & wanted)
     ]
     if rows:
-        run.segments.land(rows, {"cdc.batch": str(batch)})
+        run.segments.land(rows, of_batch(batch))
     return rows
 
 
@@ -145,7 +146,7 @@ def _decode_batch(run: FeedRun, batch: int, segments: Sequence[Segment]) -> Deco
     _quarantine(run, segments, bad)
     counts = run.events.counts(batch)
     decoded = with_counts(segments, counts, bad, run.clock())
-    run.segments.mark_decoded(batch, decoded, {"cdc.batch": str(batch)})
+    run.segments.mark_decoded(batch, decoded, of_batch(batch))
     replays = sum(finds.replays for finds in found.value.values())
     run.log.info(
         "batch %d: decoded %d segments, %d bad messages, %d that had come before",

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
+from cdc_lakehouse.lake.properties import OFFSETS
 from cdc_lakehouse.lake.tables import record_files
-from cdc_lakehouse.lake.tables.record_commits import OFFSETS
 from cdc_lakehouse.sources.kafka import ranges as ranges_module
 from tests.servers.kafka import Broker, Sent
 from tests.servers.topics import NewFeed, TopicFeed, numbered

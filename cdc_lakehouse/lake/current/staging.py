@@ -21,7 +21,7 @@ from cdc_lakehouse.lake.current.latest_changes import KeyedSpan, Winners, keyed_
 from cdc_lakehouse.lake.current.partial_rows import BaseRows, PartialKeys, merged_rows
 from cdc_lakehouse.lake.current.partition_filter import partition_condition
 from cdc_lakehouse.lake.current.schema_plan import Drop, LakeColumn, Plan
-from cdc_lakehouse.lake.current.tables import COLUMNS, STAGED, column_names, staged_names
+from cdc_lakehouse.lake.current.tables import column_names, staged_names
 from cdc_lakehouse.lake.current.typed_rows import (
     COMMIT_TS,
     Target,
@@ -34,6 +34,7 @@ from cdc_lakehouse.lake.current.typed_rows import (
 from cdc_lakehouse.lake.current.value_parsing import Reading
 from cdc_lakehouse.lake.iceberg_java import TableApi
 from cdc_lakehouse.lake.names import Identifier, quote
+from cdc_lakehouse.lake.properties import COLUMNS, STAGED
 
 BRANCH: Final = "cdc"
 _SNAPSHOT_PROPERTY: Final = "spark.sql.iceberg.snapshot-property"

@@ -17,26 +17,25 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import ListType
 
 from cdc_lakehouse.changelog.history import Incarnation
+from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.schema_plan import LakeColumn
 from cdc_lakehouse.lake.current.value_parsing import Reading
 from cdc_lakehouse.lake.names import Identifier, encode_namespace, encode_table, path_part
-
-FEED: Final = "cdc.feed"
-DATABASE: Final = "cdc.database"
-TABLE: Final = "cdc.table"
-INCARNATION: Final = "cdc.incarnation"
-APPLIED_TS: Final = "cdc.applied-ts"
-APPLIED_BATCH: Final = "cdc.applied-batch"
-LINEAGE: Final = "cdc.lineage"
-COLUMNS: Final = "cdc.columns"
-STAGED: Final = "cdc.staged"
-DROPPED_TS: Final = "cdc.dropped-ts"
-KEY: Final = "cdc.key"
-KEYS_TOUCHED: Final = "cdc.keys-touched"
-"""Keys that the last published batch could delete rows of; empty where that is any row (a TRUNCATE, a partition)."""
+from cdc_lakehouse.lake.properties import (
+    APPLIED_BATCH,
+    APPLIED_TS,
+    COLUMNS,
+    DATABASE,
+    DROPPED_TS,
+    FEED,
+    INCARNATION,
+    LINEAGE,
+    STAGED,
+    TABLE,
+)
 
 TABLE_PROPERTIES: Final = {
     "format-version": "3",
@@ -188,12 +187,31 @@ def lineage(life: Incarnation, reading: Reading) -> str:
             version.commit_ts,
             str(version.name),
             version.effect,
-            [(c.id, c.name, repr(c.type), c.carried) for c in version.columns],
+            [(column.id, column.name, _type_text(column.type), column.carried) for column in version.columns],
         )
         for version in life.versions
         if version.effect != "none"
     ]
-    return _digest(json.dumps([repr(reading), told], ensure_ascii=False))
+    return _digest(json.dumps([_reading_text(reading), told], ensure_ascii=False))
+
+
+# Digests of these texts are in lakes: with other words every table would be worked out anew. They once were what
+# Python shows of the values.
+
+
+def _reading_text(reading: Reading) -> str:
+    return (
+        f"Reading(zone={reading.zone!r}, zero_dates={reading.zero_dates!r}, labels={reading.labels!r}, "
+        f"perhaps_labels={reading.perhaps_labels!r}, binary={reading.binary!r}, "
+        f"cut_fractions={reading.cut_fractions!r})"
+    )
+
+
+def _type_text(type: ColumnType) -> str:
+    return (
+        f"ColumnType(name={type.name!r}, unsigned={type.unsigned!r}, length={type.length!r}, scale={type.scale!r}, "
+        f"elements={type.elements!r}, zerofill={type.zerofill!r}, charset={type.charset!r})"
+    )
 
 
 def column_names(names: Mapping[int, str]) -> str:

@@ -19,7 +19,8 @@ from pyiceberg.table import Table
 
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.tables.landed_offsets import ENTRY_POSITION, LandedBatch, LandedSegment, LandedState, state_of
+from cdc_lakehouse.lake.properties import CANAL_POSITION
+from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch, LandedSegment, LandedState, state_of
 from cdc_lakehouse.lake.tables.record_commits import RecordCommits, offsets_summary
 from cdc_lakehouse.lake.tables.record_files import RecordFiles, RecordTable
 from cdc_lakehouse.lake.tables.record_rows import RecordRows
@@ -96,7 +97,7 @@ class EntryRecords:
         whole = _joined(self.batch.segments[0], landed) if self.batch.segments else landed
         batch = LandedBatch(self.batch.number, (whole,))
         after: LandedState = self._state.after(Pending({self._partition: (start, end)}, {}, ()), batch)
-        properties = {**after.as_properties(), ENTRY_POSITION: new[-1][1].decode()}
+        properties = {**after.as_properties(), CANAL_POSITION: new[-1][1].decode()}
         summary = offsets_summary(LandedBatch(batch.number, (landed,)))
         self._commits.commit(table, self._state, properties, files, summary)
         self._state, self.batch = after, batch

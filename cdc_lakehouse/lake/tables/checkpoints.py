@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.properties import BATCH, CHECKPOINT_TS, HELD, SCHEMA_VERSIONS, SETTINGS
 from cdc_lakehouse.lake.tables.small_table import SmallTable, equal
 
 SCHEMA: Final = pa.schema([
@@ -26,12 +27,6 @@ SCHEMA: Final = pa.schema([
     pa.field("row_count", pa.int64(), nullable=False),
     pa.field("published_at", pa.timestamp("us", tz="UTC"), nullable=False),
 ])  # fmt: skip
-
-_CHECKPOINT: Final = "cdc.checkpoint-ts"
-_BATCH: Final = "cdc.batch"
-_VERSIONS: Final = "cdc.schema-versions"
-_SETTINGS: Final = "cdc.settings"
-_HELD: Final = "cdc.held"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +64,14 @@ class Checkpoints:
     def last(self) -> Cut:
         """From the snapshot's summary: no data file is read."""
         properties = self._table.properties()
-        if _CHECKPOINT not in properties:
+        if CHECKPOINT_TS not in properties:
             return Cut()
-        held: list[list[str]] = json.loads(properties.get(_HELD, "[]"))
+        held: list[list[str]] = json.loads(properties.get(HELD, "[]"))
         return Cut(
-            int(properties[_CHECKPOINT]),
-            int(properties[_BATCH]),
-            int(properties[_VERSIONS]),
-            properties[_SETTINGS],
+            int(properties[CHECKPOINT_TS]),
+            int(properties[BATCH]),
+            int(properties[SCHEMA_VERSIONS]),
+            properties[SETTINGS],
             tuple((pair[0], pair[1]) for pair in held),
         )
 
@@ -87,11 +82,11 @@ class Checkpoints:
         """One commit. A cut at the same checkpoint-ts again (a backfill, a mended table) takes the earlier one's
         place."""
         properties = {
-            _CHECKPOINT: str(cut.checkpoint_ts),
-            _BATCH: str(cut.batch),
-            _VERSIONS: str(cut.versions),
-            _SETTINGS: cut.settings,
-            _HELD: json.dumps([list(pair) for pair in cut.held]),
+            CHECKPOINT_TS: str(cut.checkpoint_ts),
+            BATCH: str(cut.batch),
+            SCHEMA_VERSIONS: str(cut.versions),
+            SETTINGS: cut.settings,
+            HELD: json.dumps([list(pair) for pair in cut.held]),
         }
         again = self.last().checkpoint_ts == cut.checkpoint_ts
         same = equal("checkpoint_ts", cut.checkpoint_ts)

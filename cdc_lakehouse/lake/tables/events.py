@@ -22,11 +22,11 @@ from cdc_lakehouse.decoders.files.segment_files import SegmentFiles
 from cdc_lakehouse.lake.catalog import Lake, machinery
 from cdc_lakehouse.lake.iceberg_java import TableApi
 from cdc_lakehouse.lake.names import quote
+from cdc_lakehouse.lake.properties import BATCH
 from cdc_lakehouse.lake.tables.event_counts import BatchCounts, SegmentCounts
 from cdc_lakehouse.lake.tables.quarantine import LINES_PER_SEGMENT, RAW_LIMIT
 from cdc_lakehouse.lake.tables.segments import MOVED_ROWS_PREFIX, Segment
 
-BATCH: Final = "cdc.batch"
 _BRANCH: Final = "decode"
 _BYTES_PER_FILE: Final = 256 * 1024 * 1024
 """Of the source, for one data file of events."""

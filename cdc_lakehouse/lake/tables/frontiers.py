@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
 
 from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.properties import OLDEST_DATE, SETTINGS, UNCLEAR, WHOLE_AT
 from cdc_lakehouse.lake.tables.small_table import SmallTable
 from cdc_lakehouse.sources.sink.listing_state import FileSequence, Frontier, KnownTable
 
@@ -35,11 +36,6 @@ SCHEMA: Final = pa.schema([
     pa.field("sequences", pa.list_(_SEQUENCE)),
 ])  # fmt: skip
 
-_OLDEST_DATE: Final = "cdc.oldest-date"
-_SETTINGS: Final = "cdc.settings"
-_WHOLE_AT: Final = "cdc.whole-at"
-_UNCLEAR: Final = "cdc.unclear"
-
 
 @dataclass(frozen=True, slots=True)
 class _Row:
@@ -60,7 +56,7 @@ class Frontiers:
     def last(self) -> Frontier | None:
         """The newest frontier; None before the first."""
         properties = self._table.properties()
-        if _SETTINGS not in properties:
+        if SETTINGS not in properties:
             return None
         tables = [
             KnownTable(
@@ -75,21 +71,21 @@ class Frontiers:
         ]
         return Frontier(
             tuple(tables),
-            properties.get(_OLDEST_DATE),
-            properties[_SETTINGS],
-            datetime.datetime.fromisoformat(properties[_WHOLE_AT]),
-            properties[_UNCLEAR] == "true",
+            properties.get(OLDEST_DATE),
+            properties[SETTINGS],
+            datetime.datetime.fromisoformat(properties[WHOLE_AT]),
+            properties[UNCLEAR] == "true",
         )
 
     def write(self, frontier: Frontier) -> None:
         """In the place of the one before, in one commit."""
         properties = {
-            _SETTINGS: frontier.settings,
-            _WHOLE_AT: frontier.whole_at.isoformat(),
-            _UNCLEAR: str(frontier.unclear).lower(),
+            SETTINGS: frontier.settings,
+            WHOLE_AT: frontier.whole_at.isoformat(),
+            UNCLEAR: str(frontier.unclear).lower(),
         }
         if frontier.oldest_date is not None:
-            properties[_OLDEST_DATE] = frontier.oldest_date
+            properties[OLDEST_DATE] = frontier.oldest_date
         rows = [
             _Row(t.directory, t.files, t.oldest_version, t.irregular, list(t.places), list(t.sequences))
             for t in frontier.tables

@@ -9,20 +9,15 @@ import datetime
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any
 
 from pyiceberg.table import Table
 
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake, machinery
 from cdc_lakehouse.lake.names import Identifier
+from cdc_lakehouse.lake.properties import BATCH, BATCH_SEGMENTS, CANAL_POSITION, LANDED
 from cdc_lakehouse.sources.kafka import Landed, LandedTopic, Partition, Pending
-
-BATCH: Final = "cdc.batch"
-ENTRY_POSITION: Final = "cdc.canal-position"
-"""The place of the entry that landed last of a Canal server, as in its key."""
-_TOPIC: Final = "cdc.landed."
-_SEGMENTS: Final = "cdc.batch-segments"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,27 +70,27 @@ class LandedState:
         """What `state_of` reads. One property a topic: some catalogs keep properties in a database, which has
         limits."""
         topics = {
-            _TOPIC + name: json.dumps({"id": topic.id, "ends": dict(topic.ends), "bytes": topic.record_bytes})
+            LANDED + name: json.dumps({"id": topic.id, "ends": dict(topic.ends), "bytes": topic.record_bytes})
             for name, topic in self.landed.topics.items()
         }
         segments = [
             [each.segment, *each.partition, each.start, each.end, each.records, each.bytes, each.dates]
             for each in self.last.segments
         ]
-        return {**topics, BATCH: str(self.last.number), _SEGMENTS: json.dumps(segments)}
+        return {**topics, BATCH: str(self.last.number), BATCH_SEGMENTS: json.dumps(segments)}
 
 
 def state_of(table: Table | None) -> LandedState:
     properties: Mapping[str, str] = {} if table is None else table.properties
     topics: dict[str, LandedTopic] = {}
     for key, value in properties.items():
-        if key.startswith(_TOPIC):
+        if key.startswith(LANDED):
             told: dict[str, Any] = json.loads(value)
             ends = {int(number): end for number, end in told["ends"].items()}
-            topics[key.removeprefix(_TOPIC)] = LandedTopic(told["id"], ends, told["bytes"])
+            topics[key.removeprefix(LANDED)] = LandedTopic(told["id"], ends, told["bytes"])
     segments = [
         LandedSegment(segment, Partition(topic, number), start, end, records, size, tuple(dates))
-        for segment, topic, number, start, end, records, size, dates in json.loads(properties.get(_SEGMENTS, "[]"))
+        for segment, topic, number, start, end, records, size, dates in json.loads(properties.get(BATCH_SEGMENTS, "[]"))
     ]
     last = LandedBatch(int(properties.get(BATCH, "0")), tuple(segments))
     return LandedState(Landed(topics, began=BATCH in properties), last)
@@ -125,7 +120,7 @@ def landed_position(lake: Lake, feed: FeedConfig) -> tuple[int, str | None]:
     """How many entries are landed, and in words where in the binlog the last one was; for people."""
     table = lake.load(records_table(feed.name))
     landed = state_of(table).landed.end(Partition(feed.canal.destination, 0)) or 0
-    told = None if table is None else table.properties.get(ENTRY_POSITION)
+    told = None if table is None else table.properties.get(CANAL_POSITION)
     place = [] if told is None else json.loads(told)
     if len(place) < 4:
         return landed, None

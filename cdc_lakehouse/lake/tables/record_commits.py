@@ -13,12 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cdc_lakehouse.errors import ConcurrentRunError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.tables.landed_offsets import BATCH, LandedBatch, LandedState, records_table, state_of
+from cdc_lakehouse.lake.properties import OFFSETS, of_batch
+from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch, LandedState, records_table, state_of
 from cdc_lakehouse.lake.tables.record_files import RecordTable
 from cdc_lakehouse.lake.tables.record_rows import SCHEMA, SPEC
 
-OFFSETS: Final = "cdc.offsets"
-"""In a snapshot's summary: the ranges of its batch, as {topic: {partition: [from, before]}}."""
 _TRIES: Final = 3
 _PROPERTIES: Final = {
     "format-version": "2",
@@ -103,4 +102,4 @@ def offsets_summary(batch: LandedBatch) -> dict[str, str]:
     for each in batch.segments:
         whole = offsets.setdefault(each.partition.topic, {}).setdefault(each.partition.number, [each.start, 0])
         whole[1] = each.end
-    return {BATCH: str(batch.number), OFFSETS: json.dumps(offsets)}
+    return {**of_batch(batch.number), OFFSETS: json.dumps(offsets)}

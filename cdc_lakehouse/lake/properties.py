@@ -1,0 +1,68 @@
+"""Names of what the project keeps in table properties and in snapshots' summaries; docs/tables.md documents them.
+
+They are in every lake: a name that changes here needs code that reads the earlier one."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# --- In summaries of snapshots ---
+
+BATCH: Final = "cdc.batch"
+"""The batch of segments that the commit is of; of `records` also a table property, the batch that landed last."""
+CHECKPOINT_TS: Final = "cdc.checkpoint-ts"
+"""Up to which commit-ts a current-state table was applied, or what a cut shows."""
+SCHEMA_VERSIONS: Final = "cdc.schema-versions"
+"""Of a cut: how many rows of `schema_history` were applied."""
+SETTINGS: Final = "cdc.settings"
+"""A digest of the settings that a cut, or the frontier, depends on."""
+HELD: Final = "cdc.held"
+"""Of a cut: the held tables, as JSON `[[incarnation, reason], …]`."""
+OFFSETS: Final = "cdc.offsets"
+"""Of `records`: the ranges of the batch, as JSON `{topic: {partition: [from, before]}}`."""
+OLDEST_DATE: Final = "cdc.oldest-date"
+"""Of the frontier: the date before which nothing is looked for."""
+WHOLE_AT: Final = "cdc.whole-at"
+"""Of the frontier: when the whole sink was listed, as an ISO time."""
+UNCLEAR: Final = "cdc.unclear"
+"""Of the frontier: `true` when the sink held files of which nothing could be made."""
+
+# --- Properties of `records` ---
+
+LANDED: Final = "cdc.landed."
+"""Before a topic's name: what landed of it, as JSON `{"id", "ends": {partition: offset}, "bytes"}`."""
+BATCH_SEGMENTS: Final = "cdc.batch-segments"
+"""The segments of the batch that landed last, as JSON lists `[segment, topic, partition, start, end, records, bytes,
+dates]`."""
+CANAL_POSITION: Final = "cdc.canal-position"
+"""The place of the Canal entry that landed last, as in its key."""
+
+# --- Properties of current-state tables ---
+
+FEED: Final = "cdc.feed"
+DATABASE: Final = "cdc.database"
+"""The database's name in the source."""
+TABLE: Final = "cdc.table"
+"""The table's name in the source."""
+INCARNATION: Final = "cdc.incarnation"
+APPLIED_TS: Final = "cdc.applied-ts"
+"""Events up to this commit-ts are in the table."""
+APPLIED_BATCH: Final = "cdc.applied-batch"
+"""Segments up to this batch were looked at."""
+LINEAGE: Final = "cdc.lineage"
+"""A digest of what the rows depend on beside the events: versions, and how values are read."""
+COLUMNS: Final = "cdc.columns"
+"""Which source column is which column of the table, as JSON `[[id, name], …]`."""
+STAGED: Final = "cdc.staged"
+"""Columns that a run has added and not published, as a JSON list of names."""
+DROPPED_TS: Final = "cdc.dropped-ts"
+"""The commit-ts of the table's DROP."""
+KEY: Final = "cdc.key"
+"""The columns that identify a row, as a JSON list of names."""
+KEYS_TOUCHED: Final = "cdc.keys-touched"
+"""Keys that the last published batch could delete rows of; empty where that is any row (a TRUNCATE, a partition)."""
+
+
+def of_batch(batch: int) -> dict[str, str]:
+    """The summary of a commit of a batch."""
+    return {BATCH: str(batch)}
