@@ -1,13 +1,4 @@
-"""Protocols: files of a source become a DataFrame of events, without Python code for a row.
+"""Segments become events: a DataFrame with the columns of `event_schema`. Values stay the source's text.
 
-Each module has one function `decode(spark, files) -> Decoded` and is one row of `registry.DECODERS`. It gives
-
-    file string, line bigint, value (string or binary), database string, table string, op string (I, U, D),
-    commit_ts bigint, before map<string,string>, after map<string,string>, problem string
-
-and says which segment each `file` is. `line` counts a file's records from 1. `value` is the record as it stands there,
-needed where it cannot be used; then `problem` is a key of `problems.PROBLEMS`, else null. Values stay the source's
-text.
-
-How to add a protocol: write the module, with the facts of the format and their source in its docstring; add its row
-here; name it in the configuration's `protocol`."""
+`files` decodes files of a storage sink, `messages` messages of topics and entries of a Canal server; `topic_reader`
+reads the latter in Spark's tasks."""

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, RowChange, TransactionEnd, Watermark
-from cdc_lakehouse.decoders.event_rows import COLUMNS, EventRows
+from cdc_lakehouse.decoders.event_schema import NEW_EVENTS, EventRows, spark_columns
 from cdc_lakehouse.decoders.messages.format import PlainRow
 from cdc_lakehouse.decoders.messages.registry import format_of
 from cdc_lakehouse.decoders.observed_columns import ColumnSights
@@ -80,7 +80,7 @@ def changes_in_tasks(
         yield from reader.rest()
         found.add(reader.finds)
 
-    return ordered.mapInArrow(changes, COLUMNS), found
+    return ordered.mapInArrow(changes, spark_columns(NEW_EVENTS)), found
 
 
 def _wanted(records: DataFrame, *, is_before: bool) -> DataFrame:

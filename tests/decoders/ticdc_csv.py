@@ -134,8 +134,8 @@ def events(changes: Sequence[Change], encoder: Encoder) -> Iterator[dict[str, ob
         before = change.before if change.op == "D" or encoder.options.output_old_value else None
         yield {
             "line": line,
-            "database": encoder.read_as(change.database, leading=True),
-            "table": encoder.read_as(change.table, leading=True),
+            "schema_name": encoder.read_as(change.database, leading=True),
+            "table_name": encoder.read_as(change.table, leading=True),
             "op": change.op,
             "commit_ts": change.commit_ts,
             "before": _named(encoder, before),

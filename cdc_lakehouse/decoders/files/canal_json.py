@@ -25,7 +25,7 @@ _MESSAGE: Final = (
 
 
 def decode(spark: SparkSession, files: SegmentFiles) -> Decoded:
-    """See the package's docstring for the shape."""
+    """The columns of `DECODED`."""
     lines = read_lines(spark, files.uri, files.storage, files.segments)
     return Decoded(_events(lines), segments_of(lines, files.uri, files.segments))
 
@@ -59,12 +59,12 @@ def _events(records: DataFrame) -> DataFrame:
     return parsed.where("not blank").select(
         "file",
         "line",
-        "value",
-        message["database"].alias("database"),
-        message["table"].alias("table"),
+        message["database"].alias("schema_name"),
+        message["table"].alias("table_name"),
         F.substring(kind, 1, 1).alias("op"),
         message["_tidb"]["commitTs"].alias("commit_ts"),
         F.when(is_delete, row).when(kind == "UPDATE", old_row).alias("before"),
         F.when(~is_delete, row).alias("after"),
         problem.alias("problem"),
+        F.col("value").cast("binary").alias("value"),
     )

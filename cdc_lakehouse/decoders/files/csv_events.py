@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
+from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.decoders.files.csv_layout import COMMIT_TS, DATABASE, IS_UPDATE, OP, TABLE, Fields, Layout
 
 # Arrow makes its functions when it is imported: no type checker knows them.
@@ -20,19 +21,9 @@ compute: Any = pyarrow.compute
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
-_MAP: Final = pa.map_(pa.string(), pa.string())
-EVENTS: Final = pa.schema([
-    ("line", pa.int64()),
-    ("database", pa.string()),
-    ("table", pa.string()),
-    ("op", pa.string()),
-    ("commit_ts", pa.int64()),
-    ("before", _MAP),
-    ("after", _MAP),
-    ("problem", pa.string()),
-    ("value", pa.binary()),
-])  # fmt: skip
-"""One change, or one record that cannot be used: `line` is its number in the file, `problem` what is wrong with it."""
+_MAP: Final = DECODED.field("before").type
+EVENTS: Final = DECODED.remove(DECODED.get_field_index("file"))
+"""One change, or one record that cannot be used, of one file."""
 
 _ROWS: Final = 64 * 1024
 """In a batch, at most."""

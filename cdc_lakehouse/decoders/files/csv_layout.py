@@ -64,8 +64,8 @@ class Fields:
         then what is wrong with the row, and its bytes if something is. Of a bad row all else is null."""
         leading = [
             pa.field("op", pa.string()),
-            pa.field("table", pa.string()),
-            pa.field("database", pa.string()),
+            pa.field("table_name", pa.string()),
+            pa.field("schema_name", pa.string()),
             pa.field("commit_ts", pa.int64()),
             pa.field("is_update", pa.bool_()),
         ][: self.leading]

@@ -25,7 +25,7 @@ class SegmentFiles:
 
 @dataclass(frozen=True)
 class Decoded:
-    """Events (see the package's docstring), and the segment of each `file`."""
+    """`events` has the columns of `event_schema.DECODED`; `segments` is the segment of each `file`."""
 
     events: DataFrame
     segments: Mapping[str, str]

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from cdc_lakehouse.changelog import schema
 from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.changelog.type_changes import converts
+from cdc_lakehouse.decoders.event_schema import NEW_EVENTS, SYNTHETIC
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.conversions import convert_through
 from cdc_lakehouse.lake.current.latest_changes import Winners
@@ -69,24 +70,24 @@ def in_partition(version: TableVersion, partition: str, reading: Reading) -> Col
 
 
 def as_events(rows: DataFrame, op: Literal["I", "D"], version: TableVersion, segment: str) -> DataFrame:
-    """Live rows as events at a version's DDL, in the shape of the `events` table. The columns of `version` take the
+    """Live rows as events at a version's DDL, with the columns of `NEW_EVENTS`. The columns of `version` take the
     values by their places: tables that exchange rows have the same."""
     names = F.array(*(F.lit(column.name) for column in version.carried))
     image, nothing = F.map_from_arrays(names, F.map_values("row")), F.lit(None).cast(_NOTHING)
-    return rows.select(
-        F.lit(None).cast("string").alias("feed_date"),
-        F.lit(version.name.database).alias("schema_name"),
-        F.lit(version.name.table).alias("table_name"),
-        F.lit(version.commit_ts).cast("bigint").alias("table_version"),
-        F.lit(None).cast("bigint").alias("physical_partition"),
-        F.lit(op).alias("op"),
-        F.lit(version.commit_ts).cast("bigint").alias("commit_ts"),
-        (image if op == "D" else nothing).alias("before"),
-        (image if op == "I" else nothing).alias("after"),
-        F.lit(segment).alias("segment"),
-        (F.monotonically_increasing_id() + 1).alias("line"),
-        F.lit(True).alias("synthetic"),
-    )
+    values = {
+        "feed_date": F.lit(None).cast("string"),
+        "schema_name": F.lit(version.name.database),
+        "table_name": F.lit(version.name.table),
+        "table_version": F.lit(version.commit_ts).cast("bigint"),
+        "physical_partition": F.lit(None).cast("bigint"),
+        "op": F.lit(op),
+        "commit_ts": F.lit(version.commit_ts).cast("bigint"),
+        "before": image if op == "D" else nothing,
+        "after": image if op == "I" else nothing,
+        "segment": F.lit(segment),
+        "line": F.monotonically_increasing_id() + 1,
+    }
+    return rows.select(*(values[name].alias(name) for name in NEW_EVENTS.names), F.lit(True).alias(SYNTHETIC))
 
 
 def _of_version(rows: DataFrame, number: int, target: Target, reading: Reading) -> DataFrame:

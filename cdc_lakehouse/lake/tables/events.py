@@ -17,6 +17,7 @@ from pyspark.sql import types as T
 
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS
 from cdc_lakehouse.decoders import problems
+from cdc_lakehouse.decoders.event_schema import EVENTS, SYNTHETIC, spark_columns
 from cdc_lakehouse.decoders.files.registry import DECODERS
 from cdc_lakehouse.decoders.files.segment_files import SegmentFiles
 from cdc_lakehouse.lake.catalog import Lake, machinery
@@ -31,14 +32,6 @@ _BRANCH: Final = "decode"
 _BYTES_PER_FILE: Final = 256 * 1024 * 1024
 """Of the source, for one data file of events."""
 
-_COLUMNS: Final = (
-    "feed_date string, schema_name string, table_name string, table_version bigint, physical_partition bigint, "
-    "op string, commit_ts bigint, commit_time timestamp, before map<string,string>, after map<string,string>, "
-    "segment string, line bigint, synthetic boolean"
-)
-_NAMES: Final = tuple(field.split()[0] for field in _COLUMNS.split(", "))
-_SYNTHETIC: Final = "synthetic"
-"""Whether this product wrote the event, because a DDL moved the row."""
 _PROPERTIES: Final = {
     "format-version": "3",
     "write.delete.mode": "merge-on-read",
@@ -87,13 +80,13 @@ class Events:
         """Make the table; one of before `synthetic` gets that column."""
         table = self._lake.load(self.identifier)
         if table is not None:
-            if _SYNTHETIC not in table.schema().column_names:
-                self._spark.sql(f"ALTER TABLE {self.identifier.sql} ADD COLUMN {_SYNTHETIC} boolean")
+            if SYNTHETIC not in table.schema().column_names:
+                self._spark.sql(f"ALTER TABLE {self.identifier.sql} ADD COLUMN {SYNTHETIC} boolean")
             return
         self._lake.ensure_namespace(self.identifier.namespace)
         properties = ", ".join(f"'{key}'='{value}'" for key, value in _PROPERTIES.items())
         self._spark.sql(
-            f"CREATE TABLE IF NOT EXISTS {self.identifier.sql} ({_COLUMNS}) USING iceberg "
+            f"CREATE TABLE IF NOT EXISTS {self.identifier.sql} ({spark_columns(EVENTS)}) USING iceberg "
             f"PARTITIONED BY (feed_date) TBLPROPERTIES ({properties})"
         )
 
@@ -105,8 +98,8 @@ class Events:
         frame = reader.load(self.identifier.sql).select("*", "_row_id")
         # Rows of before the column: their segments' names tell. A snapshot of then has no such column.
         told_by_name = F.col("segment").startswith(MOVED_ROWS_PREFIX)
-        known = [F.col(_SYNTHETIC)] if _SYNTHETIC in frame.columns else []
-        return frame.withColumn(_SYNTHETIC, F.coalesce(*known, told_by_name))
+        known = [F.col(SYNTHETIC)] if SYNTHETIC in frame.columns else []
+        return frame.withColumn(SYNTHETIC, F.coalesce(*known, told_by_name))
 
     def snapshot_of(self, batch: int) -> tuple[int, int | None] | None:
         """Snapshot that appended a batch, and the one before it; None when the batch is not in."""
@@ -129,10 +122,7 @@ class Events:
         """
         seen = Observation()
         good = decoded.observe(seen, F.count("problem").alias("bad")).where(F.col("problem").isNull())
-        located = good.drop("schema_name", "table_name").withColumnsRenamed(
-            {"of_database": "schema_name", "of_table": "table_name"}
-        )
-        frame = _as_rows(located)
+        frame = _as_rows(good)
         files = math.ceil(sum(segment.size for segment in segments) / _BYTES_PER_FILE)
         tasks = max(files, self._spark.sparkContext.defaultParallelism)
         if tasks < len(segments):
@@ -172,7 +162,7 @@ class Events:
         ]
         attributes = F.broadcast(self._spark.createDataFrame(rows, _ATTRIBUTES))
         joined = decoded.events.join(attributes, F.col("file") == F.col("of_file"), "left")
-        own = (F.col("database") == F.col("of_database")) & (F.col("table") == F.col("of_table"))
+        own = (F.col("schema_name") == F.col("of_database")) & (F.col("table_name") == F.col("of_table"))
         wrong = F.when(~F.coalesce(own, F.lit(False)), problems.WRONG_TABLE)
         return joined.withColumn("problem", F.coalesce("problem", wrong))
 
@@ -185,7 +175,7 @@ class Events:
         try:
             counts = {row["segment"]: row["count"] for row in bad.groupBy("segment").count().collect()}
             # Decoders that give no bytes of a sound record: it is here because it is in the wrong place.
-            told = F.coalesce(F.col("value").cast("binary"), F.to_json(F.struct("before", "after")).cast("binary"))
+            told = F.coalesce(F.col("value"), F.to_json(F.struct("before", "after")).cast("binary"))
             raw = F.substring(told, 1, RAW_LIMIT).alias("raw")
             found: list[BadLine] = []
             for segment, count in sorted(counts.items()):
@@ -223,9 +213,9 @@ class Events:
 
 
 def _as_rows(events: DataFrame) -> DataFrame:
-    if _SYNTHETIC not in events.columns:
-        events = events.withColumn(_SYNTHETIC, F.lit(False))
-    return events.select(*(_event_column(name) for name in _NAMES))
+    if SYNTHETIC not in events.columns:
+        events = events.withColumn(SYNTHETIC, F.lit(False))
+    return events.select(*(_event_column(name) for name in EVENTS.names))
 
 
 def _event_column(name: str) -> Any:
