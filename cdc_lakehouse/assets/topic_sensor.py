@@ -9,7 +9,8 @@ from cdc_lakehouse.assets.feed_sensor import Sighting, Tick, asked_once, build_f
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.landed_offsets import landed_offsets
-from cdc_lakehouse.sources.kafka import Pending, find_pending, read_topics
+from cdc_lakehouse.sources.kafka import find_pending, read_topics
+from cdc_lakehouse.sources.record_log import Pending
 
 
 def build_topic_sensor(lake: Lake, feed: FeedConfig, job: Any) -> dg.SensorDefinition:

@@ -20,7 +20,7 @@ from cdc_lakehouse.config.canal_source import CanalSource
 from cdc_lakehouse.decoders.messages import canal_entries
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.sources.canal.client import Batch, CanalClient
-from cdc_lakehouse.sources.canal.errors import CanalRedeliveryError
+from cdc_lakehouse.sources.canal.connection import CanalRedeliveryError
 
 _PASSWORD: Final = "CDC_LAKEHOUSE_CANAL_PASSWORD"
 _LONGEST_WAIT: Final = 1.0

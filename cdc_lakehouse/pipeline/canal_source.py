@@ -13,7 +13,7 @@ from cdc_lakehouse.lake.tables.landed_offsets import last_batch
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.topic_source import LandedTopics, decode_again, land_segments, next_batch, recovered
 from cdc_lakehouse.sources.canal.client import CanalClient
-from cdc_lakehouse.sources.canal.rounds import Taking
+from cdc_lakehouse.sources.canal.rounds import BatchRounds
 
 _PATIENCE_SECONDS: Final = 30
 """For a server that is gone, before the next run tries again."""
@@ -40,7 +40,7 @@ def land_entries(run: FeedRun) -> LandedTopics:
 def _take(run: FeedRun, records: EntryRecords) -> None:
     source = run.feed.canal
     with CanalClient(source, patience_seconds=_PATIENCE_SECONDS) as client:
-        taking = Taking(client, source)
+        taking = BatchRounds(client, source)
         for taken in taking.rounds():
             new = records.append(taken)
             run.log.info("landed %d entries of %d that came", new, len(taken.entries))

@@ -33,7 +33,8 @@ from cdc_lakehouse.lake.tables.source_metadata import Position
 from cdc_lakehouse.pipeline.decode import Decoded
 from cdc_lakehouse.pipeline.evolve import Evolved
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.sources.kafka import Partition, choose_ranges, find_pending, parse_segment, read_topics
+from cdc_lakehouse.sources.kafka import choose_ranges, find_pending, read_topics
+from cdc_lakehouse.sources.record_log import Partition, parse_segment
 
 BAD_MESSAGE: Final = "BadMessage"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cdc_lakehouse.assets.topic_sensor import decide, state_of
 from cdc_lakehouse.definitions import build_definitions
-from cdc_lakehouse.sources.kafka import Partition, Pending
+from cdc_lakehouse.sources.record_log import Partition, Pending
 from tests.kit.lakes import write_config
 
 TOPIC = Partition("t", 0)

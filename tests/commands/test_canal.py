@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cdc_lakehouse.cli import main
-from cdc_lakehouse.sources.canal.password import scrambled
+from cdc_lakehouse.sources.canal.connection import scrambled
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
 from tests.canal_captures import capture
 from tests.commands.test_cli import imported_by

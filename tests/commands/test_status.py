@@ -89,7 +89,7 @@ def test_a_checkpoint_that_cannot_be_read_is_told(lake: TestLake) -> None:
 def test_messages_that_contradict_an_option_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nobody = {"type": "kafka", "format": "dts-canal-json", "bootstrap_servers": "127.0.0.1:1", "topics": ["t"]}
     lake = lake_in(tmp_path, source={**nobody, "kafka": {"socket.connection.setup.timeout.ms": "1000"}})
-    client = Client.of(lake.feed.kafka).impatient(1)
+    client = Client.of(lake.feed.kafka).with_timeout(1)
     monkeypatch.setattr(Client, "of", lambda _: client)
     monkeypatch.setenv("CDC_LAKEHOUSE_CONFIG", str(lake.sink.parent / "lakehouse.yaml"))
     finds = PartitionFinds(0, 0, doubts=FoundDoubts("a row of DELETE is in old", 17))

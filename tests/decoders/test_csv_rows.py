@@ -11,47 +11,47 @@ from cdc_lakehouse.decoders.files.csv_rows import EVENTS, Layout, first_row, hea
 from tests.decoders.csv_reading import NAMES, PIECES, at_once, options, read
 from tests.decoders.ticdc_csv import Bare, Change, Encoder, Row, events
 
-TS = 433305438660591626
+TS = 450000000000000001
 
 # Records that cannot be used, one kind each, between two that can.
 
-GOOD = [b'"I","employee","hr",433305438660591626,1,"a","b"', b'"D","employee","hr",433305438660591627,2,"c\r\n",\\N']
+GOOD = [b'"I","parcels","shop",450000000000000001,1,"a","b"', b'"D","parcels","shop",450000000000000002,2,"c\r\n",\\N']
 BAD = [
-    (b'"I","employee","hr",433305438660591626,1,"a"', problems.FIELD_COUNT),
-    (b'"I","employee","hr",433305438660591626,1,"a","b","c"', problems.FIELD_COUNT),
-    (b'"I","employee","hr",433305438660591626,1,"a","b",', problems.FIELD_COUNT),
+    (b'"I","parcels","shop",450000000000000001,1,"a"', problems.FIELD_COUNT),
+    (b'"I","parcels","shop",450000000000000001,1,"a","b","c"', problems.FIELD_COUNT),
+    (b'"I","parcels","shop",450000000000000001,1,"a","b",', problems.FIELD_COUNT),
     (b"\0\0\0\0\0\0\0\0", problems.NOT_CSV),
     (b"garbage", problems.NOT_CSV),
-    (b"I,employee,hr,433305438660591626,1,a,b", problems.NOT_CSV),
-    (b'\xef\xbb\xbf"I","employee","hr",433305438660591626,1,"a","b"', problems.NOT_CSV),
-    (b'{"id":0,"database":"hr"}', problems.NOT_CSV),
-    (b'"I","employee","hr",433305438660591626,1,"a\xff","b"', problems.NOT_UTF8),
-    (b'"I","employee","hr",433305438660591626,1,"\xed\xa0\x80","b"', problems.NOT_UTF8),
-    (b'"I","employee","hr",433305438660591626,\xfe,"a","b"', problems.NOT_UTF8),
-    (b'"I","employee","hr",433305438660591626,1,"never closed,"b"', problems.NOT_CSV),
-    (b'"I","employee","hr",433305438660591626,1,"a","never closed', problems.NOT_CSV),
-    (b'"I","employee","hr",433305438660591626,1,"a","never closed""', problems.NOT_CSV),
-    (b'"I","employee","hr",433305438660591626,1,"a"text,"b"', problems.NOT_CSV),
-    (b'"I","employee","hr",433305438660591626,1,"say "hi"\r\nto","b"', problems.NOT_CSV),
-    (b'"I","employee","hr",433305438660591626,1,a"b,"b"', problems.NOT_CSV),
-    (b'"I","employee","hr",433305438660591626,1, "a","b"', problems.NOT_CSV),
-    (b'"I","employee","h', problems.NOT_CSV),
-    (b'"I","employee"', problems.FIELD_COUNT),
+    (b"I,parcels,shop,450000000000000001,1,a,b", problems.NOT_CSV),
+    (b'\xef\xbb\xbf"I","parcels","shop",450000000000000001,1,"a","b"', problems.NOT_CSV),
+    (b'{"id":0,"database":"shop"}', problems.NOT_CSV),
+    (b'"I","parcels","shop",450000000000000001,1,"a\xff","b"', problems.NOT_UTF8),
+    (b'"I","parcels","shop",450000000000000001,1,"\xed\xa0\x80","b"', problems.NOT_UTF8),
+    (b'"I","parcels","shop",450000000000000001,\xfe,"a","b"', problems.NOT_UTF8),
+    (b'"I","parcels","shop",450000000000000001,1,"never closed,"b"', problems.NOT_CSV),
+    (b'"I","parcels","shop",450000000000000001,1,"a","never closed', problems.NOT_CSV),
+    (b'"I","parcels","shop",450000000000000001,1,"a","never closed""', problems.NOT_CSV),
+    (b'"I","parcels","shop",450000000000000001,1,"a"text,"b"', problems.NOT_CSV),
+    (b'"I","parcels","shop",450000000000000001,1,"say "hi"\r\nto","b"', problems.NOT_CSV),
+    (b'"I","parcels","shop",450000000000000001,1,a"b,"b"', problems.NOT_CSV),
+    (b'"I","parcels","shop",450000000000000001,1, "a","b"', problems.NOT_CSV),
+    (b'"I","parcels","s', problems.NOT_CSV),
+    (b'"I","parcels"', problems.FIELD_COUNT),
     (b'"', problems.NOT_CSV),
-    (b'"I","employee","hr",0,1,"a","b"', problems.NO_COMMIT_TS),
-    (b'"I","employee","hr",-5,1,"a","b"', problems.NO_COMMIT_TS),
-    (b'"I","employee","hr",+5,1,"a","b"', problems.NO_COMMIT_TS),
-    (b'"I","employee","hr",0x5,1,"a","b"', problems.NO_COMMIT_TS),
-    (b'"I","employee","hr",5.0,1,"a","b"', problems.NO_COMMIT_TS),
-    (b'"I","employee","hr",,1,"a","b"', problems.NO_COMMIT_TS),
-    (b'"I","employee","hr",\\N,1,"a","b"', problems.NO_COMMIT_TS),
-    ('"I","employee","hr",٣,1,"a","b"'.encode(), problems.NO_COMMIT_TS),
-    (b'"I","employee","hr",9223372036854775808,1,"a","b"', problems.NO_COMMIT_TS),
-    (b'"I","employee","hr",' + b"9" * 5000 + b',1,"a","b"', problems.NO_COMMIT_TS),
-    (b'"X","employee","hr",433305438660591626,1,"a","b"', problems.NOT_A_ROW_CHANGE),
-    (b'"","employee","hr",433305438660591626,1,"a","b"', problems.NOT_A_ROW_CHANGE),
-    (b'"\\N","employee","hr",433305438660591626,1,"a","b"', problems.NOT_A_ROW_CHANGE),
-    (b"ticdc-meta$operation,employee,hr,433305438660591626,1,a,b", problems.NOT_CSV),
+    (b'"I","parcels","shop",0,1,"a","b"', problems.NO_COMMIT_TS),
+    (b'"I","parcels","shop",-5,1,"a","b"', problems.NO_COMMIT_TS),
+    (b'"I","parcels","shop",+5,1,"a","b"', problems.NO_COMMIT_TS),
+    (b'"I","parcels","shop",0x5,1,"a","b"', problems.NO_COMMIT_TS),
+    (b'"I","parcels","shop",5.0,1,"a","b"', problems.NO_COMMIT_TS),
+    (b'"I","parcels","shop",,1,"a","b"', problems.NO_COMMIT_TS),
+    (b'"I","parcels","shop",\\N,1,"a","b"', problems.NO_COMMIT_TS),
+    ('"I","parcels","shop",٣,1,"a","b"'.encode(), problems.NO_COMMIT_TS),
+    (b'"I","parcels","shop",9223372036854775808,1,"a","b"', problems.NO_COMMIT_TS),
+    (b'"I","parcels","shop",' + b"9" * 5000 + b',1,"a","b"', problems.NO_COMMIT_TS),
+    (b'"X","parcels","shop",450000000000000001,1,"a","b"', problems.NOT_A_ROW_CHANGE),
+    (b'"","parcels","shop",450000000000000001,1,"a","b"', problems.NOT_A_ROW_CHANGE),
+    (b'"\\N","parcels","shop",450000000000000001,1,"a","b"', problems.NOT_A_ROW_CHANGE),
+    (b"ticdc-meta$operation,parcels,shop,450000000000000001,1,a,b", problems.NOT_CSV),
 ]  # fmt: skip
 
 
@@ -67,18 +67,18 @@ def test_a_record_that_cannot_be_used(record: bytes, problem: str, end: bytes) -
 
 @pytest.mark.parametrize("is_update", [b"", b"1", b"TRUE", b"\\N"])
 def test_is_update_is_true_or_false(is_update: bytes) -> None:
-    record = b'"I","employee","hr",5,%s,1,"a","b"' % is_update
-    good = b'"I","employee","hr",5,false,1,"a","b"'
+    record = b'"I","parcels","shop",5,%s,1,"a","b"' % is_update
+    good = b'"I","parcels","shop",5,false,1,"a","b"'
     found = read(b"\n".join([good, record, good]), options(output_old_value=True))
     assert [event["problem"] for event in found] == [None, problems.NO_IS_UPDATE, None]
     assert found[1]["value"] == record
 
 
 @pytest.mark.parametrize(
-    "record", [b"I,employee,hr,5,1,a\\,b", b"I,employee,hr,5,1,a\\x,b", b"I,employee,hr,5,1,a,b\\"]
+    "record", [b"I,parcels,shop,5,1,a\\,b", b"I,parcels,shop,5,1,a\\x,b", b"I,parcels,shop,5,1,a,b\\"]
 )
 def test_a_backslash_that_escapes_nothing(record: bytes) -> None:
-    good = b"I,employee,hr,5,1,\\\\N,\\N"
+    good = b"I,parcels,shop,5,1,\\\\N,\\N"
     found = read(b"\r\n".join([good, record, good, b""]), options(quote=""))
     assert [event["line"] for event in found] == [1, 2, 3] and found[1]["value"] == record
     # The first is sound, but for its number of fields.
@@ -86,7 +86,7 @@ def test_a_backslash_that_escapes_nothing(record: bytes) -> None:
     assert found[0]["after"] == found[2]["after"] == {"id": "1", "name": "\\N", "note": None}
 
 
-@pytest.mark.parametrize("bad", [b"garbage", b'"I","employee","hr",5,1,"never closed,"b"'])
+@pytest.mark.parametrize("bad", [b"garbage", b'"I","parcels","shop",5,1,"never closed,"b"'])
 def test_one_bad_record_does_not_make_the_others_slow(bad: bytes) -> None:
     """Only what is near it is read record by record."""
     good = GOOD[0] + b"\r\n"
@@ -124,7 +124,7 @@ def test_a_file_that_is_cut_anywhere(piece: int) -> None:
 
 def test_a_byte_order_mark_is_no_row() -> None:
     """TiCDC writes none, and Arrow would drop it."""
-    for quote, row in (('"', GOOD[0]), ("", b"I,employee,hr,5,1,a,b")):
+    for quote, row in (('"', GOOD[0]), ("", b"I,parcels,shop,5,1,a,b")):
         found = read(b"\xef\xbb\xbf" + row + b"\n" + row, options(quote=quote))
         assert [event["problem"] is None for event in found] == [False, True]
 
@@ -203,7 +203,7 @@ def test_a_header_is_skipped_whatever_the_options_say() -> None:
 
 def test_first_row() -> None:
     header = Encoder(options(output_field_header=True), NAMES).header()
-    fields = ["D", "employee", "hr", "433305438660591627", "2", "c\r\n", None]
+    fields = ["D", "parcels", "shop", "450000000000000002", "2", "c\r\n", None]
     content = header + GOOD[1] + b"\r\n" + GOOD[0] + b"\r\n"
     assert first_row(content, options(), whole=True) == fields
     assert first_row(header + GOOD[1], options(), whole=True) == fields
@@ -225,7 +225,7 @@ def test_header_names() -> None:
 
 
 def test_first_row_passes_over_what_is_not_a_row() -> None:
-    bad = b'"I","employee","never closed\r\n"I","a\xff",1\r\n'
+    bad = b'"I","parcels","never closed\r\n"I","a\xff",1\r\n'
     assert first_row(bad + b'"I",1\r\n', options(), whole=False) == ["I", "1"]
     assert first_row(bad, options(), whole=True) is None
     assert first_row(b"I,a\\,b,\\N,\\\\N\n", options(quote=""), whole=False) == ["I", "a,b", None, "\\N"]

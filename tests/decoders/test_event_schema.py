@@ -56,7 +56,7 @@ def test_events_of_files(protocol: str, spark: SparkSession, tmp_path: Path) -> 
         f"file://{tmp_path}",
         StorageConfig.nothing(),
         StorageSinkSource.model_validate(source),
-        (SegmentRef("f", len(CONTENTS[protocol]), ""),),
+        (SegmentRef("f", len(CONTENTS[protocol]), None),),
         {"f": Layout(("id",))},
     )
     frame = DECODERS[protocol](spark, files).events

@@ -284,11 +284,11 @@ def test_without_a_place_nothing_is_left_out() -> None:
 
 def test_records_that_differ_in_what_only_the_task_says_are_the_same() -> None:
     first, again = (
-        decode(None, body(operation="BEGIN", id=n, safeSourcePosition=f"{n}@78", tags={"traceid": str(n)}, born=n))
+        decode(None, body(operation="BEGIN", id=n, safeSourcePosition=f"{n}@12", tags={"traceid": str(n)}, born=n))
         for n in (1, 2)
     )
     assert _left_out(first, _later(), again) == [False, False, True]
 
 
 def _later() -> Message:
-    return decode(None, body(operation="COMMIT", sourcePosition="72999@78"))
+    return decode(None, body(operation="COMMIT", sourcePosition="4799@12"))

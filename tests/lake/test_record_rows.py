@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cdc_lakehouse.config import DateSeparator
 from cdc_lakehouse.lake.tables.record_rows import RecordRows
-from cdc_lakehouse.sources.kafka import Messages, OffsetRange, Partition
+from cdc_lakehouse.sources.record_log import Messages, OffsetRange, Partition
 
 ZONES = ["UTC", "Asia/Shanghai", "America/St_Johns", "America/Havana", "Africa/Monrovia", "Pacific/Kiritimati"]
 LAST_MS = 253_402_300_799_999

@@ -13,7 +13,7 @@ from cdc_lakehouse.changelog.events import Message, MessageError, MessagePart, R
 from cdc_lakehouse.changelog.mysql_types import BLOBS, GEOMETRIES
 from cdc_lakehouse.decoders.messages import canal_entries
 from cdc_lakehouse.sources.canal.client import Batch, CanalClient
-from cdc_lakehouse.sources.canal.errors import CanalRedeliveryError
+from cdc_lakehouse.sources.canal.connection import CanalRedeliveryError
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
 from tests.canal_fold import Cell, Fold, in_order, server_rows
 from tests.servers.mysql import MySqlServer

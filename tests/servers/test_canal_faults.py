@@ -15,8 +15,7 @@ import pytest
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessagePart, Origin, RowChange, TransactionEnd
 from cdc_lakehouse.sources.canal.client import Batch, CanalClient
-from cdc_lakehouse.sources.canal.connection import Timeouts
-from cdc_lakehouse.sources.canal.errors import CanalRedeliveryError
+from cdc_lakehouse.sources.canal.connection import CanalRedeliveryError, Timeouts
 from tests.canal_fold import Fold
 from tests.servers.canal import PASSWORD, USER, CanalServer, StartCanal, canal_source
 from tests.servers.canal_reader import Reader, Writer, check

@@ -185,9 +185,9 @@ class Shareplex:
     def __call__(self, op: str, table: str = "BIZ.ITEMS", **images: Any) -> dict[str, Any]:
         self._seq += 1
         meta = {
-            "time": "2017-06-16T14:24:34", "userid": 84, "op": op, "scn": str(self._scn), "rowid": "AAATGpAAIAAItcIAAA",
-            "trans": "7.0.411499", "seq": self._seq, "size": 11, "table": table, "idx": f"{self._seq}/11",
-            "posttime": "2017-06-16T14:33:52",
+            "time": "2024-03-05T09:10:11", "userid": 9, "op": op, "scn": str(self._scn), "rowid": "AAAQ01AAEAAB7cAAAK",
+            "trans": "3.1.20", "seq": self._seq, "size": 7, "table": table, "idx": f"{self._seq}/7",
+            "posttime": "2024-03-05T09:10:15",
         }  # fmt: skip
         return {"meta": meta, **images}
 

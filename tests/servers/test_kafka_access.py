@@ -11,15 +11,8 @@ from confluent_kafka.admin import AclOperation
 
 from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.errors import CdcError, ConfigurationError, SourceError, SourceUnreachableError
-from cdc_lakehouse.sources.kafka import (
-    Client,
-    Landed,
-    OffsetRange,
-    RangeReader,
-    choose_ranges,
-    find_pending,
-    read_topics,
-)
+from cdc_lakehouse.sources.kafka import Client, RangeReader, choose_ranges, find_pending, read_topics
+from cdc_lakehouse.sources.record_log import LandedOffsets, OffsetRange
 from tests.servers.kafka import Broker
 
 pytestmark = pytest.mark.server
@@ -55,13 +48,15 @@ def source(brokers: str, *topics: str, **settings: str) -> KafkaSource:
 
 
 def client(source: KafkaSource, seconds: float = 4) -> Client:
-    return Client.of(source).impatient(seconds)
+    return Client.of(source).with_timeout(seconds)
 
 
 def ranges(broker: Broker, topic: str) -> tuple[OffsetRange, ...]:
     """As who may read."""
     reader = source(broker.bootstrap, topic)
-    return choose_ranges(find_pending(reader, read_topics(reader), Landed()).offsets, Landed(), 1000, 10**6)
+    return choose_ranges(
+        find_pending(reader, read_topics(reader), LandedOffsets()).offsets, LandedOffsets(), 1000, 10**6
+    )
 
 
 def values(source: KafkaSource, which: Iterable[OffsetRange]) -> list[bytes | None]:

@@ -69,7 +69,7 @@ def test_a_topic_that_goes_between_the_plan_and_the_read(new_feed: NewFeed, kafk
         kafka.send(topic, numbered(10))
     pending = feed.pending()
     kafka.delete(going)
-    feed.client = feed.client.impatient(3)
+    feed.client = feed.client.with_timeout(3)
     (fault,) = feed.append(pending).faults
     assert isinstance(fault, SourceError) and f"there is no topic {going}" in str(fault)
     assert feed.values(topic=staying) == numbered(10)
@@ -262,14 +262,14 @@ def test_a_broker_that_is_down(new_feed: NewFeed, kafka: Broker) -> None:
     pending = feed.pending()
     kafka.stop()
     try:
-        feed.client = feed.client.impatient(2)
+        feed.client = feed.client.with_timeout(2)
         with pytest.raises(SourceUnreachableError, match=r"127\.0\.0\.1:\d+ cannot be reached for now \(_TRANSPORT\)"):
             feed.pending()
         (fault,) = feed.append(pending).faults
         assert isinstance(fault, SourceUnreachableError) and "cannot be reached for now" in str(fault)
     finally:
         kafka.start()
-    feed.client = feed.client.impatient(8)
+    feed.client = feed.client.with_timeout(8)
     feed.drain()
     assert feed.values() == numbered(5)
 
@@ -281,7 +281,7 @@ def test_a_broker_that_goes_and_returns_while_it_is_read(new_feed: NewFeed, kafk
     feed = new_feed(kafka=SLOW)
     values = [b"%d" % number + b"x" * 1000 for number in range(20_000)]
     feed.send(*values)
-    reader = RangeReader(feed.client.impatient(60), feed.choose(feed.pending()))
+    reader = RangeReader(feed.client.with_timeout(60), feed.choose(feed.pending()))
     seen: list[bytes | None] = []
     for number, messages in enumerate(reader.messages()):
         if number == 0:
@@ -298,7 +298,7 @@ def test_a_broker_that_goes_while_it_is_read(new_feed: NewFeed, kafka: Broker, m
     feed = new_feed(kafka=SLOW)
     values = [b"%d" % number + b"x" * 1000 for number in range(20_000)]
     feed.send(*values)
-    feed.client = feed.client.impatient(3)
+    feed.client = feed.client.with_timeout(3)
     pending = feed.pending()
     count = record_tasks._count
 
@@ -317,6 +317,6 @@ def test_a_broker_that_goes_while_it_is_read(new_feed: NewFeed, kafka: Broker, m
     landed = sum(segment.records for segment in done.batch.segments)
     assert 1000 <= landed < 20_000
     assert feed.values() == values[:landed]
-    feed.client = feed.client.impatient(8)
+    feed.client = feed.client.with_timeout(8)
     feed.drain()
     assert feed.values() == values

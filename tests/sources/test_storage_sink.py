@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -63,12 +64,16 @@ def test_every_layout(
     assert listing.unknown == [] and listing.unreadable == []
 
 
-@pytest.mark.parametrize("database", ["db", "my db", "a.b", "Ünï", "日本", "UPPER", "12345", "meta", "2026-01-31"])
+DATABASES = ["db", "my db", "a.b", "Ünï", "日本", "UPPER", "12345", "meta", "2026-01-31"]
+TABLES = [
+    "with space", "dot.ted", "dash-ed", "日本", "UPPER", "meta", "12345", "2026-01-31", "quo'te", "a/b", "meta/meta",
+    "metadata", "CDC000001.json", "x.tmp.y", "schema_1_0123456789.json", "t/meta", "7/8", " ", "%2F", "a\\b",
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "table",
-    ["with space", "dot.ted", "dash-ed", "日本", "UPPER", "meta", "12345", "2026-01-31", "quo'te", "a/b", "meta/meta",
-     "metadata", "CDC000001.json", "x.tmp.y", "schema_1_0123456789.json", "t/meta", "7/8", " ", "%2F", "a\\b"],
-)  # fmt: skip
+    ("database", "table"), [*zip(itertools.cycle(DATABASES), TABLES), ("meta", "meta"), ("2026-01-31", "2026-01-31")]
+)
 def test_odd_names_are_told_by_their_schema_file(tmp_path: Path, database: str, table: str) -> None:
     listing = listing_of(
         tmp_path, f"{database}/{SCHEMA}", f"{database}/{table}/{SCHEMA}", f"{database}/{table}/7/2026-02-01/{FIRST}"

@@ -14,7 +14,7 @@ over; HEARTBEAT, CHECKPOINT and the other operations carry nothing to apply.
 - A value of no more than 2 bytes, or none, and one of 48 bytes that is no record, only move the topic's offset on.
 
 Source of the facts: the service's SDK (dts-new-subscribe-sdk 1.4.0 and 2.0.0) and records that it wrote; records of the
-service as the public examples of consumers print them (positions such as `72469@78`, the tags). The 48 bytes are in the
+service as the public examples of consumers print them (positions such as `4711@12`, the tags). The 48 bytes are in the
 public example of 2020, the 2 bytes in the SDK."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Messages of Alibaba DTS in its Canal JSON.
 
-    {"type":"UPDATE","database":"d","table":"t","isDdl":false,"pkNames":["id"],"es":1600161894000,"ts":…,"id":58,
+    {"type":"UPDATE","database":"d","table":"t","isDdl":false,"pkNames":["id"],"es":1709629811000,"ts":…,"id":6,
      "mysqlType":{"id":"bigint",…},"sqlType":{…},"sql":"","data":[{"id":"1","v":"2"}],"old":[{"v":"1"}],"gtid":…}
 
 A message has the rows of one statement's event. `es` is when the source executed it, in milliseconds. `mysqlType` has

@@ -1,7 +1,7 @@
 """Messages of Alibaba DTS in its Shareplex JSON: one operation a message.
 
-    {"meta":{"op":"upd","table":"owner.table","time":"2017-06-16T15:38:13","scn":"14589063118712","seq":1,"size":11,
-             "idx":"1/11","trans":"7.0.411499","rowid":"AAATGpAAIAAItcIAAA","userid":84,"posttime":…},
+    {"meta":{"op":"upd","table":"owner.table","time":"2024-03-05T09:10:11","scn":"20480004711","seq":3,"size":7,
+             "idx":"3/7","trans":"3.1.20","rowid":"AAAQ01AAEAAB7cAAAK","userid":9,"posttime":…},
      "data":{"V":"2"},"key":{"ID":"1","V":"1"}}
 
 - ins: `data` is the row. del: `data` is the row, or its key.
@@ -140,7 +140,7 @@ def _time_ms(time: str | None) -> int | None:
             raise ValueError("another form")
         moment = datetime.datetime.fromisoformat(f"{found[1]}+00:00")
     except ValueError as error:
-        raise MessageError(f"the time {shown(time)} is not written as 2017-06-16T14:24:34Z") from error
+        raise MessageError(f"the time {shown(time)} is not written as 2024-03-05T09:10:11Z") from error
     return int(moment.timestamp()) * 1000 + int((found[2] or "0").ljust(3, "0")[:3])
 
 

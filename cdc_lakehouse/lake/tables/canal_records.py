@@ -1,9 +1,9 @@
 """Entries of a Canal server in `records`: each once, however often it comes.
 
 An entry is a record of the topic that is called as the destination, partition 0; its offset is a running number, its
-timestamp the time of its execution, its key says which entry it is (`sources.canal.places`). What a round brings is one
-commit, with the position behind it. Entries that come again have the times that they had: which of a round are known is
-read of the files that have records of these times, and of those only the keys."""
+timestamp the time of its execution, its key says which entry it is (`sources.canal.entry_identity`). What a round
+brings is one commit, with the position behind it. Entries that come again have the times that they had: which of a
+round are known is read of the files that have records of these times, and of those only the keys."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from cdc_lakehouse.lake.tables.record_rows import RecordRows
 from cdc_lakehouse.lake.tables.small_table import between, missing
 from cdc_lakehouse.sources.canal.entry_identity import EntryStream, KnownEntries, PlacedEntry
 from cdc_lakehouse.sources.canal.rounds import Round
-from cdc_lakehouse.sources.kafka import Messages, OffsetRange, Partition, Pending
+from cdc_lakehouse.sources.record_log import Messages, OffsetRange, Partition, Pending
 
 _AT_ONCE: Final = 10_000
 _CREATE_TIME: Final = 1

@@ -17,7 +17,7 @@ from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake, machinery
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.properties import BATCH, BATCH_SEGMENTS, CANAL_POSITION, LANDED
-from cdc_lakehouse.sources.kafka import Landed, LandedTopic, Partition, Pending
+from cdc_lakehouse.sources.record_log import LandedOffsets, LandedTopic, Partition, Pending
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class LandedBatch:
 class LandedState:
     """All that `records` knows of what it holds."""
 
-    landed: Landed = field(default_factory=Landed)
+    landed: LandedOffsets = field(default_factory=LandedOffsets)
     last: LandedBatch = LandedBatch(0, ())
 
     def after(self, pending: Pending, batch: LandedBatch | None) -> LandedState:
@@ -64,7 +64,7 @@ class LandedState:
                 ends={**known.ends, **own},
                 record_bytes=known.record_bytes if size is None else size,
             )
-        return LandedState(Landed(topics, began=True), batch or self.last)
+        return LandedState(LandedOffsets(topics, began=True), batch or self.last)
 
     def as_properties(self) -> dict[str, str]:
         """What `state_of` reads. One property a topic: some catalogs keep properties in a database, which has
@@ -93,7 +93,7 @@ def state_of(table: Table | None) -> LandedState:
         for segment, topic, number, start, end, records, size, dates in json.loads(properties.get(BATCH_SEGMENTS, "[]"))
     ]
     last = LandedBatch(int(properties.get(BATCH, "0")), tuple(segments))
-    return LandedState(Landed(topics, began=BATCH in properties), last)
+    return LandedState(LandedOffsets(topics, began=BATCH in properties), last)
 
 
 def records_table(feed: str) -> Identifier:
@@ -106,7 +106,7 @@ def landed_state(lake: Lake, feed: str) -> LandedState:
     return state_of(lake.load(records_table(feed)))
 
 
-def landed_offsets(lake: Lake, feed: str) -> Landed:
+def landed_offsets(lake: Lake, feed: str) -> LandedOffsets:
     """What is in the lake: for a sensor, and for the checkpoint."""
     return landed_state(lake, feed).landed
 

@@ -28,7 +28,7 @@ from pyiceberg.types import (
 )
 
 from cdc_lakehouse.config import DateSeparator
-from cdc_lakehouse.sources.kafka import Headers, Messages
+from cdc_lakehouse.sources.record_log import Headers, Messages
 
 _HEADER: Final = StructType(NestedField(14, "key", StringType()), NestedField(15, "value", BinaryType()))
 SCHEMA: Final = Schema(

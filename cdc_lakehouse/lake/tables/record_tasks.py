@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.tables.record_files import RecordFiles, RecordTable
 from cdc_lakehouse.lake.tables.record_rows import RecordRows
-from cdc_lakehouse.sources.kafka import Client, Messages, OffsetRange, RangeReader
+from cdc_lakehouse.sources.kafka import Client, RangeReader
+from cdc_lakehouse.sources.record_log import Messages, OffsetRange
 
 
 @dataclass

@@ -27,7 +27,8 @@ from cdc_lakehouse.lake.tables.record_commits import RecordCommits, offsets_summ
 from cdc_lakehouse.lake.tables.record_files import RecordTable
 from cdc_lakehouse.lake.tables.record_rows import RecordRows
 from cdc_lakehouse.lake.tables.record_tasks import ReadGroup, ReadRange, RecordTask, run_tasks
-from cdc_lakehouse.sources.kafka import Client, OffsetRange, Pending, split_ranges, worth_tasks
+from cdc_lakehouse.sources.kafka import Client, split_ranges, useful_task_count
+from cdc_lakehouse.sources.record_log import OffsetRange, Pending
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class Records:
     def _read(self, table: RecordTable, ranges: Sequence[OffsetRange], state: LandedState, batch: int) -> _Landed:
         if not ranges:
             return _Landed((), (), ())
-        tasks = worth_tasks(ranges, state.landed)
+        tasks = useful_task_count(ranges, state.landed)
         if tasks > 1:
             tasks = min(tasks, self._spark().sparkContext.defaultParallelism)
         rows = RecordRows(self._source.time_zone, self._source.date_separator, batch, table.arrow)

@@ -23,8 +23,13 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_de
 
 from cdc_lakehouse.config.canal_source import Address, CanalSource
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
-from cdc_lakehouse.sources.canal.connection import Connection, Timeouts
-from cdc_lakehouse.sources.canal.errors import CanalProtocolError, CanalRedeliveryError, CanalRefusedError
+from cdc_lakehouse.sources.canal.connection import (
+    CanalProtocolError,
+    CanalRedeliveryError,
+    CanalRefusedError,
+    Connection,
+    Timeouts,
+)
 
 _LOG: Final = logging.getLogger("cdc_lakehouse")
 _FIRST_WAIT: Final = 0.2

@@ -13,8 +13,8 @@ from typing import Final
 
 from cdc_lakehouse.config.canal_source import CanalSource
 from cdc_lakehouse.sources.canal.client import Batch, CanalClient
+from cdc_lakehouse.sources.canal.connection import CanalRedeliveryError
 from cdc_lakehouse.sources.canal.entry_identity import PlacedEntry, placed
-from cdc_lakehouse.sources.canal.errors import CanalRedeliveryError
 
 _LOG: Final = logging.getLogger("cdc_lakehouse")
 _WAIT_SECONDS: Final = 1.0
@@ -39,7 +39,7 @@ class Round:
         return max((entry.time_ms or 0 for entry in self.entries), default=0)
 
 
-class Taking:
+class BatchRounds:
     """The rounds of a run. It ends when what was there as it began is taken, or a bound of the source's is reached."""
 
     def __init__(self, client: CanalClient, source: CanalSource) -> None:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from cdc_lakehouse.sources.kafka.offsets import Landed, OffsetRange, Partition
+from cdc_lakehouse.sources.record_log import LandedOffsets, OffsetRange, Partition
 
 _UNKNOWN_SIZE: Final = 1024.0
 """Bytes of a record of a topic of which none was read."""
@@ -23,7 +23,7 @@ _SLACK: Final = 2
 
 
 def choose_ranges(
-    offsets: Mapping[Partition, tuple[int, int]], landed: Landed, max_records: int, max_bytes: int
+    offsets: Mapping[Partition, tuple[int, int]], landed: LandedOffsets, max_records: int, max_bytes: int
 ) -> tuple[OffsetRange, ...]:
     """What to read of partitions with (from, before) offsets: at most `max_records` offsets, and about `max_bytes` of
     keys and values. What a partition does not need is shared by the others. Each that has something gets one offset
@@ -49,7 +49,7 @@ def choose_ranges(
     )
 
 
-def _size(landed: Landed, topic: str) -> float:
+def _size(landed: LandedOffsets, topic: str) -> float:
     known = landed.record_bytes(topic)
     return _UNKNOWN_SIZE if known is None else max(1.0, known)
 
@@ -63,12 +63,14 @@ def _share(needs: Mapping[Partition, int], total: int) -> dict[Partition, int]:
     return shares
 
 
-def worth_tasks(ranges: Sequence[OffsetRange], landed: Landed) -> int:
+def useful_task_count(ranges: Sequence[OffsetRange], landed: LandedOffsets) -> int:
     """How many tasks at most have enough to do."""
     return max(1, math.ceil(sum(_work(each, landed) for each in ranges) / _WORTH_A_TASK))
 
 
-def split_ranges(ranges: Sequence[OffsetRange], landed: Landed, tasks: int) -> tuple[tuple[OffsetRange, ...], ...]:
+def split_ranges(
+    ranges: Sequence[OffsetRange], landed: LandedOffsets, tasks: int
+) -> tuple[tuple[OffsetRange, ...], ...]:
     """The ranges in groups, one for each of about as many tasks, which then have about equally much to do.
 
     Large ranges are cut, and each part is a group of its own; but not where the size of records is not known: a part
@@ -89,7 +91,7 @@ def split_ranges(ranges: Sequence[OffsetRange], landed: Landed, tasks: int) -> t
     return (*((part,) for part in parts), *(tuple(group) for group in groups if group))
 
 
-def _work(each: OffsetRange, landed: Landed) -> float:
+def _work(each: OffsetRange, landed: LandedOffsets) -> float:
     """In records of a usual size: larger ones take longer."""
     return len(each) * max(1.0, (landed.record_bytes(each.partition.topic) or 0) / _USUAL_SIZE)
 

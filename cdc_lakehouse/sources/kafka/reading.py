@@ -5,18 +5,14 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
-from cdc_lakehouse.sources.kafka.client import Client
-from cdc_lakehouse.sources.kafka.errors import OUT_OF_RANGE, Troubles, topic_fault
-from cdc_lakehouse.sources.kafka.offsets import OffsetRange, Partition
-from cdc_lakehouse.sources.kafka.pending import gone, shortened
-
-Headers = list[tuple[str, bytes | None]]
+from cdc_lakehouse.sources.kafka.client import OUT_OF_RANGE, Client, ClientErrors, topic_fault
+from cdc_lakehouse.sources.kafka.topics import log_truncated, offsets_expired
+from cdc_lakehouse.sources.record_log import Messages, OffsetRange, Partition
 
 _MESSAGES_AT_ONCE: Final = 500
 """Measured: of 10,000 each costs twice as much, for they do not stay in the processor's cache."""
@@ -39,20 +35,6 @@ _error, _topic, _number, _offset, _key, _value, _timestamp, _headers = cast(
         Message.headers,
     ),
 )  # fmt: skip
-
-
-@dataclass(slots=True)
-class Messages:
-    """Messages of one range, in the order of their offsets, column by column. A timestamp is (type, milliseconds since
-    1970 UTC), with the client's numbers of types. `size` is the bytes of all keys and values."""
-
-    range: OffsetRange
-    offsets: list[int] = field(default_factory=list[int])
-    timestamps: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    keys: list[bytes | None] = field(default_factory=list["bytes | None"])
-    values: list[bytes | None] = field(default_factory=list["bytes | None"])
-    headers: list[Headers | None] = field(default_factory=list["Headers | None"])
-    size: int = 0
 
 
 class RangeReader:
@@ -163,7 +145,7 @@ class _Session:
     def __init__(self, client: Client, parts: Sequence[_Part], faults: list[CdcError]) -> None:
         self._client = client
         self._faults = faults
-        self._troubles = Troubles()
+        self._errors = ClientErrors()
         self._open = {part.range.partition: part for part in parts}
         self._single = parts[0].range.partition if len(parts) == 1 else None
         self._waited = 0.0
@@ -171,7 +153,7 @@ class _Session:
         self._wanted = _FIRST_MESSAGES
         self._held = 0
         """Bytes that came since all parts have handed on what they had."""
-        self._consumer: Consumer = client.consumer(self._troubles)
+        self._consumer: Consumer = client.consumer(self._errors)
 
     def close(self) -> None:
         self._consumer.close()
@@ -185,7 +167,7 @@ class _Session:
             batch = self._consumer.consume(max(1, min(self._wanted, left)), _WAIT_SECONDS)
             self._waited += time.monotonic() - asked
             self._take(batch)
-            if (size := self._troubles.too_large) is not None:
+            if (size := self._errors.too_large) is not None:
                 yield from self._refuse(size)
             elif self._waited > self._client.patience_seconds:
                 self._give_up()
@@ -248,7 +230,7 @@ class _Session:
         elif (found := topic_fault(part.range.partition.topic, error)) is not None:
             self._end(part, found)
         else:
-            self._troubles.note(error)
+            self._errors.note(error)
 
     def _end(self, part: _Part, fault: CdcError) -> None:
         part.over = True
@@ -276,11 +258,11 @@ class _Session:
             low, high = self._consumer.get_watermark_offsets(asked, self._client.timeout_seconds)
         except KafkaException as raised:
             told: KafkaError = raised.args[0]
-            return topic_fault(partition.topic, told) or self._troubles.fault(self._client.brokers, told)
+            return topic_fault(partition.topic, told) or self._errors.fault(self._client.brokers, told)
         if position < low:
-            return gone(partition, position, low)
+            return offsets_expired(partition, position, low)
         if part.range.end > high:
-            return shortened(partition, part.range.end, high)
+            return log_truncated(partition, part.range.end, high)
         return SourceUnreachableError(f"{partition.named} gives nothing for now from offset {position} on")
 
     def _refuse(self, size: int) -> Iterator[Messages]:

@@ -1,21 +1,22 @@
-"""The topics of a feed with their partitions, and from where to where each can be read. No group is joined."""
+"""The topics of a feed with their partitions: from where to where each can be read, and what of it has not landed yet.
+No group is joined."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
 from typing import Any, Final
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka import admin as kafka_admin
 
 from cdc_lakehouse.config import KafkaSource
-from cdc_lakehouse.errors import CdcError, SourceUnreachableError
-from cdc_lakehouse.sources.kafka.client import Client
-from cdc_lakehouse.sources.kafka.errors import NO_LEADER, Troubles, topic_fault
-from cdc_lakehouse.sources.kafka.offsets import Bounds, Partition, Topic
+from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
+from cdc_lakehouse.sources.kafka.client import NO_LEADER, Client, ClientErrors, topic_fault
+from cdc_lakehouse.sources.record_log import LandedOffsets, Partition, Pending
 
 _NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 """Zeros, as ids of topics are written."""
@@ -23,6 +24,24 @@ _NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 _WAIT_SECONDS: Final = 0.2
 
 _OffsetSpec: Any = getattr(kafka_admin, "OffsetSpec")  # noqa: B009 - exported, but not to type checkers
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Offsets that can be read: from `low` on, before `end`. Beyond it are messages of open transactions."""
+
+    low: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as the brokers have it. `id` differs between topics that had one name one after the other; it is empty
+    with brokers that know none (before Kafka 2.8)."""
+
+    name: str
+    id: str
+    partitions: Mapping[int, Bounds]
 
 
 def read_topics(source: KafkaSource, client: Client | None = None) -> tuple[Topic, ...]:
@@ -50,8 +69,8 @@ class _NoLeaderError(Exception):
 class _Cluster:
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._troubles = Troubles()
-        self._admin: Any = client.admin(self._troubles)  # Its answers have no types.
+        self._errors = ClientErrors()
+        self._admin: Any = client.admin(self._errors)  # Its answers have no types.
         self._deadline = time.monotonic() + client.timeout_seconds
 
     def waits(self) -> bool:
@@ -130,9 +149,98 @@ class _Cluster:
                 raise _NoLeaderError(
                     SourceUnreachableError(f"a partition of the topic {topic} has no leader for now ({told.name()})")
                 )
-        return self._troubles.fault(self._client.brokers, told)
+        return self._errors.fault(self._client.brokers, told)
 
 
 def _id(topic: Any) -> str:
     id = str(topic.topic_id)
     return "" if id == _NO_ID else id
+
+
+def find_pending(source: KafkaSource, topics: Sequence[Topic], landed: LandedOffsets) -> Pending:
+    """`topics` are all that `read_topics` found."""
+    offsets: dict[Partition, tuple[int, int]] = {}
+    faults: list[SourceError] = list(_vanished(source, topics, landed))
+    for topic in topics:
+        known = landed.topics.get(topic.name)
+        if known is not None and topic.id and known.id and topic.id != known.id:
+            faults.append(_recreated(topic))
+            continue
+        if source.format == "ticdc-canal-json" and not source.has_watermarks and len(topic.partitions) > 1:
+            faults.append(_without_order(topic))
+            continue
+        for number, bounds in sorted(topic.partitions.items()):
+            partition = Partition(topic.name, number)
+            try:
+                offsets[partition] = _start(source, partition, bounds, landed), bounds.end
+            except SourceError as error:
+                faults.append(error)
+    return Pending(offsets, {topic.name: topic.id for topic in topics}, tuple(faults))
+
+
+def _start(source: KafkaSource, partition: Partition, bounds: Bounds, landed: LandedOffsets) -> int:
+    start, end = source.start, landed.end(partition)
+    chosen = start.get(partition.topic, {}).get(partition.number) if isinstance(start, dict) else None
+    if end is None:
+        if chosen is None:
+            # What comes up later is new as a whole, wherever the feed began.
+            return bounds.end if start == "latest" and not landed.began else bounds.low
+        if not bounds.low <= chosen <= bounds.end:
+            raise SourceError(
+                f"{partition.named} has no offset {chosen}: it holds those from {bounds.low} on, before {bounds.end}",
+                advice="correct source.start",
+            )
+        return chosen
+    if end < bounds.low:
+        if chosen is not None and bounds.low <= chosen <= bounds.end:
+            return chosen  # The loss is known to whoever wrote this.
+        raise offsets_expired(partition, end, bounds.low)
+    if end > bounds.end:
+        raise log_truncated(partition, end, bounds.end)
+    return end
+
+
+def offsets_expired(partition: Partition, wanted: int, low: int) -> SourceError:
+    """The error when messages were removed before they were read."""
+    return SourceError(
+        f"{partition.named} has lost the offsets from {wanted} on, before {low}, by retention or by deletion: they "
+        "were not read yet",
+        advice=f"restore them, or go on without them by source.start {{{partition.topic}: {{{partition.number}: "
+        f"{low}}}}}; then raise the topic's retention, or run more often",
+    )
+
+
+def log_truncated(partition: Partition, wanted: int, end: int) -> SourceError:
+    """The error when a log ends before what was read of it."""
+    return SourceError(
+        f"{partition.named} ends at offset {end}, though it was read up to {wanted}: it was cut off, or the topic "
+        "was deleted and made again",
+        advice="restore it; a topic that was made again is read under another name, or by a new feed",
+    )
+
+
+def _recreated(topic: Topic) -> SourceError:
+    return SourceError(
+        f"the topic {topic.name} was deleted and made again: its offsets begin anew, and what was not read of the "
+        "earlier one is lost",
+        advice="give the new one another name, or read it by a new feed",
+    )
+
+
+def _without_order(topic: Topic) -> SourceError:
+    return SourceError(
+        f"the topic {topic.name} has {len(topic.partitions)} partitions, and without TiDB's extension its messages "
+        "have no commit-ts: nothing tells the order of rows and statements of different partitions",
+        advice="set enable-tidb-extension=true in the changefeed's sink URI and take tidb_extension: false out of the "
+        "feed's source; or send to a topic with one partition",
+    )
+
+
+def _vanished(source: KafkaSource, topics: Iterable[Topic], landed: LandedOffsets) -> Iterator[SourceError]:
+    there = {topic.name for topic in topics}
+    for name in sorted(landed.topics):
+        if name not in there and source.takes(name):
+            yield SourceError(
+                f"the topic {name} is not there any more: what was not read of it is lost",
+                advice="restore it, or change source.topic_pattern so that it does not match",
+            )

@@ -35,7 +35,7 @@ from typing import Final
 from cdc_lakehouse.errors import SourceError, SourceUnreachableError
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, UnreadableDirectory
 from cdc_lakehouse.sources.sink.listing_state import FileSequence, Frontier, KnownTable
-from cdc_lakehouse.sources.sink.paths import Listing, SinkLayout, told_apart
+from cdc_lakehouse.sources.sink.paths import Listing, SinkLayout, classify
 
 AT_ONCE: Final = 16
 """Requests at one time."""
@@ -74,7 +74,7 @@ def list_new(store: ObjectStore, layout: SinkLayout, frontier: Frontier, watched
             results = list(pool.map(_take, steps))
             steps = [step for seen in results for step in seen.steps]
             objects.update((each.path, each) for seen in results for each in seen.found)
-    return told_apart(objects.values(), layout, frontier.by_directory)
+    return classify(objects.values(), layout, frontier.by_directory)
 
 
 def _take(step: _Step) -> _Seen:

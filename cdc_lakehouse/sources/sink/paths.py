@@ -148,10 +148,10 @@ def read_checkpoint(store: ObjectStore) -> int:
 
 def list_sink(store: ObjectStore, layout: SinkLayout) -> Listing:
     """Everything in the sink, told apart by its path."""
-    return told_apart(store.list(), layout)
+    return classify(store.list(), layout)
 
 
-def told_apart(
+def classify(
     objects: Iterable[StoredObject | UnreadableDirectory], layout: SinkLayout, tables: Iterable[str] = ()
 ) -> Listing:
     """What objects of a sink are; `tables` are directories of tables that are known beside those with schema files."""

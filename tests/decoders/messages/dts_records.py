@@ -13,12 +13,12 @@ import fastavro
 
 from cdc_lakehouse.changelog.events import RowChange
 from cdc_lakehouse.decoders.messages.dts_avro import decode
-from cdc_lakehouse.decoders.messages.dts_record import SCHEMA
 
 _DATA = Path(__file__).parents[2] / "data" / "dts"
 
-_OLDER = fastavro.parse_schema(dict(SCHEMA))
-_NEWER = fastavro.parse_schema({**SCHEMA, "fields": [*SCHEMA["fields"], {"name": "bornTimestamp", "type": "long"}]})
+_SCHEMA = json.loads((_DATA / "record.avsc").read_text(encoding="utf-8"))
+OLDER = fastavro.parse_schema(_SCHEMA)
+NEWER = fastavro.parse_schema({**_SCHEMA, "fields": [*_SCHEMA["fields"], {"name": "bornTimestamp", "type": "long"}]})
 
 Image = tuple[str, Any] | None
 TIME_PARTS = ("year", "month", "day", "hour", "minute", "second", "millis")
@@ -35,10 +35,10 @@ def body(*, born: int | None = 1_732_156_800_789, **values: Any) -> bytes:
     """A record; what is not given is that of a HEARTBEAT. Without `born` it is of the older schema."""
     record = {
         "version": 0,
-        "id": 1_700_382,
-        "sourceTimestamp": 1_696_984_408,
-        "sourcePosition": "72469@78",
-        "safeSourcePosition": "72347@78",
+        "id": 61,
+        "sourceTimestamp": 1_709_629_810,
+        "sourcePosition": "4711@12",
+        "safeSourcePosition": "4700@12",
         "sourceTxid": "0",
         "source": {"sourceType": "MySQL", "version": "8.0.28"},
         "operation": "HEARTBEAT",
@@ -56,9 +56,9 @@ def body(*, born: int | None = 1_732_156_800_789, **values: Any) -> bytes:
             record[images] = [_symbol(image) for image in row]
     out = io.BytesIO()
     if born is None:
-        fastavro.schemaless_writer(out, _OLDER, record)
+        fastavro.schemaless_writer(out, OLDER, record)
     else:
-        fastavro.schemaless_writer(out, _NEWER, {**record, "bornTimestamp": born})
+        fastavro.schemaless_writer(out, NEWER, {**record, "bornTimestamp": born})
     return out.getvalue()
 
 

@@ -86,30 +86,29 @@ TWO = ("Integer", {"precision": 8, "value": "2"})
 COLUMN: list[tuple[str, int, Image]] = [("id", 8, ONE)]
 
 
-def test_a_record_as_the_service_prints_it() -> None:
-    """The update in the public Python example of a consumer, with its tags and positions."""
+def test_an_update_with_its_tags_and_position() -> None:
     fields = [{"name": "a", "dataTypeNumber": 8}, {"name": "b", "dataTypeNumber": 253}]
-    old = [("Integer", {"precision": 8, "value": "123456789"}), character("utf8mb4", b"test insert statement.")]
-    new = [old[0], character("utf8mb4", b"test update statement.")]
+    old = [("Integer", {"precision": 8, "value": "987654321"}), character("utf8mb4", b"first")]
+    new = [old[0], character("utf8mb4", b"second")]
     value = body(
         operation="UPDATE",
-        objectName="mydb.t1",
-        tags={"metaVersion": "3109599372", "pk_uk_info": '{"PRIMARY":["a"]}', "server_id": "26957161"},
+        objectName="stock.bins",
+        tags={"metaVersion": "77", "pk_uk_info": '{"PRIMARY":["a"]}', "server_id": "31"},
         fields=fields,
         beforeImages=old,
         afterImages=new,
-        sourcePosition="75259@78",
-        sourceTimestamp=1_696_984_517,
+        sourcePosition="5120@12",
+        sourceTimestamp=1_709_629_811,
     )
     assert decode(None, value) == Message(
-        Origin(time_ms=1_696_984_517_000, log_file="000078", log_offset=75_259),
+        Origin(time_ms=1_709_629_811_000, log_file="000012", log_offset=5120),
         (
             RowChange(
-                "mydb",
-                "t1",
+                "stock",
+                "bins",
                 "U",
-                {"a": "123456789", "b": "test insert statement."},
-                {"a": "123456789", "b": "test update statement."},
+                {"a": "987654321", "b": "first"},
+                {"a": "987654321", "b": "second"},
                 {"a": "decimal(20,0)", "b": "varchar"},
                 ("a",),
             ),
@@ -120,7 +119,7 @@ def test_a_record_as_the_service_prints_it() -> None:
 @pytest.mark.parametrize(
     ("position", "file", "offset"),
     [
-        ("72469@78", "000078", 72_469),
+        ("4711@12", "000012", 4711),
         ("1@1234567", "1234567", 1),
         ("4@0", "000000", 4),
         ("", None, None),

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import tracemalloc
 from typing import Any
 
+import fastavro
 import pytest
 
 from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.decoders.messages import format as message_format
 from cdc_lakehouse.decoders.messages.dts_record import Record, read_record
-from tests.decoders.messages.dts_records import TIME_PARTS, body, row_body, sdk_records
+from tests.decoders.messages.dts_records import NEWER, OLDER, TIME_PARTS, body, row_body, sdk_records
 
 
 def _image(expected: dict[str, Any] | None) -> tuple[str, Any] | None:
@@ -30,6 +33,19 @@ def _image(expected: dict[str, Any] | None) -> tuple[str, Any] | None:
 
 def _images(expected: list[dict[str, Any] | None] | str | None) -> object:
     return [_image(image) for image in expected] if isinstance(expected, list) else expected
+
+
+@pytest.mark.parametrize("value", [value for value, _ in sdk_records()], ids=map(str, range(24)))
+def test_records_of_the_tests_are_written_by_the_sdks_schema(value: bytes) -> None:
+    """The schema that tests write records with is not the product's: the SDK's records are its witnesses."""
+    read: list[object] = []
+    for schema in (OLDER, NEWER):
+        content = io.BytesIO(value)
+        with contextlib.suppress(EOFError, IndexError):
+            record = fastavro.schemaless_reader(content, schema, None, return_named_type=True)
+            if content.tell() == len(value):
+                read.append(record["operation"])
+    assert len(read) == 1
 
 
 @pytest.mark.parametrize(("value", "expected"), sdk_records(), ids=map(str, range(24)))

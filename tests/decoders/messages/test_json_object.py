@@ -21,11 +21,11 @@ FORMATS = [
     format_of("shareplex-json").decoder({}),
 ]
 SAMPLES = [
-    b'{"database":"d","table":"t","type":"INSERT","es":1600161894000,"pkNames":["id"],"mysqlType":{"id":"int"},'
+    b'{"database":"d","table":"t","type":"INSERT","es":1709629811000,"pkNames":["id"],"mysqlType":{"id":"int"},'
     b'"data":[{"id":"1","v":null}],"old":null,"isDdl":false,"gtid":"a:1"}',
-    b'{"database":"d","table":"t","type":"UPDATE","es":1600161894000,"data":[{"id":"1"}],"old":[{"id":"2"}]}',
+    b'{"database":"d","table":"t","type":"UPDATE","es":1709629811000,"data":[{"id":"1"}],"old":[{"id":"2"}]}',
     b'{"database":"d","table":"t","type":"DDL","isDdl":true,"sql":"DROP TABLE t"}',
-    b'{"meta":{"op":"upd","table":"d.t","time":"2017-06-16T15:38:13","scn":"14589063118712","seq":1,"idx":"1/11"},'
+    b'{"meta":{"op":"upd","table":"d.t","time":"2024-03-05T09:10:11","scn":"20480004711","seq":1,"idx":"1/7"},'
     b'"data":{"v":"1"},"key":{"id":"1","v":"2"}}',
     b'{"meta":{"op":"truncate","table":"d.t"}}',
 ]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cdc_lakehouse.errors import PermanentError, SourceUnreachableError, TransientError
 from cdc_lakehouse.sources.canal.client import Batch, CanalClient
-from cdc_lakehouse.sources.canal.errors import CanalRedeliveryError, CanalRefusedError
+from cdc_lakehouse.sources.canal.connection import CanalRedeliveryError, CanalRefusedError
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
 from tests.sources.canal.hand_made import HandMadeCanal
 from tests.sources.canal.servers import (

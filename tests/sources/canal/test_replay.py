@@ -11,9 +11,7 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 
 from cdc_lakehouse.sources.canal.client import CanalClient
-from cdc_lakehouse.sources.canal.connection import Connection, Timeouts
-from cdc_lakehouse.sources.canal.errors import CanalRefusedError
-from cdc_lakehouse.sources.canal.password import scrambled
+from cdc_lakehouse.sources.canal.connection import CanalRefusedError, Connection, Timeouts, scrambled
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
 from tests.canal_captures import SOURCES, Capture, capture
 from tests.sources.canal.servers import Handler, canal_source, heard, serving

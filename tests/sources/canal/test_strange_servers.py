@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cdc_lakehouse.errors import CdcError, SourceUnreachableError
 from cdc_lakehouse.sources.canal.client import Batch
-from cdc_lakehouse.sources.canal.errors import CanalProtocolError, CanalRefusedError
+from cdc_lakehouse.sources.canal.connection import CanalProtocolError, CanalRefusedError
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
 from tests.sources.canal.servers import (
     DONE,

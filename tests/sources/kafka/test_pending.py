@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.config import KafkaSource
-from cdc_lakehouse.sources.kafka import Bounds, Landed, LandedTopic, Partition, Pending, Topic, find_pending
+from cdc_lakehouse.sources.kafka import Bounds, Topic, find_pending
+from cdc_lakehouse.sources.record_log import LandedOffsets, LandedTopic, Partition, Pending
 
-NEW = Landed()
+NEW = LandedOffsets()
 
 
 def source(**more: Any) -> KafkaSource:
@@ -23,8 +24,8 @@ def topic(name: str, *bounds: tuple[int, int], id: str = "id") -> Topic:
     return Topic(name, id, {number: Bounds(*each) for number, each in enumerate(bounds)})
 
 
-def landed(**ends: dict[int, int]) -> Landed:
-    return Landed({name: LandedTopic("id", each) for name, each in ends.items()}, began=True)
+def landed(**ends: dict[int, int]) -> LandedOffsets:
+    return LandedOffsets({name: LandedTopic("id", each) for name, each in ends.items()}, began=True)
 
 
 def offsets(pending: Pending) -> dict[str, tuple[int, int]]:

@@ -8,16 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_lakehouse.sources.kafka import (
-    Landed,
-    LandedTopic,
-    OffsetRange,
-    Partition,
-    choose_ranges,
-    split_ranges,
-    worth_tasks,
-)
+from cdc_lakehouse.sources.kafka import choose_ranges, split_ranges, useful_task_count
 from cdc_lakehouse.sources.kafka import ranges as ranges_module
+from cdc_lakehouse.sources.record_log import LandedOffsets, LandedTopic, OffsetRange, Partition
 
 Offsets = Mapping[Partition, tuple[int, int]]
 TOPICS = ("a", "b")
@@ -30,8 +23,8 @@ sizes = st.fixed_dictionaries({topic: st.none() | st.floats(0, 2000) for topic i
 limits = st.integers(1, 2000) | st.integers(1, 10**7)
 
 
-def landed(record_bytes: Mapping[str, float | None]) -> Landed:
-    return Landed({topic: LandedTopic("", {}, size) for topic, size in record_bytes.items()}, began=True)
+def landed(record_bytes: Mapping[str, float | None]) -> LandedOffsets:
+    return LandedOffsets({topic: LandedTopic("", {}, size) for topic, size in record_bytes.items()}, began=True)
 
 
 def count(ranges: tuple[OffsetRange, ...]) -> int:
@@ -122,7 +115,10 @@ def test_a_large_partition_is_cut_for_all_tasks() -> None:
 
 def test_large_records_are_worth_a_task() -> None:
     whole = OffsetRange(Partition("a", 0), 0, 1000, 10**9)
-    assert (worth_tasks([whole], landed({"a": 250.0})), worth_tasks([whole], landed({"a": 400_000.0}))) == (1, 4)
+    assert (useful_task_count([whole], landed({"a": 250.0})), useful_task_count([whole], landed({"a": 400_000.0}))) == (
+        1,
+        4,
+    )
     groups = split_ranges([whole], landed({"a": 400_000.0}), 3)
     assert [len(part) for (part,) in groups] == [333, 333, 334]
 

@@ -1,6 +1,7 @@
-"""Where topics begin and end, and which of their messages a run takes: values and functions only.
+"""A log of records, as the lake keeps it: topics with partitions, whose records have offsets. Values only.
 
-A segment of a topic is a range of offsets of one partition. Offsets are not a count of messages: markers of
+Topics of Kafka are one; a Canal server's destination is a topic with one partition, whose offsets count the entries. A
+segment of such a log is a range of offsets of one partition. Offsets are not a count of messages: in Kafka markers of
 transactions, aborted messages and compacted ones leave holes."""
 
 from __future__ import annotations
@@ -8,6 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from cdc_lakehouse.errors import SourceError
+
+Headers = list[tuple[str, bytes | None]]
 
 
 class Partition(NamedTuple):
@@ -21,24 +26,6 @@ class Partition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.number}"
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """Offsets that can be read: from `low` on, before `end`. Beyond it are messages of open transactions."""
-
-    low: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class Topic:
-    """A topic as the brokers have it. `id` differs between topics that had one name one after the other; it is empty
-    with brokers that know none (before Kafka 2.8)."""
-
-    name: str
-    id: str
-    partitions: Mapping[int, Bounds]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +64,7 @@ class LandedTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class Landed:
+class LandedOffsets:
     """What is in the lake of a feed; `began` is false before its first run."""
 
     topics: Mapping[str, LandedTopic] = field(default_factory=dict[str, LandedTopic])
@@ -90,3 +77,34 @@ class Landed:
     def record_bytes(self, topic: str) -> float | None:
         known = self.topics.get(topic)
         return None if known is None else known.record_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """From where to where each partition is to be read, also those with nothing new. A partition that cannot be read
+    on without a loss is not among them, but told in `faults`: the others go on.
+
+    `ids` are those of the topics."""
+
+    offsets: Mapping[Partition, tuple[int, int]]
+    ids: Mapping[str, str]
+    faults: tuple[SourceError, ...]
+
+    @property
+    def records(self) -> int:
+        """New offsets: at least as many as new messages."""
+        return sum(end - start for start, end in self.offsets.values())
+
+
+@dataclass(slots=True)
+class Messages:
+    """Messages of one range, in the order of their offsets, column by column. A timestamp is (type, milliseconds since
+    1970 UTC), with the client's numbers of types. `size` is the bytes of all keys and values."""
+
+    range: OffsetRange
+    offsets: list[int] = field(default_factory=list[int])
+    timestamps: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    keys: list[bytes | None] = field(default_factory=list["bytes | None"])
+    values: list[bytes | None] = field(default_factory=list["bytes | None"])
+    headers: list[Headers | None] = field(default_factory=list["Headers | None"])
+    size: int = 0
