@@ -16,12 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import sbtest
-from benchmarks.csv_row import csv_row
 from cdc_lakehouse.changelog.positions import commit_time
 from cdc_lakehouse.config import Protocol
-from cdc_lakehouse.sample.canal_message import canal_message
-from cdc_lakehouse.sample.row_change import RowChange
-from cdc_lakehouse.sample.sink_writer import LINE_END, SinkWriter
+from cdc_lakehouse.sample.sink_writer import LINE_END, RowChange, SinkWriter, canal_json, csv
 
 MIB: Final = 1 << 20
 _FORMAT: Final = 1
@@ -104,7 +101,7 @@ class _Writer:
 
     def __init__(self, directory: Path, limit: int, protocol: Protocol) -> None:
         self.directory = directory
-        self._encode, extension = (csv_row, "csv") if protocol == "csv" else (canal_message, "json")
+        self._encode, extension = (csv, "csv") if protocol == "csv" else (canal_json, "json")
         self.sink = SinkWriter(directory, self._encode, extension)
         self._limit = limit
         self._lengths: dict[str, int] = {}

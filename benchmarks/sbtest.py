@@ -16,8 +16,8 @@ from cdc_lakehouse.changelog import ddl_kinds
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS, tso
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
-from cdc_lakehouse.sample import statement
-from cdc_lakehouse.sample.row_change import Row, RowChange, Table
+from cdc_lakehouse.sample.database import create_statement
+from cdc_lakehouse.sample.sink_writer import Row, RowChange, Table
 
 NAME: Final = TableName("sbtest", "sbtest1")
 COLUMNS: Final = (
@@ -40,7 +40,7 @@ _BYTES: Final = 73
 
 
 def create_table() -> SchemaChange:
-    query = statement.create_table(NAME, COLUMNS)
+    query = create_statement(NAME, COLUMNS)
     return SchemaChange(tso(FILL_DAY), NAME.database, NAME.table, ddl_kinds.CREATE_TABLE, query, COLUMNS, "")
 
 

@@ -19,17 +19,17 @@ _SCHEDULES: Final[dict[DateSeparator, tuple[str, str]]] = {
 
 
 def partitions_of(feed: FeedConfig) -> dg.TimeWindowPartitionsDefinition | None:
-    """The feed's partitions; None for a sink without date directories.
-
-    The directory's date is the server's wall clock at the flush, which may be ahead of this machine's: the window that
-    is under way, and the one after it, are partitions too.
-    """
+    """The feed's partitions, up to the one under way by the source's wall clock; None for a feed without dates."""
     separator = feed.source.date_separator
     if separator == "none":
         return None
     fmt, cron = _SCHEDULES[separator]
     return dg.TimeWindowPartitionsDefinition(
-        start=feed.start_date.strftime(fmt), fmt=fmt, cron_schedule=cron, end_offset=2
+        start=feed.start_date.strftime(fmt),
+        fmt=fmt,
+        cron_schedule=cron,
+        timezone=feed.source.time_zone,
+        end_offset=1,
     )
 
 
@@ -42,10 +42,9 @@ def run_partitions(feed: FeedConfig, dates: Iterable[str], now: datetime.datetim
     definition = partitions_of(feed)
     if definition is None:
         return []
-    known = sorted(date for date in set(dates) if definition.has_partition_key(date))
-    today = now.strftime(definition.fmt)
-    if not known and not definition.has_partition_key(today):
+    partitions = definition.get_partition_keys(now)
+    if not partitions:
         raise ConfigurationError(
             f"start_date of the feed {feed.name} is in the future", advice="set the date of the sink's first directory"
         )
-    return known or [today]
+    return sorted(set(partitions).intersection(dates)) or [partitions[-1]]

@@ -1,4 +1,4 @@
-"""`cdc-lakehouse sample`: a changefeed to try the project with, written as TiCDC writes one."""
+"""`cdc-lakehouse sample`: a changefeed to try the project with, in files as TiCDC writes them."""
 
 from __future__ import annotations
 
@@ -37,33 +37,41 @@ feeds:
 @click.option(
     "--directory", type=click.Path(path_type=Path), default=Path("demo"), show_default=True, help="Where to write."
 )
-@click.option("--days", type=click.IntRange(1, 365), default=3, show_default=True, help="Days of history.")
-@click.option("--transactions", type=click.IntRange(1, 1_000_000), default=2000, show_default=True)
-@click.option("--seed", type=int, default=1, show_default=True)
-@click.option("--follow", "follows", is_flag=True, help="Then keep writing, until interrupted.")
+@click.option("--days", type=click.IntRange(1, 365), default=3, show_default=True, help="Days of history, with today.")
+@click.option(
+    "--transactions",
+    type=click.IntRange(1, 1_000_000),
+    default=2000,
+    show_default=True,
+    help="Transactions of history.",
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Another seed gives other rows.")
+@click.option("--follow", "follows", is_flag=True, help="Then write new transactions until interrupted.")
 @click.option(
     "--pause", type=click.FloatRange(0.1, 3600), default=3.0, show_default=True, help="Seconds between batches."
 )
-@click.option("--batches", type=click.IntRange(1), help="With --follow: stop after so many.")
+@click.option("--batches", type=click.IntRange(1), help="With --follow: stop after so many batches.")
 def command(
     directory: Path, days: int, transactions: int, seed: int, follows: bool, pause: float, batches: int | None
 ) -> None:
-    """Write a sample changefeed (sink and lakehouse.yaml) of a small shop; one that is there is kept.
+    """Write a sample changefeed of a small shop: a sink, and a lakehouse.yaml that reads it.
 
-    A sink that is there is only added to, with --follow.
+    What exists in the directory is kept. With --follow, new files are added to an existing sink.
     """
     sink = directory / "sink"
     directory.mkdir(parents=True, exist_ok=True)
     end = datetime.datetime.now(datetime.UTC)
-    start = end - datetime.timedelta(days=days)
+    # From midnight on, so that the first date is whole, and every date to now is a partition with files.
+    first = end.date() - datetime.timedelta(days=days - 1)
+    start = datetime.datetime.combine(first, datetime.time(), datetime.UTC)
     if sink.exists():
-        click.echo(f"{sink} is there already: kept")
+        click.echo(f"{sink} exists: kept")
     else:
         checkpoint = write_history(sink, start=start, end=end, transactions=transactions, seed=seed)
         click.echo(f"wrote {transactions} transactions of {days} days to {sink}, checkpoint-ts {checkpoint}")
     configuration = directory / "lakehouse.yaml"
     if not configuration.exists():
-        configuration.write_text(_CONFIGURATION.format(start_date=start.date().isoformat()), encoding="utf-8")
+        configuration.write_text(_CONFIGURATION.format(start_date=first.isoformat()), encoding="utf-8")
         click.echo(f"wrote {configuration}")
     if follows:
         try:

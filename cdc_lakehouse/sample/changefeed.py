@@ -1,10 +1,12 @@
-"""The sample changefeed: a shop's past written at once, and its present as it goes on.
+"""The sample changefeed: a shop's past, written at once, and its present as it goes on.
 
     write_history(directory, start=…, end=…, transactions=2_000)
     for checkpoint_ts in follow(directory, pause_seconds=5):
         …
 
-What the generator must remember lies beside the sink, in `{directory}.state.json`: a sink holds only what TiCDC writes.
+Every date from the first flush, at most five hours after the start, to the last checkpoint has data files. The
+generator's own state is beside the sink, in
+`{directory}.state.json`: a sink holds only what TiCDC writes.
 """
 
 from __future__ import annotations
@@ -14,32 +16,35 @@ import itertools
 import json
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from cdc_lakehouse.changelog.positions import commit_time
 from cdc_lakehouse.errors import ConfigurationError, SourceError
-from cdc_lakehouse.sample.shop import Shop
-from cdc_lakehouse.sample.shop_ddl import SCHEMA_CHANGES
+from cdc_lakehouse.sample.shop import SCHEMA_CHANGES, Shop
 from cdc_lakehouse.sample.sink_writer import METADATA, SinkWriter, write_atomically
 
-_STATE_FORMAT: Final = 1
-# Not a part of a day, so that rows of late evening come to lie in the next day's directory, as with TiCDC.
+_STATE_FORMAT: Final = 2
+# Not a part of a day, so that rows of late evening are in the next day's directory, as with TiCDC.
 _FLUSH_INTERVAL: Final = datetime.timedelta(hours=5)
 _FLUSHES_AT_LEAST: Final = 4
 _BATCHES_PER_DDL: Final = 50
 _TRANSACTIONS_PER_BATCH: Final = (2, 5)
 _BETWEEN_TRANSACTIONS: Final = datetime.timedelta(milliseconds=10)
 _BATCH_SPAN: Final = _TRANSACTIONS_PER_BATCH[1] * _BETWEEN_TRANSACTIONS
+_DAY: Final = datetime.timedelta(days=1)
 
 
 def write_history(
     directory: Path, *, start: datetime.datetime, end: datetime.datetime, transactions: int, seed: int = 1
 ) -> int:
-    """Write the days from `start` to `end` (with a zone), with all DDL of the shop; gives the checkpoint-ts.
+    """Write what happened from `start` to `end` (with a zone), with all DDL of the shop; returns the checkpoint-ts.
 
-    The same arguments give the same files. Raises `SourceError` when a sample, or anything else, is there already.
+    There are `transactions` of them, or one a date when that is more. The same arguments give the same files. Raises
+    `SourceError` when the directory holds files already.
     """
     start, end = start.astimezone(datetime.UTC), end.astimezone(datetime.UTC)
     if start >= end:
@@ -49,24 +54,21 @@ def write_history(
     if state_path(directory).exists():
         raise SourceError(f"{state_path(directory)} is left of an earlier sample", advice="remove it")
     shop, writer = Shop(seed), SinkWriter(directory)
-    interval = min(_FLUSH_INTERVAL, (end - start) / _FLUSHES_AT_LEAST)
-    next_flush = start + interval
+    flushes = _flushes(start, end)
+    actions = deque(_actions(start, end, flushes, transactions, seed))
     for change in shop.open(start):
         writer.write_ddl(change, start)
-    for moment, is_ddl in _schedule(start, end, transactions, seed):
-        while next_flush <= moment:
-            if writer.flush(next_flush):
-                writer.checkpoint(shop.resolve(next_flush))
-            next_flush += interval
-        if is_ddl:
-            writer.write_ddl(shop.change_schema(moment), moment)
-        else:
-            writer.write(shop.trade(moment))
-    writer.flush(end)
-    checkpoint_ts = shop.resolve(end)
-    writer.checkpoint(checkpoint_ts)
+    for flush in flushes:
+        while actions and (actions[0][0] < flush or flush == end):
+            moment, is_ddl = actions.popleft()
+            if is_ddl:
+                writer.write_ddl(shop.change_schema(moment), moment)
+            else:
+                writer.write(shop.trade(moment))
+        writer.flush(flush)
+        writer.checkpoint(shop.resolve(flush))
     _Feed(directory, shop, writer).save()
-    return checkpoint_ts
+    return shop.last_ts
 
 
 def follow(
@@ -77,41 +79,56 @@ def follow(
     clock: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC),
     sleep: Callable[[float], object] = time.sleep,
 ) -> Iterator[int]:
-    """Go on from where the directory stands: a few transactions at a time, each batch giving its checkpoint-ts.
+    """Continue in the directory: a few transactions at a time. Yields the checkpoint-ts of every batch.
 
-    Without `batches` it never ends. Raises `SourceError` when there is no history to go on from.
+    Dates that passed since the last batch get one batch each, which is not counted. Without `batches` it never ends.
+    Raises `SourceError` when the directory holds no sample.
     """
     feed, pending = _load(directory)
     if pending is not None:
-        # Stopped amid a batch: its changes come again, the same ones, as after a restart of TiCDC.
-        feed.finish_batch(pending)
+        # Stopped during a batch: its changes are written once more, the same ones, as after a restart of TiCDC.
+        feed.write_batch(pending)
     for number in itertools.count() if batches is None else range(batches):
         if number:
             sleep(pause_seconds)
         now = clock().astimezone(datetime.UTC)
-        feed.save(pending=now)
-        yield feed.finish_batch(now)
+        for moment in _missed_dates(commit_time(feed.shop.last_ts), now):
+            feed.write_batch(moment)
+        yield feed.write_batch(now)
 
 
 def state_path(directory: Path) -> Path:
-    """Where the generator's state lies; it may be removed together with the sink."""
+    """The file with the generator's state. It may be removed together with the sink."""
     directory = directory.resolve()
     return directory.with_name(f"{directory.name}.state.json")
 
 
 def current_shop(directory: Path) -> Shop:
-    """The shop as it stood when the last batch was complete: what a table should hold at the checkpoint."""
+    """The shop as it was when the last batch was complete: what a table should hold at the checkpoint."""
     return _load(directory)[0].shop
 
 
-def _schedule(
-    start: datetime.datetime, end: datetime.datetime, transactions: int, seed: int
+def _flushes(start: datetime.datetime, end: datetime.datetime) -> list[datetime.datetime]:
+    interval = min(_FLUSH_INTERVAL, (end - start) / _FLUSHES_AT_LEAST)
+    return [*(start + number * interval for number in range(1, -((start - end) // interval))), end]
+
+
+def _actions(
+    start: datetime.datetime, end: datetime.datetime, flushes: list[datetime.datetime], transactions: int, seed: int
 ) -> list[tuple[datetime.datetime, bool]]:
-    """When something happens, in order, and whether it is a DDL."""
+    """When something happens, in order, and whether it is a DDL. Before the last flush of a date is a transaction."""
     rng = random.Random(f"{seed}/schedule")
-    trades = [(rng.random(), False) for _ in range(transactions)]
-    changes = [(number / (len(SCHEMA_CHANGES) + 1), True) for number in range(1, len(SCHEMA_CHANGES) + 1)]
-    return [(start + (end - start) * part, is_ddl) for part, is_ddl in sorted(trades + changes)]
+    last_flushes = {flush.date(): flush for flush in flushes}.values()
+    trades = [max(start, flush - _BETWEEN_TRANSACTIONS) for flush in last_flushes]
+    trades += [start + (end - start) * rng.random() for _ in range(transactions - len(trades))]
+    ddl = [start + (end - start) * number / (len(SCHEMA_CHANGES) + 1) for number in range(1, len(SCHEMA_CHANGES) + 1)]
+    return sorted([(moment, False) for moment in trades] + [(moment, True) for moment in ddl])
+
+
+def _missed_dates(last: datetime.datetime, now: datetime.datetime) -> list[datetime.datetime]:
+    """Noon of every date between two moments."""
+    noon = datetime.datetime.combine(last.date(), datetime.time(12), datetime.UTC)
+    return [noon + number * _DAY for number in range(1, (now.date() - last.date()).days)]
 
 
 @dataclass
@@ -123,8 +140,9 @@ class _Feed:
     writer: SinkWriter
     batches: int = 0
 
-    def finish_batch(self, now: datetime.datetime) -> int:
-        """Carry out the next batch, which is the same for the same state and time; gives its checkpoint-ts."""
+    def write_batch(self, now: datetime.datetime) -> int:
+        """Write the next batch, which is the same for the same state and time; returns its checkpoint-ts."""
+        self.save(pending=now)
         self.batches += 1
         if self.batches % _BATCHES_PER_DDL == 0:
             self.writer.write_ddl(self.shop.change_schema(now - _BATCH_SPAN), now)
@@ -149,13 +167,13 @@ class _Feed:
 
 
 def _load(directory: Path) -> tuple[_Feed, datetime.datetime | None]:
-    """The feed as it was put away, and the time of a batch that may not be complete."""
-    place = state_path(directory)
-    if not place.exists() or not (directory / METADATA).exists():
+    """The feed as it was saved, and the time of a batch that may not be complete."""
+    path = state_path(directory)
+    if not path.exists() or not (directory / METADATA).exists():
         raise SourceError(f"{directory} holds no sample changefeed", advice="write its history first")
-    state: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
+    state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     if state["format"] != _STATE_FORMAT:
-        raise SourceError(f"{place} is of another version", advice="remove it and the directory, and write them anew")
+        raise SourceError(f"{path} is of another version", advice="remove it and the directory, and write them anew")
     feed = _Feed(directory, Shop.from_state(state["shop"]), SinkWriter(directory), state["batches"])
     pending = state["pending"]
     return feed, None if pending is None else datetime.datetime.fromisoformat(pending)

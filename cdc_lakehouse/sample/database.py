@@ -1,36 +1,42 @@
-"""A database small enough to hold in memory: the rows that are true now, and what a changefeed sees of each change.
+"""A database small enough to hold in memory: the rows as they are now, and the changes that a changefeed sees.
 
-Rows are changed with `put` and `remove` and become visible to the feed with `commit`, as one transaction's net effect:
-a row that was removed and put again under its key is an UPDATE, a row under a new key a DELETE and an INSERT.
+`commit` ends a transaction and gives its net effect: a row that was deleted and inserted under its key is an UPDATE, a
+row under a new key a DELETE and an INSERT. DDL text is as TiCDC prints it:
+names in backquotes, key words in upper case, texts with their character set.
 """
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final
 
 from cdc_lakehouse.changelog import ddl_kinds
-from cdc_lakehouse.changelog.mysql_types import ColumnType
+from cdc_lakehouse.changelog.mysql_types import INTEGERS, ColumnType, type_text
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
-from cdc_lakehouse.sample import statement
-from cdc_lakehouse.sample.row_change import Key, Row, RowChange, Table
+from cdc_lakehouse.sample.sink_writer import Key, Row, RowChange, Table
 
 _ADD_COLUMN: Final = 5
 _DROP_COLUMN: Final = 6
 _ADD_INDEX: Final = 7
 _MODIFY_COLUMN: Final = 12
 _ORDER: Final = {"DELETE": 0, "UPDATE": 1, "INSERT": 2}
+_BARE_DEFAULTS: Final = INTEGERS | {"decimal", "float", "double", "year", "bit"}
+_NOW: Final = "CURRENT_TIMESTAMP"
 
 
 class Database:
+    """Moments have a zone. Commit-ts rise strictly, also where the clock stands or goes back."""
+
     def __init__(self) -> None:
         self._last_ts = 0
         self._tables: dict[TableName, Table] = {}
         self._rows: dict[TableName, dict[Key, Row]] = {}
+        self._last_ids: dict[str, int] = {}
         self._before: dict[tuple[TableName, Key], Row | None] = {}
+        """Rows as they were before the transaction under way."""
 
     @property
     def last_ts(self) -> int:
@@ -38,7 +44,7 @@ class Database:
         return self._last_ts
 
     def next_ts(self, moment: datetime.datetime) -> int:
-        """A TSO of `moment`, or just above the last one when the clock stands or goes back."""
+        """The TSO of `moment`, or the last one plus 1 when that is greater."""
         self._last_ts = max(tso(moment), self._last_ts + 1)
         return self._last_ts
 
@@ -49,33 +55,44 @@ class Database:
     def table(self, name: TableName) -> Table:
         return self._tables[name]
 
-    def rows(self, name: TableName) -> Mapping[Key, Row]:
-        """The rows by key, the oldest first."""
-        return self._rows[name]
+    def rows(self, name: TableName, /, **equal: str | None) -> list[Row]:
+        """The rows whose columns have these values, the oldest first."""
+        rows = self._rows[name].values()
+        return [row for row in rows if all(row[column] == value for column, value in equal.items())]
 
-    def put(self, name: TableName, row: Row) -> None:
-        """Insert a row, or replace the one that has its key."""
-        key = self._tables[name].key_of(row)
-        self._before.setdefault((name, key), self._rows[name].get(key))
-        self._rows[name][key] = row
+    def next_id(self, name: TableName) -> str:
+        """The next number of a table's AUTO_INCREMENT."""
+        self._last_ids[name.table] = self._last_ids.get(name.table, 0) + 1
+        return str(self._last_ids[name.table])
 
-    def remove(self, name: TableName, key: Key) -> None:
-        self._before.setdefault((name, key), self._rows[name].get(key))
-        del self._rows[name][key]
+    def insert(self, name: TableName, /, **values: str | None) -> None:
+        """Insert a row. Columns that are not given take their default, and the table need not have those given."""
+        columns = self._tables[name].columns
+        self._put(name, {column.name: values.get(column.name, column.default) for column in columns})
+
+    def update(self, name: TableName, row: Row, /, **values: str | None) -> None:
+        """Change a row, in those of the columns that the table has. With another key it is deleted and inserted."""
+        changed = {column: values.get(column, value) for column, value in row.items()}
+        if self._tables[name].key_of(changed) != self._tables[name].key_of(row):
+            self.delete(name, row)
+        self._put(name, changed)
+
+    def delete(self, name: TableName, row: Row) -> None:
+        del self._rows[name][self._remember(name, row)]
 
     def commit(self, moment: datetime.datetime) -> list[RowChange]:
         """End the transaction; empty when it changed nothing. In TiDB's order: DELETE, UPDATE, INSERT, then by key."""
         before, self._before = self._before, {}
-        touched = [(name, key, old, self._rows[name].get(key)) for (name, key), old in before.items()]
-        touched = [change for change in touched if change[2] != change[3]]
-        if not touched:
+        changed = [(name, old, self._rows[name].get(key)) for (name, key), old in before.items()]
+        changed = [(name, old, new) for name, old, new in changed if old != new]
+        if not changed:
             return []
         commit_ts = self.next_ts(moment)
-        changes = [_change(self._tables[name], commit_ts, old, new) for name, _, old, new in touched]
+        changes = [_change(self._tables[name], commit_ts, old, new) for name, old, new in changed]
         return sorted(changes, key=lambda change: (_ORDER[change.kind], _sortable(change.table.key_of(change.row))))
 
     def create_database(self, database: str, moment: datetime.datetime) -> SchemaChange:
-        query = statement.create_database(database)
+        query = f"CREATE DATABASE {quoted(database)}"
         return SchemaChange(self.next_ts(moment), database, "", ddl_kinds.CREATE_DATABASE, query, (), "")
 
     def create_table(
@@ -83,47 +100,42 @@ class Database:
     ) -> SchemaChange:
         self._tables[name] = Table(name, 0, columns)
         self._rows[name] = {}
-        return self._changed(name, moment, ddl_kinds.CREATE_TABLE, statement.create_table(name, columns))
+        return self._changed(name, moment, ddl_kinds.CREATE_TABLE, create_statement(name, columns))
 
-    def add_column(
-        self, name: TableName, column: SourceColumn, held: str | None, moment: datetime.datetime
-    ) -> SchemaChange:
-        """`held` is what rows that are older than the column hold in it; they are not sent again."""
-        self._reshape(name, (*self._tables[name].columns, column), lambda row: {**row, column.name: held})
-        clause = f"ADD COLUMN {statement.column_definition(column)}"
-        return self._changed(name, moment, _ADD_COLUMN, statement.alter_table(name, clause))
+    def add_column(self, name: TableName, column: SourceColumn, moment: datetime.datetime) -> SchemaChange:
+        """Rows that are older than the column hold its default; they are not sent again."""
+        self._reshape(name, (*self._tables[name].columns, column), lambda row: {**row, column.name: column.default})
+        return self._alter(name, moment, _ADD_COLUMN, f"ADD COLUMN {column_definition(column)}")
 
     def drop_column(self, name: TableName, column: str, moment: datetime.datetime) -> SchemaChange:
-        kept = tuple(each for each in self._tables[name].columns if each.name != column)
+        kept = tuple(kept for kept in self._tables[name].columns if kept.name != column)
         self._reshape(name, kept, lambda row: {key: value for key, value in row.items() if key != column})
-        clause = f"DROP COLUMN {statement.quoted(column)}"
-        return self._changed(name, moment, _DROP_COLUMN, statement.alter_table(name, clause))
+        return self._alter(name, moment, _DROP_COLUMN, f"DROP COLUMN {quoted(column)}")
 
     def rename_column(self, name: TableName, old: str, new: str, moment: datetime.datetime) -> SchemaChange:
-        renamed = tuple(replace(each, name=new) if each.name == old else each for each in self._tables[name].columns)
+        columns = self._tables[name].columns
+        renamed = tuple(replace(column, name=new) if column.name == old else column for column in columns)
         self._reshape(name, renamed, lambda row: {new if key == old else key: value for key, value in row.items()})
-        clause = f"RENAME COLUMN {statement.quoted(old)} TO {statement.quoted(new)}"
-        return self._changed(name, moment, _MODIFY_COLUMN, statement.alter_table(name, clause))
+        return self._alter(name, moment, _MODIFY_COLUMN, f"RENAME COLUMN {quoted(old)} TO {quoted(new)}")
 
     def modify_column(self, name: TableName, column: SourceColumn, moment: datetime.datetime) -> SchemaChange:
-        """For a wider type only, which leaves the text of every value as it is."""
-        modified = tuple(column if each.name == column.name else each for each in self._tables[name].columns)
-        self._reshape(name, modified, lambda row: row)
-        clause = f"MODIFY COLUMN {statement.column_definition(column)}"
-        return self._changed(name, moment, _MODIFY_COLUMN, statement.alter_table(name, clause))
+        """For a wider type only: the text of every value stays as it is."""
+        columns = tuple(column if old.name == column.name else old for old in self._tables[name].columns)
+        self._reshape(name, columns, lambda row: row)
+        return self._alter(name, moment, _MODIFY_COLUMN, f"MODIFY COLUMN {column_definition(column)}")
 
     def add_index(self, name: TableName, index: str, column: str, moment: datetime.datetime) -> SchemaChange:
-        clause = f"ADD INDEX {statement.quoted(index)}({statement.quoted(column)})"
-        return self._changed(name, moment, _ADD_INDEX, statement.alter_table(name, clause))
+        return self._alter(name, moment, _ADD_INDEX, f"ADD INDEX {quoted(index)}({quoted(column)})")
 
     def truncate_table(self, name: TableName, moment: datetime.datetime) -> SchemaChange:
         self._rows[name] = {}
-        return self._changed(name, moment, ddl_kinds.TRUNCATE_TABLE, statement.truncate_table(name))
+        return self._changed(name, moment, ddl_kinds.TRUNCATE_TABLE, f"TRUNCATE TABLE {qualified(name)}")
 
     def rename_table(self, name: TableName, new: TableName, moment: datetime.datetime) -> SchemaChange:
         self._tables[new] = replace(self._tables.pop(name), name=new)
         self._rows[new] = self._rows.pop(name)
-        return self._changed(new, moment, ddl_kinds.RENAME_TABLE, statement.rename_table(name, new))
+        query = f"RENAME TABLE {qualified(name)} TO {qualified(new)}"
+        return self._changed(new, moment, ddl_kinds.RENAME_TABLE, query)
 
     def state(self) -> dict[str, Any]:
         """All of it as JSON can hold it, between two transactions."""
@@ -136,12 +148,12 @@ class Database:
             }
             for name, table in self._tables.items()
         ]
-        return {"last_ts": self._last_ts, "tables": tables}
+        return {"last_ts": self._last_ts, "last_ids": self._last_ids, "tables": tables}
 
     @staticmethod
     def from_state(state: Mapping[str, Any]) -> Database:
         database = Database()
-        database._last_ts = state["last_ts"]
+        database._last_ts, database._last_ids = state["last_ts"], dict(state["last_ids"])
         for saved in state["tables"]:
             name = TableName(*saved["name"])
             table = Table(name, saved["version"], tuple(_column(column) for column in saved["columns"]))
@@ -149,24 +161,66 @@ class Database:
             database._rows[name] = {table.key_of(row): row for row in saved["rows"]}
         return database
 
+    def _put(self, name: TableName, row: Row) -> None:
+        self._rows[name][self._remember(name, row)] = row
+
+    def _remember(self, name: TableName, row: Row) -> Key:
+        key = self._tables[name].key_of(row)
+        self._before.setdefault((name, key), self._rows[name].get(key))
+        return key
+
     def _reshape(self, name: TableName, columns: tuple[SourceColumn, ...], row_of: Callable[[Row], Row]) -> None:
         self._tables[name] = replace(self._tables[name], columns=columns)
         self._rows[name] = {key: row_of(row) for key, row in self._rows[name].items()}
 
+    def _alter(self, name: TableName, moment: datetime.datetime, action: int, clause: str) -> SchemaChange:
+        return self._changed(name, moment, action, f"ALTER TABLE {qualified(name)} {clause}")
+
     def _changed(self, name: TableName, moment: datetime.datetime, action: int, query: str) -> SchemaChange:
         version = self.next_ts(moment)
         self._tables[name] = replace(self._tables[name], version=version)
-        columns = self._tables[name].columns
-        return SchemaChange(version, name.database, name.table, action, query, columns, "")
+        return SchemaChange(version, name.database, name.table, action, query, self._tables[name].columns, "")
+
+
+def create_statement(name: TableName, columns: Sequence[SourceColumn]) -> str:
+    key = [column for column in columns if column.primary_key]
+    parts = [column_definition(column) + " PRIMARY KEY" * (key == [column]) for column in columns]
+    if len(key) > 1:
+        parts.append(f"PRIMARY KEY({', '.join(quoted(column.name) for column in key)})")
+    return f"CREATE TABLE {qualified(name)} ({','.join(parts)})"
+
+
+def column_definition(column: SourceColumn) -> str:
+    # Only the words in upper case: an ENUM's labels keep their case.
+    name, bracket, rest = type_text(column.type).partition("(")
+    type_words = name.upper() + bracket + rest
+    return f"{quoted(column.name)} {type_words}{' NOT NULL' * (not column.nullable)}{_default(column)}"
+
+
+def qualified(name: TableName) -> str:
+    return f"{quoted(name.database)}.{quoted(name.table)}"
+
+
+def quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _default(column: SourceColumn) -> str:
+    if column.default is None:
+        return ""
+    if column.default == _NOW:
+        return f" DEFAULT {_NOW}({column.type.scale or ''})"
+    if column.type.name in _BARE_DEFAULTS:
+        return f" DEFAULT {column.default}"
+    text = column.default.replace("\\", "\\\\").replace("'", "''")
+    return f" DEFAULT _UTF8MB4'{text}'"
 
 
 def _change(table: Table, commit_ts: int, old: Row | None, new: Row | None) -> RowChange:
-    if old is None:
-        assert new is not None
-        return RowChange("INSERT", table, commit_ts, new)
-    return (
-        RowChange("DELETE", table, commit_ts, old) if new is None else RowChange("UPDATE", table, commit_ts, new, old)
-    )
+    if new is None:
+        assert old is not None
+        return RowChange("DELETE", table, commit_ts, old)
+    return RowChange("INSERT" if old is None else "UPDATE", table, commit_ts, new, old)
 
 
 def _sortable(key: Key) -> tuple[tuple[int, str], ...]:
@@ -175,5 +229,5 @@ def _sortable(key: Key) -> tuple[tuple[int, str], ...]:
 
 
 def _column(saved: dict[str, Any]) -> SourceColumn:
-    kind = ColumnType(**{**saved["type"], "elements": tuple(saved["type"]["elements"])})
-    return SourceColumn(**{**saved, "type": kind})
+    saved_type = ColumnType(**{**saved["type"], "elements": tuple(saved["type"]["elements"])})
+    return SourceColumn(**{**saved, "type": saved_type})

@@ -1,43 +1,94 @@
 """The files of TiCDC's storage sink (v8.5, new architecture, `file://`), written in its order and in its way.
 
-A data file comes first, then the index file that names it, then `metadata` with the checkpoint-ts; a schema file comes
-after the rows that are older than its DDL. Every file is written beside its place and renamed. Options: canal-json with
-enable-tidb-extension (or what another encoder makes of a change), date-separator `day`, index numbers of 20 digits,
-times in UTC.
+A data file comes first, then the index file that names it, then `metadata` with the checkpoint-ts. A schema file comes
+after the rows that are older than its DDL. Every file is written under another name and renamed. Options of the sink:
+canal-json with enable-tidb-extension, or csv; date-separator `day`; index numbers of 20 digits; times in UTC.
 
-A writer can go on where another stopped: it asks the directory for the last index number.
+Values are text in canal-json's notation: an ENUM is the number of its label, a SET a bitmask, bytes one character each.
+What is known of the formats was compared byte for byte with files that TiCDC wrote (`tests/sample`).
 """
 
 from __future__ import annotations
 
 import datetime
+import json
 import re
 import uuid
-from collections.abc import Callable, Iterable
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Literal
 
-from cdc_lakehouse.changelog.schema import SchemaChange
-from cdc_lakehouse.sample import go_json
-from cdc_lakehouse.sample.canal_message import canal_message
-from cdc_lakehouse.sample.row_change import RowChange
-from cdc_lakehouse.sample.schema_document import schema_document, schema_path
+from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, LABELS, ColumnType
+from cdc_lakehouse.changelog.positions import physical_ms
+from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 
 LINE_END: Final = "\r\n"
 METADATA: Final = "metadata"
 
+Row = dict[str, str | None]
+Key = tuple[str, ...]
+
 _DATA_FILE: Final = re.compile(r"CDC(\d{20})\.\w+")
+_SCHEMA_FILE_VERSION: Final = 1
+# Go's encoding/json escapes these, and no other text.
+_GO_ESCAPES: Final = str.maketrans({
+    "<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029",
+})  # fmt: skip
+# Constants of java.sql.Types, as TiCDC maps them; it raises that of an unsigned number above its signed range.
+_SQL_TYPES: Final = {
+    "tinyint": -6, "smallint": 5, "mediumint": 4, "int": 4, "bigint": -5, "float": 7, "double": 8, "decimal": 3,
+    "bit": -7, "year": 12, "date": 91, "datetime": 93, "timestamp": 93, "time": 92, "char": 1, "varchar": 12,
+    "tinytext": 2005, "text": 2005, "mediumtext": 2005, "longtext": 2005, **dict.fromkeys(BLOBS, 2004),
+    "enum": 4, "set": -7, "json": 12, "vector": 12,
+}  # fmt: skip
+_CALLED_UNSIGNED: Final = ("bit", "year")
+"""TiCDC calls these types unsigned in schema files, though they have no sign."""
+_BARE_IN_CSV: Final = INTEGERS | {"float", "double", "bit", "year"}
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """`version` is the commit-ts of the table's last DDL."""
+
+    name: TableName
+    version: int
+    columns: tuple[SourceColumn, ...]
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns if column.primary_key)
+
+    def key_of(self, row: Row) -> Key:
+        return tuple(value for name in self.key_columns if (value := row[name]) is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """`row` is the row after an INSERT or UPDATE and before a DELETE; only an UPDATE has `old`. Columns that are not in
+    a row are left out of its image. `partition` is the id of the physical partition, empty for a plain table."""
+
+    kind: Literal["INSERT", "UPDATE", "DELETE"]
+    table: Table
+    commit_ts: int
+    row: Row
+    old: Row | None = None
+    partition: str = ""
+
 
 Encode = Callable[[RowChange, datetime.datetime], str]
-"""A change as the lines of a data file, without the last line end; the time is that of the encoding."""
+"""A change as lines of a data file, without the last line end. The time is that of the encoding."""
 
 
 class SinkWriter:
-    """Rows wait in memory until `flush`; `now` is the wall clock of the simulated server, with a zone."""
+    """Rows wait in memory until `flush`. `now` is the wall clock of the simulated server, with a zone.
 
-    def __init__(self, directory: Path, encode: Encode = canal_message, extension: str = "json") -> None:
+    A new writer continues with the numbers of the files that are in the directory."""
+
+    def __init__(self, directory: Path, encode: Encode | None = None, extension: str = "json") -> None:
         self._directory = directory
-        self._encode = encode
+        self._encode = encode or canal_json
         self._extension = extension
         self._waiting: dict[str, list[RowChange]] = {}
         self._last_index: dict[Path, int] = {}
@@ -45,28 +96,33 @@ class SinkWriter:
     def write(self, changes: Iterable[RowChange]) -> None:
         for change in changes:
             name = change.table.name
-            self._waiting.setdefault(f"{name.database}/{name.table}/{change.table.version}", []).append(change)
+            partition = f"/{change.partition}" if change.partition else ""
+            directory = f"{name.database}/{name.table}/{change.table.version}{partition}"
+            self._waiting.setdefault(directory, []).append(change)
 
     def write_ddl(self, change: SchemaChange, now: datetime.datetime) -> None:
         self.flush(now)
         write_atomically(self._directory / schema_path(change), schema_document(change))
 
-    def flush(self, now: datetime.datetime) -> int:
-        """One data file, dated by `now`, for each table with rows waiting. How many files that were."""
+    def flush(self, now: datetime.datetime, changes_per_file: int | None = None) -> int:
+        """Write the rows that wait, to directories with the date of `now`: one data file a table, or more with so many
+        changes each. Returns the number of files."""
         waiting, self._waiting = self._waiting, {}
         date = now.astimezone(datetime.UTC).date().isoformat()
+        files = 0
         for table, changes in waiting.items():
-            directory = self._directory / table / date
-            index = self._next_index(directory)
-            name = f"CDC{index:020d}.{self._extension}"
-            lines = (self._encode(change, now) + LINE_END for change in changes)
-            write_atomically(directory / name, "".join(lines))
-            write_atomically(directory / "meta" / "CDC.index", f"{name}\n")
-        return len(waiting)
+            directory, size = self._directory / table / date, changes_per_file or len(changes)
+            for start in range(0, len(changes), size):
+                name = f"CDC{self._next_index(directory):020d}.{self._extension}"
+                lines = (self._encode(change, now) + LINE_END for change in changes[start : start + size])
+                write_atomically(directory / name, "".join(lines))
+                write_atomically(directory / "meta" / "CDC.index", f"{name}\n")
+                files += 1
+        return files
 
     def checkpoint(self, checkpoint_ts: int) -> None:
         """Promise that every event at or below `checkpoint_ts` is in the files."""
-        write_atomically(self._directory / METADATA, go_json.compact({"checkpoint-ts": checkpoint_ts}))
+        write_atomically(self._directory / METADATA, _go_json({"checkpoint-ts": checkpoint_ts}))
 
     def _next_index(self, directory: Path) -> int:
         if directory not in self._last_index:
@@ -76,9 +132,122 @@ class SinkWriter:
         return self._last_index[directory]
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """As TiCDC writes local files: a reader sees the old content or the new one, or a name with `.tmp.` in it."""
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a file as TiCDC writes local files: a reader sees the old content or the new one. The file under way has
+    `.tmp.` in its name."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.tmp.{uuid.uuid4()}")
-    part.write_bytes(text.encode())
+    part.write_bytes(content.encode() if isinstance(content, str) else content)
     part.replace(path)
+
+
+def canal_json(change: RowChange, encoded: datetime.datetime) -> str:
+    """A change as one line of canal-json."""
+    columns = [column for column in change.table.columns if column.name in change.row]
+
+    def image(row: Row) -> Row:
+        return {column.name: row[column.name] for column in change.table.columns if column.name in row}
+
+    return _go_json(
+        {
+            "id": 0,
+            "database": change.table.name.database,
+            "table": change.table.name.table,
+            "pkNames": list(change.table.key_columns),
+            "isDdl": False,
+            "type": change.kind,
+            "es": physical_ms(change.commit_ts),
+            "ts": round(encoded.timestamp() * 1000),
+            "sql": "",
+            "sqlType": {column.name: _SQL_TYPES[column.type.name] for column in columns},
+            "mysqlType": {column.name: column.type.name + " unsigned" * column.type.unsigned for column in columns},
+            "old": None if change.old is None else [image(change.old)],
+            "data": [image(change.row)],
+            "_tidb": {"commitTs": change.commit_ts},
+        }
+    )
+
+
+def csv(change: RowChange, encoded: datetime.datetime) -> str:
+    """A change as a csv row, with include-commit-ts."""
+    return _csv_row(change, change.kind[0], change.row)
+
+
+def csv_with_old_values(change: RowChange, encoded: datetime.datetime) -> str:
+    """A change as csv with include-commit-ts and output-old-value: an UPDATE is two rows."""
+    if change.old is None:
+        return _csv_row(change, change.kind[0], change.row, "false")
+    return _csv_row(change, "D", change.old, "true") + LINE_END + _csv_row(change, "I", change.row, "true")
+
+
+def _csv_row(change: RowChange, op: str, row: Row, *is_update: str) -> str:
+    name = change.table.name
+    values = (_csv_value(row[column.name], column.type.name) for column in change.table.columns)
+    return ",".join((f'"{op}"', f'"{name.table}"', f'"{name.database}"', str(change.commit_ts), *is_update, *values))
+
+
+def _csv_value(text: str | None, type_name: str) -> str:
+    if text is None:
+        return r"\N"
+    return text if type_name in _BARE_IN_CSV else '"' + text.replace('"', '""') + '"'
+
+
+def schema_path(change: SchemaChange) -> str:
+    """Where a schema file is below the sink. For a statement on a database the path has no table level."""
+    directory = f"{change.database}/{change.table}/meta" if change.table else f"{change.database}/meta"
+    ordered = sorted(change.columns, key=lambda column: column.name.encode())
+    # Unlike the document's, an empty list of columns is a list: TiCDC makes a sorted copy.
+    checked = {
+        "Table": change.table,
+        "Schema": change.database,
+        "Version": 0,
+        "TableColumns": _columns(ordered),
+        "TableColumnsTotal": len(ordered),
+    }
+    checksum = zlib.crc32(_go_json(checked, indent=4).encode())
+    return f"{directory}/schema_{change.commit_ts}_{checksum:010d}.json"
+
+
+def schema_document(change: SchemaChange) -> str:
+    """The content of a schema file: a DDL with the columns that result."""
+    document = {
+        "Table": change.table,
+        "Schema": change.database,
+        "Version": _SCHEMA_FILE_VERSION,
+        "TableVersion": change.commit_ts,
+        "Query": change.query,
+        "Type": change.action,
+        "TableColumns": _columns(change.columns) if change.table else None,
+        "TableColumnsTotal": len(change.columns),
+    }
+    return _go_json(document, indent=4)
+
+
+def _columns(columns: Sequence[SourceColumn]) -> list[dict[str, Any]]:
+    return [_column(column) for column in columns]
+
+
+def _column(column: SourceColumn) -> dict[str, Any]:
+    attributes: dict[str, Any] = {"ColumnName": column.name, "ColumnType": _type_words(column.type)}
+    if column.default is not None:
+        attributes["ColumnDefault"] = column.default
+    if column.type.length is not None:
+        attributes["ColumnPrecision"] = str(column.type.length)
+    if column.type.scale or column.type.name == "decimal":
+        attributes["ColumnScale"] = str(column.type.fraction)
+    if not column.nullable:
+        attributes["ColumnNullable"] = "false"
+    if column.primary_key:
+        attributes["ColumnIsPk"] = "true"
+    if column.type.name in LABELS:
+        attributes["ColumnElems"] = list(column.type.elements)
+    return attributes
+
+
+def _type_words(column: ColumnType) -> str:
+    return column.name.upper() + " UNSIGNED" * (column.unsigned or column.name in _CALLED_UNSIGNED)
+
+
+def _go_json(value: Any, indent: int | None = None) -> str:
+    separators = (",", ":") if indent is None else None
+    return json.dumps(value, ensure_ascii=False, indent=indent, separators=separators).translate(_GO_ESCAPES)

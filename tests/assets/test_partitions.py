@@ -16,8 +16,9 @@ from cdc_lakehouse.errors import ConfigurationError
 NOW = datetime.datetime(2026, 6, 30, 23, 59, tzinfo=datetime.UTC)
 
 
-def feed(separator: str, start: str = "2026-05-17") -> FeedConfig:
+def feed(separator: str, start: str = "2026-05-17", zone: str = "UTC") -> FeedConfig:
     source = {"type": "storage_sink", "uri": "file:///s", "protocol": "canal-json", "date_separator": separator}
+    source["time_zone"] = zone
     return FeedConfig.model_validate({"name": "f", "source": source, "start_date": start})
 
 
@@ -28,11 +29,9 @@ def test_a_sink_without_dates_has_no_partitions() -> None:
 
 @pytest.mark.parametrize(
     ("separator", "first", "last"),
-    [("year", "2026", "2027"), ("month", "2026-05", "2026-07"), ("day", "2026-05-17", "2026-07-01")],
+    [("year", "2026", "2026"), ("month", "2026-05", "2026-06"), ("day", "2026-05-17", "2026-06-30")],
 )
-def test_partitions_go_from_the_start_date_to_the_window_after_the_present_one(
-    separator: str, first: str, last: str
-) -> None:
+def test_partitions_go_from_the_start_date_to_the_present_one(separator: str, first: str, last: str) -> None:
     definition = partitions_of(feed(separator))
     assert definition is not None
     keys = definition.get_partition_keys(current_time=NOW)
@@ -40,11 +39,18 @@ def test_partitions_go_from_the_start_date_to_the_window_after_the_present_one(
     assert keys == sorted(set(keys))
 
 
+def test_a_date_begins_where_the_source_is() -> None:
+    """Its directories have the date of the source's wall clock, which can be a day ahead of UTC."""
+    shanghai = feed("day", zone="Asia/Shanghai")
+    assert run_partitions(shanghai, ["2026-07-01", "2026-07-02"], NOW) == ["2026-07-01"]
+    assert run_partitions(shanghai, [], NOW) == ["2026-07-01"]
+
+
 @given(st.dates(datetime.date(2020, 1, 1), datetime.date(2026, 6, 30)))
 def test_every_day_since_the_start_is_a_partition_as_its_directory_is_called(start: datetime.date) -> None:
     definition = partitions_of(feed("day", start.isoformat()))
     assert definition is not None
-    days = (NOW.date() - start).days + 2
+    days = (NOW.date() - start).days + 1
     wanted = [(start + datetime.timedelta(days=n)).isoformat() for n in range(days)]
     assert definition.get_partition_keys(current_time=NOW) == wanted
 

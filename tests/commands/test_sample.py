@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from cdc_lakehouse.assets.partitions import partitions_of
+from cdc_lakehouse.changelog.positions import commit_time
 from cdc_lakehouse.cli import main
 from cdc_lakehouse.config import load
 from cdc_lakehouse.sources.object_store import LocalStore, open_store
@@ -21,7 +23,7 @@ def tree(directory: Path) -> dict[str, bytes]:
     return {str(p.relative_to(directory)): p.read_bytes() for p in directory.rglob("*") if p.is_file()}
 
 
-def test_the_configuration_that_it_writes_is_valid_and_finds_the_sink(tmp_path: Path) -> None:
+def test_the_configuration_is_valid_and_every_partition_has_files(tmp_path: Path) -> None:
     result = sample(tmp_path / "demo", "--days", "2")
     assert result.exit_code == 0, result.output
     (feed,) = load(tmp_path / "demo" / "lakehouse.yaml", {}).feeds
@@ -29,7 +31,8 @@ def test_the_configuration_that_it_writes_is_valid_and_finds_the_sink(tmp_path: 
     listing = list_sink(store, SinkLayout(feed.storage_sink.date_separator))
     assert str(read_checkpoint(store)) in result.stdout
     assert listing.unknown == [] and {file.database for file in listing.data} == {"shop"}
-    assert all(file.feed_date and file.feed_date >= feed.start_date.isoformat() for file in listing.data)
+    dates = partitions_of(feed).get_partition_keys(commit_time(read_checkpoint(store)))
+    assert len(dates) == 2 and {file.feed_date for file in listing.data} == set(dates)
 
 
 def test_what_is_there_is_kept(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ import re
 import tarfile
 from pathlib import Path
 
+from cdc_lakehouse.sample.sink_writer import write_atomically
+
 ARCHIVES = Path(__file__).parents[1] / "data"
 
 
@@ -34,10 +36,7 @@ def apply_stage(dataset: Path, stage: int, sink: Path) -> int:
         place = sink / path
         if place.exists() and place.read_bytes() == content:
             continue
-        place.parent.mkdir(parents=True, exist_ok=True)
-        part = place.with_name(f"{place.name}.tmp.{changed:032x}")
-        part.write_bytes(content)
-        part.replace(place)
+        write_atomically(place, content)
         changed += 1
     for path in {entry["path"] for each in stages for entry in each["files"]} - set(wanted):
         (sink / path).unlink(missing_ok=True)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
-from cdc_lakehouse.sample.schema_document import schema_document, schema_path
+from cdc_lakehouse.sample.sink_writer import SinkWriter, schema_document, schema_path, write_atomically
 
 DAY = "2026-06-10"
 T0 = 466_000_000_000_000_000
@@ -52,13 +51,11 @@ class HandSink:
         return self.write(f"{directory}/{T0 + version}/{date}/CDC{index:020d}.csv", "".join(f"{x}\r\n" for x in lines))
 
     def checkpoint(self, at: int) -> None:
-        self.write("metadata", json.dumps({"checkpoint-ts": T0 + at}))
+        SinkWriter(self.root).checkpoint(T0 + at)
 
     def write(self, path: str, content: str) -> Path:
-        place = self.root / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(content, encoding="utf-8", newline="")
-        return place
+        write_atomically(self.root / path, content)
+        return self.root / path
 
 
 def row(op: str, table: str, at: int, *values: str, extra: Sequence[str] = ()) -> str:

@@ -8,8 +8,7 @@ from typing import Any
 
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
-from cdc_lakehouse.sample.row_change import RowChange, Table
-from cdc_lakehouse.sample.sink_writer import SinkWriter
+from cdc_lakehouse.sample.sink_writer import RowChange, SinkWriter, Table
 from tests.kit.lakes import TestLake
 from tests.lake import CREATE, ID
 

@@ -125,6 +125,26 @@ def test_the_days_are_full(sink: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("days", [1, 3, 40])
+@pytest.mark.parametrize("hours", [0.01, 3, 23.9])
+def test_every_date_has_files(days: int, hours: float, tmp_path: Path) -> None:
+    """Also where there are fewer transactions than dates, and where the last date has just begun."""
+    start = datetime.datetime(2026, 6, 1, tzinfo=datetime.UTC)
+    end = start + datetime.timedelta(days=days - 1, hours=hours)
+    write_history(tmp_path / "sink", start=start, end=end, transactions=5)
+    dates = {path.parent.name for path in data_files(tmp_path / "sink")}
+    assert dates == {f"{start + datetime.timedelta(days=day):%Y-%m-%d}" for day in range(days)}
+
+
+def test_following_fills_the_dates_that_were_missed(tmp_path: Path) -> None:
+    sink = tmp_path / "sink"
+    write(sink)
+    go_on(sink, 2, Clock(END + datetime.timedelta(days=3)))
+    dates = {path.parent.name for path in data_files(sink)}
+    assert {f"2026-06-0{day}" for day in range(1, 9)} == dates
+    assert_true(sink)
+
+
 def test_everything_happens(sink: Path) -> None:
     types = Counter(document["Type"] for document in schema_documents(sink))
     assert types == {1: 1, 3: 4, 5: 2, 7: 1, 12: 2, 11: 1, 6: 1, 14: 1}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import json
 import re
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,15 @@ import pytest
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
-from cdc_lakehouse.sample.row_change import RowChange, Table
-from cdc_lakehouse.sample.sink_writer import SinkWriter
+from cdc_lakehouse.sample.sink_writer import (
+    LINE_END,
+    RowChange,
+    SinkWriter,
+    Table,
+    canal_json,
+    csv,
+    csv_with_old_values,
+)
 from cdc_lakehouse.sources.object_store import LocalStore
 from cdc_lakehouse.sources.sink.paths import SinkLayout, list_sink, read_checkpoint
 from cdc_lakehouse.sources.sink.schema_file import read_schema_file
@@ -68,6 +77,44 @@ def test_a_real_sink_is_written_byte_for_byte(name: str, data_sets: Path, tmp_pa
         assert without_chance(written[path]) == without_chance(content), path
 
 
+@pytest.mark.parametrize(
+    "name", ["types_text", "types_integers", "types_numbers", "types_time", "partitions_range", "random_1"]
+)
+def test_real_csv_rows_are_written_byte_for_byte(name: str, data_sets: Path) -> None:
+    """Without types whose notation is another one than canal-json's (ENUM, SET, bytes)."""
+    real = data_sets / "csv" / name / "tree"
+    store = LocalStore(real)
+    listing = list_sink(store, SinkLayout(protocol="csv"))
+    changes = [read_schema_file(store, file) for file in listing.schemas]
+    columns = {(change.database, change.table, change.commit_ts): change.columns for change in changes}
+    for file in listing.data:
+        table = Table(
+            TableName(file.database, file.table), file.version, columns[file.database, file.table, file.version]
+        )
+        content = (real / file.path).read_bytes().decode()
+        assert "".join(csv_again(content, table)) == content, file.path
+
+
+def csv_again(content: str, table: Table) -> Iterator[str]:
+    """Each change of a csv file as it was read, written once more. A quoted text has no NULL, a bare one no quote."""
+    before: dict[str, str | None] | None = None
+    for line in re.findall(r'(?:"(?:[^"]|"")*"|[^"\r])+\r\n', content):
+        texts = [
+            text[1:-1].replace('""', '"') if text[0] == '"' else None if text == r"\N" else text
+            for text in re.findall(r'"(?:[^"]|"")*"|[^",\r]+', line.removesuffix(LINE_END))
+        ]
+        op, _, _, commit_ts, *values = texts
+        has_old = len(values) > len(table.columns)
+        is_update = has_old and values.pop(0) == "true"
+        row = dict(zip((column.name for column in table.columns), values, strict=True))
+        if is_update and op == "D":
+            before = row
+            continue
+        kind = "UPDATE" if is_update or op == "U" else {"I": "INSERT", "D": "DELETE"}[str(op)]
+        write = csv_with_old_values if has_old else csv
+        yield write(RowChange(kind, table, int(str(commit_ts)), row, before if is_update else None), DAY) + LINE_END
+
+
 def test_a_ddl_waits_for_the_rows_before_it(tmp_path: Path) -> None:
     writer = SinkWriter(tmp_path)
     writer.write([insert(1)])
@@ -110,6 +157,29 @@ def test_a_new_writer_goes_on_with_the_numbers(tmp_path: Path) -> None:
         writer.flush(DAY)
     names = sorted(path.name for path in tmp_path.rglob("CDC*.json"))
     assert names == ["CDC00000000000000000001.json", "CDC00000000000000000002.json"]
+
+
+def test_a_partition_and_a_limit_of_changes_make_files_of_their_own(tmp_path: Path) -> None:
+    writer = SinkWriter(tmp_path)
+    writer.write(replace(insert(number), partition="101" if number == 3 else "") for number in range(4))
+    assert writer.flush(DAY, 2) == 3
+    table = tmp_path / f"shop/things/{TABLE.version}"
+    found = {str(path.relative_to(table)): len(path.read_bytes().splitlines()) for path in table.rglob("CDC*.json")}
+    day = "2026-06-01"
+    assert found == {
+        f"{day}/CDC{1:020d}.json": 2, f"{day}/CDC{2:020d}.json": 1, f"101/{day}/CDC{1:020d}.json": 1,
+    }  # fmt: skip
+
+
+def test_an_image_has_the_columns_of_the_row(tmp_path: Path) -> None:
+    change = RowChange("UPDATE", TABLE, tso(DAY), {"id": "1", "s": "b"}, {"s": "a"})
+    gone = RowChange("DELETE", TABLE, tso(DAY), {"id": "1"})
+    messages = [json.loads(canal_json(each, DAY)) for each in (change, gone)]
+    assert [(message["data"], message["old"]) for message in messages] == [
+        ([{"id": "1", "s": "b"}], [{"s": "a"}]),
+        ([{"id": "1"}], None),
+    ]
+    assert list(messages[1]["mysqlType"]) == ["id"]
 
 
 def test_nothing_waiting_writes_nothing(tmp_path: Path) -> None:

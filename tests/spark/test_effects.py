@@ -11,7 +11,7 @@ import pytest
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
 from cdc_lakehouse.pipeline.steps import run_all
-from cdc_lakehouse.sample.schema_document import schema_document, schema_path
+from cdc_lakehouse.sample.sink_writer import schema_document, schema_path
 from tests.kit.hand_sinks import ADD_COLUMN, CREATE, DAY, ID, RENAME, T0, HandSink, integer, row, text
 from tests.kit.lakes import TestLake
 
