@@ -28,8 +28,8 @@ from cdc_lakehouse.config import FeedConfig, LakeConfig
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.frontiers import Frontiers
 from cdc_lakehouse.lake.tables.segments import Segments
-from cdc_lakehouse.pipeline.land import land
-from cdc_lakehouse.pipeline.run import FeedRun, utc_now
+from cdc_lakehouse.pipeline.context import utc_now
+from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.sources.object_store import LocalStore, StoredObject, UnreadableDirectory
 from cdc_lakehouse.sources.sink.paths import SinkLayout, list_sink
 
@@ -107,7 +107,7 @@ class Bench:
     def land(self, store: LocalStore) -> FeedRun:
         run = FeedRun(self._feed, Lake(self._config), lambda: mock.sentinel.no_session)
         run.store = store
-        found = land(run)
+        found = run.source.land()
         click.echo(f"landed {len(found.new)} segments", err=True)
         return run
 

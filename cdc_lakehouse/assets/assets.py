@@ -18,7 +18,7 @@ from cdc_lakehouse.assets.resources import INCREMENTAL, TRIGGER_TAG, Lakehouse
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.tables.segments import DECODED, Segment, Totals, as_rows, totals
-from cdc_lakehouse.pipeline.run import utc_now
+from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.pipeline.steps import Steps
 
 # The policy is marked as beta, and every load would say so.

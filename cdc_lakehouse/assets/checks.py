@@ -15,8 +15,7 @@ from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.mysql_types import LABELS
 from cdc_lakehouse.changelog.positions import BEGINNING, lag_seconds
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.config import FeedConfig, KafkaSource, StorageSinkSource
-from cdc_lakehouse.decoders.messages.registry import format_of
+from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.check_queries import conservation, duplicate_keys, duplicate_keys_written, event_counts
 from cdc_lakehouse.lake.current.tables import CurrentTables
@@ -25,8 +24,9 @@ from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import Segments, index_gaps
 from cdc_lakehouse.lake.tables.source_metadata import DOUBTS_ADVICE, Signals
-from cdc_lakehouse.pipeline.evolve import BAD_SCHEMA_FILE
-from cdc_lakehouse.pipeline.run import utc_now
+from cdc_lakehouse.pipeline.context import utc_now
+from cdc_lakehouse.pipeline.monitors import open_monitor
+from cdc_lakehouse.pipeline.sink_schemas import BAD_SCHEMA_FILE
 
 NO_DUPLICATE_KEYS: Final = "no_duplicate_keys"
 ROWS_CONSERVED: Final = "rows_conserved"
@@ -119,11 +119,10 @@ def _table_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> 
 def build_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> list[dg.AssetChecksDefinition]:
     of_tables = [_table_checks(lake, feed, tables)] if tables else []
     of_feed = [_index_gaps(lake, feed), _quarantine(lake, feed), _event_counts(lake, feed), *_of_checkpoint(lake, feed)]
-    source = feed.source
-    of_format = [_options_right(lake, feed)] if isinstance(source, KafkaSource) and source.is_dts_canal_json else []
-    reads_canal = not isinstance(source, StorageSinkSource) and format_of(feed.message_format).made_by_canal
-    of_canal = [_text_undamaged(lake, feed)] if reads_canal else []
-    return [*of_feed, *of_format, *of_canal, *of_tables]
+    source = open_monitor(lake, feed)
+    of_options = [_options_right(lake, feed)] if source.has_options else []
+    of_text = [_text_undamaged(lake, feed)] if source.has_lossy_text else []
+    return [*of_feed, *of_options, *of_text, *of_tables]
 
 
 def _text_undamaged(lake: Lake, feed: FeedConfig) -> dg.AssetChecksDefinition:
@@ -204,6 +203,7 @@ def _event_counts(lake: Lake, feed: FeedConfig) -> dg.AssetChecksDefinition:
 
 def _of_checkpoint(lake: Lake, feed: FeedConfig) -> list[dg.AssetChecksDefinition]:
     asset = keys.checkpoint_key(feed.name)
+    has_labels = open_monitor(lake, feed).has_labels
 
     @dg.asset_check(asset=asset, name="fresh", description="The published cut is not older than freshness_minutes.")
     def fresh() -> dg.AssetCheckResult:
@@ -236,7 +236,7 @@ def _of_checkpoint(lake: Lake, feed: FeedConfig) -> list[dg.AssetChecksDefinitio
         asset=asset, name="labels_known", description="ENUM and SET values are labels, not the source's numbers."
     )
     def labels_known() -> dg.AssetCheckResult:
-        unknown = without_labels(feed, SchemaHistory(lake, feed.name).history)
+        unknown = [] if has_labels else without_labels(SchemaHistory(lake, feed.name).history)
         advice = (
             "Neither schema files nor statements say the labels of these columns: their values are numbers. An ALTER "
             "TABLE … MODIFY COLUMN in the source that states the type again brings the labels."
@@ -276,15 +276,8 @@ def _options_right(lake: Lake, feed: FeedConfig) -> dg.AssetChecksDefinition:
     return options_agree
 
 
-def without_labels(feed: FeedConfig, history: History) -> list[str]:
+def without_labels(history: History) -> list[str]:
     """Columns of live tables whose values are numbers of labels that the log does not show."""
-    source = feed.source
-    if (
-        source.protocol == "csv"
-        if isinstance(source, StorageSinkSource)
-        else format_of(feed.message_format).labels == "labels"
-    ):
-        return []  # It has the labels themselves.
     lives = (life for life in history.incarnations().values() if life.dropped_ts is None)
     return sorted(
         f"{life.last.name}.{column.name}"

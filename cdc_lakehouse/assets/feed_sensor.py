@@ -13,7 +13,7 @@ from cdc_lakehouse.assets.resources import INCREMENTAL, TRIGGER_TAG
 from cdc_lakehouse.assets.run_lock import FAILURE_TAG, FEED_TAG, unfinished_run
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import CdcError
-from cdc_lakehouse.pipeline.run import utc_now
+from cdc_lakehouse.pipeline.context import utc_now
 
 INTERVAL_SECONDS: Final = 30
 ATTEMPT_TAG: Final = "cdc/attempt"

@@ -15,14 +15,13 @@ from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, lag_second
 from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.lake.tables.segments import Totals
 from cdc_lakehouse.pipeline.apply import Applied, AppliedTable
-from cdc_lakehouse.pipeline.land import Landed
 from cdc_lakehouse.pipeline.publish import Published
-from cdc_lakehouse.pipeline.topic_source import LandedTopics
+from cdc_lakehouse.pipeline.source import Landed
 
 Metadata = Mapping[str, Any]
 
 
-def of_landed(landed: Landed | LandedTopics, known: Totals, new: Totals, now: datetime.datetime) -> Metadata:
+def of_landed(landed: Landed, known: Totals, new: Totals, now: datetime.datetime) -> Metadata:
     """Of the segments that are known and those that a run found new, all or those of one date."""
     numbers: dict[str, Any] = {
         "segments": known.segments,
@@ -30,11 +29,11 @@ def of_landed(landed: Landed | LandedTopics, known: Totals, new: Totals, now: da
         "new_segments": new.segments,
         "new_bytes": new.size,
     }
-    if isinstance(landed, Landed):
-        numbers["files_listed"] = len(landed.listing.data)
-    if isinstance(landed, Landed) and landed.shown_ts is not None:
-        numbers |= _moment("source_checkpoint", landed.shown_ts)
-        numbers["source_lag_seconds"] = lag_seconds(landed.shown_ts, now)
+    if landed.files_listed is not None:
+        numbers["files_listed"] = landed.files_listed
+    if landed.source_ts is not None:
+        numbers |= _moment("source_checkpoint", landed.source_ts)
+        numbers["source_lag_seconds"] = lag_seconds(landed.source_ts, now)
     if landed.faults:
         numbers["faults"] = dg.MetadataValue.md("\n".join(f"- {fault}" for fault in landed.faults))
     return numbers

@@ -10,9 +10,9 @@ from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.tables.frontiers import Frontiers
 from cdc_lakehouse.lake.tables.segments import Segments
-from cdc_lakehouse.pipeline.sink_listing import settings_of
 from cdc_lakehouse.sources.object_store import open_store
 from cdc_lakehouse.sources.sink.incremental_listing import list_new
+from cdc_lakehouse.sources.sink.listing_state import settings_digest
 from cdc_lakehouse.sources.sink.paths import DataFile, SinkLayout, list_sink, read_checkpoint
 
 
@@ -49,7 +49,7 @@ def new_dates(lake: Lake, feed: FeedConfig) -> list[str]:
 def _new_files(lake: Lake, feed: FeedConfig) -> list[DataFile]:
     store, layout = open_store(feed.storage_sink.uri, lake.storage), SinkLayout.of(feed.storage_sink)
     frontier = Frontiers(lake, feed.name).last()
-    if frontier is not None and frontier.settings == settings_of(feed):
+    if frontier is not None and frontier.settings == settings_digest(feed):
         return [file for file in list_new(store, layout, frontier).data if frontier.is_new(file)]
     files = list_sink(store, layout).data
     known = Segments(lake, feed.name).etags(file.path for file in files)

@@ -18,13 +18,13 @@ from cdc_lakehouse.assets.jobs import job_name, partition_tags
 from cdc_lakehouse.assets.partitions import partitions_of
 from cdc_lakehouse.assets.resources import DATES_TAG, steps_of
 from cdc_lakehouse.assets.run_lock import FEED_TAG, take_feed, unfinished_run
-from cdc_lakehouse.assets.sensors import new_dates
 from cdc_lakehouse.changelog.positions import commit_time
 from cdc_lakehouse.commands.exit_codes import DONE, HELD, exit_code, exit_code_named
-from cdc_lakehouse.config import FeedConfig, LakehouseConfig, StorageSinkSource
+from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.steps import Steps
 
 _HOME: Final = "dagster_home"
@@ -92,8 +92,7 @@ def _run_feed(
 def _tags(lake: Lake, feed: FeedConfig, partitions: Sequence[str]) -> dict[str, str]:
     if partitions:
         return {FEED_TAG: feed.name, DATES_TAG: ",".join(sorted(partitions)), **partition_tags(partitions)}
-    of_files = isinstance(feed.source, StorageSinkSource)
-    return incremental_tags(feed, new_dates(lake, feed) if of_files else [])
+    return incremental_tags(feed, open_monitor(lake, feed).new_dates())
 
 
 def _check_partitions(feed: FeedConfig, partitions: Sequence[str]) -> None:

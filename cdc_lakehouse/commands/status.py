@@ -12,17 +12,13 @@ from cdc_lakehouse.changelog.positions import BEGINNING, lag_seconds
 from cdc_lakehouse.commands.configured import chosen, print_json, with_configuration
 from cdc_lakehouse.commands.exit_codes import DONE, UNREACHABLE
 from cdc_lakehouse.commands.text import faults, grid
-from cdc_lakehouse.config import CanalSource, FeedConfig, KafkaSource, LakehouseConfig
-from cdc_lakehouse.errors import CdcError, SourceUnreachableError
+from cdc_lakehouse.config import FeedConfig, LakehouseConfig
+from cdc_lakehouse.errors import SourceUnreachableError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
-from cdc_lakehouse.lake.tables.landed_offsets import landed_offsets, landed_position
 from cdc_lakehouse.lake.tables.quarantine import Quarantine
-from cdc_lakehouse.lake.tables.source_metadata import DOUBTS_ADVICE, Signals
-from cdc_lakehouse.sources.canal.client import CanalClient
-from cdc_lakehouse.sources.kafka import find_pending, read_topics
-from cdc_lakehouse.sources.object_store import open_store
-from cdc_lakehouse.sources.sink.paths import read_checkpoint
+from cdc_lakehouse.lake.tables.source_metadata import DOUBTS_ADVICE
+from cdc_lakehouse.pipeline.monitors import open_monitor
 
 
 @click.command()
@@ -68,32 +64,18 @@ class FeedStatus:
 
 def status_of(config: LakehouseConfig, feed: FeedConfig, now: datetime.datetime) -> FeedStatus:
     lake = Lake(config.lake, config.storage)
-    error, unreachable, shown, pending, landed = None, False, None, None, None
-    try:
-        match feed.source:
-            case KafkaSource():
-                pending = _pending(lake, feed)
-            case CanalSource():
-                landed = landed_position(lake, feed)
-                with CanalClient(feed.canal) as client:
-                    client.check()
-            case _:
-                store = open_store(feed.storage_sink.uri, config.storage)
-                store.check()
-                shown = read_checkpoint(store)
-    except CdcError as fault:
-        error, unreachable = str(fault), isinstance(fault, SourceUnreachableError)
+    source = open_monitor(lake, feed).status()
     checkpoints = Checkpoints(lake, feed.name)
     cut = checkpoints.last()
     published = None if cut.checkpoint_ts == BEGINNING else cut.checkpoint_ts
     rows = [] if published is None else checkpoints.rows(published)
     return FeedStatus(
         feed=feed.name,
-        source_checkpoint_ts=shown,
-        source_lag_seconds=None if shown is None else lag_seconds(shown, now),
-        pending_records=pending,
-        landed_entries=None if landed is None else landed[0],
-        landed_position=None if landed is None else landed[1],
+        source_checkpoint_ts=source.checkpoint_ts,
+        source_lag_seconds=None if source.checkpoint_ts is None else lag_seconds(source.checkpoint_ts, now),
+        pending_records=source.pending_records,
+        landed_entries=source.landed_entries,
+        landed_position=source.landed_position,
         published_checkpoint_ts=published,
         published_lag_seconds=None if published is None else lag_seconds(published, now),
         tables=[
@@ -102,23 +84,13 @@ def status_of(config: LakehouseConfig, feed: FeedConfig, now: datetime.datetime)
         ],
         held=dict(cut.held),
         quarantined=Quarantine(lake, feed.name).count(),
-        contradictions=_contradictions(lake, feed),
-        error=error,
-        unreachable=unreachable,
+        contradictions=[
+            f"{each.topic}/{each.partition} from offset {each.offset} on: {each.reason}"
+            for each in source.option_conflicts
+        ],
+        error=None if source.error is None else str(source.error),
+        unreachable=isinstance(source.error, SourceUnreachableError),
     )
-
-
-def _contradictions(lake: Lake, feed: FeedConfig) -> list[str]:
-    can_doubt = isinstance(feed.source, KafkaSource) and feed.source.is_dts_canal_json
-    doubts = Signals(lake, feed.name).doubts() if can_doubt else []
-    return [f"{each.topic}/{each.partition} from offset {each.offset} on: {each.reason}" for each in doubts]
-
-
-def _pending(lake: Lake, feed: FeedConfig) -> int:
-    pending = find_pending(feed.kafka, read_topics(feed.kafka), landed_offsets(lake, feed.name))
-    for fault in pending.faults:
-        raise fault
-    return pending.records
 
 
 def as_json(status: FeedStatus) -> dict[str, Any]:

@@ -141,21 +141,17 @@ class KafkaSource(Section):
             raise ValueError("needs either topics or topic_pattern, and not both")
         if isinstance(self.start, dict) and (others := [topic for topic in self.start if not self.takes(topic)]):
             raise ValueError(f"start names the topic {others[0]!r}, which the feed does not read")
-        if self.before_2022_03_20 and not self.is_dts_canal_json:
+        if self.before_2022_03_20 and self.format != "dts-canal-json":
             raise ValueError(f"before_2022_03_20 means nothing with format {self.format}")
         if self.format != "ticdc-canal-json" and (self.claim_check is not None or not self.tidb_extension):
             raise ValueError(f"tidb_extension and claim_check mean nothing with format {self.format}")
         return self
 
     @property
-    def has_watermarks(self) -> bool:
-        """Whether messages have a commit-ts, and watermarks come between them."""
-        return self.format == "ticdc-canal-json" and self.tidb_extension
-
-    @property
-    def is_dts_canal_json(self) -> bool:
-        """Whether images depend on the age of the DTS instance, which messages can contradict."""
-        return self.format == "dts-canal-json"
+    def needs_one_partition(self) -> bool:
+        """Whether messages have neither a commit-ts nor an order but that of their partition, though the source spreads
+        a table over several."""
+        return self.format == "ticdc-canal-json" and not self.tidb_extension
 
     def takes(self, topic: str) -> bool:
         if self.topics is not None:

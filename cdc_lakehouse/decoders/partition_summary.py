@@ -6,17 +6,15 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any
 
 from cdc_lakehouse.changelog.events import MessageError, Origin, RowChange
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS
 from cdc_lakehouse.decoders.messages.canal_json import lossy_columns
+from cdc_lakehouse.decoders.problems import BAD_MESSAGE, LISTED_PER_SEGMENT, RAW_LIMIT, Rejected
 
 Place = tuple[str, int, int]
 """Topic, partition and batch."""
-
-_BAD_LISTED: Final = 1000
-_RAW_LIMIT: Final = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -45,19 +43,6 @@ class FoundSight:
 
 
 @dataclass(frozen=True)
-class BadMessage:
-    """A message that cannot be used; those beyond the first ones of a segment are only counted."""
-
-    segment: str
-    offset: int
-    message: str
-    raw: bytes
-    count: int = 1
-    database: str | None = None
-    table: str | None = None
-
-
-@dataclass(frozen=True)
 class FoundDoubts:
     """Messages that contradict an option of the format: the first one, and how many they are."""
 
@@ -81,7 +66,8 @@ class PartitionFinds:
     sights: dict[Any, FoundSight] = field(default_factory=dict[Any, FoundSight])
     damaged: dict[tuple[str, str], Counter[str]] = field(default_factory=dict[tuple[str, str], "Counter[str]"])
     """By database and table, of each column the changes whose text was damaged before it came here."""
-    bad: dict[str, list[BadMessage]] = field(default_factory=dict[str, list[BadMessage]])
+    bad: dict[str, list[Rejected]] = field(default_factory=dict[str, list[Rejected]])
+    """By segment, messages that cannot be used; those beyond the first ones are only counted."""
     doubts: FoundDoubts | None = None
 
     def commit_ts(self, origin: Origin, time_ms: int | None) -> int | None:
@@ -103,14 +89,14 @@ class PartitionFinds:
     def note_bad(self, segment: str, offset: int, error: MessageError, raw: bytes) -> None:
         listed = self.bad.setdefault(segment, [])
         message = str(error)
-        if len(listed) < _BAD_LISTED:
+        if len(listed) < LISTED_PER_SEGMENT:
             database, table = error.of or _table_of(raw)
-            listed.append(BadMessage(segment, offset, message, raw[:_RAW_LIMIT], database=database, table=table))
+            listed.append(Rejected(segment, offset, BAD_MESSAGE, message, raw[:RAW_LIMIT], database, table))
             return
         last = listed[-1]
-        count = last.count + 1 if len(listed) > _BAD_LISTED else 1
-        del listed[_BAD_LISTED:]
-        listed.append(BadMessage(segment, offset if count == 1 else last.offset, message, b"", count))
+        count = last.count + 1 if len(listed) > LISTED_PER_SEGMENT else 1
+        del listed[LISTED_PER_SEGMENT:]
+        listed.append(Rejected(segment, offset if count == 1 else last.line, BAD_MESSAGE, message, b"", count=count))
 
     def note_doubt(self, doubt: str, offset: int) -> None:
         first = self.doubts or FoundDoubts(doubt, offset, 0)

@@ -1,6 +1,41 @@
-"""What can be wrong with a record, in words for people."""
+"""What cannot be used: one value for it, and for records what can be wrong with them, in words for people."""
 
+from __future__ import annotations
+
+from dataclasses import dataclass
 from typing import Final
+
+RAW_LIMIT: Final = 64 * 1024
+"""Bytes of a rejected thing that are kept; the rest is still in the segment."""
+
+LISTED_PER_SEGMENT: Final = 1000
+"""Rejected things of one segment that are listed one by one; one more stands for the others and counts them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """One thing that cannot be used, or `count` of them: a line, message, row, segment, schema file or directory.
+
+    segment: path or name of the segment, or another path of the source. line: number of the line from 1, or the
+    message's offset; None for the whole segment. error_class: what kind of fault it is, one word. raw: its first bytes.
+    database, table: whose it is, None where that is unknown.
+    """
+
+    segment: str
+    line: int | None
+    error_class: str
+    message: str
+    raw: bytes | None = None
+    database: str | None = None
+    table: str | None = None
+    count: int = 1
+
+
+BAD_MESSAGE: Final = "BadMessage"
+"""A message that its format's decoder cannot read; why stands in the message of the `Rejected`."""
+
+BAD_VALUE: Final = "BadValue"
+"""A row that a current-state table could not take. It holds no table: the next run tries again."""
 
 NOT_UTF8: Final = "NotUtf8"
 NOT_JSON: Final = "NotJson"

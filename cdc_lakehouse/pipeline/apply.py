@@ -15,9 +15,10 @@ from pyspark import inheritable_thread_target
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING
+from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.current.latest_changes import Winners
-from cdc_lakehouse.lake.current.staging import Fault, Staging
+from cdc_lakehouse.lake.current.staging import Staging
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.lake.iceberg_java import TableApi
 from cdc_lakehouse.lake.names import Identifier
@@ -25,7 +26,7 @@ from cdc_lakehouse.lake.properties import CHECKPOINT_TS, DROPPED_TS, of_batch
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.pipeline.approval import hold_unapproved
 from cdc_lakehouse.pipeline.changed_keys import find_touched
-from cdc_lakehouse.pipeline.holds import BAD_VALUE, find_holds
+from cdc_lakehouse.pipeline.holds import find_holds
 from cdc_lakehouse.pipeline.moved_rows import restate
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.table_changes import Work, find_work
@@ -33,10 +34,6 @@ from cdc_lakehouse.pipeline.table_renames import Placed, settle_names
 from cdc_lakehouse.pipeline.table_update import Prepared, prepare, publish, stage
 
 _TABLES_AT_ONCE: Final = 8
-_DOES_NOT_FIT: Final = (
-    "the row does not fit the table's columns: a value that is not of its type, a column that is not known, or one "
-    "that is missing (virtual generated columns can be named in virtual_columns)"
-)
 
 
 @dataclass(frozen=True)
@@ -111,7 +108,6 @@ def _carry_out(
     placed = [Placed(each.work.life, each.identifier, each.wanted) for each in prepared]
     blocked = settle_names(tables, placed, lives, functools.partial(_rename, run))
     held |= blocked
-    _resolve_bad_values(run, prepared)
     done: list[AppliedTable] = []
     for each in prepared:
         state = tables.find(each.work.life)
@@ -173,65 +169,39 @@ def _stage_all(
     with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
         results = list(pool.map(inheritable_thread_target(run.spark)(one), work))
     prepared: list[Prepared] = []
+    rejected: list[Rejected] = []
     for each, result in zip(work, results, strict=True):
         if isinstance(result, str):
             held[each.life.id] = result
             continue
         if result.staged.faults:
-            reason = _quarantine_rows(run, each, result)
+            faults = result.staged.faults
+            rejected += faults
+            count, first = sum(fault.count for fault in faults), faults[0]
+            reason = f"{count} rows do not fit the table's columns, the first at {first.segment} line {first.line}"
             if not result.batch.skips_faults:
                 held[each.life.id] = reason
                 staging.abandon(result.identifier, result.plan.staged)
                 continue
             run.log.warning("table %s goes on without rows: %s", each.target.name, reason)
         prepared.append(result)
+    _quarantine_rows(run, prepared, rejected)
     return prepared
 
 
-def _quarantine_rows(run: FeedRun, work: Work, prepared: Prepared) -> str:
-    name = work.target.name
-    now = run.clock()
-    faults = prepared.staged.faults
-    run.quarantine.add(
-        Quarantined(
-            fault.segment,
-            # Also of those that are only counted: the next run may leave out others of the same segment.
-            fault.line,
-            name.database,
-            name.table,
-            BAD_VALUE,
-            _message(fault),
-            fault.row.encode(),
-            "open",
-            now,
-            count=fault.count,
-        )
-        for fault in faults
-    )
-    count = sum(fault.count for fault in faults)
-    return f"{count} rows do not fit the table's columns, the first at {faults[0].segment} line {faults[0].line}"
+def _quarantine_rows(run: FeedRun, prepared: Sequence[Prepared], rejected: Sequence[Rejected]) -> None:
+    """Rows that their tables cannot take; earlier ones that are taken now, or are no more, are resolved.
 
-
-def _message(fault: Fault) -> str:
-    more = f" (and {fault.count - 1} further rows of the segment, not listed one by one)" if fault.count > 1 else ""
-    return f"{_DOES_NOT_FIT}{more}"
-
-
-def _resolve_bad_values(run: FeedRun, prepared: Sequence[Prepared]) -> None:
-    """Rows that a table could not take, and that it has now taken up, or that are no more."""
+    To be called before anything is published: a row that its table passes by must not be lost where a run ends."""
     of_table = {(each.work.target.name.database, each.work.target.name.table): each for each in prepared}
-    bad = {
-        name: {(fault.segment, fault.line, fault.count) for fault in each.staged.faults}
-        for name, each in of_table.items()
-    }
-    again = {name: {segment.segment for segment in each.work.again} for name, each in of_table.items()}
+    redecoded = {name: {segment.segment for segment in each.work.again} for name, each in of_table.items()}
 
-    def resolved(row: Quarantined) -> bool:
+    def tried_again(row: Quarantined) -> bool:
         name = (row.database or "", row.table or "")
         each = of_table.get(name)
-        if row.error_class != BAD_VALUE or each is None or (row.segment, row.line, row.count) in bad[name]:
+        if row.error_class != BAD_VALUE or each is None:
             return False
         # A table that goes on without its bad rows has passed them by.
-        return row.segment in again[name] or each.work.rebuild or not each.batch.skips_faults
+        return row.segment in redecoded[name] or each.work.rebuild or not each.batch.skips_faults
 
-    run.quarantine.resolve(resolved, "replayed", run.clock())
+    run.quarantine.replace(tried_again, rejected, run.clock())

@@ -1,4 +1,4 @@
-"""Step 1 for a Canal server: its entries land in `records`, and are acknowledged when they are there.
+"""A Canal server as a source: its entries land in `records`, and are acknowledged when they are there.
 
 A run that ends between the two, or before the next step knows of them, is made up for by the next one: entries that
 come again are known, and what landed last stands with `records`."""
@@ -10,8 +10,15 @@ from typing import Final
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.tables.canal_records import EntryRecords
 from cdc_lakehouse.lake.tables.landed_offsets import last_batch
-from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.topic_source import LandedTopics, decode_again, land_segments, next_batch, recovered
+from cdc_lakehouse.pipeline.context import FeedContext
+from cdc_lakehouse.pipeline.source import Landed
+from cdc_lakehouse.pipeline.topic_source import (
+    RecordSource,
+    land_interrupted_batch,
+    land_segments,
+    next_batch,
+    requeue_dates,
+)
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.canal.rounds import BatchRounds
 
@@ -19,25 +26,27 @@ _PATIENCE_SECONDS: Final = 30
 """For a server that is gone, before the next run tries again."""
 
 
-def land_entries(run: FeedRun) -> LandedTopics:
-    """Land what the server has, up to the limits of a run; dates that are asked for are decoded again from `records`.
+class CanalServer(RecordSource):
+    """`Source` of a destination of a Canal server."""
 
-    Raises `SourceUnreachableError` and `SourceError` when the server gives nothing at all."""
-    last = last_batch(run.lake, run.feed.name)
-    new = recovered(run, last)
-    records = EntryRecords(run.lake, run.feed, next_batch(run, last))
-    faults: list[CdcError] = []
-    try:
-        _take(run, records)
-    except (SourceError, SourceUnreachableError) as error:
-        if not records.batch.segments:
-            raise
-        faults.append(error)
-    new += land_segments(run, records.batch.number, records.batch.segments) + decode_again(run)
-    return LandedTopics(run.segments.batch, tuple(new), tuple(map(str, faults)))
+    def land(self) -> Landed:
+        """Up to the limits of a run. Raises also when the server ends before it has given anything at all."""
+        run = self._run
+        last = last_batch(run.lake, run.feed.name)
+        new = land_interrupted_batch(run, last)
+        records = EntryRecords(run.lake, run.feed, next_batch(run, last))
+        faults: list[CdcError] = []
+        try:
+            _take(run, records)
+        except (SourceError, SourceUnreachableError) as error:
+            if not records.batch.segments:
+                raise
+            faults.append(error)
+        new += land_segments(run, records.batch.number, records.batch.segments) + requeue_dates(run)
+        return Landed(tuple(new), tuple(map(str, faults)))
 
 
-def _take(run: FeedRun, records: EntryRecords) -> None:
+def _take(run: FeedContext, records: EntryRecords) -> None:
     source = run.feed.canal
     with CanalClient(source, patience_seconds=_PATIENCE_SECONDS) as client:
         taking = BatchRounds(client, source)

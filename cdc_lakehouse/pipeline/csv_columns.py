@@ -18,15 +18,15 @@ from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders.files.csv_rows import Layout, first_row, header_names
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.tables.segments import DECODED, Segment
-from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.schema_files import SchemaFiles
+from cdc_lakehouse.pipeline.context import FeedContext
+from cdc_lakehouse.pipeline.sink_schemas import SchemaFiles
 from cdc_lakehouse.sources.sink.paths import table_directory
 
 _HEAD: Final = 1024 * 1024
 """Bytes of a file in which its first row is looked for, before the whole file is."""
 _WHOLE: Final = 1024 * 1024 * 1024
 _AT_ONCE: Final = 16
-_PROBED: Final = 5
+_FILES_READ: Final = 5
 """Files of a table's version whose first row is looked at, until one fits: one broken row says nothing."""
 _SMALLEST_TSO: Final = 1 << 40
 
@@ -39,36 +39,38 @@ class Layouts:
     reasons: dict[str, str] = field(default_factory=dict[str, str])
 
 
-def find_layouts(run: FeedRun, options: CsvOptions, files: SchemaFiles, segments: Sequence[Segment]) -> Layouts:
+def find_layouts(run: FeedContext, options: CsvOptions, files: SchemaFiles, segments: Sequence[Segment]) -> Layouts:
     """Layouts of csv segments. Raises `SourceError` when no row of a new feed fits the configured options."""
     layouts = Layouts()
     groups = _groups(segments)
     mistakes: dict[str, str] = {}
     changes = {place: files.of(*place) for place in groups}
-    probes = {
-        place: _Probe(options, change, _candidates(run, files, change))
+    inferences = {
+        place: _ColumnInference(options, change, _candidates(run, files, change))
         for place, change in changes.items()
         if change is not None
     }
     with ThreadPoolExecutor(_AT_ONCE) as pool:  # In a store, each look is a request.
-        tried = pool.map(lambda place: probes[place].layout_of(_first_rows(run, options, groups[place])), probes)
-        fitting = dict(zip(probes, tried, strict=True))
+        tried = pool.map(
+            lambda place: inferences[place].layout_of(_first_rows(run, options, groups[place])), inferences
+        )
+        fitting = dict(zip(inferences, tried, strict=True))
     for (directory, version), group in groups.items():
-        change, probe = changes[directory, version], probes.get((directory, version))
-        if change is None or probe is None:
+        change, inference = changes[directory, version], inferences.get((directory, version))
+        if change is None or inference is None:
             reason = f"the schema file of version {version} is missing or cannot be used, so its rows cannot be read"
             layouts.reasons |= {segment.segment: reason for segment in group}
             continue
         layout = fitting[directory, version]
-        if probe.mistake is not None:
-            mistakes[group[0].segment] = probe.mistake
+        if inference.mistake is not None:
+            mistakes[group[0].segment] = inference.mistake
         if layout is None:
-            layouts.reasons |= {segment.segment: probe.reason for segment in group}
+            layouts.reasons |= {segment.segment: inference.reason for segment in group}
             continue
         layouts.found |= {segment.segment: layout for segment in group}
-        if probe.by_header:
+        if inference.by_header:
             missing = {column.name for column in change.columns} - set(layout.names)
-            files.note_not_in_rows(directory, version, missing)
+            files.mark_absent_from_rows(directory, version, missing)
     fresh = DECODED not in run.segments.rows["state"].unique().to_pylist()
     if fresh and len(mistakes) == len(groups) > 0:
         segment, mistake = min(mistakes.items())
@@ -90,7 +92,7 @@ def _groups(segments: Sequence[Segment]) -> Mapping[tuple[str, int], list[Segmen
     return groups
 
 
-def _candidates(run: FeedRun, files: SchemaFiles, change: SchemaChange) -> Iterator[tuple[str, ...]]:
+def _candidates(run: FeedContext, files: SchemaFiles, change: SchemaChange) -> Iterator[tuple[str, ...]]:
     """Columns that rows may have, the surest first."""
     names = tuple(column.name for column in change.columns)
     yield names
@@ -117,8 +119,8 @@ class _FirstRow:
     fields: Sequence[str | None] | None
 
 
-def _first_rows(run: FeedRun, options: CsvOptions, group: Sequence[Segment]) -> Iterator[_FirstRow]:
-    for segment in [segment for segment in group if segment.size][:_PROBED]:
+def _first_rows(run: FeedContext, options: CsvOptions, group: Sequence[Segment]) -> Iterator[_FirstRow]:
+    for segment in [segment for segment in group if segment.size][:_FILES_READ]:
         for size in (_HEAD, _WHOLE):
             head = run.raw.head(segment, size)
             fields = first_row(head, options, whole=len(head) < size)
@@ -127,7 +129,7 @@ def _first_rows(run: FeedRun, options: CsvOptions, group: Sequence[Segment]) -> 
                 break
 
 
-class _Probe:
+class _ColumnInference:
     """Finds the layout that a first row fits, and else says why there is none; `mistake` is a reason that an option of
     the configuration gives."""
 
@@ -189,10 +191,10 @@ class _Probe:
 
     def _nothing_fits(self, values: int) -> str:
         total = len(self._all)
-        told = f"the rows have {values} values, the schema file of version {self._version} {total} columns"
+        counts = f"the rows have {values} values, the schema file of version {self._version} {total} columns"
         if values >= total:
-            return told
+            return counts
         return (
-            f"{told}, and nothing in the log says which are virtual generated columns, which TiCDC does not write: "
+            f"{counts}, and nothing in the log says which are virtual generated columns, which TiCDC does not write: "
             f'name them in tables.settings."{self._table}".virtual_columns'
         )

@@ -9,14 +9,12 @@ from typing import Final
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.segments import FILE, Segment, index_gaps, table_versions
 from cdc_lakehouse.pipeline.missing_files import MISSING_FILE
 from cdc_lakehouse.pipeline.row_keys import key_columns
 from cdc_lakehouse.pipeline.run import FeedRun
-
-BAD_VALUE: Final = "BadValue"
-"""A row that a table could not take. The row itself is no hold: the next run tries again, and holds when it must."""
 
 _SHOWN: Final = 5
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from cdc_lakehouse.changelog.column_changes import as_lines, column_changes
 from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.schema import TableVersion
-from cdc_lakehouse.config import StorageSinkSource
 from cdc_lakehouse.lake.current.schema_plan import Add, Drop, Move, Plan, Rename, SchemaOperation, Widen, plan_evolution
 from cdc_lakehouse.lake.current.staging import target_columns
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
@@ -16,10 +15,7 @@ from cdc_lakehouse.lake.names import quote
 from cdc_lakehouse.pipeline.approval import unapproved, waiting_reason
 from cdc_lakehouse.pipeline.purge import is_purged
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.schema_files import SchemaFiles
 from cdc_lakehouse.pipeline.table_update import converted_columns, target_of
-from cdc_lakehouse.pipeline.topic_source import checkpoint_of_topics, schema_changes
-from cdc_lakehouse.sources.sink.paths import SinkLayout, list_sink, read_checkpoint
 
 
 @dataclass(frozen=True)
@@ -82,14 +78,11 @@ def plan_ddl(run: FeedRun) -> FeedPlan:
 def _foreseen(run: FeedRun) -> tuple[int, History]:
     """The checkpoint that the next run would apply, and the history as it will be with all that waits: of topics, with
     what has landed."""
-    if not isinstance(run.feed.source, StorageSinkSource):
-        changes = {**run.history.changes, **{change.origin: change for change in schema_changes(run)}}
-        history = History()
-        history.apply(changes.values())
-        return checkpoint_of_topics(run), history
-    checkpoint = max(read_checkpoint(run.store), run.last_cut.checkpoint_ts)
-    listing = list_sink(run.store, SinkLayout.of(run.feed.storage_sink))
-    return checkpoint, SchemaFiles(run.feed, run.store, run.history, listing.schemas).history
+    run.source.look()
+    waiting, _ = run.source.schema_changes()
+    history = History()
+    history.apply({**run.history.changes, **{change.origin: change for change in waiting}}.values())
+    return run.source.checkpoint_ts(), history
 
 
 def _statement(version: TableVersion, lives: Mapping[str, Incarnation], checkpoint_ts: int) -> PendingStatement:

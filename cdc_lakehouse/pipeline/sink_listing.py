@@ -1,19 +1,17 @@
-"""What a run sees of the sink: what is new beyond the frontier that the last run left, or all of it."""
+"""List the storage sink: only new files where the saved listing state allows it, else everything."""
 
 from __future__ import annotations
 
 import datetime
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.tables.segments import index_gaps
-from cdc_lakehouse.pipeline.missing_files import MISSING_FILE, UNREADABLE_DIRECTORY, missing_tails, promised_time
-from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.context import FeedContext
+from cdc_lakehouse.pipeline.missing_files import MISSING_FILE, UNREADABLE_DIRECTORY, covered_before, missing_last_files
 from cdc_lakehouse.sources.sink.incremental_listing import list_new
-from cdc_lakehouse.sources.sink.listing_state import Circumstances, Frontier, advance
+from cdc_lakehouse.sources.sink.listing_state import Circumstances, Frontier, advance, settings_digest
 from cdc_lakehouse.sources.sink.paths import Listing, SinkLayout, list_sink, schema_file_at
 
 WATCHED_LIMIT: Final = 500
@@ -21,22 +19,16 @@ WATCHED_LIMIT: Final = 500
 
 
 @dataclass(frozen=True)
-class Sight:
-    """A listing, and the last files that should be in it and are not (sentences by path). `older` is the frontier that
-    it began at, None when the whole sink was listed."""
+class SinkListing:
+    """A listing, and the last files that should be in it and are not (sentences by path). `since` is the listing state
+    that it began at, None when the whole sink was listed."""
 
     listing: Listing
     missing: Mapping[str, str]
-    older: Frontier | None
+    since: Frontier | None
 
 
-def settings_of(feed: FeedConfig) -> str:
-    """A digest of the settings that a frontier depends on. The number is raised when a frontier means another thing."""
-    told = (1, feed.storage_sink.uri, SinkLayout.of(feed.storage_sink), feed.tables.include, feed.tables.exclude)
-    return hashlib.sha256(repr(told).encode()).hexdigest()[:12]
-
-
-def see(run: FeedRun, checkpoint_ts: int) -> Sight:
+def list_source(run: FeedContext, checkpoint_ts: int) -> SinkListing:
     """List the sink. The checkpoint-ts must have been read before."""
     layout = SinkLayout.of(run.feed.storage_sink)
     frontier = run.frontiers.last()
@@ -44,38 +36,38 @@ def see(run: FeedRun, checkpoint_ts: int) -> Sight:
     reason = _reason_for_all(run, frontier, watched)
     if frontier is not None and reason is None:
         listing = list_new(run.store, layout, frontier, watched)
-        missing = missing_tails(run, listing, checkpoint_ts)
-        told = {row.segment for row in run.quarantine.open() if row.error_class == MISSING_FILE}
-        if missing.keys() <= told:
-            return Sight(listing, missing, frontier)
+        missing = missing_last_files(run, listing, checkpoint_ts)
+        known = {row.segment for row in run.quarantine.open() if row.error_class == MISSING_FILE}
+        if missing.keys() <= known:
+            return SinkListing(listing, missing, frontier)
         reason = "an index file names a data file that is not where it is expected"
     run.log.info("listing the whole sink: %s", reason)
     listing = list_sink(run.store, layout)
-    return Sight(listing, missing_tails(run, listing, checkpoint_ts), None)
+    return SinkListing(listing, missing_last_files(run, listing, checkpoint_ts), None)
 
 
-def remember(run: FeedRun, sight: Sight, checkpoint_ts: int, *, unclear: bool) -> None:
-    """Leave the frontier for the next run. What it lies beyond must have landed."""
-    promised = promised_time(checkpoint_ts)
+def save_listing_state(run: FeedContext, found: SinkListing, checkpoint_ts: int, *, unclear: bool) -> None:
+    """Leave the listing state for the next run. All that it does not list again must have landed."""
+    covered = covered_before(checkpoint_ts)
     given = Circumstances(
         SinkLayout.of(run.feed.storage_sink),
-        settings_of(run.feed),
+        settings_digest(run.feed),
         run.clock(),
         _last_ddl(run),
         # Whether their last files are there is known when the checkpoint has passed them.
-        frozenset(index.directory for index in sight.listing.indexes if index.modified >= promised),
+        frozenset(index.directory for index in found.listing.indexes if index.modified >= covered),
         unclear,
     )
     last = run.frontiers.last()
-    frontier = advance(sight.older, sight.listing, given)
-    if last is None or frontier.adds_to(last) or (sight.older is None and _is_old(run, last)):
+    frontier = advance(found.since, found.listing, given)
+    if last is None or frontier.adds_to(last) or (found.since is None and _is_old(run, last)):
         run.frontiers.write(frontier)
 
 
-def _reason_for_all(run: FeedRun, frontier: Frontier | None, watched: frozenset[str]) -> str | None:
+def _reason_for_all(run: FeedContext, frontier: Frontier | None, watched: frozenset[str]) -> str | None:
     if frontier is None:
         return "it is the first time"
-    if frontier.settings != settings_of(run.feed):
+    if frontier.settings != settings_digest(run.feed):
         return "the settings of the source or of its tables have changed"
     if run.dates:
         return "dates are decoded again"
@@ -90,11 +82,11 @@ def _reason_for_all(run: FeedRun, frontier: Frontier | None, watched: frozenset[
     return None
 
 
-def _is_old(run: FeedRun, frontier: Frontier) -> bool:
+def _is_old(run: FeedContext, frontier: Frontier) -> bool:
     return run.clock() - frontier.whole_at >= datetime.timedelta(hours=run.feed.storage_sink.full_listing_hours)
 
 
-def _watched(run: FeedRun) -> frozenset[str]:
+def _watched(run: FeedContext) -> frozenset[str]:
     """Directories in which files are expected that are not new by their number: those that would close a gap, and
     mended ones in the place of those that could not be used."""
     gaps = {gap.directory for gap in index_gaps(run.segments.rows)}
@@ -104,7 +96,7 @@ def _watched(run: FeedRun) -> frozenset[str]:
     return frozenset(gaps | {file.rpartition("/")[0] for file in files})
 
 
-def _last_ddl(run: FeedRun) -> dict[str, int]:
+def _last_ddl(run: FeedContext) -> dict[str, int]:
     """By directory, as recorded by earlier runs: the sink was listed after all of it."""
     found: dict[str, int] = {}
     for origin, change in run.history.changes.items():

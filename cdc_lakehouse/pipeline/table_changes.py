@@ -10,12 +10,12 @@ import pyarrow.compute as pc
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING, restated_stage, row_stage
 from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
+from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.errors import TableHeldError
 from cdc_lakehouse.lake.current.latest_changes import KeyedSpan
 from cdc_lakehouse.lake.current.staging import EmptiedPartition
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, lineage
 from cdc_lakehouse.lake.tables.segments import DECODED, OFFSETS, Segment, may_hold
-from cdc_lakehouse.pipeline.holds import BAD_VALUE
 from cdc_lakehouse.pipeline.purge import is_purged
 from cdc_lakehouse.pipeline.row_keys import key_columns, rekeyings
 from cdc_lakehouse.pipeline.run import FeedRun

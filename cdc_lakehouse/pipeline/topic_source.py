@@ -1,4 +1,4 @@
-"""Steps 1 to 3 for topics: messages land in `records`, their rows in `events`, their DDL in `schema_history`.
+"""Topics as a source: messages land in `records`, their rows in `events`.
 
 A batch of records is a batch of segments: one for each range of offsets. What a batch says beside rows is in `signals`
 before its rows are counted, so that a checkpoint never promises more than is there."""
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import replace
+from typing import Literal
 
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
@@ -18,67 +18,143 @@ from cdc_lakehouse.changelog.column_order import misordered
 from cdc_lakehouse.changelog.observed_schema import DdlLog, Sight
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange
-from cdc_lakehouse.config import KafkaSource, StorageSinkSource
-from cdc_lakehouse.decoders.messages.registry import configured_options, format_of
-from cdc_lakehouse.decoders.partition_summary import BadMessage
+from cdc_lakehouse.decoders.messages.format import Format, Options
+from cdc_lakehouse.decoders.messages.registry import format_of
+from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.decoders.topic_reader import TopicFormat, changes_in_tasks
+from cdc_lakehouse.lake.current.value_parsing import Reading
 from cdc_lakehouse.lake.properties import of_batch
-from cdc_lakehouse.lake.tables.event_counts import with_counts
 from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch, LandedSegment, landed_offsets, landed_state
-from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.record_commits import records_frame
 from cdc_lakehouse.lake.tables.records import Records
-from cdc_lakehouse.lake.tables.segments import COUNTS, DECODED, LANDED, OFFSETS, Segment
+from cdc_lakehouse.lake.tables.segments import COUNTS, DECODED, LANDED, OFFSETS, Kind, Segment
 from cdc_lakehouse.lake.tables.source_metadata import Position
-from cdc_lakehouse.pipeline.decode import Decoded
-from cdc_lakehouse.pipeline.evolve import Evolved
-from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.context import FeedContext
+from cdc_lakehouse.pipeline.source import Landed
 from cdc_lakehouse.sources.kafka import choose_ranges, find_pending, read_topics
 from cdc_lakehouse.sources.record_log import Partition, parse_segment
 
-BAD_MESSAGE: Final = "BadMessage"
 
+class RecordSource:
+    """What the sources have in common whose messages land in `records`: all of `Source` but `land`."""
 
-@dataclass(frozen=True)
-class LandedTopics:
-    """What a run landed. `faults` are sentences for people: topics and partitions that cannot be read on."""
+    kind: Kind = OFFSETS
 
-    batch: int
-    new: tuple[Segment, ...]
-    faults: tuple[str, ...]
+    def __init__(self, run: FeedContext) -> None:
+        self._run = run
+        self._format = format_of(run.feed.message_format)
 
     @property
-    def dates(self) -> list[str]:
-        return sorted({segment.feed_date for segment in self.new if segment.feed_date is not None})
+    def _options(self) -> Options:
+        """The options of the format, as the feed has them."""
+        return {}
+
+    def look(self) -> None:
+        """What has landed says it all."""
+
+    def decode(self, segments: Sequence[Segment], *, append: bool) -> tuple[Sequence[Segment], Sequence[Rejected]]:
+        run = self._run
+        batches = sorted({segment.record_batch for segment in segments if segment.record_batch is not None})
+        seeds = {number: run.signals.last_ts(number) for number in batches}
+        watermarks = {number: run.signals.watermarks(number) for number in batches}
+        records = records_frame(run.spark, run.feed.name).where(F.col("batch").isin(*batches))
+        topic_format = TopicFormat(self._format.name, self._options, seeds, watermarks, run.feed.tables.takes)
+        before = _records_before(run, self._format, batches)
+        events, found = changes_in_tasks(run.spark, records, topic_format, before)
+        if append:
+            replaced = [segment.segment for segment in segments if segment.replaces_snapshot is not None]
+            run.events.replace_segments(events, segments[0].batch, replaced)
+        else:
+            events.write.format("noop").mode("append").save()
+        for number in batches:
+            run.signals.write(number, {place: finds for place, finds in found.value.items() if place[2] == number})
+        replays = sum(finds.replays for finds in found.value.values())
+        if replays:
+            run.log.info("batch %d: %d messages had come before", segments[0].batch, replays)
+        return segments, [
+            rejected for finds in found.value.values() for listed in finds.bad.values() for rejected in listed
+        ]
+
+    def checkpoint_ts(self) -> int:
+        """TiCDC's least watermark of all partitions; elsewhere all that has landed, but for transactions that are not
+        whole."""
+        return max(self._run.last_cut.checkpoint_ts, self._landed_ts())
+
+    def _landed_ts(self) -> int:
+        run, positions = self._run, self._run.signals.positions()
+        if self._format.watermarks(self._options):
+            landed = landed_offsets(run.lake, run.feed.name)
+            partitions = [(name, number) for name, topic in landed.topics.items() for number in topic.ends]
+            nothing = Position(BEGINNING, BEGINNING, None)
+            return min((positions.get(place, nothing).watermark for place in partitions), default=BEGINNING)
+        ended = [place.ended_ts for place in positions.values() if place.ended_ts is not None]
+        if self._format.transactions == "all":
+            # Before the first one nothing is whole.
+            return max(ended, default=BEGINNING)
+        last = max((place.last_ts for place in positions.values()), default=BEGINNING)
+        if self._format.transactions == "some":
+            open_since = [
+                place.ended_ts
+                for place in positions.values()
+                if place.ended_ts is not None and place.ended_ts < place.last_ts
+            ]
+            return min([last, *open_since])
+        return last
+
+    def schema_changes(self, upto: int | None = None) -> tuple[Sequence[SchemaChange], Sequence[Rejected]]:
+        """What all that has landed says of tables, in order; then what holds tables whose rows are out of order."""
+        run = self._run
+        log = DdlLog(escapes=self._format.backslash_escapes, types=run.feed.types)
+        observed = list(run.signals.told())
+        changes = list(log.changes(observed))
+        if self._format.made_by_canal:
+            changes += misordered(changes, (each for each in observed if isinstance(each, Sight)))
+        return [change for change in changes if upto is None or change.commit_ts <= upto], ()
+
+    def reading(self, zero_dates: Literal["null", "string", "error"]) -> Reading:
+        return Reading(
+            self._run.feed.source.time_zone,
+            zero_dates,
+            labels=self._format.labels == "labels",
+            perhaps_labels=self._format.labels == "uncertain",
+            cut_fractions=self._format.made_by_canal,
+        )
 
 
-def land_topics(run: FeedRun) -> LandedTopics:
-    """Land what is new, up to the limits of a run; dates that are asked for are decoded again from `records`."""
-    source = run.feed.kafka
-    state = landed_state(run.lake, run.feed.name)
-    new = recovered(run, state.last)
-    pending = find_pending(source, read_topics(source), state.landed)
-    ranges = choose_ranges(pending.offsets, state.landed, source.max_records, source.max_bytes)
-    records = Records(run.lake, run.feed, lambda: run.spark)
-    appended = records.append(ranges, pending, next_batch(run, state.last))
-    new += land_segments(run, appended.batch.number, appended.batch.segments) + decode_again(run)
-    faults = tuple(str(fault) for fault in (*pending.faults, *appended.faults))
-    return LandedTopics(run.segments.batch, tuple(new), faults)
+class Topics(RecordSource):
+    """`Source` of topics of Kafka."""
+
+    @property
+    def _options(self) -> Options:
+        return self._format.configured(self._run.feed.kafka, self._run.lake.storage)
+
+    def land(self) -> Landed:
+        """Up to the limits of a run."""
+        run = self._run
+        source = run.feed.kafka
+        state = landed_state(run.lake, run.feed.name)
+        new = land_interrupted_batch(run, state.last)
+        pending = find_pending(source, read_topics(source), state.landed)
+        ranges = choose_ranges(pending.offsets, state.landed, source.max_records, source.max_bytes)
+        records = Records(run.lake, run.feed, lambda: run.spark)
+        appended = records.append(ranges, pending, next_batch(run, state.last))
+        new += land_segments(run, appended.batch.number, appended.batch.segments) + requeue_dates(run)
+        return Landed(tuple(new), tuple(str(fault) for fault in (*pending.faults, *appended.faults)))
 
 
-def recovered(run: FeedRun, last: LandedBatch) -> list[Segment]:
-    """Segments of the last batch of `records`, where its run ended between its records and this."""
-    known = run.segments.known(each.segment for each in last.segments)
-    missing = [each for each in last.segments if each.segment not in known]
+def land_interrupted_batch(run: FeedContext, last: LandedBatch) -> list[Segment]:
+    """Land the segments of the last batch of `records`, where its run ended between its records and this."""
+    known = run.segments.known(landed.segment for landed in last.segments)
+    missing = [landed for landed in last.segments if landed.segment not in known]
     return land_segments(run, last.number, missing)
 
 
-def next_batch(run: FeedRun, last: LandedBatch) -> int:
+def next_batch(run: FeedContext, last: LandedBatch) -> int:
     """A number above that of the last batch of `records`, and of all that were decoded."""
     return max(run.segments.batch, last.number) + 1
 
 
-def land_segments(run: FeedRun, batch: int, landed: Sequence[LandedSegment]) -> list[Segment]:
+def land_segments(run: FeedContext, batch: int, landed: Sequence[LandedSegment]) -> list[Segment]:
     rows = [
         Segment(
             segment=each.segment,
@@ -98,9 +174,9 @@ def land_segments(run: FeedRun, batch: int, landed: Sequence[LandedSegment]) -> 
     return rows
 
 
-def decode_again(run: FeedRun) -> list[Segment]:
-    """The batches that have records of the dates which are to be decoded again: whole, for the order of their events
-    goes through them."""
+def requeue_dates(run: FeedContext) -> list[Segment]:
+    """Land the batches again that have records of the dates which are to be decoded again: whole batches, for the order
+    of events goes through them."""
     if not run.dates:
         return []
     records = records_frame(run.spark, run.feed.name)
@@ -117,51 +193,8 @@ def decode_again(run: FeedRun) -> list[Segment]:
     return rows
 
 
-def decode_topics(run: FeedRun) -> Decoded:
-    """Decode every batch that landed and is not decoded yet."""
-    done = Decoded()
-    for batch, segments in run.segments.undecoded(OFFSETS).items():
-        done += _decode_batch(run, batch, segments)
-    return done
-
-
-def _decode_batch(run: FeedRun, batch: int, segments: Sequence[Segment]) -> Decoded:
-    run.events.ensure()
-    batches = sorted({segment.record_batch for segment in segments if segment.record_batch is not None})
-    seeds = {number: run.signals.last_ts(number) for number in batches}
-    watermarks = {number: run.signals.watermarks(number) for number in batches}
-    records = records_frame(run.spark, run.feed.name).where(F.col("batch").isin(*batches))
-    feed = run.feed
-    options = {} if isinstance(feed.source, StorageSinkSource) else configured_options(feed.source, run.lake.storage)
-    topic_format = TopicFormat(feed.message_format, options, seeds, watermarks, feed.tables.takes)
-    events, found = changes_in_tasks(run.spark, records, topic_format, _records_before(run, batches))
-    if run.events.snapshot_of(batch) is None:
-        again = [segment.segment for segment in segments if segment.replaces_snapshot is not None]
-        run.events.replace_segments(events, batch, again)
-    else:
-        # A run ended between its commit and what follows: look again at what is beside the rows.
-        events.write.format("noop").mode("append").save()
-    for number in batches:
-        run.signals.write(number, {place: finds for place, finds in found.value.items() if place[2] == number})
-    bad = [each for finds in found.value.values() for listed in finds.bad.values() for each in listed]
-    _quarantine(run, segments, bad)
-    counts = run.events.counts(batch)
-    decoded = with_counts(segments, counts, bad, run.clock())
-    run.segments.mark_decoded(batch, decoded, of_batch(batch))
-    replays = sum(finds.replays for finds in found.value.values())
-    run.log.info(
-        "batch %d: decoded %d segments, %d bad messages, %d that had come before",
-        batch,
-        len(decoded),
-        len(bad),
-        replays,
-    )
-    return Decoded(tuple(decoded), counts)
-
-
-def _records_before(run: FeedRun, batches: Sequence[int]) -> DataFrame | None:
+def _records_before(run: FeedContext, message_format: Format, batches: Sequence[int]) -> DataFrame | None:
     """The records that come before each batch in its partitions, with its number; None where the format needs none."""
-    message_format = format_of(run.feed.message_format)
     if not message_format.messages_before():
         return None
     landed: dict[Partition, list[tuple[int, int]]] = {}
@@ -186,65 +219,3 @@ def _records_before(run: FeedRun, batches: Sequence[int]) -> DataFrame | None:
     records = records_frame(run.spark, run.feed.name).where(F.col("batch").isin(*earlier)).drop("batch")
     near = (F.col("offset") >= F.col("first")) & (F.col("offset") < F.col("before"))
     return records.join(F.broadcast(spans), ["topic", "partition"]).where(near)
-
-
-def _quarantine(run: FeedRun, segments: Sequence[Segment], bad: Sequence[BadMessage]) -> None:
-    """Rows for messages that cannot be used; those of before are done with."""
-    names, now = {segment.segment for segment in segments}, run.clock()
-    run.quarantine.resolve(lambda row: row.error_class == BAD_MESSAGE and row.segment in names, "replayed", now)
-    run.quarantine.add(
-        Quarantined(
-            each.segment, each.offset, each.database, each.table, BAD_MESSAGE, each.message, each.raw, "open", now,
-            count=each.count,
-        )
-        for each in bad
-    )  # fmt: skip
-
-
-def checkpoint_of_topics(run: FeedRun) -> int:
-    """Up to where everything is in: TiCDC's least watermark of all partitions; elsewhere all that has landed, but for
-    transactions that are not whole. It never goes below the published one."""
-    positions = run.signals.positions()
-    published = run.last_cut.checkpoint_ts
-    if isinstance(run.feed.source, KafkaSource) and run.feed.source.has_watermarks:
-        landed = landed_offsets(run.lake, run.feed.name)
-        partitions = [(name, number) for name, topic in landed.topics.items() for number in topic.ends]
-        nothing = Position(BEGINNING, BEGINNING, None)
-        least = min((positions.get(place, nothing).watermark for place in partitions), default=BEGINNING)
-        return max(published, least)
-    transactions = format_of(run.feed.message_format).transactions
-    if transactions == "all":
-        # Its transactions all have an end: before the first one nothing is whole.
-        ended = (position.ended_ts or BEGINNING for position in positions.values())
-        return max(published, max(ended, default=BEGINNING))
-    last = max((position.last_ts for position in positions.values()), default=BEGINNING)
-    if transactions == "some":
-        ends = [
-            each.ended_ts for each in positions.values() if each.ended_ts is not None and each.ended_ts < each.last_ts
-        ]
-        last = min([last, *ends])
-    return max(published, last)
-
-
-def schema_changes(run: FeedRun) -> list[SchemaChange]:
-    """What all that has landed says of tables, in order; then what holds tables whose rows are out of order."""
-    log = DdlLog(escapes=format_of(run.feed.message_format).backslash_escapes, types=run.feed.types)
-    told = list(run.signals.told())
-    changes = list(log.changes(told))
-    if format_of(run.feed.message_format).made_by_canal:
-        changes += misordered(changes, (each for each in told if isinstance(each, Sight)))
-    return changes
-
-
-def evolve_topics(run: FeedRun, checkpoint_ts: int) -> Evolved:
-    """Record what statements and first sights of tables up to the checkpoint make of the tables."""
-    known = run.history.changes
-    changes = [
-        change
-        for change in schema_changes(run)
-        if change.commit_ts <= checkpoint_ts and known.get(change.origin) != change
-    ]
-    versions = run.history.record(changes, run.clock())
-    if versions:
-        run.log.info("recorded %d schema versions", len(versions))
-    return Evolved(tuple(versions))

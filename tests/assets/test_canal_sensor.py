@@ -10,7 +10,6 @@ import dagster as dg
 from cdc_lakehouse.assets.canal_sensor import build_canal_sensor
 from cdc_lakehouse.assets.jobs import build_job
 from cdc_lakehouse.definitions import build_definitions
-from cdc_lakehouse.pipeline.canal_source import land_entries
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
 from tests.assets import empty_instance
 from tests.kit.lakes import TestLake
@@ -43,13 +42,13 @@ def test_entries_that_wait_are_one_run_and_stay_there(tmp_path: Path) -> None:
         assert server.acked == 0 and not server.heard[wire.CLIENT_ACK]
         again = tick(lake, result.cursor)
         assert isinstance(again, dg.SkipReason) and "was asked for" in str(again.skip_message)
-        land_entries(lake.run())
+        lake.run().source.land()
         nothing = tick(lake, result.cursor)
         assert isinstance(nothing, dg.SkipReason) and "no entries wait" in str(nothing.skip_message)
         server.entries = list(LOG)
         assert tick(lake, result.cursor).cursor != result.cursor
         # Landed, and not acknowledged: there is something to do all the same.
-        land_entries(lake.run())
+        lake.run().source.land()
         server.acked = 20
         assert len(tick(lake, result.cursor).run_requests) == 1
 

@@ -16,9 +16,9 @@ from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.changelog.schema import SourceColumn, TableName
 from cdc_lakehouse.decoders.partition_summary import FoundDoubts, PartitionFinds
+from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.lake.tables.checkpoints import Cut
-from cdc_lakehouse.lake.tables.quarantine import Quarantined
-from cdc_lakehouse.pipeline.run import utc_now
+from cdc_lakehouse.pipeline.context import utc_now
 from tests.assets import check_context
 from tests.kit.lakes import TestLake
 from tests.lake import ID, NOON, change, segment
@@ -49,8 +49,8 @@ def publish(lake: TestLake, checkpoint_ts: int, **held: str) -> None:
 
 
 def quarantine(lake: TestLake, kind: str, count: int = 1) -> None:
-    row = Quarantined("d/t/s", 7, "d", "t", kind, "it is bad", None, "open", NOON, count=count)
-    lake.run().quarantine.add([row])
+    row = Rejected("d/t/s", 7, kind, "it is bad", None, "d", "t", count)
+    lake.run().quarantine.replace(lambda _: False, [row], NOON)
 
 
 def gap(lake: TestLake) -> None:

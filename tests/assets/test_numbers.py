@@ -17,9 +17,8 @@ from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from cdc_lakehouse.lake.tables.segments import Segment, Totals, as_rows, totals
 from cdc_lakehouse.pipeline.apply import Applied, AppliedTable
-from cdc_lakehouse.pipeline.land import Landed
 from cdc_lakehouse.pipeline.publish import Published
-from cdc_lakehouse.sources.sink.paths import Listing
+from cdc_lakehouse.pipeline.source import Landed
 from tests.lake import ADD_COLUMN, CREATE, ID, NOON, change, segment, text
 
 T = tso(NOON)
@@ -53,11 +52,8 @@ def story() -> History:
     return history
 
 
-NO_FILES: Any = None  # The numbers do not look at them.
-
-
 def test_of_what_landed() -> None:
-    landed = Landed(T, T, 1, tuple(SEGMENTS), Listing(), NO_FILES, ("it went backwards",))
+    landed = Landed(tuple(SEGMENTS), ("it went backwards",), T, 3)
     seen = stored(metadata.of_landed(landed, sums(SEGMENTS[:2]), sums(SEGMENTS[:1]), LATER))
     assert (seen["segments"], seen["bytes"], seen["source_lag_seconds"]) == (2, 20, 90.0)
     assert (seen["new_segments"], seen["new_bytes"]) == (1, 10)
@@ -66,7 +62,7 @@ def test_of_what_landed() -> None:
 
 
 def test_of_a_source_without_a_checkpoint() -> None:
-    seen = stored(metadata.of_landed(Landed(0, None, 0, (), Listing(), NO_FILES), sums([]), sums([]), LATER))
+    seen = stored(metadata.of_landed(Landed(files_listed=0), sums([]), sums([]), LATER))
     assert seen == {"segments": 0, "bytes": 0, "new_segments": 0, "new_bytes": 0, "files_listed": 0}
 
 

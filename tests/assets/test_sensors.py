@@ -16,7 +16,6 @@ from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import ConfigurationError, SourceError
 from cdc_lakehouse.lake.tables.checkpoints import Cut
 from cdc_lakehouse.lake.tables.segments import Segments
-from cdc_lakehouse.pipeline.land import land
 from cdc_lakehouse.sources.sink import incremental_listing
 from tests.assets import empty_instance
 from tests.kit.lakes import TestLake
@@ -62,10 +61,10 @@ def test_a_checkpoint_that_moved_is_one_run_of_the_dates_with_new_files(lake: Te
 
 
 def test_files_that_landed_are_not_new_until_they_change(lake: TestLake, sink: Sink) -> None:
-    land(lake.run())
+    lake.run().source.land()
     path = sink.file("t", at=3, days=4)
     assert {asked(tick(lake)).tags[each] for each in (START, END)} == {"2026-06-05"}
-    land(lake.run())
+    lake.run().source.land()
     (lake.sink / path.replace("2026-06-05", "2026-06-01")).write_text("{}\r\n")
     assert {asked(tick(lake)).tags[each] for each in (START, END)} == {"2026-06-01"}
 
@@ -178,7 +177,7 @@ def test_the_run_that_is_asked_for_is_one_that_the_job_takes(lake: TestLake, sin
 def test_a_tick_reads_neither_the_known_segments_nor_the_known_files(
     lake: TestLake, sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    land(lake.run())
+    lake.run().source.land()
     monkeypatch.setattr(incremental_listing, "REQUEST", 0)
     monkeypatch.setattr(Segments, "rows", property(lambda _: pytest.fail("segments were read")))
     store = CountingStore(lake.sink)

@@ -10,7 +10,6 @@ import pytest
 from click.testing import CliRunner
 
 from cdc_lakehouse.cli import main
-from cdc_lakehouse.pipeline.canal_source import land_entries
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
 from tests.pipeline import lake_in
 from tests.sources.canal.binlogs import binlog_of
@@ -32,7 +31,7 @@ def test_status_asks_nothing_of_the_destination(tmp_path: Path, monkeypatch: pyt
         lake = lake_in(tmp_path, source={**source, "addresses": [address]}, start_date="2020-01-01")
         config = lake.sink.parent / "lakehouse.yaml"
         assert "reachable; 0 entries are landed\n" in call(monkeypatch, config, "status").output
-        land_entries(lake.run())
+        lake.run().source.land()
         server.heard.clear()
         told = call(monkeypatch, config, "status", "--json")
         assert set(server.heard) == {wire.CLIENT_AUTHENTICATION}

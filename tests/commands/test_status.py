@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 
 from cdc_lakehouse.cli import main
 from cdc_lakehouse.decoders.partition_summary import FoundDoubts, PartitionFinds
+from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
-from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.sources.kafka import Client
 from tests.kit.lakes import TestLake
 from tests.lake import NOON
@@ -61,7 +61,8 @@ def test_an_empty_lake_is_nothing_published_and_no_error(lake: TestLake) -> None
 def test_a_published_lake_says_what_is_in_it_and_what_is_wrong(lake: TestLake) -> None:
     Sink(lake.sink).checkpoint(10)
     publish(lake, CutRow(T0 + 5, "d", "u", None, 0, NOON), CutRow(T0 + 5, "d", "a", 1, 12, NOON))
-    lake.run().quarantine.add([Quarantined("s", n, "d", "x", "BadLine", "m", None, "open", NOON) for n in (1, 2)])
+    rejected = [Rejected("s", n, "BadLine", "m", None, "d", "x") for n in (1, 2)]
+    lake.run().quarantine.replace(lambda _: False, rejected, NOON)
     seen = status()
     assert (seen["published_checkpoint_ts"], seen["quarantined"]) == (T0 + 5, 2)
     assert seen["tables"] == [

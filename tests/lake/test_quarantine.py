@@ -8,14 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.quarantine import Quarantine, Quarantined
 from tests.kit.lakes import lake_config
 from tests.lake import LATER, NOON
 
 
-def bad(segment: str, line: int | None = None, error_class: str = "BadLine", raw: bytes | None = None) -> Quarantined:
-    return Quarantined(segment, line, "d", "t", error_class, "it's bad", raw, "open", NOON)
+def bad(segment: str, line: int | None = None, error_class: str = "BadLine", raw: bytes | None = None) -> Rejected:
+    return Rejected(segment, line, error_class, "it's bad", raw, "d", "t")
+
+
+def nothing(_: Quarantined) -> bool:
+    return False
 
 
 @pytest.fixture
@@ -23,48 +28,70 @@ def quarantine(tmp_path: Path) -> Callable[[], Quarantine]:
     return lambda: Quarantine(Lake(lake_config(tmp_path)), "f")
 
 
-def test_nothing_found_makes_no_table(quarantine: Callable[[], Quarantine]) -> None:
+def states(quarantine: Quarantine) -> list[tuple[str, int | None, str]]:
+    return sorted((row.segment, row.line, row.state) for row in quarantine.rows)
+
+
+def test_nothing_found_makes_no_table(quarantine: Callable[[], Quarantine], tmp_path: Path) -> None:
     run = quarantine()
-    assert (run.add([]), run.resolve(lambda _: True, "replayed", NOON), run.open()) == (0, 0, [])
+    run.replace(lambda _: True, [], NOON)
+    assert run.open() == []
+    assert Lake(lake_config(tmp_path)).catalog.list_namespaces() == []
 
 
 @pytest.mark.parametrize("raw", [None, b"", b"\x00\xff\xfe{", b"x" * 65536])
 def test_a_row_is_there_as_it_was_found(quarantine: Callable[[], Quarantine], raw: bytes | None) -> None:
-    quarantine().add([bad("s/'%\n", 3, raw=raw)])
-    assert quarantine().rows == [bad("s/'%\n", 3, raw=raw)]
+    quarantine().replace(nothing, [bad("s/'%\n", 3, raw=raw)], NOON)
+    assert quarantine().rows == [Quarantined("s/'%\n", 3, "d", "t", "BadLine", "it's bad", raw, "open", NOON)]
 
 
-def test_what_is_open_is_not_added_again(quarantine: Callable[[], Quarantine]) -> None:
-    run = quarantine()
-    assert run.add([bad("s", 1), bad("s", 1), bad("s", None)]) == 2
-    assert quarantine().add([bad("s", None), bad("s", 1), bad("s", 2), bad("s", 1, "Other")]) == 2
-    identities = {(row.segment, row.line, row.error_class) for row in quarantine().open()}
-    assert identities == {("s", 1, "BadLine"), ("s", None, "BadLine"), ("s", 2, "BadLine"), ("s", 1, "Other")}
+def test_what_is_open_keeps_its_row(quarantine: Callable[[], Quarantine]) -> None:
+    quarantine().replace(nothing, [bad("s", 1), bad("s", 1), bad("s", None)], NOON)
+    again = replace(bad("s", 1), message="said otherwise")
+    quarantine().replace(lambda _: True, [bad("s", None), again, bad("s", 2), bad("s", 1, "Other")], LATER)
+    rows = {(row.segment, row.line, row.error_class): (row.message, row.quarantined_at) for row in quarantine().open()}
+    assert rows == {
+        ("s", 1, "BadLine"): ("it's bad", NOON),
+        ("s", None, "BadLine"): ("it's bad", NOON),
+        ("s", 2, "BadLine"): ("it's bad", LATER),
+        ("s", 1, "Other"): ("it's bad", LATER),
+    }
 
 
-def test_a_row_that_stands_for_others_counts_them_and_is_told_again_when_they_are_more(
-    quarantine: Callable[[], Quarantine],
-) -> None:
-    run = quarantine()
-    assert run.add([bad("s", 1), replace(bad("s", 2), count=5)]) == 2
+def test_other_content_or_another_count_is_another_thing(quarantine: Callable[[], Quarantine]) -> None:
+    quarantine().replace(nothing, [bad("s", 1, raw=b"a"), replace(bad("s", 2), count=5)], NOON)
     assert quarantine().count() == 6
-    assert quarantine().add([bad("s", 1), replace(bad("s", 2), count=5)]) == 0
-    assert quarantine().add([replace(bad("s", 1), count=3)]) == 1
+    quarantine().replace(lambda _: True, [bad("s", 1, raw=b"b"), replace(bad("s", 2), count=7)], LATER)
+    assert [(row.raw, row.count, row.state) for row in quarantine().rows] == [
+        (b"a", 1, "replayed"), (None, 5, "replayed"), (b"b", 1, "open"), (None, 7, "open"),
+    ]  # fmt: skip
 
 
-def test_resolving_takes_the_open_rows_that_match_and_keeps_all_rows(quarantine: Callable[[], Quarantine]) -> None:
+def test_open_rows_of_the_scope_are_resolved_and_all_rows_are_kept(quarantine: Callable[[], Quarantine]) -> None:
     run = quarantine()
-    run.add([bad("a", 1), bad("a", 2), bad("b", 1)])
-    assert run.resolve(lambda row: row.segment == "a", "replayed", LATER) == 2
-    assert run.resolve(lambda row: row.segment == "a", "discarded", LATER) == 0
+    run.replace(nothing, [bad("a", 1), bad("a", 2), bad("b", 1)], NOON)
+    run.replace(lambda row: row.segment == "a", [bad("a", 2)], LATER)
     for seen in (run, quarantine()):
-        states = {(row.segment, row.line): (row.state, row.resolved_at) for row in seen.rows}
-        assert states == {("a", 1): ("replayed", LATER), ("a", 2): ("replayed", LATER), ("b", 1): ("open", None)}
-        assert [row.segment for row in seen.open()] == ["b"]
+        assert states(seen) == [("a", 1, "replayed"), ("a", 2, "open"), ("b", 1, "open")]
+        assert [row.resolved_at for row in seen.rows] == [LATER, None, None]
+
+
+def test_a_replacement_is_one_commit_and_none_where_nothing_changes(
+    quarantine: Callable[[], Quarantine], tmp_path: Path
+) -> None:
+    def commits() -> int:
+        return len(Lake(lake_config(tmp_path)).catalog.load_table(("cdc_f", "quarantine")).metadata.snapshots)
+
+    quarantine().replace(nothing, [bad("a", 1)], NOON)
+    before = commits()
+    quarantine().replace(lambda _: True, [bad("a", 1)], LATER)
+    assert commits() == before
+    quarantine().replace(lambda _: True, [bad("a", 2)], LATER)
+    assert states(quarantine()) == [("a", 1, "replayed"), ("a", 2, "open")]
 
 
 def test_what_was_mended_and_is_bad_again_is_a_new_row(quarantine: Callable[[], Quarantine]) -> None:
-    quarantine().add([bad("a", 1)])
-    quarantine().resolve(lambda _: True, "replayed", LATER)
-    assert quarantine().add([bad("a", 1)]) == 1
-    assert sorted(row.state for row in quarantine().rows) == ["open", "replayed"]
+    quarantine().replace(nothing, [bad("a", 1)], NOON)
+    quarantine().replace(lambda _: True, [], LATER)
+    quarantine().replace(nothing, [bad("a", 1)], LATER)
+    assert states(quarantine()) == [("a", 1, "open"), ("a", 1, "replayed")]

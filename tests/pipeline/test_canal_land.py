@@ -16,7 +16,6 @@ from cdc_lakehouse.lake.tables.landed_offsets import landed_position
 from cdc_lakehouse.lake.tables.record_commits import RecordCommits
 from cdc_lakehouse.lake.tables.small_table import SmallTable
 from cdc_lakehouse.pipeline import canal_source
-from cdc_lakehouse.pipeline.canal_source import land_entries
 from cdc_lakehouse.sources.canal.client import CanalClient
 from tests import LONG
 from tests.kit.kills import CrashPoint
@@ -71,16 +70,16 @@ def test_each_entry_lands_once_and_in_order(log: Binlog, steps: list[dict[str, A
             server.entries, server.ring = entries[:there], step["ring"]
             server.cut(*step["cuts"])
             if step["kill"] is None:
-                land_entries(lake.run())
+                lake.run().source.land()
             else:
                 with step["kill"]():
-                    land_entries(lake.run())
+                    lake.run().source.land()
         assert server.acked == len(entries)
         assert numbers(lake) == list(range(len(entries)))
         segments = lake.machinery("segments")
         assert sum(row["size"] for row in segments) == sum(row["size"] for row in lake.machinery("records"))
         before = lake.metadata()
-        land_entries(lake.run())
+        lake.run().source.land()
         assert lake.metadata() == before
 
 
@@ -91,7 +90,7 @@ def test_a_ring_that_is_full_is_emptied_and_read_on(tmp_path: Path) -> None:
     server = HandMadeCanal(list(LONG.entries), ring=10)
     with serving(server) as address:
         lake = canal_lake(tmp_path, address)
-        landed = land_entries(lake.run())
+        landed = lake.run().source.land()
     assert server.acked == len(LONG.entries)
     assert numbers(lake) == list(range(len(LONG.entries)))
     (segment,) = landed.new
@@ -106,7 +105,7 @@ def test_a_run_takes_no_more_than_its_bounds(tmp_path: Path, bounds: dict[str, i
         lake = canal_lake(tmp_path, address, **bounds)
         for _ in range(2):
             before = server.acked
-            land_entries(lake.run())
+            lake.run().source.land()
             assert 0 < server.acked - before <= most < len(LONG.entries)
     assert numbers(lake) == list(range(server.acked))
 
@@ -117,7 +116,7 @@ def test_a_run_ends_in_time_where_the_source_never_rests(tmp_path: Path) -> None
     with serving(server) as address:
         lake = canal_lake(tmp_path, address, max_seconds=2)
         began = time.monotonic()
-        land_entries(lake.run())
+        lake.run().source.land()
         assert time.monotonic() - began < 20
     assert server.acked > 0 and numbers(lake) == list(range(server.acked))
 
@@ -126,7 +125,7 @@ def test_a_connection_that_does_not_last_lands_all_the_same(tmp_path: Path) -> N
     server = HandMadeCanal(list(LONG.entries), cuts=[1200] * 30)
     with serving(server) as address:
         lake = canal_lake(tmp_path, address)
-        land_entries(lake.run())
+        lake.run().source.land()
     assert server.acked == len(LONG.entries) and server.connections > 5
     assert numbers(lake) == list(range(len(LONG.entries)))
 
@@ -135,7 +134,7 @@ def test_a_server_that_cannot_be_reached_is_told(tmp_path: Path, monkeypatch: py
     lake = canal_lake(tmp_path, closed_port())
     monkeypatch.setattr(canal_source, "_PATIENCE_SECONDS", 0.1)
     with pytest.raises(SourceUnreachableError, match="cannot be reached"):
-        land_entries(lake.run())
+        lake.run().source.land()
     assert lake.metadata() == {}
 
 
@@ -143,6 +142,6 @@ def test_where_the_last_entry_is(tmp_path: Path) -> None:
     with serving(HandMadeCanal(list(LONG.entries[:42]))) as address:
         lake = canal_lake(tmp_path, address)
         assert landed_position(lake.lake, lake.feed) == (0, None)
-        land_entries(lake.run())
+        lake.run().source.land()
     landed, place = landed_position(lake.lake, lake.feed)
     assert landed == 42 and place == "bin.000001:10002050 of 2026-05-28 20:26:41 UTC"

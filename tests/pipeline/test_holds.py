@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
-from cdc_lakehouse.lake.tables.quarantine import Quarantined
+from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.pipeline.holds import find_holds
 from cdc_lakehouse.pipeline.row_keys import key_columns
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -30,8 +30,13 @@ def holds(run: FeedRun, upto: int = 100) -> dict[str, str]:
     return find_holds(run, run.history.history.incarnations(), upto)
 
 
-def bad(segment: str, database: str | None = "d", table: str | None = "a", kind: str = "BadLine") -> Quarantined:
-    return Quarantined(segment, 3, database, table, kind, "it is bad", None, "open", NOON)
+def bad(segment: str, database: str | None = "d", table: str | None = "a", kind: str = "BadLine") -> Rejected:
+    return Rejected(segment, 3, kind, "it is bad", None, database, table)
+
+
+def quarantine(run: FeedRun, *rejected: Rejected) -> None:
+    """These are open, and no others."""
+    run.quarantine.replace(lambda _: True, rejected, NOON)
 
 
 def test_sound_tables_are_not_held(tmp_path: Path) -> None:
@@ -75,9 +80,9 @@ def test_a_configured_key_goes_before_the_tables_own(tmp_path: Path) -> None:
         (bad("d/new/meta/schema", table="new"), ["d.new"]),
     ],
 )
-def test_what_is_quarantined_holds_the_tables_that_it_is_of(tmp_path: Path, row: Quarantined, held: list[str]) -> None:
+def test_what_is_quarantined_holds_the_tables_that_it_is_of(tmp_path: Path, row: Rejected, held: list[str]) -> None:
     run = run_of(tmp_path, A, B, segments=[segment("d/a/10/CDC000001.json")])
-    run.quarantine.add([row])
+    quarantine(run, row)
     found = holds(run)
     assert sorted(found) == held
     assert all(f"{row.segment} line 3: it is bad" in reason for reason in found.values())
@@ -89,22 +94,22 @@ def test_a_segment_is_of_the_table_that_had_the_name_then(tmp_path: Path) -> Non
     run = run_of(
         tmp_path, A, moved, change(30, "a", CREATE), segments=[segment("d/a/10/CDC000001.json")]
     )  # fmt: skip
-    run.quarantine.add([bad("d/a/10/CDC000001.json")])
+    quarantine(run, bad("d/a/10/CDC000001.json"))
     (held,) = holds(run)
     assert run.history.history.incarnations()[held].last.name.table == "old"
 
 
 def test_what_is_mended_is_not_held_any_more(tmp_path: Path) -> None:
     run = run_of(tmp_path, A)
-    run.quarantine.add([bad("s")])
+    quarantine(run, bad("s"))
     assert list(holds(run)) == ["d.a#1"]
-    run.quarantine.resolve(lambda _: True, "replayed", NOON)
+    quarantine(run)
     assert holds(run) == {}
 
 
 def test_by_policy_quarantined_rows_are_skipped(tmp_path: Path) -> None:
     run = run_of(tmp_path, A, policy={"quarantine": "skip"})
-    run.quarantine.add([bad("s")])
+    quarantine(run, bad("s"))
     assert holds(run) == {}
 
 
@@ -139,5 +144,5 @@ def test_a_ddl_that_cannot_be_carried_out_holds_its_table(tmp_path: Path) -> Non
 
 def test_of_many_reasons_a_few_are_shown_and_the_rest_counted(tmp_path: Path) -> None:
     run = run_of(tmp_path, A)
-    run.quarantine.add([bad(f"s{number}") for number in range(9)])
+    quarantine(run, *(bad(f"s{number}") for number in range(9)))
     assert holds(run)["d.a#1"].endswith("; and 4 more")

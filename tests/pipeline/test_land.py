@@ -11,8 +11,8 @@ import pytest
 from cdc_lakehouse.errors import SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.tables.checkpoints import Cut
 from cdc_lakehouse.lake.tables.segments import index_gaps
-from cdc_lakehouse.pipeline.land import Landed, land
 from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.source import Landed
 from cdc_lakehouse.sources.object_store import LocalStore
 from tests.kit.lakes import TestLake
 from tests.pipeline import T0, Sink, lake_in
@@ -37,27 +37,27 @@ def decode_all(run: FeedRun) -> None:
 
 def test_a_file_lands_with_what_its_path_says(lake: TestLake, sink: Sink) -> None:
     path = sink.file("t")
-    landed = land(lake.run())
-    assert (landed.checkpoint_ts, landed.shown_ts, landed.faults) == (T0 + 10, T0 + 10, ())
+    run = lake.run()
+    landed = run.source.land()
+    assert (run.source.checkpoint_ts(), landed.source_ts, landed.faults) == (T0 + 10, T0 + 10, ())
     (row,) = lake.machinery("segments")
     (segment,) = landed.new
     assert row["segment"] == path == segment.segment == f"d/t/{T0}/2026-06-01/CDC00000000000000000001.json"
     assert (row["database"], row["table"], row["table_version"]) == ("d", "t", T0)
     assert (row["feed_date"], row["file_index"], row["dispatcher"]) == ("2026-06-01", 1, None)
     assert (row["size"], row["batch"], row["state"]) == ((lake.sink / path).stat().st_size, 1, "landed")
-    assert landed.dates == ["2026-06-01"]
 
 
 def test_each_file_lands_once_and_a_run_without_new_files_commits_nothing(lake: TestLake, sink: Sink) -> None:
     sink.file("t")
-    land(lake.run())
+    lake.run().source.land()
     before = lake.metadata()
-    again = land(lake.run())
-    assert (paths(again), again.batch, again.dates) == ([], 1, [])
+    again = lake.run().source.land()
+    assert paths(again) == []
     assert lake.metadata() == before
     new = sink.file("t", at=2, days=1)
-    third = land(lake.run())
-    assert (paths(third), third.batch, third.dates) == ([new], 2, ["2026-06-02"])
+    (third,) = lake.run().source.land().new
+    assert (third.segment, third.batch, third.feed_date) == (new, 2, "2026-06-02")
 
 
 def test_a_sink_is_only_read(lake: TestLake, sink: Sink) -> None:
@@ -67,14 +67,14 @@ def test_a_sink_is_only_read(lake: TestLake, sink: Sink) -> None:
         return {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in lake.sink.rglob("*")}
 
     before = tree()
-    land(lake.run())
+    lake.run().source.land()
     assert tree() == before
 
 
 def test_a_file_that_is_still_being_written_is_not_there(lake: TestLake, sink: Sink) -> None:
     path = lake.sink / sink.file("t")
     path.rename(path.with_name(f"{path.name}.tmp.0a1b"))
-    landed = land(lake.run())
+    landed = lake.run().source.land()
     assert (paths(landed), landed.faults) == ([], ())
 
 
@@ -86,14 +86,14 @@ def test_tables_that_are_left_out_do_not_land(tmp_path: Path) -> None:
     sink.create("secret")
     kept = sink.file("t")
     sink.file("secret")
-    assert paths(land(lake.run())) == [kept]
+    assert paths(lake.run().source.land()) == [kept]
 
 
 def test_a_file_that_changed_before_it_was_decoded_lands_again(lake: TestLake, sink: Sink) -> None:
     path, other = sink.file("t"), sink.file("t", at=2)
-    land(lake.run())
+    lake.run().source.land()
     (lake.sink / path).write_text("{}\r\n")
-    again = land(lake.run())
+    again = lake.run().source.land()
     assert [(each.segment, each.batch, each.replaces_snapshot) for each in again.new] == [(path, 2, None)]
     assert {row["segment"]: row["batch"] for row in lake.machinery("segments")} == {path: 2, other: 1}
 
@@ -103,39 +103,39 @@ def test_a_file_that_changed_after_it_was_decoded_names_the_snapshot_with_its_ev
 ) -> None:
     path = sink.file("t")
     run = lake.run()
-    land(run)
+    run.source.land()
     rows = pa.table({"segment": [path]})
     events = lake.lake.catalog.create_table((f"cdc_{lake.name}", "events"), rows.schema)
     events.append(rows)
     snapshot = events.current_snapshot()
     decode_all(run)
     (lake.sink / path).write_text("{}\r\n")
-    (changed,) = land(lake.run()).new
+    (changed,) = lake.run().source.land().new
     assert snapshot is not None and changed.replaces_snapshot == snapshot.snapshot_id
     # It changes once more before it is decoded: its earlier events are still those of that snapshot.
     events.append(rows)
     (lake.sink / path).write_text("{}\r\n{}\r\n")
-    (changed,) = land(lake.run()).new
+    (changed,) = lake.run().source.land().new
     assert (changed.replaces_snapshot, changed.batch) == (snapshot.snapshot_id, 3)
 
 
 def test_a_date_that_is_asked_for_lands_again_whole_and_no_other(lake: TestLake, sink: Sink) -> None:
     first, second, other = sink.file("t"), sink.file("t", at=2), sink.file("t", at=3, days=1)
-    land(lake.run())
-    landed = land(lake.run(dates=frozenset({"2026-06-01"})))
+    lake.run().source.land()
+    landed = lake.run(dates=frozenset({"2026-06-01"})).source.land()
     assert sorted(paths(landed)) == sorted([first, second])
     assert {row["segment"]: row["batch"] for row in lake.machinery("segments")} == {first: 2, second: 2, other: 1}
 
 
 def test_a_date_of_which_a_file_is_gone_is_refused_and_nothing_is_touched(lake: TestLake, sink: Sink) -> None:
     first, second, other = sink.file("t"), sink.file("t", at=2), sink.file("t", at=3, days=1)
-    land(lake.run())
+    lake.run().source.land()
     (lake.sink / first).unlink()
     before = lake.metadata()
     with pytest.raises(SourceError, match="2026-06-01 cannot be decoded again: 1 of its segments") as caught:
-        land(lake.run(dates=frozenset({"2026-06-01"})))
+        lake.run(dates=frozenset({"2026-06-01"})).source.land()
     assert caught.value.segment == first and lake.metadata() == before
-    assert paths(land(lake.run(dates=frozenset({"2026-06-02"})))) == [other]
+    assert paths(lake.run(dates=frozenset({"2026-06-02"})).source.land()) == [other]
     assert second in {row["segment"] for row in lake.machinery("segments")}
 
 
@@ -163,8 +163,9 @@ def test_files_land_under_a_checkpoint_that_cannot_be_read_and_the_published_one
     lake.run().checkpoints.publish(Cut(T0 + 5), [])
     metadata = lake.sink / "metadata"
     metadata.unlink() if content is None else metadata.write_bytes(content.encode("latin-1"))
-    landed = land(lake.run())
-    assert (landed.shown_ts, landed.checkpoint_ts, paths(landed)) == (None, T0 + 5, [path])
+    run = lake.run()
+    landed = run.source.land()
+    assert (landed.source_ts, run.source.checkpoint_ts(), paths(landed)) == (None, T0 + 5, [path])
     assert len(landed.faults) == 1 and words in landed.faults[0]
 
 
@@ -175,21 +176,22 @@ def test_metadata_that_cannot_be_read_as_a_file_is_no_other_fault(
     path, metadata = sink.file("t"), lake.sink / "metadata"
     metadata.unlink()
     metadata.mkdir() if content is None else metadata.write_text(content)
-    landed = land(lake.run())
-    assert (landed.shown_ts, paths(landed), len(landed.faults)) == (None, [path], 1)
+    landed = lake.run().source.land()
+    assert (landed.source_ts, paths(landed), len(landed.faults)) == (None, [path], 1)
 
 
 def test_a_checkpoint_that_went_backwards_is_told_and_not_followed(lake: TestLake, sink: Sink) -> None:
     lake.run().checkpoints.publish(Cut(T0 + 11), [])
-    landed = land(lake.run())
-    assert (landed.shown_ts, landed.checkpoint_ts) == (T0 + 10, T0 + 11)
+    run = lake.run()
+    landed = run.source.land()
+    assert (landed.source_ts, run.source.checkpoint_ts()) == (T0 + 10, T0 + 11)
     (fault,) = landed.faults
     assert "backwards" in fault and str(T0 + 10) in fault and str(T0 + 11) in fault
 
 
 def test_the_published_checkpoint_again_is_no_fault(lake: TestLake, sink: Sink) -> None:
     lake.run().checkpoints.publish(Cut(T0 + 10), [])
-    assert land(lake.run()).faults == ()
+    assert lake.run().source.land().faults == ()
 
 
 def test_the_checkpoint_is_read_before_the_sink_is_listed(lake: TestLake, sink: Sink) -> None:
@@ -206,19 +208,19 @@ def test_the_checkpoint_is_read_before_the_sink_is_listed(lake: TestLake, sink: 
 
     run = lake.run()
     run.store = Moving(lake.sink)
-    landed = land(run)
-    assert (landed.checkpoint_ts, paths(landed)) == (T0 + 10, new)
+    landed = run.source.land()
+    assert (run.source.checkpoint_ts(), paths(landed)) == (T0 + 10, new)
 
 
 def test_a_hole_in_the_numbers_shows_until_the_file_is_there(lake: TestLake, sink: Sink) -> None:
     first, second, third = (sink.file("t", at=at) for at in (1, 2, 3))
     content = (lake.sink / second).read_bytes()
     (lake.sink / second).unlink()
-    land(lake.run())
+    lake.run().source.land()
     (gap,) = index_gaps(lake.run().segments.rows)
     assert (gap.directory, gap.missing) == (f"d/t/{T0}/2026-06-01", (2,))
     (lake.sink / second).write_bytes(content)
-    assert paths(land(lake.run())) == [second]
+    assert paths(lake.run().source.land()) == [second]
     assert index_gaps(lake.run().segments.rows) == []
     assert {first, third} < set(lake.run().segments.rows["segment"].to_pylist())
 
@@ -226,7 +228,7 @@ def test_a_hole_in_the_numbers_shows_until_the_file_is_there(lake: TestLake, sin
 def test_files_that_no_sink_holds_are_named_and_left(lake: TestLake, sink: Sink) -> None:
     path = sink.file("t")
     (lake.sink / "d" / "README.txt").write_text("hello")
-    landed = land(lake.run())
+    landed = lake.run().source.land()
     assert paths(landed) == [path]
     assert len(landed.faults) == 1 and "d/README.txt" in landed.faults[0]
 
@@ -239,7 +241,7 @@ def test_a_file_with_a_number_beyond_64_bits_does_not_stop_the_feed(lake: TestLa
     good = sink.file("t")
     (lake.sink / path).parent.mkdir(parents=True, exist_ok=True)
     (lake.sink / path).write_text("{}\r\n")
-    landed = land(lake.run())
+    landed = lake.run().source.land()
     assert paths(landed) == [good] and path in landed.faults[0]
 
 
@@ -250,13 +252,13 @@ def test_a_sink_with_another_separator_is_refused(tmp_path: Path) -> None:
     sink.checkpoint(10)
     sink.file("t")
     with pytest.raises(SourceError, match="date-separator day"):
-        land(lake.run())
+        lake.run().source.land()
     assert lake.machinery("segments") == []
 
 
 def test_a_sink_that_is_not_there_is_unreachable(lake: TestLake) -> None:
     with pytest.raises(SourceUnreachableError):
-        land(lake.run())
+        lake.run().source.land()
 
 
 def test_a_directory_that_cannot_be_listed_is_quarantined_until_it_can(lake: TestLake, sink: Sink) -> None:
@@ -264,10 +266,10 @@ def test_a_directory_that_cannot_be_listed_is_quarantined_until_it_can(lake: Tes
     broken = lake.sink / "d" / "u"
     broken.symlink_to(broken)
     for _ in range(2):
-        assert path in {*paths(land(lake.run())), *lake.run().segments.known([path])}
+        assert path in {*paths(lake.run().source.land()), *lake.run().segments.known([path])}
         (row,) = lake.machinery("quarantine")
         assert (row["segment"], row["database"], row["table"], row["state"]) == ("d/u", "d", "u", "open")
     broken.unlink()
-    land(lake.run())
+    lake.run().source.land()
     (row,) = lake.machinery("quarantine")
     assert row["state"] == "replayed" and row["resolved_at"] is not None

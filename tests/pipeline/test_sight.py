@@ -10,11 +10,12 @@ import pytest
 
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.config import TablesConfig
+from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.lake.tables.checkpoints import Cut
 from cdc_lakehouse.lake.tables.frontiers import Frontiers
-from cdc_lakehouse.lake.tables.quarantine import Quarantined
-from cdc_lakehouse.pipeline.land import Landed, land
-from cdc_lakehouse.pipeline.run import FeedRun, utc_now
+from cdc_lakehouse.pipeline.context import utc_now
+from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.source import Landed
 from cdc_lakehouse.sources.sink import incremental_listing
 from tests.kit.lakes import TestLake
 from tests.pipeline import T0, Sink, lake_in
@@ -47,7 +48,7 @@ def look(lake: TestLake, *, whole: bool, run: FeedRun | None = None, **options: 
     run = run or lake.run(**options)
     store = CountingStore(lake.sink)
     run.store = store
-    landed = land(run)
+    landed = run.source.land()
     assert (("", None) in store.listed) == whole, store.listed
     return landed
 
@@ -145,12 +146,12 @@ def test_a_mended_file_is_found_where_one_was_quarantined(lake: TestLake, sink: 
     run = lake.run()
     look(lake, whole=True, run=run)
     now = utc_now()
-    run.quarantine.add([Quarantined(bad, 1, "d", "t", "NotJson", "m", b"", "open", now)])
+    run.quarantine.replace(lambda _: False, [Rejected(bad, 1, "NotJson", "m", b"", "d", "t")], now)
     for path in (bad, other):
         (lake.sink / path).write_text("{}\r\n")
     assert paths(look(lake, whole=False)) == sorted([bad, other])
     run = lake.run()
-    run.quarantine.resolve(lambda _: True, "replayed", now)
+    run.quarantine.replace(lambda _: True, [], now)
     (lake.sink / bad).write_text("{}\r\n{}\r\n")
     # Nothing says that it could change: that waits for the next listing of everything, or for its date to be asked for.
     assert paths(look(lake, whole=False)) == []

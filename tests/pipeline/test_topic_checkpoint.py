@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from cdc_lakehouse.changelog.positions import BEGINNING
-from cdc_lakehouse.pipeline.topic_source import checkpoint_of_topics
 from tests.decoders.topic_reading import Reading
 from tests.kit.lakes import TestLake
 from tests.pipeline import lake_in
@@ -38,7 +37,7 @@ class Partitions:
         self._reading.read(values, [len(each) for each in values])
         signals = self.lake.run().signals
         signals.write(self._batch, {place: f for place, f in self._reading.finds.items() if place[2] == self._batch})
-        return checkpoint_of_topics(self.lake.run())
+        return self.lake.run().source.checkpoint_ts()
 
     @property
     def last(self) -> int:

@@ -12,9 +12,9 @@ import pytest
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import restated_stage, row_stage
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
+from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.lake.current.tables import CurrentTables, lineage
 from cdc_lakehouse.lake.tables.checkpoints import Cut
-from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.segments import Segment
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.table_changes import Work, find_work
@@ -229,8 +229,8 @@ def test_a_key_whose_text_changes_its_meaning_voids_what_was_before_it(tmp_path:
 
 def test_rows_that_did_not_fit_are_not_tried_again_until_something_is_new(tmp_path: Path) -> None:
     feed = Feed(tmp_path, held=(("d.a#1", "2 rows do not fit"),))
-    row = Quarantined("s", 1, "d", "a", "BadValue", "m", None, "open", NOON)
-    feed.lake.run().quarantine.add([row])
+    row = Rejected("s", 1, "BadValue", "m", None, "d", "a")
+    feed.lake.run().quarantine.replace(lambda _: False, [row], NOON)
     assert feed.work() == ({}, {"d.a#1": "2 rows do not fit"})
     assert list(feed.work(60)[0]) == ["d.a#1"]
     feed.land(decoded("b", 2, 55, 58))

@@ -16,7 +16,6 @@ from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.tables.record_commits import RecordCommits
 from cdc_lakehouse.lake.tables.small_table import SmallTable
 from cdc_lakehouse.pipeline import canal_source
-from cdc_lakehouse.pipeline.canal_source import land_entries
 from cdc_lakehouse.pipeline.steps import Steps, run_all
 from cdc_lakehouse.sources.canal.client import Batch, CanalClient
 from tests.canal_truth import differences
@@ -53,7 +52,7 @@ class CanalFeed:
     def land(self, kill: CrashPoint | None = None) -> None:
         """Errors that may pass are those of a run that is tried again."""
         with contextlib.suppress(CdcError), kill() if kill else contextlib.nullcontext():
-            land_entries(self.lake.run())
+            self.lake.run().source.land()
 
     def landed(self) -> list[dict[str, Any]]:
         return sorted(self.lake.machinery("records"), key=lambda row: row["offset"])

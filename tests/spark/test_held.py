@@ -178,7 +178,7 @@ def test_bad_rows_beyond_those_that_are_listed_are_counted(
 def test_bad_lines_beyond_those_that_are_listed_are_counted(
     new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "LINES_PER_SEGMENT", 2)
+    monkeypatch.setattr(events, "LISTED_PER_SEGMENT", 2)
     table = Table(new_lake(policy={"quarantine": "skip"}))
     table.create("id")
     for id in range(5):

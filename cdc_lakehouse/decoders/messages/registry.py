@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from cdc_lakehouse.config import CanalSource, KafkaSource, StorageConfig
 from cdc_lakehouse.decoders.messages import (
     canal_entries,
     canal_json,
@@ -15,7 +14,7 @@ from cdc_lakehouse.decoders.messages import (
     shareplex_json,
     ticdc_canal_json,
 )
-from cdc_lakehouse.decoders.messages.format import Format, Options
+from cdc_lakehouse.decoders.messages.format import Format
 from cdc_lakehouse.errors import ConfigurationError
 
 _MODULES: Final = (
@@ -32,8 +31,3 @@ def format_of(name: str) -> Format:
             f"there is no format {name} of messages", advice=f"it is one of {', '.join(sorted(FORMATS))}"
         )
     return found
-
-
-def configured_options(source: KafkaSource | CanalSource, storage: StorageConfig) -> Options:
-    """The options of the format of a feed's messages."""
-    return format_of(source.format).configured(source, storage) if isinstance(source, KafkaSource) else {}

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from cdc_lakehouse.changelog import schema
 from cdc_lakehouse.changelog.ddl.definitions import Partitioning
 from cdc_lakehouse.changelog.schema import TableVersion
+from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.conversions import convert_through
 from cdc_lakehouse.lake.current.latest_changes import KeyedSpan, Winners, keyed_events
@@ -82,16 +83,6 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Fault:
-    """A row that cannot be used, or the first of `count` such rows of a segment."""
-
-    segment: str
-    line: int
-    row: str
-    count: int = 1
-
-
-@dataclass(frozen=True)
 class Staged:
     """What was staged: whether there is a branch to publish, the rows appended, what is wrong with the batch, and
     whether events leave columns out."""
@@ -99,10 +90,14 @@ class Staged:
     branch: bool
     appended: int
     zero_dates: int
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[Rejected, ...] = ()
     partial: bool = False
 
 
+_DOES_NOT_FIT: Final = (
+    "the row does not fit the table's columns: a value that is not of its type, a column that is not known, or one "
+    "that is missing (virtual generated columns can be named in virtual_columns)"
+)
 NOTHING_STAGED: Final = Staged(branch=False, appended=0, zero_dates=0)
 
 
@@ -145,7 +140,7 @@ class Staging:
         faults = staged.faults
         if staged.partial:
             rows = self._completed(batch, winners, events, rows, reading)
-            faults = _faults(rows) if batch.skips_faults else ()
+            faults = _faults(rows, batch) if batch.skips_faults else ()
         if batch.skips_faults:
             rows = rows.where("not `cdc:fault`")
         self._api.open_branch(batch.identifier, BRANCH)
@@ -233,7 +228,7 @@ class Staging:
         )
         self._complete(batch, lake_columns(observed)).writeTo(batch.identifier.branch(BRANCH)).append()
         found = seen.get
-        faults = _faults(rows) if found["faults"] else ()
+        faults = _faults(rows, batch) if found["faults"] else ()
         partial, zero_dates = bool(found["partial"]), int(found["zero_dates"] or 0)
         return Staged(True, int(found["rows"]), zero_dates, faults, partial)
 
@@ -286,8 +281,16 @@ class Staging:
         return rows.withColumns({field.name: F.lit(None).cast(field.dataType) for field in missing})
 
 
-def _faults(rows: DataFrame) -> tuple[Fault, ...]:
-    return tuple(Fault(*row) for row in faulty_rows(rows, FAULTS_LISTED))
+def _faults(rows: DataFrame, batch: Batch) -> tuple[Rejected, ...]:
+    name = batch.target.versions[batch.target.order[-1]].name
+
+    def rejected(segment: str, line: int, after: str, count: int) -> Rejected:
+        # Where others are only counted, the first of them has its line: the next run may leave out others.
+        more = f" (and {count - 1} further rows of the segment, not listed one by one)" if count > 1 else ""
+        message = f"{_DOES_NOT_FIT}{more}"
+        return Rejected(segment, line, BAD_VALUE, message, after.encode(), name.database, name.table, count)
+
+    return tuple(rejected(*row) for row in faulty_rows(rows, FAULTS_LISTED))
 
 
 def _without_emptied(rows: DataFrame, batch: Batch) -> DataFrame:

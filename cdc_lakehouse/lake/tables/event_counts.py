@@ -6,8 +6,8 @@ import datetime
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Protocol
 
+from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.lake.tables.segments import DECODED, Segment
 
 
@@ -57,23 +57,13 @@ class BatchCounts:
         return found
 
 
-class Quarantining(Protocol):
-    """What went to quarantine: so many lines or messages of a segment."""
-
-    @property
-    def segment(self) -> str: ...
-
-    @property
-    def count(self) -> int: ...
-
-
 def with_counts(
-    segments: Iterable[Segment], counts: BatchCounts, bad: Iterable[Quarantining], decoded_at: datetime.datetime
+    segments: Iterable[Segment], counts: BatchCounts, rejected: Iterable[Rejected], decoded_at: datetime.datetime
 ) -> list[Segment]:
     """Segments as they are once they are decoded."""
     by_segment = counts.by_segment
     quarantined: Counter[str] = Counter()
-    for each in bad:
+    for each in rejected:
         quarantined[each.segment] += each.count
     return [
         replace(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -20,12 +19,12 @@ from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.event_schema import EVENTS, SYNTHETIC, spark_columns
 from cdc_lakehouse.decoders.files.registry import DECODERS
 from cdc_lakehouse.decoders.files.segment_files import SegmentFiles
+from cdc_lakehouse.decoders.problems import LISTED_PER_SEGMENT, PROBLEMS, RAW_LIMIT, Rejected
 from cdc_lakehouse.lake.catalog import Lake, machinery
 from cdc_lakehouse.lake.iceberg_java import TableApi
 from cdc_lakehouse.lake.names import quote
 from cdc_lakehouse.lake.properties import BATCH
 from cdc_lakehouse.lake.tables.event_counts import BatchCounts, SegmentCounts
-from cdc_lakehouse.lake.tables.quarantine import LINES_PER_SEGMENT, RAW_LIMIT
 from cdc_lakehouse.lake.tables.segments import MOVED_ROWS_PREFIX, Segment
 
 _BRANCH: Final = "decode"
@@ -59,15 +58,6 @@ _ATTRIBUTES: Final = T.StructType([
     T.StructField("physical_partition", T.LongType()),
     T.StructField("feed_date", T.StringType()),
 ])  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class BadLine:
-    segment: str
-    line: int | None
-    problem: str
-    raw: bytes | None
-    count: int = 1
 
 
 class Events:
@@ -166,24 +156,29 @@ class Events:
         wrong = F.when(~F.coalesce(own, F.lit(False)), problems.WRONG_TABLE)
         return joined.withColumn("problem", F.coalesce("problem", wrong))
 
-    def bad_lines(self, decoded: DataFrame) -> list[BadLine]:
-        """The lines that are not good: the first of each segment, and one count for what is beyond."""
+    def rejected(self, decoded: DataFrame) -> list[Rejected]:
+        """The lines that are not good: the first of each segment, and one that counts those beyond."""
         bad = decoded.where(F.col("problem").isNotNull()).select(
-            "segment", "line", "problem", "value", "before", "after"
+            "segment", "of_database", "of_table", "line", "problem", "value", "before", "after"
         )
         bad = bad.persist()
         try:
-            counts = {row["segment"]: row["count"] for row in bad.groupBy("segment").count().collect()}
+            counts = bad.groupBy("segment", "of_database", "of_table").count().collect()
             # Decoders that give no bytes of a sound record: it is here because it is in the wrong place.
-            told = F.coalesce(F.col("value"), F.to_json(F.struct("before", "after")).cast("binary"))
-            raw = F.substring(told, 1, RAW_LIMIT).alias("raw")
-            found: list[BadLine] = []
-            for segment, count in sorted(counts.items()):
-                first = bad.where(F.col("segment") == segment).orderBy("line").limit(LINES_PER_SEGMENT)
+            whole = F.coalesce(F.col("value"), F.to_json(F.struct("before", "after")).cast("binary"))
+            raw = F.substring(whole, 1, RAW_LIMIT).alias("raw")
+            found: list[Rejected] = []
+            for segment, database, table, count in sorted(counts):
+                first = bad.where(F.col("segment") == segment).orderBy("line").limit(LISTED_PER_SEGMENT)
                 rows = first.select("line", "problem", raw).collect()
-                found += [BadLine(segment, row["line"], row["problem"], bytes(row["raw"])) for row in rows]
-                if count > len(rows):
-                    found.append(BadLine(segment, None, rows[0]["problem"], None, count - len(rows)))
+                found += [
+                    Rejected(segment, line, problem, PROBLEMS[problem], bytes(raw), database, table)
+                    for line, problem, raw in rows
+                ]
+                if (more := count - len(rows)) > 0:
+                    problem = rows[0]["problem"]
+                    message = f"{PROBLEMS[problem]} ({more} further lines of the segment, not listed one by one)"
+                    found.append(Rejected(segment, None, problem, message, None, database, table, more))
             return found
         finally:
             bad.unpersist()

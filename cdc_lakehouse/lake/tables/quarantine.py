@@ -1,30 +1,25 @@
 """The `quarantine` table: one row for each thing that could not be used. Nothing is dropped without one.
 
-A row is `open` until what it speaks of could be used after all (`replayed`) or a person gave it up (`discarded`).
-`line` is None where the whole segment is meant; `segment` may also be a schema file, a directory or a DDL's origin. Of
-very many things in one segment the first have a row each, and one more row has the `count` of the others.
+A row is `open` until what it names could be used after all (`replayed`) or a person gave it up (`discarded`). The
+columns are those of `decoders.problems.Rejected`, and the row's state with its times.
 """
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
+from dataclasses import replace as changed
 from typing import Final, Literal
 
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
 
+from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.small_table import SmallTable
 
 State = Literal["open", "replayed", "discarded"]
-
-RAW_LIMIT: Final = 64 * 1024
-"""Bytes of a line that a row keeps; the rest is still in the segment."""
-
-LINES_PER_SEGMENT: Final = 1000
-"""Rows for single lines of one segment; further lines are one row that counts them."""
 
 SCHEMA: Final = pa.schema([
     pa.field("segment", pa.string(), nullable=False),
@@ -43,6 +38,8 @@ SCHEMA: Final = pa.schema([
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
+    """One row of the table; times are UTC."""
+
     segment: str
     line: int | None
     database: str | None
@@ -54,11 +51,6 @@ class Quarantined:
     quarantined_at: datetime.datetime
     resolved_at: datetime.datetime | None = None
     count: int = 1
-
-    @property
-    def identity(self) -> tuple[str, int, str, int]:
-        # With the count: a row that stands for more than it did is told again rather than not at all.
-        return self.segment, -1 if self.line is None else self.line, self.error_class, self.count
 
 
 class Quarantine:
@@ -81,27 +73,30 @@ class Quarantine:
         """How many things are open, those that have no row of their own too."""
         return sum(row.count for row in self.open())
 
-    def add(self, found: Iterable[Quarantined]) -> int:
-        """Add what is not open already; how many that were."""
-        known = {row.identity for row in self.open()}
-        new: list[Quarantined] = []
-        for row in found:
-            if row.identity not in known:
-                known.add(row.identity)
-                new.append(row)
-        if new:
-            self._table.write(new)
-            self._rows = [*self.rows, *new]
-        return len(new)
+    def replace(
+        self, scope: Callable[[Quarantined], bool], rejected: Iterable[Rejected], now: datetime.datetime
+    ) -> None:
+        """Make `rejected` the open rows of a scope, in one commit; without one where nothing changes.
 
-    def resolve(self, matches: Callable[[Quarantined], bool], state: State, now: datetime.datetime) -> int:
-        """Give a state to the open rows that match; how many those were."""
-        rows = [
-            replace(row, state=state, resolved_at=now) if row.state == "open" and matches(row) else row
-            for row in self.rows
-        ]
-        changed = sum(new is not old for new, old in zip(rows, self.rows, strict=True))
-        if changed:
-            self._table.write(rows, replacing=AlwaysTrue())
-            self._rows = rows
-        return changed
+        Open rows in the scope that are not among the rejected things become `replayed`. A rejected thing that is open
+        already keeps its row, whatever the message says now.
+        """
+        wanted = {_identity(each): each for each in rejected}
+        rows: list[Quarantined] = []
+        resolved = False
+        for row in self.rows:
+            known = row.state == "open" and wanted.pop(_identity(row), None) is not None
+            if row.state == "open" and not known and scope(row):
+                row, resolved = changed(row, state="replayed", resolved_at=now), True
+            rows.append(row)
+        new = [Quarantined(**asdict(each), state="open", quarantined_at=now) for each in wanted.values()]
+        if resolved:
+            self._table.write([*rows, *new], replacing=AlwaysTrue())
+        elif new:
+            self._table.write(new)
+        self._rows = [*rows, *new]
+
+
+def _identity(row: Rejected | Quarantined) -> tuple[str, int, str, bytes | None, int]:
+    # With the count: a row that stands for more than it did is another one.
+    return row.segment, -1 if row.line is None else row.line, row.error_class, row.raw, row.count

@@ -166,7 +166,7 @@ def find_pending(source: KafkaSource, topics: Sequence[Topic], landed: LandedOff
         if known is not None and topic.id and known.id and topic.id != known.id:
             faults.append(_recreated(topic))
             continue
-        if source.format == "ticdc-canal-json" and not source.has_watermarks and len(topic.partitions) > 1:
+        if source.needs_one_partition and len(topic.partitions) > 1:
             faults.append(_without_order(topic))
             continue
         for number, bounds in sorted(topic.partitions.items()):

@@ -8,18 +8,26 @@ from __future__ import annotations
 
 import datetime
 import functools
+import hashlib
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cdc_lakehouse.config import DateSeparator
+from cdc_lakehouse.config import DateSeparator, FeedConfig
 from cdc_lakehouse.sources.sink.paths import DataFile, IndexFile, Listing, SinkLayout, may_be_table
 
 _DATE_FORMATS: Final[dict[DateSeparator, str]] = {"day": "%Y-%m-%d", "month": "%Y-%m"}
 """Separators of which old dates are left out. A year cannot be told from a physical partition, and years are few."""
 _ZONES: Final = datetime.timedelta(days=2)
 """Servers may stand in zones that are up to 26 hours apart: that is two dates."""
+
+
+def settings_digest(feed: FeedConfig) -> str:
+    """A digest of the settings that a frontier depends on. The number is raised when a frontier means another thing."""
+    source = feed.storage_sink
+    settings = (1, source.uri, SinkLayout.of(source), feed.tables.include, feed.tables.exclude)
+    return hashlib.sha256(repr(settings).encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True, slots=True)

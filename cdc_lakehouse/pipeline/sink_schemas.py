@@ -1,21 +1,24 @@
-"""What the source's schema files say of its directories. Each is read once in a run, and those of the history not
-again."""
+"""What the schema files of a storage sink say of its directories. Each is read once in a run; those that are recorded
+are not read."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Final, Literal
 
 from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.errors import SchemaFileError, SourceError
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.sources.object_store import ObjectStore
 from cdc_lakehouse.sources.sink.paths import SchemaFilePath, schema_file_at
 from cdc_lakehouse.sources.sink.schema_file import read_schema_file
+
+BAD_SCHEMA_FILE: Final = "BadSchemaFile"
 
 
 class SchemaFiles:
@@ -29,33 +32,27 @@ class SchemaFiles:
         self._recorded = recorded
         self._listed = tuple(listed)
         self._read: dict[str, SchemaChange] = {}
-        self._not_in_rows: dict[tuple[str, int], frozenset[str]] = {}
+        self._absent_from_rows: dict[tuple[str, int], frozenset[str]] = {}
 
-    def read(self, file: SchemaFilePath) -> SchemaChange:
-        """Raises `SchemaFileError` or `SourceError` when it cannot be used."""
-        if file.path not in self._read:
-            self._read[file.path] = read_schema_file(self._store, file)
-        return self._read[file.path]
+    def changes(self, upto: int | None) -> tuple[list[SchemaChange], list[Rejected]]:
+        """The changes up to a commit-ts that are not recorded, or are recorded otherwise; and the files that cannot be
+        used."""
+        known = self._recorded.changes
+        changes = [marked for change in known.values() if (marked := self._marked(change)) != change]
+        rejected: list[Rejected] = []
+        for file in sorted(self._listed, key=lambda file: (file.version, file.path)):
+            if file.path in known or (upto is not None and file.version > upto):
+                continue
+            try:
+                changes.append(self._marked(self._read_file(file)))
+            except (SchemaFileError, SourceError) as error:
+                database, table = self.name_at(file.directory)
+                rejected.append(Rejected(file.path, None, BAD_SCHEMA_FILE, error.message, None, database, table))
+        return changes, rejected
 
-    def note_not_in_rows(self, directory: str, version: int, columns: Iterable[str]) -> None:
-        """Columns that the rows of a version are seen not to have."""
-        self._not_in_rows[directory, version] = frozenset(columns)
-
-    def marked(self, change: SchemaChange) -> SchemaChange:
-        """The change with what is known of its columns beside the schema file: which of them are virtual."""
-        names = self._feed.settings_of(change.database, change.table).virtual_columns
-        configured = {name.lower() for name in names or ()}
-        place = schema_file_at(change.origin)
-        seen = self._not_in_rows.get(place, frozenset()) if place else frozenset()
-
-        def virtual(column: SourceColumn) -> Literal["configured", "seen"] | None:
-            if column.name.lower() in configured:
-                return "configured"
-            return "seen" if column.name in seen or column.virtual == "seen" else None
-
-        if all(column.virtual == virtual(column) for column in change.columns):
-            return change
-        return replace(change, columns=tuple(replace(column, virtual=virtual(column)) for column in change.columns))
+    def mark_absent_from_rows(self, directory: str, version: int, columns: Iterable[str]) -> None:
+        """Columns that the rows of a version have been seen not to have."""
+        self._absent_from_rows[directory, version] = frozenset(columns)
 
     def of(self, directory: str, version: int) -> SchemaChange | None:
         """The schema of a table's directory at a version; None when no file that can be used has it."""
@@ -101,8 +98,30 @@ class SchemaFiles:
     def _names(self) -> Mapping[str, TableName]:
         return {directory: TableName(c.database, c.table) for (directory, _), c in sorted(self._by_place.items())}
 
+    def _marked(self, change: SchemaChange) -> SchemaChange:
+        """The change with what is known of its columns beside the schema file: which of them are virtual."""
+        names = self._feed.settings_of(change.database, change.table).virtual_columns
+        configured = {name.lower() for name in names or ()}
+        place = schema_file_at(change.origin)
+        seen = self._absent_from_rows.get(place, frozenset()) if place else frozenset()
+
+        def virtual(column: SourceColumn) -> Literal["configured", "seen"] | None:
+            if column.name.lower() in configured:
+                return "configured"
+            return "seen" if column.name in seen or column.virtual == "seen" else None
+
+        if all(column.virtual == virtual(column) for column in change.columns):
+            return change
+        return replace(change, columns=tuple(replace(column, virtual=virtual(column)) for column in change.columns))
+
+    def _read_file(self, file: SchemaFilePath) -> SchemaChange:
+        """Raises `SchemaFileError` or `SourceError` when it cannot be used."""
+        if file.path not in self._read:
+            self._read[file.path] = read_schema_file(self._store, file)
+        return self._read[file.path]
+
     def _usable(self, file: SchemaFilePath) -> SchemaChange | None:
         try:
-            return self.read(file)
+            return self._read_file(file)
         except (SchemaFileError, SourceError):
-            return None  # Step 3 reads it again and says so.
+            return None  # `changes` says so.

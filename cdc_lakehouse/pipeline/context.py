@@ -1,0 +1,118 @@
+"""What a run has before its source is opened: the feed, its tables in the lake, and Spark when it is needed."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import hashlib
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.lake.archive import Archive, RawFiles, SourceFiles
+from cdc_lakehouse.lake.catalog import Lake, machinery
+from cdc_lakehouse.lake.tables.approvals import Approvals
+from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, Cut
+from cdc_lakehouse.lake.tables.events import Events
+from cdc_lakehouse.lake.tables.frontiers import Frontiers
+from cdc_lakehouse.lake.tables.quarantine import Quarantine
+from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
+from cdc_lakehouse.lake.tables.segments import Segments
+from cdc_lakehouse.lake.tables.source_metadata import Signals
+from cdc_lakehouse.sources.object_store import ObjectStore, open_store
+
+
+def utc_now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
+_LOG: Final = logging.getLogger("cdc_lakehouse")
+
+
+@dataclass
+class FeedContext:
+    """One run of a feed, as its source sees it. `dates` are feed dates to decode again, whatever is known of them."""
+
+    feed: FeedConfig
+    lake: Lake
+    spark_session: Callable[[], SparkSession]
+    dates: frozenset[str] = frozenset()
+    log: logging.Logger = _LOG
+    clock: Callable[[], datetime.datetime] = utc_now
+
+    @functools.cached_property
+    def spark(self) -> SparkSession:
+        """Started at the first use: a run that has nothing to do starts no JVM."""
+        return self.spark_session()
+
+    @functools.cached_property
+    def store(self) -> ObjectStore:
+        return open_store(self.feed.storage_sink.uri, self.lake.storage)
+
+    @functools.cached_property
+    def raw(self) -> RawFiles:
+        """Where the content of segments is read."""
+        archived = self.feed.storage_sink.archive
+        return Archive(self.lake, self.feed.name, self.store) if archived else SourceFiles(self.store)
+
+    @functools.cached_property
+    def segments(self) -> Segments:
+        return Segments(self.lake, self.feed.name)
+
+    @functools.cached_property
+    def frontiers(self) -> Frontiers:
+        return Frontiers(self.lake, self.feed.name)
+
+    @functools.cached_property
+    def quarantine(self) -> Quarantine:
+        return Quarantine(self.lake, self.feed.name)
+
+    @functools.cached_property
+    def history(self) -> SchemaHistory:
+        return SchemaHistory(self.lake, self.feed.name)
+
+    @functools.cached_property
+    def signals(self) -> Signals:
+        return Signals(self.lake, self.feed.name)
+
+    @functools.cached_property
+    def approvals(self) -> Approvals:
+        return Approvals(self.lake, self.feed.name)
+
+    @functools.cached_property
+    def checkpoints(self) -> Checkpoints:
+        return Checkpoints(self.lake, self.feed.name)
+
+    @functools.cached_property
+    def last_cut(self) -> Cut:
+        """The newest cut when the run began."""
+        return self.checkpoints.last()
+
+    @functools.cached_property
+    def settings(self) -> str:
+        """Hash of the settings that the content of tables depends on. When it changes, every table is looked at."""
+        settings = {
+            # By the names of the configuration; those that nobody has set may be added by a release.
+            "policy": self.feed.policy.model_dump(mode="json", exclude_defaults=True),
+            "tables": {
+                name: table.model_dump(mode="json", exclude_defaults=True)
+                for name, table in self.feed.tables.settings.items()
+            },
+            "time_zone": self.feed.source.time_zone,
+        }
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
+
+    def events_snapshot(self) -> int | None:
+        """Of the `events` table as it is now; needs no Spark."""
+        table = self.lake.load(machinery(self.feed.name, "events"))
+        snapshot = None if table is None else table.current_snapshot()
+        return None if snapshot is None else snapshot.snapshot_id
+
+    @functools.cached_property
+    def events(self) -> Events:
+        return Events(self.lake, self.feed.name, self.spark)

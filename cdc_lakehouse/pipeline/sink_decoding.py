@@ -1,0 +1,124 @@
+"""Decode the data files of a storage sink: those that can be read, with the columns of their schema files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+
+from cdc_lakehouse.decoders.files.segment_files import SegmentFiles
+from cdc_lakehouse.decoders.files.tasks import SegmentRef, errors_of_tasks
+from cdc_lakehouse.decoders.problems import NO_COMMIT_TS, NOT_LOOKED_AT, PROBLEMS, Rejected
+from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.lake.tables.segments import Segment
+from cdc_lakehouse.pipeline.context import FeedContext
+from cdc_lakehouse.pipeline.csv_columns import Layouts, find_layouts
+from cdc_lakehouse.pipeline.deferred_segments import UNKNOWN_COLUMNS, UNREADABLE_SEGMENT, defer, find_unreadable
+from cdc_lakehouse.pipeline.sink_schemas import SchemaFiles
+
+_HEAD: Final = 1024 * 1024
+"""Bytes of a segment that are looked at for its first line."""
+
+
+def decode_files(
+    run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment], *, append: bool
+) -> tuple[Sequence[Segment], Sequence[Rejected]]:
+    """As `Source.decode`."""
+    bad: int | None = None
+    if append:
+        segments, bad = _append(run, schemas, segments)
+    # After a crash the number of bad lines is not known: look.
+    return segments, [] if bad == 0 or not segments else _rejected(run, schemas, segments)
+
+
+def _rejected(run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment]) -> list[Rejected]:
+    try:
+        return _read_rejected(run, schemas, segments)
+    except SourceError as error:
+        if error.segment is None:
+            raise
+        # A run ended right after its commit, and files expired before this one: their events are in, and the batch must
+        # not wait for ever. Whether they had bad lines is not known, so it is said of each.
+        gone = find_unreadable(run, segments)
+        if not gone:
+            raise
+    rest = [segment for segment in segments if segment.segment not in gone]
+    unknown = [
+        Rejected(s.segment, None, NOT_LOOKED_AT, PROBLEMS[NOT_LOOKED_AT], None, s.database, s.table)
+        for s in segments
+        if s.segment in gone
+    ]
+    return unknown + (_read_rejected(run, schemas, rest) if rest else [])
+
+
+def _read_rejected(run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment]) -> list[Rejected]:
+    with errors_of_tasks():
+        return run.events.rejected(_frame(run, _layouts(run, schemas, segments), segments))
+
+
+def _append(run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment]) -> tuple[Sequence[Segment], int]:
+    """Append the segments that can be decoded, as one commit: which they are, and how many bad lines they have."""
+    lost = run.raw.keep(segments)
+    look_first = run.raw.store.uri.startswith("file:")  # Elsewhere a look costs a request, and the tasks tell.
+    while True:
+        faults = dict(lost)
+        if look_first:
+            faults |= find_unreadable(run, [segment for segment in segments if segment.segment not in faults])
+        readable = [segment for segment in segments if segment.segment not in faults]
+        try:
+            layouts = _layouts(run, schemas, readable)
+            ready = defer(run, segments, {UNREADABLE_SEGMENT: faults, UNKNOWN_COLUMNS: layouts.reasons})
+            if not ready:
+                return [], 0
+            _require_commit_ts(run, ready)
+            replaced = [segment.segment for segment in ready if segment.replaces_snapshot is not None]
+            with errors_of_tasks():
+                return ready, run.events.append(_frame(run, layouts, ready), ready[0].batch, ready, replaced)
+        except SourceError as error:
+            # A fault of one segment defers it; a fault of the whole store ends the run. So does one that a look at each
+            # segment did not find.
+            if error.segment is None or (look_first and len(readable) == len(segments)):
+                raise
+        segments, look_first = readable, True
+
+
+def _frame(run: FeedContext, layouts: Layouts, segments: Sequence[Segment]) -> DataFrame:
+    raw = run.raw
+    refs = {raw.place(segment): segment for segment in segments}
+    files = SegmentFiles(
+        raw.store.uri,
+        run.lake.storage,
+        run.feed.storage_sink,
+        tuple(SegmentRef(place, segment.size, raw.etag(segment)) for place, segment in refs.items()),
+        {place: layouts.found[segment.segment] for place, segment in refs.items() if segment.segment in layouts.found},
+    )
+    return run.events.decode(files, refs)
+
+
+def _layouts(run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment]) -> Layouts:
+    options = run.feed.storage_sink.csv
+    return Layouts() if options is None else find_layouts(run, options, schemas, segments)
+
+
+def _require_commit_ts(run: FeedContext, segments: Sequence[Segment]) -> None:
+    """A sink without commit-ts has it nowhere: say so once, instead of quarantining every line."""
+    if run.feed.storage_sink.protocol != "canal-json":
+        return
+    first = next((segment for segment in segments if segment.size), None)
+    if first is None:
+        return
+    line = run.raw.head(first, _HEAD).splitlines()[0]
+    try:
+        message: Any = json.loads(line)
+    except ValueError:
+        return  # A bad line, or one that is longer than what was looked at: the decoder judges it.
+    if isinstance(message, dict) and "type" in message and "_tidb" not in message:
+        raise SourceError(
+            PROBLEMS[NO_COMMIT_TS],
+            feed=run.feed.name,
+            segment=first.segment,
+            line=1,
+            advice="then start the feed afresh",
+        )

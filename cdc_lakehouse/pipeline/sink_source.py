@@ -1,0 +1,176 @@
+"""A storage sink as a source: its checkpoint is read, then it is listed, then what is new is recorded."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Literal
+
+import pyarrow.compute as pc
+
+from cdc_lakehouse.changelog.schema import SchemaChange
+from cdc_lakehouse.decoders.problems import Rejected
+from cdc_lakehouse.errors import CheckpointError, SourceError
+from cdc_lakehouse.lake.archive import Archive
+from cdc_lakehouse.lake.current.value_parsing import Reading
+from cdc_lakehouse.lake.properties import of_batch
+from cdc_lakehouse.lake.tables.segments import COUNTS, DECODED, FILE, LANDED, Kind, Segment
+from cdc_lakehouse.pipeline.context import FeedContext
+from cdc_lakehouse.pipeline.missing_files import quarantine_missing
+from cdc_lakehouse.pipeline.sink_decoding import decode_files
+from cdc_lakehouse.pipeline.sink_listing import list_source, save_listing_state
+from cdc_lakehouse.pipeline.sink_schemas import SchemaFiles
+from cdc_lakehouse.pipeline.source import Landed
+from cdc_lakehouse.sources.sink.paths import DataFile, Listing, SinkLayout, list_sink, read_checkpoint
+
+
+class Sink:
+    """`Source` of a storage sink."""
+
+    kind: Kind = FILE
+
+    def __init__(self, run: FeedContext) -> None:
+        self._run = run
+        self._checkpoint_ts = 0
+        self._listing = Listing()
+
+    @functools.cached_property
+    def _schemas(self) -> SchemaFiles:
+        return SchemaFiles(self._run.feed, self._run.store, self._run.history, self._listing.schemas)
+
+    def land(self) -> Landed:
+        # In this order the listing holds all that the checkpoint promises.
+        run = self._run
+        source_ts, faults = _shown_checkpoint(run)
+        self._checkpoint_ts = max(source_ts or 0, run.last_cut.checkpoint_ts)
+        found = list_source(run, self._checkpoint_ts)
+        listing = self._listing = found.listing
+        if listing.unknown:
+            examples = ", ".join(listing.unknown[:5])
+            faults.append(f"{len(listing.unknown)} files are not what a TiCDC sink holds and were not read: {examples}")
+        files, nameless = _named(listing.data, self._schemas)
+        if nameless:
+            faults.append(f"{len(nameless)} files wait for the schema file that says their table: {nameless[0]}")
+        wanted = [file for file in files if run.feed.tables.takes(file.database, file.table)]
+        batch = run.segments.batch + 1
+        new = tuple(_new_segments(run, wanted, batch))
+        if new:
+            run.segments.land(new, of_batch(batch))
+            run.log.info("landed %d segments in batch %d", len(new), batch)
+        quarantine_missing(run, listing, found.missing, self._schemas)
+        # Last: a run that dies before lists from an older state, and so finds all of this again.
+        unclear = bool(listing.unknown or nameless or listing.unreadable)
+        save_listing_state(run, found, self._checkpoint_ts, unclear=unclear)
+        return Landed(new, tuple(faults), source_ts, len(listing.data))
+
+    def look(self) -> None:
+        run = self._run
+        self._checkpoint_ts = max(read_checkpoint(run.store), run.last_cut.checkpoint_ts)
+        self._listing = list_sink(run.store, SinkLayout.of(run.feed.storage_sink))
+
+    def decode(self, segments: Sequence[Segment], *, append: bool) -> tuple[Sequence[Segment], Sequence[Rejected]]:
+        return decode_files(self._run, self._schemas, segments, append=append)
+
+    def checkpoint_ts(self) -> int:
+        return self._checkpoint_ts
+
+    def schema_changes(self, upto: int | None = None) -> tuple[Sequence[SchemaChange], Sequence[Rejected]]:
+        return self._schemas.changes(upto)
+
+    def reading(self, zero_dates: Literal["null", "string", "error"]) -> Reading:
+        source = self._run.feed.storage_sink
+        if source.csv is None:
+            return Reading(source.time_zone, zero_dates)
+        return Reading(source.time_zone, zero_dates, labels=True, binary=source.csv.binary_encoding_method)
+
+
+def _named(files: Sequence[DataFile], schema_files: SchemaFiles) -> tuple[list[DataFile], list[str]]:
+    """Files with the names of their tables, and the paths of those of which no schema file says it."""
+    named: list[DataFile] = []
+    nameless: list[str] = []
+    for file in files:
+        if file.table:
+            named.append(file)
+        elif (change := schema_files.of(file.directory, file.version)) is not None:
+            named.append(replace(file, database=change.database, table=change.table))
+        else:
+            nameless.append(file.path)
+    return named, nameless
+
+
+def _shown_checkpoint(run: FeedContext) -> tuple[int | None, list[str]]:
+    try:
+        shown = read_checkpoint(run.store)
+    except CheckpointError as error:
+        return None, [str(error)]
+    published = run.last_cut.checkpoint_ts
+    if shown < published:
+        fault = f"the source's checkpoint-ts went backwards, from {published} (published) to {shown}"
+        return shown, [f"{fault}: nothing new is applied"]
+    return shown, []
+
+
+def _new_segments(run: FeedContext, files: Iterable[DataFile], batch: int) -> Iterable[Segment]:
+    files = list(files)
+    present = {file.path for file in files}
+    _refuse_partial_backfill(run, present)
+    events = functools.cache(run.events_snapshot)
+    known = run.segments.etags(file.path for file in files)
+    new = [file for file, etag in zip(files, known, strict=True) if etag != file.etag or file.feed_date in run.dates]
+    before = run.segments.find(file.path for file in new)
+    for file in new:
+        old = before.get(file.path)
+        yield Segment(
+            segment=file.path,
+            kind=FILE,
+            database=file.database,
+            table=file.table,
+            table_version=file.version,
+            physical_partition=file.physical_partition,
+            feed_date=file.feed_date,
+            dispatcher=file.dispatcher,
+            file_index=file.index,
+            size=file.size,
+            etag=file.etag,
+            modified_at=file.modified,
+            batch=batch,
+            state=LANDED,
+            landed_at=run.clock(),
+            replaces_snapshot=None if old is None else _replaced(old, events),
+        )
+    for row in _expired(run, present):
+        uncounted = {**dict.fromkeys(COUNTS), "state": LANDED, "landed_at": run.clock()}
+        yield replace(row, batch=batch, replaces_snapshot=_replaced(row, events), **uncounted)
+
+
+def _expired(run: FeedContext, present: set[str]) -> list[Segment]:
+    """Segments of the dates that are to be decoded again which the source no longer has."""
+    if not run.dates:
+        return []
+    dated = run.segments.select((pc.field("kind") == FILE) & pc.field("feed_date").isin(sorted(run.dates)))
+    takes = run.feed.tables.takes
+    return [row for row in dated if row.segment not in present and takes(row.database or "", row.table or "")]
+
+
+def _refuse_partial_backfill(run: FeedContext, present: set[str]) -> None:
+    """A date is decoded again whole or not at all: its events are replaced."""
+    archive = run.raw if isinstance(run.raw, Archive) else None
+    for date in sorted(run.dates):
+        gone = [
+            row.segment
+            for row in _expired(run, present)
+            if row.feed_date == date and not (archive is not None and archive.has(row))
+        ]
+        if gone:
+            raise SourceError(
+                f"{date} cannot be decoded again: {len(gone)} of its segments are no longer in the source",
+                feed=run.feed.name,
+                segment=gone[0],
+                advice="restore them; the events that were decoded before are still there and were not touched",
+            )
+
+
+def _replaced(old: Segment, events: Callable[[], int | None]) -> int | None:
+    """The snapshot of `events` that still has a segment's earlier events: their keys must be worked out again too."""
+    return events() if old.state == DECODED else old.replaces_snapshot
