@@ -108,7 +108,7 @@ _ATTRIBUTES: Final[dict[str, Callable[[Cursor], dict[str, Any]]]] = {
 }  # fmt: skip
 
 
-def _word(_: Cursor) -> None:
+def _nothing(_: Cursor) -> None:
     pass
 
 
@@ -134,9 +134,9 @@ _SKIPPED: Final[dict[str, Callable[[Cursor], None]]] = {
     **dict.fromkeys(
         ("COLUMN_FORMAT", "STORAGE", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE", "SRID"), Cursor.skip_value
     ),
-    **dict.fromkeys(("VISIBLE", "INVISIBLE"), _word), "COMPRESSED": _compressed,
+    **dict.fromkeys(("VISIBLE", "INVISIBLE"), _nothing), "COMPRESSED": _compressed,
     # TiDB: how a key of the column is kept.
-    **dict.fromkeys(("CLUSTERED", "NONCLUSTERED", "GLOBAL", "LOCAL"), _word), "AUTO_RANDOM": _auto_random,
+    **dict.fromkeys(("CLUSTERED", "NONCLUSTERED", "GLOBAL", "LOCAL"), _nothing), "AUTO_RANDOM": _auto_random,
 }  # fmt: skip
 
 
@@ -180,7 +180,9 @@ _CHARSET_WORDS: Final = {"ASCII": "latin1", "UNICODE": "ucs2", "BYTE": "binary"}
 
 def _read_type(cursor: Cursor) -> ColumnType:
     """A column's type with its length, signs, labels and character set."""
-    declared = _read_name(cursor)
+    declared = cursor.accept_longest(_NAMES)
+    if declared is None:
+        raise cursor.expected("a column type")
     base = ColumnType.of(declared)
     length, scale = _read_length(cursor, base.name)
     elements = _read_labels(cursor) if base.name in LABELS else ()
@@ -198,13 +200,6 @@ def _read_type(cursor: Cursor) -> ColumnType:
 def of_bytes(kind: ColumnType) -> ColumnType:
     """The binary type that a text type in the character set binary is (MySQL, "String Data Type Syntax")."""
     return replace(kind, name=_OF_BYTES[kind.name], charset=None) if kind.name in _OF_BYTES else kind
-
-
-def _read_name(cursor: Cursor) -> str:
-    name = cursor.accept_longest(_NAMES)
-    if name is None:
-        raise cursor.expected("a column type")
-    return name
 
 
 def _read_length(cursor: Cursor, name: str) -> tuple[int | None, int | None]:

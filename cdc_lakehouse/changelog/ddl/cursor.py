@@ -228,8 +228,8 @@ class Cursor:
         start = self.position
         ends = _CLAUSE_ENDS.union(stops)
         self.skip_until(ends)
-        # No clause begins with a string: it goes on with a list.
-        while self.at(",") and self.next_token.kind == "string":
+        # Nothing begins with a string in single quotes, which never enclose a name: a list goes on.
+        while self.at(",") and self.next_token.text.startswith("'"):
             self.position += 1
             self.skip_until(ends)
         return self.text_between(start, self.position)
