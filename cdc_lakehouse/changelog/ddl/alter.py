@@ -9,24 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from cdc_lakehouse.changelog.ddl.clauses import (
-    AddColumn,
-    ChangeColumn,
-    Clause,
-    DropColumn,
-    DropColumnDefault,
-    DropConstraint,
-    DropIndex,
-    DropPrimaryKey,
-    ModifyColumn,
-    NoEffect,
-    NoEffectKind,
-    RenameColumn,
-    RenameIndex,
-    RenameTable,
-    SetColumnDefault,
-    TableName,
-)
+from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.columns import read_column, read_definition, read_position
 from cdc_lakehouse.changelog.ddl.cursor import Cursor
 from cdc_lakehouse.changelog.ddl.keys import added, read_key_element
@@ -35,7 +18,7 @@ from cdc_lakehouse.changelog.ddl.options import read_conversion, read_options
 from cdc_lakehouse.changelog.ddl.partitions import PARTITION_CLAUSES
 
 
-def read_alter_table(cursor: Cursor) -> tuple[Clause, ...]:
+def read_alter_table(cursor: Cursor) -> ddl.Clauses:
     """What follows ALTER TABLE, to the end; empty where that changes nothing (only ALGORITHM, LOCK ...)."""
     cursor.if_exists()
     table = cursor.table_name()
@@ -58,7 +41,7 @@ def _at_statement_end(cursor: Cursor) -> bool:
     return cursor.at_end or cursor.at(";")
 
 
-def _read_clauses(cursor: Cursor, table: TableName) -> tuple[Clause, ...]:
+def _read_clauses(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
     """What stands between two commas."""
     options = tuple(read_options(cursor, table))
     if options:
@@ -72,7 +55,7 @@ def _read_clauses(cursor: Cursor, table: TableName) -> tuple[Clause, ...]:
 # --- ADD, DROP ---
 
 
-def _add(cursor: Cursor, table: TableName) -> tuple[Clause, ...]:
+def _add(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
     element = read_key_element(cursor)
     if element is not None:
         return (added(cursor, table, element),)
@@ -85,105 +68,105 @@ def _add(cursor: Cursor, table: TableName) -> tuple[Clause, ...]:
     cursor.accept("COLUMN")
     if_not_exists = cursor.if_not_exists()
 
-    def read_element() -> Clause:
+    def read_element() -> ddl.Clause:
         cursor.clause_start = cursor.position
         element = read_key_element(cursor)
         if element is not None:
             return added(cursor, table, element)
-        return AddColumn(table, read_column(cursor), None, if_not_exists)
+        return ddl.AddColumn(table, read_column(cursor), None, if_not_exists)
 
     if cursor.at("("):
         return cursor.enclosed(read_element)
     column = read_column(cursor)
-    return (AddColumn(table, column, read_position(cursor), if_not_exists),)
+    return (ddl.AddColumn(table, column, read_position(cursor), if_not_exists),)
 
 
-def _drop(cursor: Cursor, table: TableName) -> tuple[Clause, ...]:
+def _drop(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
     cursor.accept("COLUMN")
     if_exists = cursor.if_exists()
     name = cursor.column_name()
     cursor.accept_any(("RESTRICT", "CASCADE"))
-    return (DropColumn(table, name, if_exists),)
+    return (ddl.DropColumn(table, name, if_exists),)
 
 
-def _drop_index(cursor: Cursor, table: TableName) -> tuple[Clause, ...]:
+def _drop_index(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
     if_exists = cursor.if_exists()
-    return (DropIndex(table, cursor.name("an index"), if_exists),)
+    return (ddl.DropIndex(table, cursor.name("an index"), if_exists),)
 
 
-def _drop_constraint(cursor: Cursor, table: TableName) -> tuple[Clause, ...]:
+def _drop_constraint(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
     cursor.if_exists()
-    return (DropConstraint(table, cursor.name("a constraint")),)
+    return (ddl.DropConstraint(table, cursor.name("a constraint")),)
 
 
 # --- CHANGE, MODIFY, ALTER, RENAME ---
 
 
-def _change(cursor: Cursor, table: TableName) -> tuple[Clause, ...]:
+def _change(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
     cursor.accept("COLUMN")
     if_exists = cursor.if_exists()
     name = cursor.column_name()
     column = read_column(cursor)
-    return (ChangeColumn(table, name, column, read_position(cursor), if_exists),)
+    return (ddl.ChangeColumn(table, name, column, read_position(cursor), if_exists),)
 
 
-def _modify(cursor: Cursor, table: TableName) -> tuple[Clause, ...]:
+def _modify(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
     cursor.accept("COLUMN")
     if_exists = cursor.if_exists()
     column = read_definition(cursor, cursor.column_name())
-    return (ModifyColumn(table, column, read_position(cursor), if_exists),)
+    return (ddl.ModifyColumn(table, column, read_position(cursor), if_exists),)
 
 
-def _alter_column(cursor: Cursor, table: TableName) -> tuple[Clause, ...]:
+def _alter_column(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
     cursor.accept("COLUMN")
     cursor.if_exists()
     name = cursor.column_name()
     if cursor.accept("DROP", "DEFAULT"):
-        return (DropColumnDefault(table, name),)
+        return (ddl.DropColumnDefault(table, name),)
     cursor.expect("SET")
     if cursor.accept_any(("VISIBLE", "INVISIBLE")):
         return (cursor.no_effect(table, "alter_default"),)
     cursor.expect("DEFAULT")
-    return (SetColumnDefault(table, name, read_default(cursor)),)
+    return (ddl.SetColumnDefault(table, name, read_default(cursor)),)
 
 
-def _rename_table(cursor: Cursor, table: TableName) -> tuple[Clause, ...]:
+def _rename_table(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
     cursor.accept_any(("TO", "AS", "="))
-    return (RenameTable(table, cursor.table_name(), altering=True),)
+    return (ddl.RenameTable(table, cursor.table_name(), altering=True),)
 
 
-def _rename_column(cursor: Cursor, table: TableName) -> tuple[Clause, ...]:
+def _rename_column(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
     if_exists = cursor.if_exists()
     name = cursor.column_name()
     cursor.expect("TO")
-    return (RenameColumn(table, name, cursor.column_name(), if_exists),)
+    return (ddl.RenameColumn(table, name, cursor.column_name(), if_exists),)
 
 
-def _rename_index(cursor: Cursor, table: TableName) -> tuple[Clause, ...]:
+def _rename_index(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
     cursor.if_exists()
     name = cursor.name("an index")
     cursor.expect("TO")
-    return (RenameIndex(table, name, cursor.name("an index")),)
+    return (ddl.RenameIndex(table, name, cursor.name("an index")),)
 
 
 # --- What changes no row ---
 
 
-def _no_effect(kind: NoEffectKind) -> Callable[[Cursor, TableName], tuple[NoEffect]]:
-    def read(cursor: Cursor, table: TableName) -> tuple[NoEffect]:
+def _no_effect(kind: ddl.NoEffectKind) -> Callable[[Cursor, ddl.TableName], tuple[ddl.NoEffect]]:
+    def read(cursor: Cursor, table: ddl.TableName) -> tuple[ddl.NoEffect]:
         cursor.skip_clause()
         return (cursor.no_effect(table, kind),)
 
     return read
 
 
-def _execution(cursor: Cursor, _: TableName) -> tuple[Clause, ...]:
+def _execution(cursor: Cursor, _: ddl.TableName) -> ddl.Clauses:
     """ALGORITHM, LOCK and VALIDATION say how the statement runs: no clause."""
     cursor.skip_clause()
     return ()
 
 
-def _order_by(cursor: Cursor, table: TableName) -> tuple[Clause, ...]:
+def _order_by(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
     def skip_column() -> None:
         cursor.column_name()
         cursor.accept_any(("ASC", "DESC"))
@@ -192,14 +175,14 @@ def _order_by(cursor: Cursor, table: TableName) -> tuple[Clause, ...]:
     return (cursor.no_effect(table, "table_option"),)
 
 
-def _drop_statistics(cursor: Cursor, table: TableName) -> tuple[Clause, ...]:
+def _drop_statistics(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
     """TiDB's extended statistics; a name follows, or it would be a column."""
     cursor.if_exists()
     cursor.name("extended statistics")
     return (cursor.no_effect(table, "table_option"),)
 
 
-def _alter_partition(cursor: Cursor, table: TableName) -> tuple[Clause, ...]:
+def _alter_partition(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
     """ALTER PARTITION of TiDB 5.0, which later versions have no more."""
     cursor.name("a partition")
     cursor.expect_any(("ADD", "ALTER", "DROP"), "ADD, ALTER or DROP")
@@ -208,7 +191,7 @@ def _alter_partition(cursor: Cursor, table: TableName) -> tuple[Clause, ...]:
     return (cursor.no_effect(table, "placement_tiflash_ttl_etc"),)
 
 
-_NO_EFFECT: Final[dict[NoEffectKind, tuple[str, ...]]] = {
+_NO_EFFECT: Final[dict[ddl.NoEffectKind, tuple[str, ...]]] = {
     "alter_index": ("ALTER INDEX", "ALTER KEY"),
     "check_constraint": ("ALTER CHECK", "ALTER CONSTRAINT", "DROP CHECK"),
     "foreign_key": ("DROP FOREIGN KEY",),
@@ -221,7 +204,7 @@ _NO_EFFECT: Final[dict[NoEffectKind, tuple[str, ...]]] = {
         "DISABLE KEYS", "ENABLE KEYS", "FORCE", "READ ONLY", "READ WRITE", "SECONDARY_LOAD", "SECONDARY_UNLOAD",
     ),
 }  # fmt: skip
-_CLAUSES: Final[dict[tuple[str, ...], Callable[[Cursor, TableName], tuple[Clause, ...]]]] = {
+_CLAUSES: Final[dict[tuple[str, ...], Callable[[Cursor, ddl.TableName], ddl.Clauses]]] = {
     **{tuple(words.split()): _no_effect(kind) for kind, rows in _NO_EFFECT.items() for words in rows},
     **PARTITION_CLAUSES,
     ("ADD",): _add,
@@ -234,7 +217,7 @@ _CLAUSES: Final[dict[tuple[str, ...], Callable[[Cursor, TableName], tuple[Clause
     ("DROP", "CONSTRAINT"): _drop_constraint,
     ("DROP", "INDEX"): _drop_index,
     ("DROP", "KEY"): _drop_index,
-    ("DROP", "PRIMARY", "KEY"): lambda _, table: (DropPrimaryKey(table),),
+    ("DROP", "PRIMARY", "KEY"): lambda _, table: (ddl.DropPrimaryKey(table),),
     ("DROP", "STATS_EXTENDED"): _drop_statistics,
     ("LOCK",): _execution,
     ("MODIFY",): _modify,

@@ -449,10 +449,11 @@ StatementClause = (
     | Flashback | CreateDatabase | DropDatabase | AlterDatabase | UseDatabase
 )  # fmt: skip
 Clause = TableClause | StatementClause
+Clauses = tuple[Clause, ...]
 
 __all__ = [
     "AddColumn", "AddIndex", "AddPartitions", "AddPrimaryKey", "AddUniqueKey", "After", "AlterDatabase",
-    "BoundValue", "BytesLiteral", "ChangeColumn", "Clause", "CoalescePartitions", "ColumnDefinition",
+    "BoundValue", "BytesLiteral", "ChangeColumn", "Clause", "Clauses", "CoalescePartitions", "ColumnDefinition",
     "CreateDatabase", "CreateTable", "CreateTableAsSelect", "CreateTableLike", "DdlSyntaxError", "DefaultValue",
     "DropColumn", "DropColumnDefault", "DropConstraint", "DropDatabase", "DropIndex", "DropPartitions",
     "DropPrimaryKey", "DropTable", "ExchangePartition", "Expression", "First", "Flashback", "InValues", "IndexKey",

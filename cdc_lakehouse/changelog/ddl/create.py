@@ -4,19 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cdc_lakehouse.changelog.ddl.clauses import (
-    ColumnDefinition,
-    CreateTable,
-    CreateTableAsSelect,
-    CreateTableLike,
-    Key,
-    KeyPart,
-    Partitioning,
-    PrimaryKey,
-    SetTableCharset,
-    TableName,
-    UniqueKey,
-)
+from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.columns import read_column
 from cdc_lakehouse.changelog.ddl.cursor import Cursor
 from cdc_lakehouse.changelog.ddl.keys import read_key_element
@@ -24,49 +12,52 @@ from cdc_lakehouse.changelog.ddl.options import read_option
 from cdc_lakehouse.changelog.ddl.partitions import read_partition_by
 from cdc_lakehouse.changelog.ddl.tokens import Token, name_value
 
+_Options = tuple[ddl.Partitioning | None, str | None, str | None, str | None]
 _QUERY_WORDS: Final = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "("})
 
 
-def read_create_table(cursor: Cursor, *, temporary: bool) -> CreateTable | CreateTableLike | CreateTableAsSelect:
+def read_create_table(cursor: Cursor, *, temporary: bool) -> ddl.Clause:
     """What follows CREATE TABLE."""
     if_not_exists = cursor.if_not_exists()
     table = cursor.table_name()
     in_parentheses = cursor.accept("(", "LIKE")
     if in_parentheses or cursor.accept("LIKE"):
-        like = CreateTableLike(table, cursor.table_name(), if_not_exists, temporary)
+        like = ddl.CreateTableLike(table, cursor.table_name(), if_not_exists, temporary)
         if in_parentheses:
             cursor.expect(")")
         return like
-    columns: list[ColumnDefinition] = []
-    keys: list[Key] = []
+    columns: list[ddl.ColumnDefinition] = []
+    keys: list[ddl.Key] = []
     if cursor.at("(") and cursor.next_token.word not in _QUERY_WORDS:
         cursor.enclosed(lambda: _read_element(cursor, columns, keys))
     partitioning, charset, collation, comment = _read_options(cursor, table)
-    primary = next((key for key in keys if isinstance(key, PrimaryKey)), None)
-    unique = tuple(key for key in keys if isinstance(key, UniqueKey))
-    created = CreateTable(
+    primary = next((key for key in keys if isinstance(key, ddl.PrimaryKey)), None)
+    unique = tuple(key for key in keys if isinstance(key, ddl.UniqueKey))
+    created = ddl.CreateTable(
         table, tuple(columns), primary, unique, partitioning, if_not_exists, temporary, charset, comment,
         collation, tuple(keys),
     )  # fmt: skip
     start = cursor.position
     if _skip_query(cursor):
-        return CreateTableAsSelect(created, _selected_names(cursor.tokens_from(start)))
+        return ddl.CreateTableAsSelect(created, _selected_names(cursor.tokens_from(start)))
     return created
 
 
-def _read_element(cursor: Cursor, columns: list[ColumnDefinition], keys: list[Key]) -> None:
+def _read_element(cursor: Cursor, columns: list[ddl.ColumnDefinition], keys: list[ddl.Key]) -> None:
     element = read_key_element(cursor)
     if element is None:
         column = read_column(cursor)
         columns.append(column)
-        part = (KeyPart(column.name),)
-        keys += [PrimaryKey(part)] if column.primary_key else []
-        keys += [UniqueKey(None, part)] if column.unique else []
+        part = (ddl.KeyPart(column.name),)
+        keys += [ddl.PrimaryKey(part)] if column.primary_key else []
+        keys += [ddl.UniqueKey(None, part)] if column.unique else []
     elif not isinstance(element, str):
         keys.append(element)
 
 
-def _read_options(cursor: Cursor, table: TableName) -> tuple[Partitioning | None, str | None, str | None, str | None]:
+def _read_options(
+    cursor: Cursor, table: ddl.TableName
+) -> tuple[ddl.Partitioning | None, str | None, str | None, str | None]:
     """What stands after the columns: partitioning, character set, collation, comment."""
     partitioning = charset = collation = comment = None
     while True:
@@ -85,7 +76,7 @@ def _read_options(cursor: Cursor, table: TableName) -> tuple[Partitioning | None
                 comment = cursor.string()
                 continue
             option = read_option(cursor, table)
-            if isinstance(option, SetTableCharset):
+            if isinstance(option, ddl.SetTableCharset):
                 charset, collation = option.charset or charset, option.collation or collation
             if option is None and separated:
                 raise cursor.expected("a table option")

@@ -4,19 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cdc_lakehouse.changelog.ddl.clauses import (
-    AddIndex,
-    AddPrimaryKey,
-    AddUniqueKey,
-    Clause,
-    IndexKey,
-    Key,
-    KeyPart,
-    NoEffectKind,
-    PrimaryKey,
-    TableName,
-    UniqueKey,
-)
+from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.cursor import Cursor
 from cdc_lakehouse.changelog.ddl.definitions import IndexKind
 
@@ -29,7 +17,7 @@ _CREATED_KINDS: Final = _INDEX_KINDS | {"UNIQUE"}
 _KINDS: Final[dict[str, IndexKind]] = {"FULLTEXT": "fulltext", "SPATIAL": "spatial"}
 
 
-def read_key_element(cursor: Cursor) -> Key | NoEffectKind | None:
+def read_key_element(cursor: Cursor) -> ddl.Key | ddl.NoEffectKind | None:
     """A key, or the kind of a constraint; None, with nothing consumed, where there is none at the cursor."""
     symbol = None
     if cursor.accept("CONSTRAINT"):
@@ -40,11 +28,11 @@ def read_key_element(cursor: Cursor) -> Key | NoEffectKind | None:
     match cursor.accept_any(_CONSTRAINTS):
         case "PRIMARY":
             cursor.expect("KEY")
-            return PrimaryKey(_read_index(cursor)[1])
+            return ddl.PrimaryKey(_read_index(cursor)[1])
         case "UNIQUE":
             cursor.accept_any(_INDEX_WORDS)
             name, parts = _read_index(cursor)
-            return UniqueKey(symbol if name is None else name, parts)
+            return ddl.UniqueKey(symbol if name is None else name, parts)
         case "FOREIGN":
             cursor.expect("KEY")
             _read_key_name(cursor)
@@ -61,7 +49,7 @@ def read_key_element(cursor: Cursor) -> Key | NoEffectKind | None:
         return None
     kind = _KINDS.get(cursor.accept_any(_INDEX_KINDS) or "", "index")
     cursor.accept_any(_INDEX_WORDS)
-    return IndexKey(*_read_index(cursor), kind)
+    return ddl.IndexKey(*_read_index(cursor), kind)
 
 
 def _at_index(cursor: Cursor) -> bool:
@@ -71,20 +59,20 @@ def _at_index(cursor: Cursor) -> bool:
     return word in _INDEX_KINDS and cursor.next_token.word in _INDEX_WORDS
 
 
-def added(cursor: Cursor, table: TableName, element: Key | NoEffectKind) -> Clause:
+def added(cursor: Cursor, table: ddl.TableName, element: ddl.Key | ddl.NoEffectKind) -> ddl.Clause:
     """The clause that adds what was read up to here."""
     match element:
-        case PrimaryKey():
-            return AddPrimaryKey(table, element)
-        case UniqueKey():
-            return AddUniqueKey(table, element)
-        case IndexKey():
-            return AddIndex(table, element)
+        case ddl.PrimaryKey():
+            return ddl.AddPrimaryKey(table, element)
+        case ddl.UniqueKey():
+            return ddl.AddUniqueKey(table, element)
+        case ddl.IndexKey():
+            return ddl.AddIndex(table, element)
         case _:
             return cursor.no_effect(table, element)
 
 
-def read_create_index(cursor: Cursor) -> AddUniqueKey | AddIndex | None:
+def read_create_index(cursor: Cursor) -> ddl.AddUniqueKey | ddl.AddIndex | None:
     """What follows CREATE: [kind] INDEX [IF NOT EXISTS] name [USING type] ON table (parts).
 
     None, with nothing consumed, where that is no index.
@@ -101,11 +89,11 @@ def read_create_index(cursor: Cursor) -> AddUniqueKey | AddIndex | None:
     table = cursor.table_name()
     parts = _read_key_parts(cursor) + _read_condition(cursor)
     if kind == "UNIQUE":
-        return AddUniqueKey(table, UniqueKey(name, parts))
-    return AddIndex(table, IndexKey(name, parts, _KINDS.get(kind or "", "index")))
+        return ddl.AddUniqueKey(table, ddl.UniqueKey(name, parts))
+    return ddl.AddIndex(table, ddl.IndexKey(name, parts, _KINDS.get(kind or "", "index")))
 
 
-def _read_index(cursor: Cursor) -> tuple[str | None, tuple[KeyPart, ...]]:
+def _read_index(cursor: Cursor) -> tuple[str | None, tuple[ddl.KeyPart, ...]]:
     """[IF NOT EXISTS] [name] [USING type] (parts) and options."""
     name = _read_key_name(cursor)
     return name, _read_key_parts(cursor) + _read_condition(cursor)
@@ -124,26 +112,26 @@ def _skip_index_type(cursor: Cursor) -> None:
         cursor.name("an index type")
 
 
-def _read_key_parts(cursor: Cursor) -> tuple[KeyPart, ...]:
+def _read_key_parts(cursor: Cursor) -> tuple[ddl.KeyPart, ...]:
     """Columns, beginnings of columns, or expressions, in parentheses."""
     return cursor.enclosed(lambda: _key_part(cursor))
 
 
-def _key_part(cursor: Cursor) -> KeyPart:
+def _key_part(cursor: Cursor) -> ddl.KeyPart:
     if cursor.at("("):
-        part = KeyPart(None, expression=cursor.parenthesized())
+        part = ddl.KeyPart(None, expression=cursor.parenthesized())
     else:
         name = cursor.column_name()
         length = None
         if cursor.accept("("):
             length = cursor.integer()
             cursor.expect(")")
-        part = KeyPart(name, length)
+        part = ddl.KeyPart(name, length)
     cursor.accept_any(("ASC", "DESC"))
     return part
 
 
-def _read_condition(cursor: Cursor) -> tuple[KeyPart, ...]:
+def _read_condition(cursor: Cursor) -> tuple[ddl.KeyPart, ...]:
     """Skips the options of a key. TiDB's WHERE is taken for a part that is an expression: the key holds only some rows
     and identifies none."""
     cursor.skip_clause("WHERE")
@@ -152,7 +140,7 @@ def _read_condition(cursor: Cursor) -> tuple[KeyPart, ...]:
     condition = cursor.skip_clause()
     if not condition:
         raise cursor.expected("a condition")
-    return (KeyPart(None, expression=condition),)
+    return (ddl.KeyPart(None, expression=condition),)
 
 
 # --- Constraints, at a column too ---

@@ -4,24 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from cdc_lakehouse.changelog.ddl.clauses import (
-    BoundValue,
-    BytesLiteral,
-    DefaultValue,
-    Expression,
-    MaxValue,
-    NullLiteral,
-    NumberLiteral,
-    TextLiteral,
-    Value,
-)
+from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.cursor import Cursor
 from cdc_lakehouse.changelog.ddl.tokens import bytes_value
 
-_WORDS: Final[dict[str, Value]] = {
-    "NULL": NullLiteral(),
-    "TRUE": NumberLiteral("1"),
-    "FALSE": NumberLiteral("0"),
+_WORDS: Final[dict[str, ddl.Value]] = {
+    "NULL": ddl.NullLiteral(),
+    "TRUE": ddl.NumberLiteral("1"),
+    "FALSE": ddl.NumberLiteral("0"),
 }
 _TEMPORAL: Final = frozenset({"DATE", "TIME", "TIMESTAMP"})
 # Functions that may stand without parentheses.
@@ -32,7 +22,7 @@ _BARE_FUNCTIONS: Final = frozenset({
 _NATIONAL_CHARSET: Final = "utf8"
 
 
-def read_literal(cursor: Cursor) -> Value | None:
+def read_literal(cursor: Cursor) -> ddl.Value | None:
     """The literal at the cursor, consumed; None, with nothing consumed, where there is none."""
     token = cursor.token
     if token.word in _WORDS:
@@ -40,30 +30,30 @@ def read_literal(cursor: Cursor) -> Value | None:
         return _WORDS[token.word]
     if token.word in _TEMPORAL and cursor.next_token.kind == "string":
         cursor.take()
-        return TextLiteral(cursor.string())
+        return ddl.TextLiteral(cursor.string())
     if token.kind == "word" and token.text.startswith("_"):
         return _introduced(cursor)
     match token.kind:
         case "string":
-            return TextLiteral(_strings(cursor), _NATIONAL_CHARSET if token.text[0] in "nN" else None)
+            return ddl.TextLiteral(_strings(cursor), _NATIONAL_CHARSET if token.text[0] in "nN" else None)
         case "hex" | "bit":
-            return BytesLiteral(bytes_value(cursor.take()))
+            return ddl.BytesLiteral(bytes_value(cursor.take()))
         case "number" | "symbol":
             return _number(cursor)
         case "word" | "name" | "end":
             return None
 
 
-def _introduced(cursor: Cursor) -> Value | None:
+def _introduced(cursor: Cursor) -> ddl.Value | None:
     """A literal after a character set introducer: `_utf8mb4'x'`, `_binary 0x00`."""
     charset = cursor.token.text[1:].lower()
     match cursor.next_token.kind:
         case "string":
             cursor.take()
-            return TextLiteral(_strings(cursor), charset)
+            return ddl.TextLiteral(_strings(cursor), charset)
         case "hex" | "bit":
             cursor.take()
-            return BytesLiteral(bytes_value(cursor.take()), charset)
+            return ddl.BytesLiteral(bytes_value(cursor.take()), charset)
         case _:
             return None
 
@@ -76,7 +66,7 @@ def _strings(cursor: Cursor) -> str:
     return "".join(pieces)
 
 
-def _number(cursor: Cursor) -> NumberLiteral | None:
+def _number(cursor: Cursor) -> ddl.NumberLiteral | None:
     start = cursor.position
     sign = cursor.accept_any(("+", "-"))
     adjacent = cursor.token.end == cursor.next_token.start
@@ -84,10 +74,10 @@ def _number(cursor: Cursor) -> NumberLiteral | None:
     if cursor.token.kind != "number" or (point and not cursor.token.text[:1].isdigit()):
         cursor.position = start
         return None
-    return NumberLiteral(("-" if sign == "-" else "") + point + cursor.take().text)
+    return ddl.NumberLiteral(("-" if sign == "-" else "") + point + cursor.take().text)
 
 
-def read_default(cursor: Cursor) -> Value:
+def read_default(cursor: Cursor) -> ddl.Value:
     """What stands after DEFAULT: a literal, a function, or an expression in parentheses."""
     literal = read_literal(cursor)
     if literal is not None:
@@ -97,11 +87,11 @@ def read_default(cursor: Cursor) -> Value:
     start = cursor.position
     if cursor.accept("NEXT", "VALUE", "FOR"):
         cursor.table_name()
-        return Expression(cursor.text_between(start, cursor.position))
-    return Expression(read_function(cursor))
+        return ddl.Expression(cursor.text_between(start, cursor.position))
+    return ddl.Expression(read_function(cursor))
 
 
-def _enclosed(cursor: Cursor) -> Value:
+def _enclosed(cursor: Cursor) -> ddl.Value:
     """`(1)` is the literal; everything else in parentheses is an expression."""
     start = cursor.position
     cursor.expect("(")
@@ -112,7 +102,7 @@ def _enclosed(cursor: Cursor) -> Value:
     text = cursor.parenthesized()
     if not text:
         raise cursor.error("an expression is missing")
-    return Expression(text)
+    return ddl.Expression(text)
 
 
 def read_function(cursor: Cursor) -> str:
@@ -127,14 +117,14 @@ def read_function(cursor: Cursor) -> str:
     return cursor.text_between(start, cursor.position)
 
 
-def read_bound(cursor: Cursor) -> BoundValue:
+def read_bound(cursor: Cursor) -> ddl.BoundValue:
     """One value of a partition's bound, up to the next comma or closing parenthesis."""
     start = cursor.position
-    value: BoundValue | None
+    value: ddl.BoundValue | None
     if cursor.accept("MAXVALUE"):
-        value = MaxValue()
+        value = ddl.MaxValue()
     elif cursor.accept("DEFAULT"):
-        value = DefaultValue()
+        value = ddl.DefaultValue()
     else:
         value = read_literal(cursor)
     if value is not None and (cursor.at(",") or cursor.at(")")):
@@ -143,4 +133,4 @@ def read_bound(cursor: Cursor) -> BoundValue:
     text = cursor.skip_until((",", ")"))
     if not text:
         raise cursor.expected("a value")
-    return Expression(text)
+    return ddl.Expression(text)

@@ -14,24 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
+from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.alter import read_alter_table
-from cdc_lakehouse.changelog.ddl.clauses import (
-    AlterDatabase,
-    Clause,
-    CreateDatabase,
-    CreateTable,
-    CreateTableAsSelect,
-    CreateTableLike,
-    DropDatabase,
-    DropIndex,
-    DropTable,
-    Flashback,
-    NoEffectKind,
-    RecoverTable,
-    RenameTable,
-    TruncateTable,
-    UseDatabase,
-)
 from cdc_lakehouse.changelog.ddl.columns import read_definition
 from cdc_lakehouse.changelog.ddl.create import read_create_table
 from cdc_lakehouse.changelog.ddl.cursor import Cursor
@@ -39,11 +23,10 @@ from cdc_lakehouse.changelog.ddl.keys import read_create_index
 from cdc_lakehouse.changelog.ddl.tokens import DEFAULT_MODE, SqlMode
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 
-Clauses = tuple[Clause, ...]
-Statement = Callable[[Cursor], Clauses]
+Statement = Callable[[Cursor], ddl.Clauses]
 
 
-def parse(statement: str, *, ansi_quotes: bool = False, backslash_escapes: bool = True) -> Clauses:
+def parse(statement: str, *, ansi_quotes: bool = False, backslash_escapes: bool = True) -> ddl.Clauses:
     """All clauses of one statement, in order; none where it changes nothing (`ALTER TABLE t LOCK = NONE`).
 
     `ansi_quotes` says that the source's sql_mode has ANSI_QUOTES: double quotes enclose names. (Where only a
@@ -72,7 +55,7 @@ def parse_type(text: str) -> ColumnType:
     return column.type
 
 
-def _dispatch(cursor: Cursor, statements: Mapping[tuple[str, ...], Statement], what: str) -> Clauses:
+def _dispatch(cursor: Cursor, statements: Mapping[tuple[str, ...], Statement], what: str) -> ddl.Clauses:
     """Calls the function of the longest row that the next words match."""
     read = cursor.accept_longest(statements)
     if read is None:
@@ -83,65 +66,65 @@ def _dispatch(cursor: Cursor, statements: Mapping[tuple[str, ...], Statement], w
 # --- Tables ---
 
 
-def _create_table(cursor: Cursor, *, temporary: bool = False) -> Clauses:
+def _create_table(cursor: Cursor, *, temporary: bool = False) -> ddl.Clauses:
     return (read_create_table(cursor, temporary=temporary),)
 
 
-def _drop_tables(cursor: Cursor, *, temporary: bool = False) -> Clauses:
+def _drop_tables(cursor: Cursor, *, temporary: bool = False) -> ddl.Clauses:
     if_exists = cursor.if_exists()
     names = cursor.listed(cursor.table_name)
     cursor.accept_any(("RESTRICT", "CASCADE"))
-    return tuple(DropTable(name, if_exists, temporary) for name in names)
+    return tuple(ddl.DropTable(name, if_exists, temporary) for name in names)
 
 
-def _truncate(cursor: Cursor) -> Clauses:
+def _truncate(cursor: Cursor) -> ddl.Clauses:
     cursor.accept("TABLE")
-    return (TruncateTable(cursor.table_name()),)
+    return (ddl.TruncateTable(cursor.table_name()),)
 
 
-def _rename_tables(cursor: Cursor) -> Clauses:
+def _rename_tables(cursor: Cursor) -> ddl.Clauses:
     if_exists = cursor.if_exists()
 
-    def read_pair() -> RenameTable:
+    def read_pair() -> ddl.RenameTable:
         name = cursor.table_name()
         cursor.expect("TO")
-        return RenameTable(name, cursor.table_name(), if_exists)
+        return ddl.RenameTable(name, cursor.table_name(), if_exists)
 
     return cursor.listed(read_pair)
 
 
-def _recover_table(cursor: Cursor) -> Clauses:
+def _recover_table(cursor: Cursor) -> ddl.Clauses:
     """TiDB: RECOVER TABLE name [number], or BY JOB number."""
     if cursor.accept("BY", "JOB"):
         cursor.integer()
-        return (RecoverTable(None),)
+        return (ddl.RecoverTable(None),)
     table = cursor.table_name()
     if not (cursor.at_end or cursor.at(";")):
         cursor.integer()
-    return (RecoverTable(table),)
+    return (ddl.RecoverTable(table),)
 
 
-def _flashback_table(cursor: Cursor) -> Clauses:
+def _flashback_table(cursor: Cursor) -> ddl.Clauses:
     """TiDB: FLASHBACK TABLE name [TO new name], or names TO TIMESTAMP or TSO."""
     table, *others = cursor.listed(cursor.table_name)
     if _accept_time(cursor):
-        return (Flashback("table", tables=(table, *others)),)
+        return (ddl.Flashback("table", tables=(table, *others)),)
     if others:
         raise cursor.expected("TO TIMESTAMP")
-    return (RecoverTable(table, cursor.name() if cursor.accept("TO") else None),)
+    return (ddl.RecoverTable(table, cursor.name() if cursor.accept("TO") else None),)
 
 
-def _flashback_database(cursor: Cursor) -> Clauses:
+def _flashback_database(cursor: Cursor) -> ddl.Clauses:
     name = cursor.name("a database")
     if not _accept_time(cursor) and cursor.accept("TO"):
         cursor.name("a database")
-    return (Flashback("database", name),)
+    return (ddl.Flashback("database", name),)
 
 
-def _flashback_cluster(cursor: Cursor) -> Clauses:
+def _flashback_cluster(cursor: Cursor) -> ddl.Clauses:
     if not _accept_time(cursor):
         raise cursor.expected("TO TIMESTAMP or TO TSO")
-    return (Flashback("cluster"),)
+    return (ddl.Flashback("cluster"),)
 
 
 def _accept_time(cursor: Cursor) -> bool:
@@ -157,34 +140,34 @@ def _accept_time(cursor: Cursor) -> bool:
 # --- Indexes ---
 
 
-def _drop_index(cursor: Cursor) -> Clauses:
+def _drop_index(cursor: Cursor) -> ddl.Clauses:
     if_exists = cursor.if_exists()
     name = cursor.name("an index")
     cursor.expect("ON")
     table = cursor.table_name()
     cursor.skip_clause()
-    return (DropIndex(table, name, if_exists),)
+    return (ddl.DropIndex(table, name, if_exists),)
 
 
 # --- Databases and views ---
 
 
-def _create_database(cursor: Cursor) -> Clauses:
+def _create_database(cursor: Cursor) -> ddl.Clauses:
     if_not_exists = cursor.if_not_exists()
     name = cursor.name("a database")
-    return (CreateDatabase(name, if_not_exists, *_database_charset(cursor)),)
+    return (ddl.CreateDatabase(name, if_not_exists, *_database_charset(cursor)),)
 
 
-def _drop_database(cursor: Cursor) -> Clauses:
+def _drop_database(cursor: Cursor) -> ddl.Clauses:
     if_exists = cursor.if_exists()
-    return (DropDatabase(cursor.name("a database"), if_exists),)
+    return (ddl.DropDatabase(cursor.name("a database"), if_exists),)
 
 
-def _alter_database(cursor: Cursor) -> Clauses:
+def _alter_database(cursor: Cursor) -> ddl.Clauses:
     name = None if cursor.token.word in _DATABASE_OPTIONS else cursor.name("a database")
     if cursor.at_end:
         raise cursor.expected("more")
-    return (AlterDatabase(name, *_database_charset(cursor)),)
+    return (ddl.AlterDatabase(name, *_database_charset(cursor)),)
 
 
 def _database_charset(cursor: Cursor) -> tuple[str | None, str | None]:
@@ -200,11 +183,11 @@ def _database_charset(cursor: Cursor) -> tuple[str | None, str | None]:
     return charset, collation
 
 
-def _use(cursor: Cursor) -> Clauses:
-    return (UseDatabase(cursor.name("a database")),)
+def _use(cursor: Cursor) -> ddl.Clauses:
+    return (ddl.UseDatabase(cursor.name("a database")),)
 
 
-def _create_view(cursor: Cursor) -> Clauses:
+def _create_view(cursor: Cursor) -> ddl.Clauses:
     """CREATE VIEW, or ALTER VIEW, which is the same as OR REPLACE."""
     cursor.if_not_exists()
     cursor.table_name()
@@ -218,22 +201,22 @@ def _create_view(cursor: Cursor) -> Clauses:
 # --- CREATE and ALTER of what may have a definer ---
 
 
-def _create(cursor: Cursor) -> Clauses:
+def _create(cursor: Cursor) -> ddl.Clauses:
     _skip_definer(cursor)
     index = read_create_index(cursor)
     return _dispatch(cursor, _CREATE, "what is created") if index is None else (index,)
 
 
-def _create_or_replace(cursor: Cursor) -> Clauses:
+def _create_or_replace(cursor: Cursor) -> ddl.Clauses:
     match _create(cursor):
-        case (CreateTable() | CreateTableLike() | CreateTableAsSelect() as created,):
+        case (ddl.CreateTable() | ddl.CreateTableLike() | ddl.CreateTableAsSelect() as created,):
             # MariaDB: it drops the table that there is.
-            return DropTable(created.table, if_exists=True, temporary=created.temporary), created
+            return ddl.DropTable(created.table, if_exists=True, temporary=created.temporary), created
         case clauses:
             return clauses
 
 
-def _alter(cursor: Cursor) -> Clauses:
+def _alter(cursor: Cursor) -> ddl.Clauses:
     _skip_definer(cursor)
     return _dispatch(cursor, _ALTER, "what is altered")
 
@@ -257,15 +240,15 @@ def _skip_definer(cursor: Cursor) -> None:
 # --- Statements that no table's rows depend on: known by their first words ---
 
 
-def _no_effect(kind: NoEffectKind) -> Statement:
-    def read(cursor: Cursor) -> Clauses:
+def _no_effect(kind: ddl.NoEffectKind) -> Statement:
+    def read(cursor: Cursor) -> ddl.Clauses:
         cursor.skip_rest()
         return (cursor.no_effect(None, kind),)
 
     return read
 
 
-def _routine(cursor: Cursor) -> Clauses:
+def _routine(cursor: Cursor) -> ddl.Clauses:
     # The body is a program, with semicolons of its own.
     while not cursor.at_end:
         cursor.take()

@@ -8,31 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from cdc_lakehouse.changelog.ddl.clauses import (
-    AddPartitions,
-    BoundValue,
-    Clause,
-    CoalescePartitions,
-    DefaultValue,
-    DropPartitions,
-    ExchangePartition,
-    InValues,
-    LessThan,
-    MaxValue,
-    NoEffectKind,
-    Partition,
-    PartitionBy,
-    Partitioning,
-    PartitionMethod,
-    RemovePartitioning,
-    ReorganizePartitions,
-    TableName,
-    TruncatePartitions,
-)
+from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.cursor import Cursor
 from cdc_lakehouse.changelog.ddl.literals import read_bound
 
-_METHODS: Final[dict[tuple[str, ...], PartitionMethod]] = {
+_METHODS: Final[dict[tuple[str, ...], ddl.PartitionMethod]] = {
     ("RANGE", "COLUMNS"): "range columns", ("RANGE", "FIELDS"): "range columns", ("RANGE",): "range",
     ("LIST", "COLUMNS"): "list columns", ("LIST", "FIELDS"): "list columns", ("LIST",): "list",
     ("LINEAR", "HASH"): "linear hash", ("HASH",): "hash", ("LINEAR", "KEY"): "linear key", ("KEY",): "key",
@@ -43,7 +23,7 @@ _OPTIONS: Final = (
 )  # fmt: skip
 
 
-def read_partition_by(cursor: Cursor) -> Partitioning:
+def read_partition_by(cursor: Cursor) -> ddl.Partitioning:
     """What follows PARTITION BY."""
     method, expression, columns = _read_method(cursor)
     interval = _read_interval(cursor)
@@ -52,10 +32,10 @@ def read_partition_by(cursor: Cursor) -> Partitioning:
     partitions = _read_partitions(cursor) if cursor.at("(") else ()
     if cursor.accept("UPDATE", "INDEXES"):
         cursor.parenthesized()
-    return Partitioning(method, expression, columns, count, partitions, subpartitions, interval)
+    return ddl.Partitioning(method, expression, columns, count, partitions, subpartitions, interval)
 
 
-def _read_method(cursor: Cursor) -> tuple[PartitionMethod, str, tuple[str, ...]]:
+def _read_method(cursor: Cursor) -> tuple[ddl.PartitionMethod, str, tuple[str, ...]]:
     method = cursor.accept_longest(_METHODS)
     if method is None:
         raise cursor.expected("RANGE, LIST, HASH or KEY")
@@ -107,34 +87,34 @@ def _read_subpartition_by(cursor: Cursor) -> int:
     return cursor.integer() if cursor.accept("SUBPARTITIONS") else 1
 
 
-def _read_partitions(cursor: Cursor) -> tuple[Partition, ...]:
+def _read_partitions(cursor: Cursor) -> tuple[ddl.Partition, ...]:
     """Definitions of partitions, in parentheses."""
     return cursor.enclosed(lambda: _read_partition(cursor))
 
 
-def _read_partition(cursor: Cursor) -> Partition:
+def _read_partition(cursor: Cursor) -> ddl.Partition:
     cursor.expect("PARTITION")
     name = cursor.name("a partition")
     bound = _read_values(cursor)
     _skip_options(cursor)
     subpartitions = cursor.enclosed(lambda: _skip_subpartition(cursor)) if cursor.at("(") else ()
-    return Partition(name, bound, len(subpartitions))
+    return ddl.Partition(name, bound, len(subpartitions))
 
 
-def _read_values(cursor: Cursor) -> LessThan | InValues | None:
+def _read_values(cursor: Cursor) -> ddl.LessThan | ddl.InValues | None:
     if cursor.accept("DEFAULT"):
-        return InValues(((DefaultValue(),),))
+        return ddl.InValues(((ddl.DefaultValue(),),))
     if not cursor.accept("VALUES"):
         return None
     if cursor.accept("IN"):
-        return InValues(cursor.enclosed(lambda: _read_row(cursor)))
+        return ddl.InValues(cursor.enclosed(lambda: _read_row(cursor)))
     cursor.expect("LESS", "THAN")
     if cursor.accept("MAXVALUE"):
-        return LessThan((MaxValue(),))
-    return LessThan(cursor.enclosed(lambda: read_bound(cursor)))
+        return ddl.LessThan((ddl.MaxValue(),))
+    return ddl.LessThan(cursor.enclosed(lambda: read_bound(cursor)))
 
 
-def _read_row(cursor: Cursor) -> tuple[BoundValue, ...]:
+def _read_row(cursor: Cursor) -> tuple[ddl.BoundValue, ...]:
     """One value, or several in parentheses; `(1 + 1) * 2` begins like the latter and is one value."""
     start = cursor.position
     if cursor.at("("):
@@ -161,13 +141,13 @@ def _skip_subpartition(cursor: Cursor) -> None:
 _NOT_REPLICATED: Final = ("LOCAL", "NO_WRITE_TO_BINLOG")
 
 
-def _add(cursor: Cursor, table: TableName) -> tuple[Clause, ...]:
+def _add(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
     if_not_exists = cursor.if_not_exists()
     cursor.accept_any(_NOT_REPLICATED)
     if cursor.accept("PARTITIONS"):
-        return (AddPartitions(table, count=cursor.integer(), if_not_exists=if_not_exists),)
+        return (ddl.AddPartitions(table, count=cursor.integer(), if_not_exists=if_not_exists),)
     partitions = _read_partitions(cursor) if cursor.at("(") else ()
-    return (AddPartitions(table, partitions, None, if_not_exists),)
+    return (ddl.AddPartitions(table, partitions, None, if_not_exists),)
 
 
 def _names(cursor: Cursor) -> tuple[str, ...]:
@@ -178,35 +158,35 @@ def _names_or_all(cursor: Cursor) -> tuple[str, ...] | None:
     return None if cursor.accept("ALL") else _names(cursor)
 
 
-def _drop(cursor: Cursor, table: TableName) -> tuple[Clause, ...]:
+def _drop(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
     if_exists = cursor.if_exists()
-    return (DropPartitions(table, _names(cursor), if_exists),)
+    return (ddl.DropPartitions(table, _names(cursor), if_exists),)
 
 
-def _exchange(cursor: Cursor, table: TableName) -> tuple[Clause, ...]:
+def _exchange(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
     name = cursor.name("a partition")
     cursor.expect("WITH", "TABLE")
     other = cursor.table_name()
     if cursor.accept_any(("WITH", "WITHOUT")):
         cursor.expect("VALIDATION")
-    return (ExchangePartition(table, name, other),)
+    return (ddl.ExchangePartition(table, name, other),)
 
 
-def _reorganize(cursor: Cursor, table: TableName) -> tuple[Clause, ...]:
+def _reorganize(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
     cursor.accept_any(_NOT_REPLICATED)
     if not cursor.at_name:
-        return (ReorganizePartitions(table),)
+        return (ddl.ReorganizePartitions(table),)
     names = _names(cursor)
     cursor.expect("INTO")
-    return (ReorganizePartitions(table, names, _read_partitions(cursor)),)
+    return (ddl.ReorganizePartitions(table, names, _read_partitions(cursor)),)
 
 
-def _coalesce(cursor: Cursor, table: TableName) -> tuple[Clause, ...]:
+def _coalesce(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
     cursor.accept_any(_NOT_REPLICATED)
-    return (CoalescePartitions(table, cursor.integer()),)
+    return (ddl.CoalescePartitions(table, cursor.integer()),)
 
 
-def _partition_option(cursor: Cursor, table: TableName) -> tuple[Clause, ...]:
+def _partition_option(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
     """TiDB's options of one partition."""
     cursor.name("a partition")
     if not (cursor.accept("PLACEMENT", "POLICY") or cursor.accept("ATTRIBUTES")):
@@ -215,10 +195,10 @@ def _partition_option(cursor: Cursor, table: TableName) -> tuple[Clause, ...]:
     return (cursor.no_effect(table, "placement_tiflash_ttl_etc"),)
 
 
-def _maintain(kind: NoEffectKind) -> Callable[[Cursor, TableName], tuple[Clause, ...]]:
+def _maintain(kind: ddl.NoEffectKind) -> Callable[[Cursor, ddl.TableName], ddl.Clauses]:
     """What does something to the files of partitions and changes no row. It stands alone in its statement."""
 
-    def read(cursor: Cursor, table: TableName) -> tuple[Clause, ...]:
+    def read(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
         cursor.accept_any(_NOT_REPLICATED)
         _names_or_all(cursor)
         cursor.skip_until(())
@@ -228,15 +208,15 @@ def _maintain(kind: NoEffectKind) -> Callable[[Cursor, TableName], tuple[Clause,
 
 
 _MAINTENANCE: Final = ("ANALYZE", "CHECK", "DISCARD", "IMPORT", "OPTIMIZE", "REBUILD", "REPAIR")
-PARTITION_CLAUSES: Final[dict[tuple[str, ...], Callable[[Cursor, TableName], tuple[Clause, ...]]]] = {
+PARTITION_CLAUSES: Final[dict[tuple[str, ...], Callable[[Cursor, ddl.TableName], ddl.Clauses]]] = {
     ("ADD", "PARTITION"): _add,
     ("DROP", "PARTITION"): _drop,
-    ("TRUNCATE", "PARTITION"): lambda cursor, table: (TruncatePartitions(table, _names_or_all(cursor)),),
+    ("TRUNCATE", "PARTITION"): lambda cursor, table: (ddl.TruncatePartitions(table, _names_or_all(cursor)),),
     ("EXCHANGE", "PARTITION"): _exchange,
     ("REORGANIZE", "PARTITION"): _reorganize,
     ("COALESCE", "PARTITION"): _coalesce,
-    ("REMOVE", "PARTITIONING"): lambda _, table: (RemovePartitioning(table),),
-    ("PARTITION", "BY"): lambda cursor, table: (PartitionBy(table, read_partition_by(cursor)),),
+    ("REMOVE", "PARTITIONING"): lambda _, table: (ddl.RemovePartitioning(table),),
+    ("PARTITION", "BY"): lambda cursor, table: (ddl.PartitionBy(table, read_partition_by(cursor)),),
     ("PARTITION",): _partition_option,
     ("COMPACT", "PARTITION"): _maintain("placement_tiflash_ttl_etc"),
     **{(verb, "PARTITION"): _maintain("partition_maintenance") for verb in _MAINTENANCE},
