@@ -22,12 +22,12 @@ from unittest import mock
 import click
 
 from benchmarks.lakehouse import lake_config
-from cdc_lakehouse.assets import sensors
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.config import FeedConfig, LakeConfig
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.frontiers import Frontiers
 from cdc_lakehouse.lake.tables.segments import Segments
+from cdc_lakehouse.pipeline import monitors
 from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.sources.object_store import LocalStore, StoredObject, UnreadableDirectory
@@ -118,8 +118,8 @@ class Bench:
         return sorted({file.feed_date for file, etag in zip(files, known, strict=True) if etag != file.etag})
 
     def tick(self, store: SlowStore) -> list[str]:
-        with mock.patch.object(sensors, "open_store", return_value=store):
-            return sensors.new_dates(Lake(self._config), self._feed)
+        with mock.patch.object(monitors, "open_store", return_value=store):
+            return monitors.open_monitor(Lake(self._config), self._feed).new_dates()
 
     def read_segments(self, _: SlowStore) -> int:
         return len(Segments(Lake(self._config), self._feed.name).rows)

@@ -1,7 +1,7 @@
-"""The command line. A command's module is imported when the command is called: most of them need neither Dagster nor
+"""The command line. A command's module is imported when the command is called: most commands need neither Dagster nor
 Spark.
 
-To add a command: a module in `cdc_lakehouse.commands` with a click command called `command`, and its row here.
+To add a command: a module in `cdc_lakehouse.commands` with a click command, and its row here.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from typing import Final
 import click
 
 _COMMANDS: Final = {
-    "canal": ("cdc_lakehouse.commands.canal", "What a Canal server sends."),
-    "ddl": ("cdc_lakehouse.commands.ddl", "What DDL statements say, and the tables that result."),
-    "resume": ("cdc_lakehouse.commands.resume", "Let a table's rewrite through that waits for it."),
-    "run": ("cdc_lakehouse.commands.run", "One pass over the feeds: land, decode, apply, publish."),
-    "plan": ("cdc_lakehouse.commands.plan", "What the DDL that waits will do, without doing it."),
-    "sample": ("cdc_lakehouse.commands.sample", "Write a sample changefeed, and keep it going."),
-    "show": ("cdc_lakehouse.commands.show", "Print rows of current-state tables."),
-    "status": ("cdc_lakehouse.commands.status", "Where each feed stands: checkpoints, lag, what is held."),
+    "run": ("run:command", "Bring the tables up to date: land, decode, apply, publish."),
+    "status": ("status:command", "Show the state of each feed: checkpoints, lag, what is held."),
+    "show": ("show:command", "Print rows of current-state tables."),
+    "plan": ("plan:command", "Show what pending DDL will do, without doing it."),
+    "resume": ("plan:resume", "Approve a table's rewrite that the policy holds."),
+    "ddl": ("ddl:command", "Parse DDL statements, and apply them to tables."),
+    "canal": ("canal:command", "Print what a Canal server sends."),
+    "sample": ("sample:command", "Write a sample changefeed, and keep it going."),
 }
+"""By name: the module below `cdc_lakehouse.commands` with the click command in it, and its line of help."""
 
 
 class _Commands(click.Group):
@@ -30,10 +31,11 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        return importlib.import_module(_COMMANDS[cmd_name][0]).command
+        module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
+        return getattr(importlib.import_module(f"cdc_lakehouse.commands.{module}"), attribute)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        # Click would import all of them for a line each.
+        # Click would import every command for its line of help.
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import dagster as dg
 
 from cdc_lakehouse import config as configuration
 from cdc_lakehouse.assets.assets import build_assets
-from cdc_lakehouse.assets.canal_sensor import build_canal_sensor
 from cdc_lakehouse.assets.checks import build_checks
 from cdc_lakehouse.assets.jobs import build_job
+from cdc_lakehouse.assets.keys import known_tables
 from cdc_lakehouse.assets.resources import Lakehouse, LakeSpark
 from cdc_lakehouse.assets.sensors import build_sensor
-from cdc_lakehouse.assets.tables import known_tables
-from cdc_lakehouse.assets.topic_sensor import build_topic_sensor
-from cdc_lakehouse.config import CanalSource, FeedConfig, KafkaSource, LakehouseConfig
+from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.lake.catalog import Lake
 
 
@@ -29,24 +25,14 @@ def build_definitions(config: LakehouseConfig) -> dg.Definitions:
         composed = dg.Definitions.merge(
             composed,
             dg.Definitions(
-                assets=build_assets(feed, tables),
+                assets=build_assets(lake, feed, tables),
                 asset_checks=build_checks(lake, feed, tables),
                 jobs=[job],
-                sensors=[_sensor(lake, feed, job)],
+                sensors=[build_sensor(lake, feed, job)],
                 executor=dg.in_process_executor,
             ),
         )
     return composed
-
-
-def _sensor(lake: Lake, feed: FeedConfig, job: Any) -> dg.SensorDefinition:
-    match feed.source:
-        case KafkaSource():
-            return build_topic_sensor(lake, feed, job)
-        case CanalSource():
-            return build_canal_sensor(lake, feed, job)
-        case _:
-            return build_sensor(lake, feed, job)
 
 
 @dg.definitions

@@ -353,3 +353,20 @@ def test_names_of_feeds_are_plain_identifiers(name: str) -> None:
         assert not plain
     else:
         assert plain
+
+
+def test_every_key_has_a_description() -> None:
+    """What an editor shows, from the schema of the file."""
+    schema = LakehouseConfig.model_json_schema()
+    sections = {"LakehouseConfig": schema, **schema["$defs"]}
+    keys = [(name, key, value) for name, section in sections.items() for key, value in section["properties"].items()]
+    assert len(keys) > 80
+    assert [(name, key) for name, key, value in keys if not value.get("description")] == []
+
+
+def test_no_section_takes_a_key_that_it_does_not_know() -> None:
+    """The catalog takes PyIceberg's own properties."""
+    sections = LakehouseConfig.model_json_schema()["$defs"]
+    assert {name for name, section in sections.items() if section.get("additionalProperties") is not False} == {
+        "CatalogConfig"
+    }

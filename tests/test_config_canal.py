@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from cdc_lakehouse.config.canal_source import Address, CanalSource
-from cdc_lakehouse.config.secrets import refuse_plain_secrets
+from cdc_lakehouse.config import Address, CanalSource
+from cdc_lakehouse.config.file import refuse_plain_secrets
 from cdc_lakehouse.errors import ConfigurationError
 
 LEAST: dict[str, Any] = {"type": "canal", "addresses": ["canal-1:11111"], "destination": "example"}

@@ -1,11 +1,11 @@
 """The assets of one feed: raw → events → schema → current → checkpoint.
 
-Bodies only call the steps and say what they did; a step that an asset depends on has happened when it is its turn,
-and if it is run alone the step makes the earlier ones happen."""
+Bodies call the steps of a run and say what they did. A step that an asset depends on was taken when it is the asset's
+turn; in a run of one asset alone, the step makes the earlier ones happen."""
 
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import dagster as dg
@@ -13,27 +13,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_lakehouse.assets import checks, keys, metadata
-from cdc_lakehouse.assets.partitions import partitions_of
 from cdc_lakehouse.assets.resources import INCREMENTAL, TRIGGER_TAG, Lakehouse
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.segments import DECODED, Segment, Totals, as_rows, totals
 from cdc_lakehouse.pipeline.context import utc_now
+from cdc_lakehouse.pipeline.monitors import open_monitor
+from cdc_lakehouse.pipeline.source import SourceKind
 from cdc_lakehouse.pipeline.steps import Steps
 
 # The policy is marked as beta, and every load would say so.
 warnings.filterwarnings("ignore", category=dg.BetaWarning, message=".*backfill_policy.*")
 _BACKFILL = dg.BackfillPolicy.single_run()
-_KINDS = {"storage_sink": "ticdc", "kafka": "kafka", "canal": "canal"}
-_RAW = {
-    "storage_sink": "What the sink holds: each data file is listed once. Files stay where they are.",
-    "kafka": "Messages of the topics, each once, as they were on the brokers.",
-    "canal": "Entries of the Canal server, each once, as it gave them.",
-}
 
 
-def build_assets(feed: FeedConfig, tables: Sequence[TableName]) -> list[dg.AssetsDefinition]:
-    return [_raw(feed), _events(feed), _tables(feed, tables)]
+def build_assets(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> list[dg.AssetsDefinition]:
+    return [_raw(feed, open_monitor(lake, feed).kind), _events(feed), _tables(feed, tables)]
 
 
 def pool_of(feed: FeedConfig) -> str:
@@ -41,23 +37,26 @@ def pool_of(feed: FeedConfig) -> str:
     return f"cdc_{feed.name}"
 
 
-def _raw(feed: FeedConfig) -> dg.AssetsDefinition:
+def _raw(feed: FeedConfig, source: SourceKind) -> dg.AssetsDefinition:
     @dg.asset(
         key=keys.raw_key(feed.name),
-        partitions_def=partitions_of(feed),
+        partitions_def=keys.partitions_of(feed),
         backfill_policy=_BACKFILL,
         pool=pool_of(feed),
         group_name=feed.name,
-        kinds={_KINDS[feed.source.type]},
-        description=_RAW[feed.source.type],
+        kinds={source.name},
+        description=source.description,
     )
     def raw(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
         steps = lakehouse.steps(context, feed.name)
         landed = steps.landed
         for fault in landed.faults:
             context.log.warning(fault)
-        known = steps.run.segments.rows
-        return _by_date(context, known, landed.new, lambda own, new: metadata.of_landed(landed, own, new, utc_now()))
+
+        def measure(known: Totals, new: Totals) -> metadata.Metadata:
+            return metadata.landed_metadata(landed, known, new, utc_now())
+
+        return _by_date(context, steps.run.segments.rows, landed.new, measure)
 
     return raw
 
@@ -66,7 +65,7 @@ def _events(feed: FeedConfig) -> dg.AssetsDefinition:
     @dg.asset(
         key=keys.events_key(feed.name),
         deps=[keys.raw_key(feed.name)],
-        partitions_def=partitions_of(feed),
+        partitions_def=keys.partitions_of(feed),
         backfill_policy=_BACKFILL,
         pool=pool_of(feed),
         group_name=feed.name,
@@ -77,7 +76,7 @@ def _events(feed: FeedConfig) -> dg.AssetsDefinition:
         steps = lakehouse.steps(context, feed.name)
         decoded = steps.decoded.segments
         known = steps.run.segments.rows.filter(pc.field("state") == DECODED)
-        return _by_date(context, known, decoded, metadata.of_segments)
+        return _by_date(context, known, decoded, metadata.events_metadata)
 
     return events
 
@@ -88,123 +87,113 @@ def _by_date(
     new: Sequence[Segment],
     measure: Callable[[Totals, Totals], metadata.Metadata],
 ) -> dg.MaterializeResult[Any]:
-    """Each partition of a run with its own numbers, so that they plot by date: of all that is known of it, and of what
-    the run has brought."""
+    """The numbers of each partition of a run, so that they plot by date: of all its segments (`known`, columns of
+    `segments`), and of those that the run brought."""
+    rows = as_rows(new)
     if not context.has_partition_key and not context.has_partition_key_range:
-        return dg.MaterializeResult(metadata=measure(totals(known), totals(as_rows(new))))
+        return dg.MaterializeResult(metadata=measure(totals(known), totals(rows)))
     for date in context.partition_keys:
         of_date = pc.field("feed_date") == date
-        numbers = (totals(rows.filter(of_date)) for rows in (known, as_rows(new)))
-        context.add_asset_metadata(measure(*numbers), partition_key=date)
+        numbers = measure(totals(known.filter(of_date)), totals(rows.filter(of_date)))
+        context.add_asset_metadata(numbers, partition_key=date)
     return dg.MaterializeResult()
 
 
 def _tables(feed: FeedConfig, tables: Sequence[TableName]) -> dg.AssetsDefinition:
-    """Schema, current and checkpoint are one op: most tables have nothing new in most runs, and an asset that a run
-    leaves out would make Dagster leave out the ops behind it."""
+    """Schema, current and checkpoint are one op: most tables have nothing new in most runs, and for an asset that a run
+    leaves out Dagster would skip the ops behind it."""
+
+    @dg.multi_asset(
+        name=f"{feed.name}__tables",
+        outs=_outputs(feed, tables),
+        deps=[keys.events_key(feed.name)],
+        internal_asset_deps=_dependencies(feed, tables),
+        pool=pool_of(feed),
+    )
+    def tables_of_feed(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> Iterator[Any]:
+        steps = lakehouse.steps(context, feed.name)
+        # Dagster refuses an asset that comes before one that it depends on: all schemas come first.
+        for key_of, results in ((keys.schema_key, _schemas), (keys.current_key, _current)):
+            unchanged = dict.fromkeys(tables)
+            for table, described in results(context, steps, feed):
+                if table in tables:
+                    unchanged.pop(table, None)
+                    yield dg.MaterializeResult(asset_key=key_of(feed.name, table), metadata=described)
+                else:
+                    # Not known when the definitions were loaded: it is an asset at the next load.
+                    context.log_event(dg.AssetMaterialization(key_of(feed.name, table), metadata=described))
+            if context.run.tags.get(TRIGGER_TAG) != INCREMENTAL:
+                # Somebody asked for the run, and a backfill waits for all assets that it has chosen.
+                for table in unchanged:
+                    yield dg.MaterializeResult(asset_key=key_of(feed.name, table), metadata={"unchanged": True})
+        described = metadata.checkpoint_metadata(steps.published, steps.applied, utc_now())
+        yield dg.MaterializeResult(asset_key=keys.checkpoint_key(feed.name), metadata=described)
+
+    return tables_of_feed
+
+
+def _outputs(feed: FeedConfig, tables: Sequence[TableName]) -> dict[str, dg.AssetOut]:
     group = feed.name
-    outs = {
-        keys.output_name("schema", table): dg.AssetOut(
+    outputs: dict[str, dg.AssetOut] = {}
+    for table in tables:
+        outputs[keys.output_name("schema", table)] = dg.AssetOut(
             key=keys.schema_key(feed.name, table),
             is_required=False,
             group_name=group,
             kinds={"mysql"},
             description=f"DDL of {table}: statements, their effect, and the columns.",
         )
-        for table in tables
-    }
-    outs |= {
-        keys.output_name("current", table): dg.AssetOut(
+        outputs[keys.output_name("current", table)] = dg.AssetOut(
             key=keys.current_key(feed.name, table),
             is_required=False,
             group_name=group,
             kinds={"spark", "iceberg"},
             description=f"{table}: one row a key, as of the published checkpoint.",
         )
-        for table in tables
-    }
-    outs["checkpoint"] = dg.AssetOut(
+    outputs["checkpoint"] = dg.AssetOut(
         key=keys.checkpoint_key(feed.name),
         group_name=group,
         kinds={"iceberg"},
         description="The published cut: which snapshot of every table shows the checkpoint-ts.",
     )
-
-    @dg.multi_asset(
-        name=f"{feed.name}__tables",
-        outs=outs,
-        deps=[keys.events_key(feed.name)],
-        internal_asset_deps=_lineage(feed, tables),
-        pool=pool_of(feed),
-    )
-    def tables_of_feed(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> Iterator[Any]:
-        steps = lakehouse.steps(context, feed.name)
-        asked = context.run.tags.get(TRIGGER_TAG) != INCREMENTAL
-        # In this order: Dagster refuses an asset that comes before one that it depends on.
-        for key_of, results in ((keys.schema_key, _schema_results), (keys.current_key, _current_results)):
-            told: set[dg.AssetKey | None] = set()
-            for result in results(context, steps, feed, tables):
-                told.add(result.asset_key)
-                yield result
-            if asked:
-                yield from _unchanged(
-                    key_of(feed.name, table) for table in tables if key_of(feed.name, table) not in told
-                )
-        described = metadata.of_published(steps.published, steps.applied, utc_now())
-        yield dg.MaterializeResult(asset_key=keys.checkpoint_key(feed.name), metadata=described)
-
-    return tables_of_feed
+    return outputs
 
 
-def _unchanged(assets: Iterable[dg.AssetKey]) -> Iterator[dg.MaterializeResult[Any]]:
-    """Assets with nothing new, in a run that somebody asked for: a backfill waits for all that it has chosen."""
-    for key in assets:
-        yield dg.MaterializeResult(asset_key=key, metadata={"unchanged": True})
-
-
-def _lineage(feed: FeedConfig, tables: Sequence[TableName]) -> dict[str, set[dg.AssetKey]]:
+def _dependencies(feed: FeedConfig, tables: Sequence[TableName]) -> dict[str, set[dg.AssetKey]]:
+    """By output: the assets that it depends on."""
     events = keys.events_key(feed.name)
-    currents = {keys.current_key(feed.name, table) for table in tables}
-    return {
-        **{keys.output_name("schema", table): {events} for table in tables},
-        **{keys.output_name("current", table): {events, keys.schema_key(feed.name, table)} for table in tables},
-        "checkpoint": currents or {events},
-    }
+    dependencies: dict[str, set[dg.AssetKey]] = {}
+    for table in tables:
+        dependencies[keys.output_name("schema", table)] = {events}
+        dependencies[keys.output_name("current", table)] = {events, keys.schema_key(feed.name, table)}
+    dependencies["checkpoint"] = {keys.current_key(feed.name, table) for table in tables} or {events}
+    return dependencies
 
 
-def _schema_results(
-    context: dg.AssetExecutionContext, steps: Steps, feed: FeedConfig, tables: Sequence[TableName]
-) -> Iterator[Any]:
+def _schemas(
+    context: dg.AssetExecutionContext, steps: Steps, feed: FeedConfig
+) -> Iterator[tuple[TableName, metadata.Metadata]]:
+    """The tables with new statements."""
     by_table: dict[TableName, list[TableVersion]] = defaultdict(list)
     for version in steps.evolved.versions:
         if version.incarnation:
             by_table[version.name].append(version)
     lives = steps.run.history.history.incarnations()
     for table, versions in by_table.items():
-        described = metadata.of_versions(versions, lives)
-        yield from _result(context, keys.schema_key(feed.name, table), described, table in tables)
+        yield table, metadata.schema_metadata(versions, lives)
 
 
-def _current_results(
-    context: dg.AssetExecutionContext, steps: Steps, feed: FeedConfig, tables: Sequence[TableName]
-) -> Iterator[Any]:
+def _current(
+    context: dg.AssetExecutionContext, steps: Steps, feed: FeedConfig
+) -> Iterator[tuple[TableName, metadata.Metadata]]:
+    """The tables that the run changed; their checks are logged behind each."""
     applied = steps.applied
     for table, reason in applied.held.items():
         context.log.warning("table %s is held: %s", table, reason)
     now = utc_now()
-    for each in applied.tables:
-        table = each.life.last.name
-        if each.life.dropped_ts is None:
-            described = metadata.of_table(each, applied.checkpoint_ts, now)
-            yield from _result(context, keys.current_key(feed.name, table), described, table in tables)
-            checks.log_table_checks(
-                context, feed, table, steps.run.lake.catalog.load_table(each.state.identifier.parts)
-            )
-
-
-def _result(context: dg.AssetExecutionContext, key: dg.AssetKey, described: Any, known: bool) -> Iterator[Any]:
-    """A table that was not known when the definitions were loaded is logged: it is an asset at the next load."""
-    if known:
-        yield dg.MaterializeResult(asset_key=key, metadata=described)
-    else:
-        context.log_event(dg.AssetMaterialization(key, metadata=described))
+    for changed in applied.tables:
+        name = changed.life.last.name
+        if changed.life.dropped_ts is None:
+            yield name, metadata.table_metadata(changed, applied.checkpoint_ts, now)
+            table = steps.run.lake.catalog.load_table(changed.state.identifier.parts)
+            checks.log_table_checks(context, feed, name, table)

@@ -15,8 +15,8 @@ from cdc_lakehouse.errors import CdcError, PermanentError
 
 
 @dg.failure_hook
-def _tell_failure(context: dg.HookContext) -> None:
-    """Note whether trying again may work: the sensor does, where it may."""
+def _tag_failure(context: dg.HookContext) -> None:
+    """Tag the run with whether another try may succeed. The sensor retries it then."""
     error: BaseException | None = context.op_exception
     while error is not None and not isinstance(error, CdcError):
         error = error.__cause__
@@ -29,21 +29,21 @@ def job_name(feed: str) -> str:
 
 
 def build_job(feed: FeedConfig, tables: Sequence[TableName]) -> Any:
-    """Checks of tables are left to the op that changes them: behind it, Dagster would leave out all of them as soon as
-    one table has nothing new."""
+    """Without the checks of tables, which the op that changes the tables evaluates: Dagster would skip all of them as
+    soon as one table has nothing new."""
     of_tables = dg.AssetSelection.checks_for_assets(*(keys.current_key(feed.name, table) for table in tables))
     return dg.define_asset_job(
         job_name(feed.name),
         selection=dg.AssetSelection.groups(feed.name) - of_tables,
         executor_def=dg.in_process_executor,
-        hooks={_tell_failure},
+        hooks={_tag_failure},
         tags={FEED_TAG: feed.name},
         description=f"One pass over the feed {feed.name}: land, decode, evolve, apply, publish.",
     )
 
 
 def partition_tags(partitions: Sequence[str]) -> dict[str, str]:
-    """The tags that make a run one of these partitions and of those between them."""
+    """The tags of a run of these partitions and those between them."""
     if not partitions:
         return {}
     return {

@@ -1,13 +1,27 @@
-"""Asset keys: of the same shape everywhere."""
+"""What the assets of a feed are named by: asset keys, the tables, and the partitions, which are feed dates."""
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import re
+from collections.abc import Iterable
+from typing import Final
 
 import dagster as dg
 
 from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.config import DateSeparator, FeedConfig
+from cdc_lakehouse.errors import ConfigurationError
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
+
+_SCHEDULES: Final[dict[DateSeparator, tuple[str, str]]] = {
+    "year": ("%Y", "0 0 1 1 *"),
+    "month": ("%Y-%m", "0 0 1 * *"),
+    "day": ("%Y-%m-%d", "0 0 * * *"),
+}
+"""Format and cron schedule of the partitions, by `date_separator`."""
 
 
 def raw_key(feed: str) -> dg.AssetKey:
@@ -31,7 +45,47 @@ def checkpoint_key(feed: str) -> dg.AssetKey:
 
 
 def output_name(kind: str, table: TableName) -> str:
-    """A name that Dagster takes for an output: letters, digits and underscores, distinct for each table."""
+    """A name that Dagster accepts for an output (letters, digits and underscores), distinct for each table."""
     readable = re.sub(r"\W", "_", f"{table.database}__{table.table}", flags=re.ASCII)
     digest = hashlib.sha256(f"{table.database}\0{table.table}".encode()).hexdigest()[:8]
     return f"{kind}__{readable}__{digest}"
+
+
+def known_tables(lake: Lake, feed: FeedConfig) -> list[TableName]:
+    """The tables that are assets: those of the schema history that were not dropped. A table that appears later is
+    applied too, and is an asset when the definitions are next loaded."""
+    lives = SchemaHistory(lake, feed.name).history.incarnations().values()
+    names = {life.last.name for life in lives if life.dropped_ts is None}
+    return sorted((name for name in names if feed.tables.takes(name.database, name.table)), key=str)
+
+
+def partitions_of(feed: FeedConfig) -> dg.TimeWindowPartitionsDefinition | None:
+    """The feed's partitions, up to the one under way by the source's wall clock; None for a feed without dates."""
+    separator = feed.source.date_separator
+    if separator == "none":
+        return None
+    fmt, cron = _SCHEDULES[separator]
+    return dg.TimeWindowPartitionsDefinition(
+        start=feed.start_date.strftime(fmt),
+        fmt=fmt,
+        cron_schedule=cron,
+        timezone=feed.source.time_zone,
+        end_offset=1,
+    )
+
+
+def run_partitions(feed: FeedConfig, dates: Iterable[str], now: datetime.datetime) -> list[str]:
+    """The partitions of an incremental run: the dates that are partitions, else the one under way, because a run
+    without new segments is about a checkpoint that moved. Segments of other dates are read too.
+
+    Raises `ConfigurationError` when the feed has no partition yet.
+    """
+    definition = partitions_of(feed)
+    if definition is None:
+        return []
+    partitions = definition.get_partition_keys(now)
+    if not partitions:
+        raise ConfigurationError(
+            f"start_date of the feed {feed.name} is in the future", advice="set the date of the sink's first directory"
+        )
+    return sorted(set(partitions).intersection(dates)) or [partitions[-1]]

@@ -1,9 +1,9 @@
-"""Numbers and tables that people ask of a materialization, in the types that Dagster plots and shows."""
+"""Metadata of materializations: the numbers and tables that people look for, in types that Dagster plots and shows."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -21,8 +21,8 @@ from cdc_lakehouse.pipeline.source import Landed
 Metadata = Mapping[str, Any]
 
 
-def of_landed(landed: Landed, known: Totals, new: Totals, now: datetime.datetime) -> Metadata:
-    """Of the segments that are known and those that a run found new, all or those of one date."""
+def landed_metadata(landed: Landed, known: Totals, new: Totals, now: datetime.datetime) -> Metadata:
+    """What a run landed: the segments that are known, and those that were new, of the feed or of one date."""
     numbers: dict[str, Any] = {
         "segments": known.segments,
         "bytes": known.size,
@@ -35,13 +35,12 @@ def of_landed(landed: Landed, known: Totals, new: Totals, now: datetime.datetime
         numbers |= _moment("source_checkpoint", landed.source_ts)
         numbers["source_lag_seconds"] = lag_seconds(landed.source_ts, now)
     if landed.faults:
-        numbers["faults"] = dg.MetadataValue.md("\n".join(f"- {fault}" for fault in landed.faults))
+        numbers["faults"] = markdown_list(landed.faults)
     return numbers
 
 
-def of_segments(decoded: Totals, new: Totals) -> Metadata:
-    """Of segments that are decoded: rows out by operation, and the range of their commits; and how many of them are of
-    this run."""
+def events_metadata(decoded: Totals, new: Totals) -> Metadata:
+    """What is in `events`: changes by operation and the range of their commits, and how much of it is of this run."""
     numbers: dict[str, Any] = {
         "segments": decoded.segments,
         "bytes": decoded.size,
@@ -55,24 +54,22 @@ def of_segments(decoded: Totals, new: Totals) -> Metadata:
     return numbers
 
 
-def of_versions(versions: list[TableVersion], lives: Mapping[str, Incarnation]) -> Metadata:
-    """Of the DDL that a run recorded for one table."""
+def schema_metadata(versions: list[TableVersion], lives: Mapping[str, Incarnation]) -> Metadata:
+    """The DDL that a run recorded for one table, and the columns that resulted."""
     last = versions[-1]
     statements = [_statement(version, lives[version.incarnation]) for version in versions]
     return {
         "ddl": len(versions),
         "statements": dg.MetadataValue.md("\n".join(statements)),
         "effects": ", ".join(dict.fromkeys(version.effect for version in versions)),
-        "notes": dg.MetadataValue.md(
-            "\n".join(f"- {v.note or v.hold}" for v in versions if v.note or v.hold) or "none"
-        ),
+        "notes": markdown_list([note for version in versions if (note := version.note or version.hold)], "none"),
         **_moment("version", last.commit_ts),
         "dagster/column_schema": column_schema(last),
     }
 
 
-def of_table(table: AppliedTable, checkpoint_ts: int, now: datetime.datetime) -> Metadata:
-    """Of one current-state table that a run brought to the checkpoint."""
+def table_metadata(table: AppliedTable, checkpoint_ts: int, now: datetime.datetime) -> Metadata:
+    """A current-state table that a run brought to the checkpoint."""
     numbers: dict[str, Any] = {
         "dagster/row_count": table.state.row_count,
         "rows": table.state.row_count,
@@ -90,7 +87,8 @@ def of_table(table: AppliedTable, checkpoint_ts: int, now: datetime.datetime) ->
     return numbers
 
 
-def of_published(published: Published, applied: Applied, now: datetime.datetime) -> Metadata:
+def checkpoint_metadata(published: Published, applied: Applied, now: datetime.datetime) -> Metadata:
+    """The published cut."""
     cut = published.cut
     numbers: dict[str, Any] = {
         "tables": len(published.rows),
@@ -108,7 +106,11 @@ def of_published(published: Published, applied: Applied, now: datetime.datetime)
 
 
 def held_list(held: Mapping[str, str]) -> dg.MetadataValue[Any]:
-    return dg.MetadataValue.md("\n".join(f"- **{table}**: {reason}" for table, reason in sorted(held.items())))
+    return markdown_list([f"**{table}**: {reason}" for table, reason in sorted(held.items())])
+
+
+def markdown_list(items: Sequence[str], none: str = "") -> dg.MetadataValue[Any]:
+    return dg.MetadataValue.md("\n".join(f"- {item}" for item in items) or none)
 
 
 def column_schema(version: TableVersion) -> dg.TableSchema:
@@ -126,7 +128,7 @@ def column_schema(version: TableVersion) -> dg.TableSchema:
 
 
 def _statement(version: TableVersion, life: Incarnation) -> str:
-    """The statement, its effect, and what it changed of the columns."""
+    """A statement, its effect, and how it changed the columns."""
     when = f"{commit_time(version.commit_ts):%Y-%m-%d %H:%M:%S}"
     lines = [f"- `{version.effect}` {when}", f"```sql\n{version.query or '-- seen'}\n```"]
     before = life.before(version)
@@ -137,5 +139,5 @@ def _statement(version: TableVersion, life: Incarnation) -> str:
 
 
 def _moment(name: str, commit_ts: int) -> dict[str, Any]:
-    """A commit-ts for people: the number is beyond what a plot can show, the time is not."""
+    """A commit-ts as text, which no plot can show as a number, and as a time."""
     return {f"{name}_ts": str(commit_ts), f"{name}_time": dg.MetadataValue.timestamp(commit_time(commit_ts))}

@@ -7,22 +7,22 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
 from cdc_lakehouse import config as configuration
-from cdc_lakehouse.assets.run_lock import note_run, take_feed
+from cdc_lakehouse.assets.run_lock import acquire_feed_lock, tag_run
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.spark import build_session
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps
 
 TRIGGER_TAG = "cdc/trigger"
-"""Who started a run: with `incremental` its partitions are a note of what is new, else they are decoded again."""
+"""What started a run. With `incremental` its partitions only say what is new; otherwise they are decoded again."""
 INCREMENTAL = "incremental"
 DATES_TAG = "cdc/dates"
-"""The dates to decode again, where they are not all of a range."""
+"""The dates to decode again, separated by commas, where they are not all dates of a range."""
 
 
 class LakeSpark(LazyPySparkResource):
-    """Spark with the settings of `lakehouse.yaml`. Read when the session starts: settings can hold secrets, and what a
-    resource is configured with is shown to everyone."""
+    """Spark with the settings of `lakehouse.yaml`. They are read when the session starts and are not configured in the
+    resource: they can hold secrets, and Dagster shows the configuration of resources."""
 
     spark_config: dict[str, Any] = Field(default_factory=dict)
 
@@ -38,10 +38,10 @@ class Lakehouse(dg.ConfigurableResource[Any]):
     spark: dg.ResourceDependency[LakeSpark]
 
     def steps(self, context: dg.AssetExecutionContext, feed: str) -> Steps:
-        """The run's steps: one object for all ops of a run, for they share a process."""
+        """The run's steps: one object for all ops of a run, which share a process. Raises `ConcurrentRunError`."""
         if context.run_id not in _STEPS:
-            take_feed(context.instance, feed, context.run_id)
-            note_run(context.instance, feed, context.run_id)
+            acquire_feed_lock(context.instance, feed, context.run_id)
+            tag_run(context.instance, feed, context.run_id)
             config = configuration.load()
             run = FeedRun(
                 config.feed(feed),
@@ -63,7 +63,7 @@ def steps_of(run_id: str) -> Steps | None:
 
 
 def dates_to_decode(context: dg.AssetExecutionContext) -> frozenset[str]:
-    """The partitions that a person asked for. An incremental run's are only a note of what it found."""
+    """The partitions that a person asked for. Those of an incremental run only say what was new."""
     if context.run.tags.get(TRIGGER_TAG) == INCREMENTAL:
         return frozenset()
     tags = context.run.tags

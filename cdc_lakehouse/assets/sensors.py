@@ -1,56 +1,97 @@
-"""The sensor of a feed: a checkpoint-ts that moved is one run."""
+"""The sensor of a feed: what is new in its source becomes one run, and a run that failed is retried. No JVM starts."""
 
-from typing import Any
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 import dagster as dg
 
-from cdc_lakehouse.assets.feed_sensor import Sighting, Tick, build_feed_sensor
+from cdc_lakehouse.assets.jobs import partition_tags
+from cdc_lakehouse.assets.keys import run_partitions
+from cdc_lakehouse.assets.resources import INCREMENTAL, TRIGGER_TAG
+from cdc_lakehouse.assets.run_lock import FAILURE_TAG, FEED_TAG, active_run
 from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
-from cdc_lakehouse.lake.tables.frontiers import Frontiers
-from cdc_lakehouse.lake.tables.segments import Segments
-from cdc_lakehouse.sources.object_store import open_store
-from cdc_lakehouse.sources.sink.incremental_listing import list_new
-from cdc_lakehouse.sources.sink.listing_state import settings_digest
-from cdc_lakehouse.sources.sink.paths import DataFile, SinkLayout, list_sink, read_checkpoint
+from cdc_lakehouse.pipeline.context import utc_now
+from cdc_lakehouse.pipeline.monitors import open_monitor
+from cdc_lakehouse.pipeline.source import SourceState
+
+ATTEMPT_TAG: Final = "cdc/attempt"
+_INTERVAL_SECONDS: Final = 30
+_FIRST_WAIT_SECONDS: Final = 60
+_LONGEST_WAIT_SECONDS: Final = 3600
 
 
-def decide(feed: str, shown_ts: int, published_ts: int, cursor: str | None) -> Tick:
-    """The decision, from the source's checkpoint-ts, the published one, and the one of the last run that was asked
-    for."""
-    asked = int(cursor) if cursor else 0
-    if shown_ts < max(published_ts, asked):
-        return Tick(None, f"the source's checkpoint-ts went backwards, to {shown_ts} from {max(published_ts, asked)}")
-    if shown_ts == max(published_ts, asked):
-        return Tick(None, f"the checkpoint-ts has not moved from {shown_ts}")
-    return Tick(f"{feed}:{shown_ts}", f"the checkpoint-ts moved to {shown_ts}")
+@dataclass(frozen=True)
+class Decision:
+    """What a tick decides: a run with `run_key`, or none, for a reason. `attempt` counts earlier runs that failed."""
+
+    run_key: str | None
+    reason: str
+    attempt: int = 0
 
 
 def build_sensor(lake: Lake, feed: FeedConfig, job: Any) -> dg.SensorDefinition:
-    def look(cursor: str | None) -> Sighting:
-        shown = read_checkpoint(open_store(feed.storage_sink.uri, lake.storage))
-        published = Checkpoints(lake, feed.name).last().checkpoint_ts
-        tick = decide(feed.name, shown, published, cursor)
-        return Sighting(tick, str(shown), shown > published, dates=lambda: new_dates(lake, feed))
+    """Nothing is asked of the source while a run of the feed is unfinished."""
+    source = open_monitor(lake, feed)
 
-    return build_feed_sensor(feed, job, "checkpoint", "Follows the checkpoint-ts of the sink's metadata file.", look)
+    @dg.sensor(
+        name=f"{feed.name}_{source.kind.sensor}",
+        job=job,
+        minimum_interval_seconds=_INTERVAL_SECONDS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=source.kind.sensor_description,
+    )
+    def follow_source(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        now = utc_now()
+        active = active_run(context.instance, feed.name, now)
+        if active is not None:
+            return dg.SkipReason(f"run {active.run_id} of the feed is not finished")
+        try:
+            state = source.poll(context.cursor)
+        except CdcError as error:
+            context.log.error(str(error))
+            return dg.SkipReason(str(error))
+        for fault in state.faults:
+            context.log.error(str(fault))
+        last = context.instance.get_run_records(dg.RunsFilter(tags={FEED_TAG: feed.name}), limit=1)
+        decision = decide(feed.name, state, next(iter(last), None), now)
+        if decision.run_key is None:
+            return dg.SkipReason(decision.reason)
+        tags = incremental_tags(feed, source.new_dates()) | {ATTEMPT_TAG: str(decision.attempt)}
+        request = dg.RunRequest(run_key=decision.run_key, tags=tags)
+        return dg.SensorResult(run_requests=[request], cursor=state.cursor)
+
+    return follow_source
 
 
-def new_dates(lake: Lake, feed: FeedConfig) -> list[str]:
-    """Feed dates of which the sink holds segments that are not known, or not in this form.
+def decide(feed: str, state: SourceState, last: dg.RunRecord | None, now: datetime.datetime) -> Decision:
+    """One run for what the source shows, and another one when that run failed. `last` is the feed's last run."""
+    if state.waiting and state.new:
+        return Decision(f"{feed}:{state.cursor}", state.reason)
+    retry = retry_decision(last, feed, state.cursor, now) if state.waiting else None
+    return retry or Decision(None, state.reason)
 
-    Listed from the frontier, so that a tick costs what is new. It is a note for the run, which looks for itself."""
-    new = _new_files(lake, feed)
-    # Where directories are called by ids, the tables' names are not known here.
-    return sorted({f.feed_date for f in new if f.feed_date and (not f.table or feed.tables.takes(f.database, f.table))})
+
+def retry_decision(last: dg.RunRecord | None, feed: str, cursor: str, now: datetime.datetime) -> Decision | None:
+    """The decision after a run with a transient failure: another run, after a wait that doubles with each attempt. None
+    after any other run."""
+    if last is None or last.end_time is None:
+        return None
+    run = last.dagster_run
+    if run.status != dg.DagsterRunStatus.FAILURE or run.tags.get(FAILURE_TAG) != "transient":
+        return None
+    attempt = int(run.tags.get(ATTEMPT_TAG, "0")) + 1
+    wait = min(_FIRST_WAIT_SECONDS * 2 ** (attempt - 1), _LONGEST_WAIT_SECONDS)
+    left = round(last.end_time + wait - now.timestamp())
+    if left > 0:
+        return Decision(None, f"run {run.run_id} failed; it is retried in {left} seconds")
+    return Decision(f"{feed}:{cursor}:{run.run_id}", f"run {run.run_id} failed and is retried", attempt)
 
 
-def _new_files(lake: Lake, feed: FeedConfig) -> list[DataFile]:
-    store, layout = open_store(feed.storage_sink.uri, lake.storage), SinkLayout.of(feed.storage_sink)
-    frontier = Frontiers(lake, feed.name).last()
-    if frontier is not None and frontier.settings == settings_digest(feed):
-        return [file for file in list_new(store, layout, frontier).data if frontier.is_new(file)]
-    files = list_sink(store, layout).data
-    known = Segments(lake, feed.name).etags(file.path for file in files)
-    return [file for file, etag in zip(files, known, strict=True) if etag != file.etag]
+def incremental_tags(feed: FeedConfig, dates: Sequence[str]) -> dict[str, str]:
+    """Tags of a run that takes what is new. Its partitions are the dates that have new segments."""
+    partitions = run_partitions(feed, dates, utc_now())
+    return {FEED_TAG: feed.name, TRIGGER_TAG: INCREMENTAL, **partition_tags(partitions)}

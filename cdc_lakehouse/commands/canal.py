@@ -15,8 +15,8 @@ import click
 from pydantic import ValidationError
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, RowChange, TransactionEnd, Watermark
-from cdc_lakehouse.commands.exit_codes import DONE, HELD, exit_code
-from cdc_lakehouse.config.canal_source import CanalSource
+from cdc_lakehouse.commands.common import DONE, HELD, exit_code
+from cdc_lakehouse.config import CanalSource
 from cdc_lakehouse.decoders.messages import canal_entries
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.sources.canal.client import Batch, CanalClient
@@ -33,8 +33,10 @@ def command() -> None:
 
 
 @command.command("tail")
-@click.option("--host", required=True)
-@click.option("--port", type=click.IntRange(1, 65535), default=11111, show_default=True)
+@click.option("--host", required=True, help="Host of the Canal server.")
+@click.option(
+    "--port", type=click.IntRange(1, 65535), default=11111, show_default=True, help="Port of the Canal server."
+)
 @click.option("--destination", default="example", show_default=True, help="Name of the instance on the server.")
 @click.option("--user", help=f"Canal's own user; the password is taken from the environment, {_PASSWORD}.")
 @click.option(
@@ -42,14 +44,20 @@ def command() -> None:
     "pattern",
     help="Patterns database\\.table, with commas between. They replace the server's own, for every client.",
 )
-@click.option("--batch-size", type=click.IntRange(1, 1_000_000), default=1000, show_default=True)
+@click.option(
+    "--batch-size",
+    type=click.IntRange(1, 1_000_000),
+    default=1000,
+    show_default=True,
+    help="Size of a batch at most, in KiB of the server's memory.",
+)
 @click.option("--limit", type=click.IntRange(1), help="Stop after so many entries.")
-@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Stop after so long.")
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Stop after so many seconds.")
 @click.option(
     "--ack/--no-ack",
     default=False,
     show_default=True,
-    help="Acknowledge what is printed: it does not come again. Else the server sends no more than its buffer holds.",
+    help="Acknowledge what is printed, so that it is not sent again. Otherwise it stops when its buffer is full.",
 )
 def tail_command(
     host: str,
@@ -64,16 +72,16 @@ def tail_command(
 ) -> None:
     """Print entries as they come, one JSON object a line.
 
-    A destination has one consumer: do not use this beside another one. A batch that --limit cuts is not acknowledged.
-    An entry that cannot be read is printed as it is, with its error, and the exit code is then 1.
+    A destination has one consumer: do not use this while another one reads. A batch that --limit cuts is not
+    acknowledged. An entry that cannot be read is printed in base64 with its error, and the exit code is then 1.
     """
-    told = {
+    settings = {
         "type": "canal", "addresses": [f"[{host}]:{port}" if ":" in host else f"{host}:{port}"],
         "destination": destination, "user": user, "password": os.environ.get(_PASSWORD), "filter": pattern,
         "batch_size": batch_size,
     }  # fmt: skip
     try:
-        source = CanalSource.model_validate(told)
+        source = CanalSource.model_validate(settings)
     except ValidationError as error:
         raise click.UsageError("; ".join(fault["msg"] for fault in error.errors())) from None
     patience = _PATIENCE if seconds is None else min(_PATIENCE, seconds)
@@ -87,7 +95,7 @@ def tail_command(
 
 
 def _tail(client: CanalClient, limit: int | None, seconds: float | None, ack: bool) -> int:
-    """How many entries could not be read."""
+    """Print entries; returns the number of those that could not be read."""
     faults = printed = 0
     try:
         for batch in _batches(client, seconds):
@@ -131,7 +139,7 @@ def _batches(client: CanalClient, seconds: float | None) -> Iterator[Batch]:
 
 def _line(batch: Batch, entry: bytes) -> dict[str, Any]:
     try:
-        return {"batch": batch.id, **_said(canal_entries.decode_entry(entry))}
+        return {"batch": batch.id, **_message(canal_entries.decode_entry(entry))}
     except MessageError as error:
         return {"batch": batch.id, "error": str(error), "entry": base64.b64encode(entry).decode("ascii")}
 
@@ -141,10 +149,10 @@ def _json(line: dict[str, Any]) -> str:
     text = json.dumps(line, ensure_ascii=False)
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
+    return "".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in text)
 
 
-def _said(message: Message) -> dict[str, Any]:
+def _message(message: Message) -> dict[str, Any]:
     origin = message.origin
     place = {"log_file": origin.log_file, "log_offset": origin.log_offset, "gtid": origin.gtid}
     return {**place, "time_ms": origin.time_ms, "parts": [_part(part) for part in message.parts]}

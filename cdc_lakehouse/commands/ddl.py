@@ -18,8 +18,7 @@ from cdc_lakehouse.changelog.ddl_apply import apply
 from cdc_lakehouse.changelog.ddl_schema import Database, Schema, TableSchema
 from cdc_lakehouse.changelog.ddl_script import ScriptStatement, split
 from cdc_lakehouse.changelog.mysql_types import ColumnType, server_type_text, type_text
-from cdc_lakehouse.commands.exit_codes import BAD_INPUT, DONE
-from cdc_lakehouse.commands.text import grid
+from cdc_lakehouse.commands.common import BAD_INPUT, DONE, grid
 from cdc_lakehouse.errors import DdlError
 
 _SHOWN: Final = 100

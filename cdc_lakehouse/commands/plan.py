@@ -1,47 +1,48 @@
-"""`cdc-lakehouse plan`: what the DDL that waits will do. Nothing is changed; neither Spark nor Dagster is started."""
+"""`cdc-lakehouse plan` shows what pending DDL will do. `cdc-lakehouse resume` approves a rewrite that the policy holds.
+
+Neither starts Spark or Dagster. The next run carries out what was approved."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
 from cdc_lakehouse.changelog.positions import commit_time
-from cdc_lakehouse.commands.configured import chosen, print_json, with_configuration
-from cdc_lakehouse.commands.exit_codes import DONE
+from cdc_lakehouse.commands.common import DONE, HELD, chosen, no_spark, print_json, with_configuration
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.current.tables import CurrentTables
+from cdc_lakehouse.lake.tables.approvals import Approval
+from cdc_lakehouse.pipeline.approval import unapproved
+from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.pipeline.plan import FeedPlan, PendingStatement, TablePlan, plan_ddl
 from cdc_lakehouse.pipeline.run import FeedRun
 
 
 @click.command()
 @click.option("--feed", "feed_name", help="Only this feed.")
-@click.option("--json", "json_wanted", is_flag=True, help="Print the plan as JSON.")
-def command(feed_name: str | None, json_wanted: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
+def command(feed_name: str | None, as_json: bool) -> None:
     """Show pending DDL: its effect, the statements that would run, and the rows that would be rewritten."""
 
-    def work(config: LakehouseConfig) -> int:
+    def plan(config: LakehouseConfig) -> int:
         lake = Lake(config.lake, config.storage)
-        found = [plan_ddl(FeedRun(feed, lake, _no_session)) for feed in chosen(config, feed_name)]
-        if json_wanted:
-            print_json({"feeds": [asdict(each) for each in found]})
+        plans = [plan_ddl(FeedRun(feed, lake, no_spark)) for feed in chosen(config, feed_name)]
+        if as_json:
+            print_json({"feeds": [asdict(plan) for plan in plans]})
         else:
-            click.echo("\n\n".join(_text(each) for each in found))
+            click.echo("\n\n".join(_text(plan) for plan in plans))
         return DONE
 
-    with_configuration(work)
-
-
-def _no_session() -> NoReturn:
-    raise AssertionError("a plan starts no JVM")
+    with_configuration(plan)
 
 
 def _text(plan: FeedPlan) -> str:
     lines = [f"feed {plan.feed}, up to {plan.checkpoint_ts} ({commit_time(plan.checkpoint_ts):%Y-%m-%d %H:%M:%S} UTC)"]
     if not plan.statements and not plan.tables:
-        return "\n".join([*lines, "  no DDL waits"])
+        return "\n".join([*lines, "  no DDL is pending"])
     for statement in plan.statements:
         lines += ["", *_of_statement(statement)]
     for table in plan.tables:
@@ -52,12 +53,12 @@ def _text(plan: FeedPlan) -> str:
 def _of_statement(pending: PendingStatement) -> list[str]:
     waits = ", above the checkpoint" if pending.waits else ""
     table = f"{pending.database}.{pending.table}" if pending.table else pending.database
-    told: list[Any] = [pending.note and f"note: {pending.note}", pending.hold and f"holds the table: {pending.hold}"]
+    notes: list[Any] = [pending.note and f"note: {pending.note}", pending.hold and f"holds the table: {pending.hold}"]
     return [
         f"  {table}  {pending.effect}  {commit_time(pending.commit_ts):%Y-%m-%d %H:%M:%S}{waits}",
-        f"    {pending.statement or '(columns seen)'}",
+        f"    {pending.statement or '(columns observed)'}",
         *(f"      {line}" for line in pending.columns),
-        *(f"    {each}" for each in told if each),
+        *(f"    {note}" for note in notes if note),
     ]
 
 
@@ -65,3 +66,47 @@ def _of_table(table: TablePlan) -> list[str]:
     lines = [f"  {table.table} ({table.iceberg_table}): {table.rows} rows, {table.rewritten} to be rewritten"]
     lines += [f"    {statement}" for statement in table.statements or ("nothing changes but rows",)]
     return lines if table.hold is None else [*lines, f"    held: {table.hold}"]
+
+
+@click.command()
+@click.argument("table")
+@click.option("--feed", "feed_name", help="Only this feed.")
+def resume(table: str, feed_name: str | None) -> None:
+    """Approve the rewrite of TABLE (database.table) that the policy holds.
+
+    Exit code 0: approved, and the next run carries it out. 1: no rewrite of the table waits.
+    """
+
+    def approve(config: LakehouseConfig) -> int:
+        lake = Lake(config.lake, config.storage)
+        runs = [FeedRun(feed, lake, no_spark) for feed in chosen(config, feed_name)]
+        resumed = [run for run in runs if _resume(run, table)]
+        if not resumed:
+            _print_why_not(runs, table)
+        return DONE if resumed else HELD
+
+    with_configuration(approve)
+
+
+def _resume(run: FeedRun, table: str) -> bool:
+    tables = CurrentTables(run.lake, run.feed)
+    done = False
+    for life in run.history.history.incarnations().values():
+        waiting = unapproved(run, life, tables.find) if str(life.last.name) == table else ()
+        if waiting:
+            name = life.last.name
+            run.approvals.add(Approval(life.id, name.database, name.table, waiting[-1].commit_ts, utc_now()))
+            click.echo(f"feed {run.feed.name}: the next run carries out")
+            for version in waiting:
+                click.echo(f"  {version.query or version.kind}")
+            done = True
+    return done
+
+
+def _print_why_not(runs: list[FeedRun], table: str) -> None:
+    click.echo(f"no rewrite of {table} waits", err=True)
+    for run in runs:
+        lives = run.history.history.incarnations()
+        for id, reason in run.last_cut.held:
+            if id in lives and str(lives[id].last.name) == table:
+                click.echo(f"feed {run.feed.name} holds it for another reason: {reason}", err=True)

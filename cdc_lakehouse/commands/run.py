@@ -1,31 +1,67 @@
-"""`cdc-lakehouse run`."""
+"""`cdc-lakehouse run`: one pass over the feeds without a daemon.
+
+It does exactly what the sensor and its run do, recorded in the same Dagster instance."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
 
 import click
+import dagster as dg
+import yaml
 
-from cdc_lakehouse.commands.configured import chosen, print_json, with_configuration
-from cdc_lakehouse.commands.feed_pass import FeedResult, prepare_instance, run_feeds
-from cdc_lakehouse.commands.text import faults, grid
-from cdc_lakehouse.config import LakehouseConfig
+from cdc_lakehouse import config as configuration
+from cdc_lakehouse.assets.jobs import job_name, partition_tags
+from cdc_lakehouse.assets.keys import partitions_of
+from cdc_lakehouse.assets.resources import DATES_TAG, steps_of
+from cdc_lakehouse.assets.run_lock import FEED_TAG, acquire_feed_lock, active_run
+from cdc_lakehouse.assets.sensors import incremental_tags
+from cdc_lakehouse.changelog.positions import commit_time
+from cdc_lakehouse.commands.common import (
+    DONE,
+    HELD,
+    chosen,
+    exit_code,
+    exit_code_named,
+    grid,
+    print_json,
+    problem_lines,
+    with_configuration,
+)
+from cdc_lakehouse.config import FeedConfig, LakehouseConfig
+from cdc_lakehouse.definitions import build_definitions
+from cdc_lakehouse.errors import CdcError, ConcurrentRunError, ConfigurationError
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.pipeline.context import utc_now
+from cdc_lakehouse.pipeline.monitors import open_monitor
+from cdc_lakehouse.pipeline.steps import Steps
+
+_HOME: Final = "dagster_home"
+_COMMAND_LINE: Final = "command line"
+# One run of a feed at a time; see assets.assets.pool_of.
+_INSTANCE: Final = {
+    "concurrency": {"pools": {"granularity": "run", "default_limit": 1}},
+    "telemetry": {"enabled": False},
+    "nux": {"enabled": False},
+}
 
 
 @click.command()
 @click.option("--feed", "feed_name", help="Only this feed.")
-@click.option("--partition", "partitions", multiple=True, help="Decode this feed date again; may be given repeatedly.")
+@click.option("--partition", "partitions", multiple=True, help="Decode this feed date again. May be repeated.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(feed_name: str | None, partitions: Sequence[str], as_json: bool) -> None:
-    """One pass over the feeds: land, decode, apply DDL and rows, publish.
+    """Bring the tables up to date: land, decode, apply DDL and rows, publish.
 
     Exit code 0: done, or nothing to do. 1: something is held or quarantined. 2: the configuration is wrong.
     3: a source cannot be reached.
     """
 
-    def work(config: LakehouseConfig) -> int:
+    def run(config: LakehouseConfig) -> int:
         prepare_instance()
         results = run_feeds(config, chosen(config, feed_name), partitions)
         if as_json:
@@ -34,7 +70,126 @@ def command(feed_name: str | None, partitions: Sequence[str], as_json: bool) -> 
             click.echo("\n\n".join(as_text(result) for result in results))
         return max(result.exit_code for result in results)
 
-    with_configuration(work)
+    with_configuration(run)
+
+
+@dataclass
+class FeedResult:
+    """What a run of one feed did, for people and as JSON. `tables` have counts of events and of rows, and `ddl`."""
+
+    feed: str
+    run_id: str | None = None
+    checkpoint_ts: int | None = None
+    checkpoint_time: str | None = None
+    published: bool = False
+    tables: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    held: dict[str, str] = field(default_factory=dict[str, str])
+    quarantined: int = 0
+    faults: list[str] = field(default_factory=list[str])
+    error: str | None = None
+    exit_code: int = DONE
+
+
+def run_feeds(config: LakehouseConfig, feeds: Sequence[FeedConfig], partitions: Sequence[str]) -> list[FeedResult]:
+    """Run each feed once. Partitions are decoded again. Raises `ConfigurationError` when a feed does not have one."""
+    for feed in feeds:
+        _check_partitions(feed, partitions)
+    definitions = build_definitions(config)
+    with dg.DagsterInstance.get() as instance:
+        return [_run_feed(definitions, instance, config, feed, partitions) for feed in feeds]
+
+
+def _run_feed(
+    definitions: dg.Definitions,
+    instance: dg.DagsterInstance,
+    config: LakehouseConfig,
+    feed: FeedConfig,
+    partitions: Sequence[str],
+) -> FeedResult:
+    result = FeedResult(feed.name)
+    try:
+        _acquire(instance, feed)
+        tags = _tags(Lake(config.lake, config.storage), feed, partitions)
+        job = definitions.resolve_job_def(job_name(feed.name))
+        console = {"loggers": {"console": {"config": {"log_level": "WARNING"}}}}
+        executed = job.execute_in_process(instance=instance, tags=tags, run_config=console, raise_on_error=False)
+    except CdcError as error:
+        result.error, result.exit_code = str(error), exit_code(error)
+        return result
+    result.run_id = executed.run_id
+    if not executed.success:
+        result.error, result.exit_code = _failure(executed)
+    steps = steps_of(executed.run_id)
+    if steps is not None and executed.success:
+        _describe(result, steps)
+    return result
+
+
+def _tags(lake: Lake, feed: FeedConfig, partitions: Sequence[str]) -> dict[str, str]:
+    if partitions:
+        return {FEED_TAG: feed.name, DATES_TAG: ",".join(sorted(partitions)), **partition_tags(partitions)}
+    return incremental_tags(feed, open_monitor(lake, feed).new_dates())
+
+
+def _check_partitions(feed: FeedConfig, partitions: Sequence[str]) -> None:
+    definition = partitions_of(feed)
+    for partition in partitions:
+        if definition is None or not definition.has_partition_key(partition):
+            what = "has no partitions: its date_separator is none" if definition is None else "has no such partition"
+            raise ConfigurationError(f"{partition!r}: the feed {feed.name} {what}")
+
+
+def _acquire(instance: dg.DagsterInstance, feed: FeedConfig) -> None:
+    """The pool of the feed keeps the daemon's runs apart. A run from the command line must look for them itself."""
+    active = active_run(instance, feed.name, utc_now())
+    if active is not None:
+        raise ConcurrentRunError(
+            f"run {active.run_id} of the feed is not finished", feed=feed.name, advice="wait, or cancel it"
+        )
+    acquire_feed_lock(instance, feed.name, _COMMAND_LINE)
+
+
+def _failure(executed: dg.ExecuteInProcessResult) -> tuple[str, int]:
+    """The innermost error of the step that failed, and its exit code."""
+    for event in executed.all_events:
+        if event.is_step_failure and (found := event.step_failure_data.error) is not None:
+            while found.cause is not None:
+                found = found.cause
+            return found.message.strip(), exit_code_named(found.cls_name)
+    return "the run failed; see its log", HELD
+
+
+def _describe(result: FeedResult, steps: Steps) -> None:
+    published, applied = steps.published, steps.applied
+    result.checkpoint_ts = published.cut.checkpoint_ts or None
+    result.checkpoint_time = (
+        commit_time(published.cut.checkpoint_ts).isoformat() if published.cut.checkpoint_ts else None
+    )
+    result.published = published.new
+    result.held = dict(applied.held)
+    result.quarantined = steps.run.quarantine.count()
+    result.faults = list(steps.landed.faults)
+    result.tables = _tables(steps)
+    result.exit_code = HELD if result.held or result.quarantined or result.faults else DONE
+
+
+def _tables(steps: Steps) -> list[dict[str, Any]]:
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def row(database: str, table: str) -> dict[str, Any]:
+        empty = {"rows_in": 0, "inserts": 0, "updates": 0, "deletes": 0, "rows": None, "ddl": []}
+        return rows.setdefault((database, table), {"database": database, "table": table, **empty})
+
+    for published in steps.published.rows:
+        row(published.database, published.table)["rows"] = published.row_count
+    for name, counts in steps.decoded.counts.by_table.items():
+        changes = {"inserts": counts.inserts, "updates": counts.updates, "deletes": counts.deletes}
+        row(*name).update(rows_in=counts.events, **changes)
+    for version in steps.evolved.versions:
+        if version.kind != "seen" and version.name.table:
+            statement = {"commit_ts": version.commit_ts, "statement": version.query, "effect": version.effect}
+            row(version.name.database, version.name.table)["ddl"].append(statement)
+    return [rows[name] for name in sorted(rows)]
 
 
 def as_text(result: FeedResult) -> str:
@@ -50,14 +205,25 @@ def as_text(result: FeedResult) -> str:
         header = ["table", "rows in", "insert", "update", "delete", "rows now", "ddl"]
         rows = [_table_row(table) for table in result.tables]
         lines += ["", *grid(header, rows)]
-    ddl = [(table, each) for table in result.tables for each in table["ddl"]]
+    ddl = [(table, change) for table in result.tables for change in table["ddl"]]
     if ddl:
         lines += ["", "  DDL applied:"]
-        lines += [f"    {each['effect']:<8} {each['statement'] or table['table']}" for table, each in ddl]
-    return "\n".join([*lines, *faults(result.held, result.quarantined, result.faults)])
+        lines += [f"    {change['effect']:<8} {change['statement'] or table['table']}" for table, change in ddl]
+    return "\n".join([*lines, *problem_lines(result.held, result.quarantined, result.faults)])
 
 
 def _table_row(table: dict[str, Any]) -> list[str]:
     counts = [str(table[name]) for name in ("rows_in", "inserts", "updates", "deletes")]
     rows = "-" if table["rows"] is None else str(table["rows"])
     return [f"{table['database']}.{table['table']}", *counts, rows, str(len(table["ddl"]))]
+
+
+def prepare_instance() -> None:
+    """Set DAGSTER_HOME, by default to a directory beside the configuration, and allow one run of a feed at a time."""
+    if not os.environ.get("DAGSTER_HOME"):
+        os.environ["DAGSTER_HOME"] = str(configuration.config_path().parent / _HOME)
+    home = Path(os.environ["DAGSTER_HOME"])
+    home.mkdir(parents=True, exist_ok=True)
+    settings = home / "dagster.yaml"
+    if not settings.exists():
+        settings.write_text(yaml.safe_dump(_INSTANCE), encoding="utf-8")

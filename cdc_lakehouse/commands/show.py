@@ -7,9 +7,7 @@ from pyiceberg.table import Table
 
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.commands.configured import chosen, with_configuration
-from cdc_lakehouse.commands.exit_codes import DONE
-from cdc_lakehouse.commands.text import grid
+from cdc_lakehouse.commands.common import DONE, chosen, grid, with_configuration
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
@@ -22,11 +20,11 @@ _WIDTH = 32
 @click.command()
 @click.argument("table", required=False)
 @click.option("--feed", "feed_name", help="Only this feed.")
-@click.option("--rows", type=click.IntRange(1, 1000), default=5, show_default=True)
+@click.option("--rows", type=click.IntRange(1, 1000), default=5, show_default=True, help="Rows of each table.")
 def command(table: str | None, feed_name: str | None, rows: int) -> None:
-    """Print rows of TABLE (database.table), or of every table, as the published cut has them."""
+    """Print rows of TABLE (database.table), or of every table, as of the published cut."""
 
-    def work(config: LakehouseConfig) -> int:
+    def show(config: LakehouseConfig) -> int:
         lake = Lake(config.lake, config.storage)
         found = [(feed, row) for feed in chosen(config, feed_name) for row in _cut(lake, feed)]
         wanted = [(feed, row) for feed, row in found if table in (None, f"{row.database}.{row.table}")]
@@ -36,7 +34,7 @@ def command(table: str | None, feed_name: str | None, rows: int) -> None:
         click.echo("\n\n".join(_text(lake, feed, row, rows) for feed, row in wanted))
         return DONE
 
-    with_configuration(work)
+    with_configuration(show)
 
 
 def _cut(lake: Lake, feed: FeedConfig) -> list[CutRow]:

@@ -9,9 +9,15 @@ from typing import Any
 import click
 
 from cdc_lakehouse.changelog.positions import BEGINNING, lag_seconds
-from cdc_lakehouse.commands.configured import chosen, print_json, with_configuration
-from cdc_lakehouse.commands.exit_codes import DONE, UNREACHABLE
-from cdc_lakehouse.commands.text import faults, grid
+from cdc_lakehouse.commands.common import (
+    DONE,
+    UNREACHABLE,
+    chosen,
+    grid,
+    print_json,
+    problem_lines,
+    with_configuration,
+)
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.errors import SourceUnreachableError
 from cdc_lakehouse.lake.catalog import Lake
@@ -25,26 +31,27 @@ from cdc_lakehouse.pipeline.monitors import open_monitor
 @click.option("--feed", "feed_name", help="Only this feed.")
 @click.option("--json", "json_wanted", is_flag=True, help="Print the status as JSON.")
 def command(feed_name: str | None, json_wanted: bool) -> None:
-    """Where each feed stands: checkpoints, lag, tables, what is held and quarantined."""
+    """Show the state of each feed: checkpoints, lag, tables, what is held and quarantined."""
 
-    def work(config: LakehouseConfig) -> int:
+    def status(config: LakehouseConfig) -> int:
         now = datetime.datetime.now(datetime.UTC)
-        found = [status_of(config, feed, now) for feed in chosen(config, feed_name)]
+        statuses = [status_of(config, feed, now) for feed in chosen(config, feed_name)]
         if json_wanted:
-            print_json({"feeds": [as_json(each) for each in found]})
+            print_json({"feeds": [as_json(status) for status in statuses]})
         else:
-            click.echo("\n\n".join(as_text(each) for each in found))
-        return UNREACHABLE if any(each.unreachable for each in found) else DONE
+            click.echo("\n\n".join(as_text(status) for status in statuses))
+        return UNREACHABLE if any(status.unreachable for status in statuses) else DONE
 
-    with_configuration(work)
+    with_configuration(status)
 
 
 @dataclass(frozen=True)
 class FeedStatus:
-    """Lags are in seconds; `pending_records` are offsets of topics that are not landed, None for other sources;
-    `landed_entries` of a Canal server are in the lake, the last one is at `landed_position` of the binlog. Where there
-    is no checkpoint-ts it is None. `tables` are those of the published cut. `contradictions` say of messages that
-    contradict an option of their format."""
+    """A checkpoint-ts is a TSO, or None where there is none; lags are in seconds. What a source does not have is None.
+
+    `pending_records` are offsets of topics that are not landed. `landed_entries` of a Canal server are in the lake, the
+    last one at `landed_position` of the binlog. `tables` are those of the published cut. `contradictions` name messages
+    that contradict an option of their format."""
 
     feed: str
     source_checkpoint_ts: int | None
@@ -85,8 +92,8 @@ def status_of(config: LakehouseConfig, feed: FeedConfig, now: datetime.datetime)
         held=dict(cut.held),
         quarantined=Quarantine(lake, feed.name).count(),
         contradictions=[
-            f"{each.topic}/{each.partition} from offset {each.offset} on: {each.reason}"
-            for each in source.option_conflicts
+            f"{doubt.topic}/{doubt.partition} from offset {doubt.offset} on: {doubt.reason}"
+            for doubt in source.option_conflicts
         ],
         error=None if source.error is None else str(source.error),
         unreachable=isinstance(source.error, SourceUnreachableError),
@@ -107,13 +114,13 @@ def as_text(status: FeedStatus) -> str:
     ]
     if status.error is not None:
         lines.append(f"  error      {status.error}")
-    lines += [f"  options    {each}" for each in status.contradictions]
+    lines += [f"  options    {conflict}" for conflict in status.contradictions]
     if status.contradictions:
         lines.append(f"             {DOUBTS_ADVICE}")
     if status.tables:
         rows = [[f"{table['database']}.{table['table']}", str(table["rows"])] for table in status.tables]
         lines += ["", *grid(["table", "rows"], rows)]
-    return "\n".join([*lines, *faults(status.held, status.quarantined, [])])
+    return "\n".join([*lines, *problem_lines(status.held, status.quarantined, [])])
 
 
 def _source(status: FeedStatus) -> str:

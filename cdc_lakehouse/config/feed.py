@@ -9,33 +9,30 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, field_validator
 
-from cdc_lakehouse.config.canal_source import CanalSource
-from cdc_lakehouse.config.kafka_source import KafkaSource
 from cdc_lakehouse.config.section import Section
-from cdc_lakehouse.config.source import StorageSinkSource
+from cdc_lakehouse.config.sources import CanalSource, KafkaSource, Source, StorageSinkSource
 from cdc_lakehouse.errors import ConfigurationError
 
 _PLACEHOLDERS: Final = frozenset({"database", "feed"})
 _FEED_NAME: Final = r"^[a-z][a-z0-9_]{0,62}$"
-
-
-Source = Annotated[StorageSinkSource | KafkaSource | CanalSource, Field(discriminator="type")]
 
 Drop = Literal["keep", "purge"]
 Rewrite = Literal["apply", "hold"]
 
 
 class DdlOverride(Section):
-    """Of one table, what is other than policy.ddl."""
+    """What differs from policy.ddl for one table."""
 
-    drop: Drop | None = None
-    rewrite: Rewrite | None = None
+    drop: Drop | None = Field(None, description="Overrides policy.ddl.drop.")
+    rewrite: Rewrite | None = Field(None, description="Overrides policy.ddl.rewrite.")
 
 
 class DdlPolicy(Section):
-    """What is done where a statement loses something in the lake too, or costs much."""
+    """What is done with statements that lose data in the lake, or cost much."""
 
-    drop: Drop = Field("keep", description="A dropped table stays in the lake, marked, or goes with its data.")
+    drop: Drop = Field(
+        "keep", description="A dropped table stays in the lake, marked as dropped, or is removed with its data."
+    )
     rewrite: Rewrite = Field(
         "apply",
         description="A statement that rewrites a table's rows is carried out, or waits for `cdc-lakehouse resume`.",
@@ -47,13 +44,13 @@ class TableSettings(Section):
     zero_dates: Literal["null", "string", "error"] | None = Field(None, description="Overrides policy.zero_dates.")
     columns: dict[str, str] = Field(
         default_factory=dict,
-        description="MySQL types of columns, where messages do not tell them whole: of a table older than the feed.",
+        description="MySQL types of columns that messages do not have whole, for a table older than the feed.",
     )
     ddl: DdlOverride = Field(
         default_factory=lambda: DdlOverride.model_validate({}), description="Overrides policy.ddl."
     )
     virtual_columns: tuple[str, ...] | None = Field(
-        None, description="Virtual generated columns: in schema files but not in csv rows, and nothing marks them."
+        None, description="Virtual generated columns, which are in schema files but not in csv rows."
     )
 
 
@@ -87,7 +84,9 @@ class PolicyConfig(Section):
     zero_dates: Literal["null", "string", "error"] = Field(
         "null", description="Zero and partial dates become NULL, the column becomes text, or the row is quarantined."
     )
-    ddl: DdlPolicy = Field(default_factory=lambda: DdlPolicy.model_validate({}))
+    ddl: DdlPolicy = Field(
+        default_factory=lambda: DdlPolicy.model_validate({}), description="Statements that lose data, or cost much."
+    )
     quarantine: Literal["hold", "skip"] = Field(
         "hold", description="A table with quarantined rows stays at its last good cut, or goes on without the rows."
     )
@@ -98,11 +97,16 @@ class PolicyConfig(Section):
 
 class FeedConfig(Section):
     name: str = Field(pattern=_FEED_NAME, description="Lower-case letters, digits and underscores.")
-    source: Source
-    tables: TablesConfig = Field(default_factory=lambda: TablesConfig.model_validate({}))
+    source: Source = Field(description="Where the change log is read.")
+    tables: TablesConfig = Field(
+        default_factory=lambda: TablesConfig.model_validate({}),
+        description="Which tables are taken, and their settings.",
+    )
     namespace: str = Field("{database}", description="Namespace of the current-state tables.")
     start_date: datetime.date = Field(description="The first Dagster partition.")
-    policy: PolicyConfig = Field(default_factory=lambda: PolicyConfig.model_validate({}))
+    policy: PolicyConfig = Field(
+        default_factory=lambda: PolicyConfig.model_validate({}), description="What to do with input that is not right."
+    )
     freshness_minutes: Annotated[int, Field(gt=0)] = Field(
         60, description="The freshness check fails when the published cut is older than this."
     )
@@ -122,28 +126,28 @@ class FeedConfig(Section):
 
     @property
     def storage_sink(self) -> StorageSinkSource:
-        """The source, for what can be done with a storage sink alone; raises `ConfigurationError`."""
+        """The source of a feed of a storage sink. Raises `ConfigurationError` for other feeds."""
         if isinstance(self.source, StorageSinkSource):
             return self.source
         raise self._other_source("storage_sink")
 
     @property
     def kafka(self) -> KafkaSource:
-        """The source, for what can be done with topics alone; raises `ConfigurationError`."""
+        """The source of a feed of topics. Raises `ConfigurationError` for other feeds."""
         if isinstance(self.source, KafkaSource):
             return self.source
         raise self._other_source("kafka")
 
     @property
     def canal(self) -> CanalSource:
-        """The source, for what can be done with a Canal server alone; raises `ConfigurationError`."""
+        """The source of a feed of a Canal server. Raises `ConfigurationError` for other feeds."""
         if isinstance(self.source, CanalSource):
             return self.source
         raise self._other_source("canal")
 
     @property
     def message_format(self) -> str:
-        """What the feed's records hold, by the name of its decoder; raises `ConfigurationError` for a storage sink."""
+        """The name of the decoder of the feed's records. Raises `ConfigurationError` for a storage sink."""
         return "canal-entries" if isinstance(self.source, CanalSource) else self.kafka.format
 
     def _other_source(self, needed: str) -> ConfigurationError:
@@ -156,7 +160,7 @@ class FeedConfig(Section):
 
     @property
     def types(self) -> dict[str, dict[str, str]]:
-        """MySQL types of columns that the configuration tells, by `database.table`."""
+        """MySQL types of columns that the configuration has, by `database.table` and column."""
         return {name: dict(settings.columns) for name, settings in self.tables.settings.items() if settings.columns}
 
     def drop_of(self, database: str, table: str) -> Drop:

@@ -16,24 +16,30 @@ import yaml
 from pydantic import Field, ValidationError, field_validator
 from pydantic_core import ErrorDetails
 
-from cdc_lakehouse.config.canal_source import CanalSource
-from cdc_lakehouse.config.feed import FeedConfig, Source
-from cdc_lakehouse.config.kafka_source import KafkaSource
-from cdc_lakehouse.config.lake import LakeConfig
-from cdc_lakehouse.config.secrets import REFERENCE, refuse_plain_secrets
-from cdc_lakehouse.config.section import Section
-from cdc_lakehouse.config.source import StorageSinkSource
-from cdc_lakehouse.config.storage import StorageConfig
+from cdc_lakehouse.config.feed import FeedConfig
+from cdc_lakehouse.config.section import Section, anchor_uri
+from cdc_lakehouse.config.storage import LakeConfig, StorageConfig
 from cdc_lakehouse.errors import ConfigurationError
 
 ENVIRONMENT_VARIABLE: Final = "CDC_LAKEHOUSE_CONFIG"
 DEFAULT_FILE: Final = "lakehouse.yaml"
+REFERENCE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_SECRET: Final = (
+    r"(?:password|passwd|secret|token|credential|authorization|(?:access|account|private|api|sas)[-_.]?key|key[-_.]pem)"
+)
+_SECRET_KEY: Final = re.compile(_SECRET, re.IGNORECASE)
+_SECRET_AT_END: Final = re.compile(rf"{_SECRET}s?$", re.IGNORECASE)
+_NAMES_A_FILE: Final = re.compile(r"[-_.]file$", re.IGNORECASE)
+_PASSWORD_IN_URI: Final = re.compile(r"://[^/@:\s]*:[^@/\s]+@")
+_SECRET_IN_QUERY: Final = re.compile(rf"[?&;][\w.-]*{_SECRET}[\w.-]*=[^&;\s]", re.IGNORECASE)
 
 
 class LakehouseConfig(Section):
-    lake: LakeConfig
-    storage: StorageConfig = Field(default_factory=StorageConfig.nothing)
-    feeds: tuple[FeedConfig, ...] = Field(min_length=1)
+    lake: LakeConfig = Field(description="Where the tables are, and what writes them.")
+    storage: StorageConfig = Field(
+        default_factory=StorageConfig.nothing, description="How buckets are reached, for sources and for the warehouse."
+    )
+    feeds: tuple[FeedConfig, ...] = Field(min_length=1, description="The change logs.")
 
     @field_validator("feeds")
     @classmethod
@@ -72,7 +78,7 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
             f"cannot read {path}: {error.strerror}", advice=f"write it, or point {ENVIRONMENT_VARIABLE} at it"
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path} is not YAML: {_problem(error)}", advice="mend it there") from None
+        raise ConfigurationError(f"{path} is not YAML: {_problem(error)}", advice="correct it there") from None
     if not isinstance(document, dict):
         raise ConfigurationError(f"{path} holds no mapping", advice="it needs the keys lake and feeds")
     raw = cast("dict[str, Any]", document)
@@ -86,7 +92,7 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
 
 
 class _Loader(yaml.SafeLoader):
-    """Dates stay text: what is wrong with one is told with its key."""
+    """Dates stay text, so that an error in one is reported with its key."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -171,26 +177,36 @@ def _anchor(config: LakehouseConfig, base: Path) -> LakehouseConfig:
         database = base / catalog.uri.removeprefix("sqlite:///")
         catalog = catalog.model_copy(update={"uri": f"sqlite:///{os.path.normpath(database)}"})
     lake = config.lake.model_copy(update={"warehouse": anchor_uri(config.lake.warehouse, base), "catalog": catalog})
-    feeds = tuple(feed.model_copy(update={"source": _anchored(feed.source, base)}) for feed in config.feeds)
+    feeds = tuple(feed.model_copy(update={"source": feed.source.anchored(base)}) for feed in config.feeds)
     return config.model_copy(update={"lake": lake, "feeds": feeds, "storage": config.storage.anchored(base)})
 
 
-def _anchored(source: Source, base: Path) -> Source:
-    match source:
-        case StorageSinkSource():
-            return source.model_copy(update={"uri": anchor_uri(source.uri, base)})
-        case KafkaSource():
-            claims = None if source.claim_check is None else anchor_uri(source.claim_check, base)
-            return source.anchored(base).model_copy(update={"claim_check": claims})
-        case CanalSource():
-            return source
+def refuse_plain_secrets(value: Any, where: str) -> None:
+    """Raises `ConfigurationError` for a secret in plain text at any depth of a document."""
+    if isinstance(value, dict):
+        for key, item in cast("dict[str, Any]", value).items():
+            place = f"{where}.{key}" if where else str(key)
+            if _is_plain_secret(str(key), item):
+                raise ConfigurationError(
+                    f"{place} holds a secret in plain text", advice="write ${NAME} and set NAME in the environment"
+                )
+            refuse_plain_secrets(item, place)
+    elif isinstance(value, list):
+        for position, item in enumerate(cast("list[Any]", value)):
+            refuse_plain_secrets(item, f"{where}[{position}]")
+    elif isinstance(value, str) and any(
+        pattern.search(REFERENCE.sub("", value)) for pattern in (_PASSWORD_IN_URI, _SECRET_IN_QUERY)
+    ):
+        raise ConfigurationError(
+            f"{where} holds a password in plain text",
+            advice="write ${NAME} in its place and set NAME in the environment",
+        )
 
 
-def anchor_uri(uri: str, base: Path) -> str:
-    """An absolute URI: a path becomes `file://` and absolute, relative to `base`; other schemes stay as they are."""
-    if uri.startswith("file:"):
-        uri = uri.removeprefix("file:")
-        uri = uri.removeprefix("//")
-    elif "://" in uri:
-        return uri.rstrip("/")
-    return f"file://{os.path.normpath(base / uri)}"
+def _is_plain_secret(key: str, value: Any) -> bool:
+    if _NAMES_A_FILE.search(key):
+        return False
+    if isinstance(value, str):
+        # A switch about secrets is not one.
+        return bool(_SECRET_KEY.search(key)) and not REFERENCE.fullmatch(value) and value not in ("true", "false")
+    return isinstance(value, int | float) and not isinstance(value, bool) and bool(_SECRET_AT_END.search(key))

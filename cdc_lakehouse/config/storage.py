@@ -1,26 +1,68 @@
-"""How object stores are reached: one section for sources and warehouse, for the object-store client, for PyIceberg and
-for Spark.
+"""The lake (warehouse, catalog, Spark), and how object stores are reached.
 
-Where nothing is said, each cloud's own chain of credentials is used: for S3 boto3's (environment, profile, role, web
-identity), for GCS the application default credentials, for Azure the environment and the managed identity.
+One section of storage is for sources and warehouse, for the object-store client, for PyIceberg and for Spark. Without
+it, each cloud's own chain of credentials is used: for S3 boto3's (environment, profile, role, web identity), for GCS
+the application default credentials, for Azure the environment and the managed identity.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Final, Literal, Self, TypeVar
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from cdc_lakehouse.config.section import Section
+from cdc_lakehouse.config.section import Section, as_texts
+
+
+class SparkConfig(Section):
+    master: str = Field("local[*]", description="Spark master URL.")
+    conf: dict[str, str] = Field(
+        default_factory=dict, description="Further Spark settings, by Spark's own names.", repr=False
+    )
+
+    _texts = field_validator("conf", mode="before")(as_texts)
+
+
+class CatalogConfig(BaseModel):
+    """The properties of the catalog, under PyIceberg's names. Those without a meaning here are passed on."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    type: Literal["sql", "rest", "glue", "hive"] = Field(description="The kind of catalog.")
+    uri: str | None = Field(None, description="Where the catalog is (not for glue).")
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        # Any of its properties may be a secret.
+        yield "type", self.type
+
+    @model_validator(mode="after")
+    def _needs_uri(self) -> CatalogConfig:
+        if self.uri is None and self.type != "glue":
+            raise ValueError(f"a catalog of type {self.type} needs a uri")
+        return self
+
+    @property
+    def properties(self) -> dict[str, str]:
+        extra = {str(k): str(v) for k, v in (self.__pydantic_extra__ or {}).items()}
+        return extra if self.uri is None else {"uri": self.uri, **extra}
+
+
+class LakeConfig(Section):
+    warehouse: str = Field(description="Where tables are stored: a path, or a URI of an object store.")
+    catalog: CatalogConfig = Field(description="The Iceberg catalog.")
+    spark: SparkConfig = Field(
+        default_factory=lambda: SparkConfig.model_validate({}), description="The Spark session of a run."
+    )
 
 
 class _Account(Section):
-    """Settings that several buckets have in common; `buckets` has what is other for one of them."""
+    """Settings of a service. `buckets` has what differs for single buckets."""
 
     CREDENTIALS: ClassVar[tuple[str, ...]] = ()
-    """Keys that say who asks: a bucket that has one of them has none of the service's."""
+    """The keys of credentials: a bucket with one of them has none of the service's."""
 
     endpoint: str | None = Field(None, description="URL of the service, where it is not the cloud's own.")
     anonymous: bool = Field(False, description="Requests are not signed.")
@@ -52,16 +94,17 @@ class _Account(Section):
 
 
 _Settings = TypeVar("_Settings", bound=_Account)
+_BUCKETS: Final = "What differs for one bucket (Azure: container): the same keys."
 
 
 def _of_bucket(service: _Settings, bucket: _Account | None) -> _Settings:
     if bucket is None:
         return service
-    told: dict[str, Any] = bucket.model_dump(exclude_unset=True)
+    given: dict[str, Any] = bucket.model_dump(exclude_unset=True)
     who = {"anonymous", *service.CREDENTIALS}
-    if who & set(told):
-        told = {"anonymous": False, **dict.fromkeys(service.CREDENTIALS), **told}
-    return service.model_copy(update=told)
+    if who & set(given):
+        given = {"anonymous": False, **dict.fromkeys(service.CREDENTIALS), **given}
+    return service.model_copy(update=given)
 
 
 class _S3Settings(_Account):
@@ -70,15 +113,15 @@ class _S3Settings(_Account):
         "access_key_id", "secret_access_key", "session_token",
     )  # fmt: skip
 
-    region: str | None = None
-    path_style: bool = Field(False, description="The bucket stands in the path of a URL, not in the host.")
+    region: str | None = Field(None, description="Region of the bucket.")
+    path_style: bool = Field(False, description="The bucket is in the path of a URL, not in the host.")
     profile: str | None = Field(None, description="Profile of the shared AWS configuration files.")
     role_arn: str | None = Field(None, description="Role that is assumed with the credentials of the chain.")
     external_id: str | None = Field(None, description="External id that the role asks for.", repr=False)
     web_identity_token_file: str | None = Field(None, description="With role_arn: a token that the role trusts.")
-    access_key_id: str | None = Field(None, repr=False)
-    secret_access_key: str | None = Field(None, repr=False)
-    session_token: str | None = Field(None, repr=False)
+    access_key_id: str | None = Field(None, description="Access key.", repr=False)
+    secret_access_key: str | None = Field(None, description="The access key's secret.", repr=False)
+    session_token: str | None = Field(None, description="Session token of a temporary access key.", repr=False)
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -98,7 +141,7 @@ class _S3Settings(_Account):
 class S3Storage(_S3Settings):
     """`s3://bucket/…`."""
 
-    buckets: dict[str, _S3Settings] = Field(default_factory=dict)
+    buckets: dict[str, _S3Settings] = Field(default_factory=dict, description=_BUCKETS)
 
     def of(self, bucket: str) -> S3Storage:
         return _of_bucket(self, self.buckets.get(bucket))
@@ -113,7 +156,7 @@ class _GcsSettings(_Account):
 class GcsStorage(_GcsSettings):
     """`gs://bucket/…`."""
 
-    buckets: dict[str, _GcsSettings] = Field(default_factory=dict)
+    buckets: dict[str, _GcsSettings] = Field(default_factory=dict, description=_BUCKETS)
 
     def of(self, bucket: str) -> GcsStorage:
         return _of_bucket(self, self.buckets.get(bucket))
@@ -123,11 +166,11 @@ class _AzureSettings(_Account):
     CREDENTIALS: ClassVar[tuple[str, ...]] = ("account_key", "sas_token", "tenant_id", "client_id", "client_secret")
 
     account: str | None = Field(None, description="Storage account, where the URI does not name it.")
-    account_key: str | None = Field(None, repr=False)
-    sas_token: str | None = Field(None, repr=False)
-    tenant_id: str | None = None
-    client_id: str | None = None
-    client_secret: str | None = Field(None, repr=False)
+    account_key: str | None = Field(None, description="Key of the account.", repr=False)
+    sas_token: str | None = Field(None, description="Shared access signature.", repr=False)
+    tenant_id: str | None = Field(None, description="Tenant of the service principal.")
+    client_id: str | None = Field(None, description="Service principal, or alone: a managed identity.")
+    client_secret: str | None = Field(None, description="Secret of the service principal.", repr=False)
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -142,22 +185,23 @@ class _AzureSettings(_Account):
 class AzureStorage(_AzureSettings):
     """`azure://container/…` and `abfss://container@account.dfs.core.windows.net/…`; `buckets` are containers."""
 
-    buckets: dict[str, _AzureSettings] = Field(default_factory=dict)
+    buckets: dict[str, _AzureSettings] = Field(default_factory=dict, description=_BUCKETS)
 
     def of(self, bucket: str) -> AzureStorage:
         return _of_bucket(self, self.buckets.get(bucket))
 
 
 class StorageConfig(Section):
-    s3: S3Storage = Field(default_factory=lambda: S3Storage.model_validate({}))
-    gs: GcsStorage = Field(default_factory=lambda: GcsStorage.model_validate({}))
-    azure: AzureStorage = Field(default_factory=lambda: AzureStorage.model_validate({}))
+    s3: S3Storage = Field(default_factory=lambda: S3Storage.model_validate({}), description="`s3://` URIs.")
+    gs: GcsStorage = Field(default_factory=lambda: GcsStorage.model_validate({}), description="`gs://` URIs.")
+    azure: AzureStorage = Field(
+        default_factory=lambda: AzureStorage.model_validate({}), description="`azure://` and `abfss://` URIs."
+    )
 
     def anchored(self, base: Path) -> StorageConfig:
-        told: dict[str, Any] = {service: getattr(self, service).anchored(base) for service in self.model_fields_set}
-        return self.model_copy(update=told)
+        return self.model_copy(update={name: getattr(self, name).anchored(base) for name in self.model_fields_set})
 
     @classmethod
     def nothing(cls) -> StorageConfig:
-        """Nothing said: each cloud's own defaults."""
+        """Each cloud's own defaults."""
         return cls.model_validate({})

@@ -7,8 +7,8 @@ from typing import Any
 
 import dagster as dg
 
-from cdc_lakehouse.assets.canal_sensor import build_canal_sensor
 from cdc_lakehouse.assets.jobs import build_job
+from cdc_lakehouse.assets.sensors import build_sensor
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
 from tests.assets import empty_instance
@@ -27,7 +27,7 @@ def lake_of(directory: Path, address: str) -> TestLake:
 
 
 def tick(lake: TestLake, cursor: str | None = None, instance: dg.DagsterInstance | None = None) -> Any:
-    sensor = build_canal_sensor(lake.lake, lake.feed, build_job(lake.feed, []))
+    sensor = build_sensor(lake.lake, lake.feed, build_job(lake.feed, []))
     with dg.build_sensor_context(instance=instance or empty_instance(), cursor=cursor) as context:
         return sensor(context)
 

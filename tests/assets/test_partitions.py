@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_lakehouse.assets.jobs import partition_tags
-from cdc_lakehouse.assets.partitions import partitions_of, run_partitions
+from cdc_lakehouse.assets.keys import partitions_of, run_partitions
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import ConfigurationError
 

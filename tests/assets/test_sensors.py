@@ -9,13 +9,13 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from cdc_lakehouse.assets import sensors
 from cdc_lakehouse.assets.jobs import build_job
 from cdc_lakehouse.assets.sensors import build_sensor
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import ConfigurationError, SourceError
 from cdc_lakehouse.lake.tables.checkpoints import Cut
 from cdc_lakehouse.lake.tables.segments import Segments
+from cdc_lakehouse.pipeline import monitors
 from cdc_lakehouse.sources.sink import incremental_listing
 from tests.assets import empty_instance
 from tests.kit.lakes import TestLake
@@ -181,7 +181,7 @@ def test_a_tick_reads_neither_the_known_segments_nor_the_known_files(
     monkeypatch.setattr(incremental_listing, "REQUEST", 0)
     monkeypatch.setattr(Segments, "rows", property(lambda _: pytest.fail("segments were read")))
     store = CountingStore(lake.sink)
-    monkeypatch.setattr(sensors, "open_store", lambda *_: store)
+    monkeypatch.setattr(monitors, "open_store", lambda *_: store)
     sink.file("t", at=3, days=4)
     assert {asked(tick(lake)).tags[each] for each in (START, END)} == {"2026-06-05"}
     assert ("", None) not in store.listed
@@ -195,4 +195,4 @@ def test_where_directories_are_called_by_ids_all_new_files_count(tmp_path: Path)
     (lake.sink / "112" / "7" / "2026-06-01" / "CDC000001.json").write_text("{}")
     (lake.sink / "112" / "meta").mkdir()
     (lake.sink / "112" / "meta" / "schema_7_0123456789.json").write_text("{}")
-    assert sensors.new_dates(lake.lake, feed) == ["2026-06-01"]
+    assert monitors.open_monitor(lake.lake, feed).new_dates() == ["2026-06-01"]

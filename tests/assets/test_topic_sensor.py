@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cdc_lakehouse.assets.topic_sensor import decide, state_of
+from cdc_lakehouse.assets.sensors import decide
 from cdc_lakehouse.definitions import build_definitions
+from cdc_lakehouse.pipeline.monitors import state_of
 from cdc_lakehouse.sources.record_log import Partition, Pending
 from tests.kit.lakes import write_config
+from tests.lake import NOON
 
 TOPIC = Partition("t", 0)
 
@@ -17,19 +19,19 @@ def pending(start: int, end: int) -> Pending:
 
 
 def run_key(pending: Pending, cursor: str | None) -> str | None:
-    return decide("shop", pending, cursor).tick.run_key
+    return decide("shop", state_of(pending, cursor), None, NOON).run_key
 
 
 def test_what_is_not_landed_is_one_run() -> None:
-    seen = decide("shop", pending(3, 7), None)
-    assert seen.waiting and "4 offsets" in seen.tick.reason
-    assert seen.tick.run_key is not None and seen.tick.run_key.startswith("shop:")
-    assert run_key(pending(3, 7), seen.cursor) is None
-    assert run_key(pending(7, 7), None) is None and not decide("shop", pending(7, 7), None).waiting
+    state = state_of(pending(3, 7), None)
+    assert state.waiting and "4 offsets" in state.reason
+    assert run_key(pending(3, 7), None) == f"shop:{state.cursor}"
+    assert run_key(pending(3, 7), state.cursor) is None
+    assert run_key(pending(7, 7), None) is None and not state_of(pending(7, 7), None).waiting
 
 
 def test_a_run_that_took_a_part_is_followed_by_another() -> None:
-    assert run_key(pending(5, 7), state_of(pending(3, 7))) is not None
+    assert run_key(pending(5, 7), state_of(pending(3, 7), None).cursor) is not None
 
 
 def test_definitions_load_without_a_broker(tmp_path: Path) -> None:

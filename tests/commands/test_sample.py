@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from cdc_lakehouse.assets.partitions import partitions_of
+from cdc_lakehouse.assets.keys import partitions_of
 from cdc_lakehouse.changelog.positions import commit_time
 from cdc_lakehouse.cli import main
 from cdc_lakehouse.config import load

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from cdc_lakehouse.config.canal_source import CanalSource
+from cdc_lakehouse.config import CanalSource
 from tests.servers.mysql import MySqlServer
 from tests.servers.process import free_port, running
 from tests.servers.tools import canal

@@ -7,5 +7,5 @@ described there, and raises `MessageError`, and nothing else, for bytes that it 
 Each format is one module: a docstring with the facts of the format and their source, the decoder, and the row `FORMAT`
 with all that the rest of the product needs to know of it (`format.Format`).
 
-How to add a format: write the module; add it to `registry`; add its name to `config.kafka_source.KafkaFormat` and its
+How to add a format: write the module; add it to `registry`; add its name to `config.sources.KafkaFormat` and its
 page's section to `docs/`."""

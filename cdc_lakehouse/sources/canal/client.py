@@ -21,7 +21,7 @@ from typing import Final, Self, TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from cdc_lakehouse.config.canal_source import Address, CanalSource
+from cdc_lakehouse.config import Address, CanalSource
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
 from cdc_lakehouse.sources.canal.connection import (
     CanalProtocolError,

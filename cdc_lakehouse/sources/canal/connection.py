@@ -25,7 +25,7 @@ from typing import Final, Self, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from cdc_lakehouse.config.canal_source import Address, CanalSource
+from cdc_lakehouse.config import Address, CanalSource
 from cdc_lakehouse.errors import SourceError, SourceUnreachableError, TransientError
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from cdc_lakehouse.config.canal_source import CanalSource
+from cdc_lakehouse.config import CanalSource
 from cdc_lakehouse.sources.canal.client import Batch, CanalClient
 from cdc_lakehouse.sources.canal.connection import CanalRedeliveryError
 from cdc_lakehouse.sources.canal.entry_identity import PlacedEntry, placed

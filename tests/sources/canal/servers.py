@@ -11,7 +11,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from cdc_lakehouse.config.canal_source import CanalSource
+from cdc_lakehouse.config import CanalSource
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.canal.connection import Timeouts
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire

@@ -54,7 +54,7 @@ def story() -> History:
 
 def test_of_what_landed() -> None:
     landed = Landed(tuple(SEGMENTS), ("it went backwards",), T, 3)
-    seen = stored(metadata.of_landed(landed, sums(SEGMENTS[:2]), sums(SEGMENTS[:1]), LATER))
+    seen = stored(metadata.landed_metadata(landed, sums(SEGMENTS[:2]), sums(SEGMENTS[:1]), LATER))
     assert (seen["segments"], seen["bytes"], seen["source_lag_seconds"]) == (2, 20, 90.0)
     assert (seen["new_segments"], seen["new_bytes"]) == (1, 10)
     assert seen["source_checkpoint_ts"] == str(T) and seen["source_checkpoint_time"] == NOON.timestamp()
@@ -62,12 +62,12 @@ def test_of_what_landed() -> None:
 
 
 def test_of_a_source_without_a_checkpoint() -> None:
-    seen = stored(metadata.of_landed(Landed(files_listed=0), sums([]), sums([]), LATER))
+    seen = stored(metadata.landed_metadata(Landed(files_listed=0), sums([]), sums([]), LATER))
     assert seen == {"segments": 0, "bytes": 0, "new_segments": 0, "new_bytes": 0, "files_listed": 0}
 
 
 def test_of_decoded_segments() -> None:
-    seen = stored(metadata.of_segments(sums(SEGMENTS), sums(SEGMENTS[:1])))
+    seen = stored(metadata.events_metadata(sums(SEGMENTS), sums(SEGMENTS[:1])))
     counts = {"events": 4, "inserts": 2, "updates": 1, "deletes": 1, "quarantined": 1, "segments": 3, "bytes": 30}
     assert {name: seen[name] for name in counts} == counts
     assert (seen["new_segments"], seen["new_events"]) == (1, SEGMENTS[0].events)
@@ -75,7 +75,7 @@ def test_of_decoded_segments() -> None:
 
 
 def test_of_segments_without_an_event() -> None:
-    seen = stored(metadata.of_segments(sums(SEGMENTS[1:2]), sums([])))
+    seen = stored(metadata.events_metadata(sums(SEGMENTS[1:2]), sums([])))
     assert seen["events"] == 0 and not any("commit" in name for name in seen)
 
 
@@ -83,7 +83,7 @@ def test_of_ddl() -> None:
     versions = list(story().versions)
     noted = [replace(versions[0], note="a note"), versions[1]]
     lives = {noted[0].incarnation: Incarnation(noted[0].incarnation, tuple(noted))}
-    seen = stored(metadata.of_versions(noted, lives))
+    seen = stored(metadata.schema_metadata(noted, lives))
     assert (seen["ddl"], seen["effects"], seen["version_ts"]) == (2, "create, evolve", str(T + 1))
     assert "ALTER TABLE t ADD COLUMN x" in seen["statements"] and "2026-06-01 12:00:00" in seen["statements"]
     assert "```diff\n+ x varchar(20)\n```" in seen["statements"] and "+ id" not in seen["statements"]
@@ -114,7 +114,7 @@ def applied(held: dict[str, str]) -> tuple[AppliedTable, Applied]:
 
 def test_of_a_table() -> None:
     table, _ = applied({})
-    seen = stored(metadata.of_table(table, T, LATER))
+    seen = stored(metadata.table_metadata(table, T, LATER))
     wanted = {"rows": 41, "upserts": 5, "deletes": 2, "zero_dates_as_null": 1, "rebuilt": True, "lag_seconds": 90.0}
     assert {name: seen[name] for name in wanted} == wanted
     # A snapshot id is beyond what a browser counts with.
@@ -125,13 +125,13 @@ def test_of_a_table() -> None:
 def test_of_a_cut() -> None:
     _, done = applied({"d.b#1": "second", "d.a#1": "first"})
     rows = tuple(CutRow(T, "d", name, None, 20, NOON) for name in ("t", "u"))
-    seen = stored(metadata.of_published(Published(Cut(T), rows, True), done, LATER))
+    seen = stored(metadata.checkpoint_metadata(Published(Cut(T), rows, True), done, LATER))
     wanted = {"tables": 2, "tables_changed": 1, "rows": 40, "tables_held": 2, "new_cut": True, "lag_seconds": 90.0}
     assert {name: seen[name] for name in wanted} == wanted
     assert seen["held"].index("first") < seen["held"].index("second")
 
 
 def test_of_nothing_published() -> None:
-    seen = stored(metadata.of_published(Published(Cut(), (), False), Applied(0, {}, (), {}), LATER))
+    seen = stored(metadata.checkpoint_metadata(Published(Cut(), (), False), Applied(0, {}, (), {}), LATER))
     assert (seen["tables"], seen["new_cut"]) == (0, False)
     assert not {"held", "lag_seconds", "checkpoint_ts"} & set(seen)

@@ -12,8 +12,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from cdc_lakehouse.assets.feed_sensor import ATTEMPT_TAG, try_again
-from cdc_lakehouse.assets.run_lock import FAILURE_TAG, FEED_TAG, HOST_TAG, take_feed, unfinished_run
+from cdc_lakehouse.assets.run_lock import FAILURE_TAG, FEED_TAG, HOST_TAG, acquire_feed_lock, active_run
+from cdc_lakehouse.assets.sensors import ATTEMPT_TAG, retry_decision
 from cdc_lakehouse.errors import ConcurrentRunError
 
 FEED = "shop"
@@ -31,6 +31,10 @@ def started(instance: dg.DagsterInstance, tags: dict[str, str], status: dg.Dagst
     return instance.create_run_for_job(dg.job(name="a")(lambda: None), tags=tags, status=status).run_id
 
 
+def now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
 def locked_elsewhere(instance: dg.DagsterInstance) -> Any:
     path = Path(instance.root_directory) / "cdc_locks" / f"{FEED}.lock"
     path.parent.mkdir(exist_ok=True)
@@ -41,7 +45,7 @@ def locked_elsewhere(instance: dg.DagsterInstance) -> Any:
 
 def test_a_run_without_a_process_is_reported_as_failed(instance: dg.DagsterInstance) -> None:
     run_id = started(instance, HERE)
-    assert unfinished_run(instance, FEED) is None
+    assert active_run(instance, FEED, now()) is None
     run = instance.get_run_by_id(run_id)
     assert run is not None
     assert (run.status, run.tags[FAILURE_TAG]) == (dg.DagsterRunStatus.FAILURE, "transient")
@@ -50,11 +54,11 @@ def test_a_run_without_a_process_is_reported_as_failed(instance: dg.DagsterInsta
 def test_a_run_whose_process_holds_the_feed_is_waited_for(instance: dg.DagsterInstance) -> None:
     run_id = started(instance, HERE)
     with locked_elsewhere(instance):
-        found = unfinished_run(instance, FEED)
+        found = active_run(instance, FEED, now())
         assert found is not None and found.run_id == run_id
         with pytest.raises(ConcurrentRunError, match="another process"):
-            take_feed(instance, FEED, "mine")
-    assert unfinished_run(instance, FEED) is None
+            acquire_feed_lock(instance, FEED, "mine")
+    assert active_run(instance, FEED, now()) is None
 
 
 @pytest.mark.parametrize(
@@ -70,25 +74,31 @@ def test_what_cannot_be_told_from_here_is_waited_for(
     instance: dg.DagsterInstance, tags: dict[str, str], status: dg.DagsterRunStatus
 ) -> None:
     run_id = started(instance, tags, status)
-    found = unfinished_run(instance, FEED)
+    found = active_run(instance, FEED, now())
     assert found is not None and found.run_id == run_id
+
+
+def test_a_run_that_never_said_where_it_is_is_dead_after_the_time_of_a_start(instance: dg.DagsterInstance) -> None:
+    started(instance, {FEED_TAG: FEED})
+    assert active_run(instance, FEED, now() + datetime.timedelta(minutes=4)) is not None
+    assert active_run(instance, FEED, now() + datetime.timedelta(minutes=6)) is None
 
 
 def test_another_feeds_run_is_no_matter(instance: dg.DagsterInstance) -> None:
     started(instance, {FEED_TAG: "other", HOST_TAG: "another machine"})
-    assert unfinished_run(instance, FEED) is None
+    assert active_run(instance, FEED, now()) is None
 
 
 def test_a_process_takes_a_feed_for_one_run_after_the_other(instance: dg.DagsterInstance) -> None:
     first, second = started(instance, HERE), started(instance, HERE)
-    take_feed(instance, FEED, first)
-    take_feed(instance, FEED, first)
+    acquire_feed_lock(instance, FEED, first)
+    acquire_feed_lock(instance, FEED, first)
     with pytest.raises(ConcurrentRunError, match=first):
-        take_feed(instance, FEED, second)
+        acquire_feed_lock(instance, FEED, second)
     run = instance.get_run_by_id(first)
     assert run is not None
     instance.report_run_failed(run)
-    take_feed(instance, FEED, second)
+    acquire_feed_lock(instance, FEED, second)
 
 
 @pytest.mark.parametrize(
@@ -111,16 +121,16 @@ def test_what_may_pass_is_tried_again_after_longer_and_longer(
     instance.report_run_failed(run)
     (record,) = instance.get_run_records()
     assert record.end_time is not None
-    now = datetime.datetime.fromtimestamp(record.end_time + after_seconds, datetime.UTC)
-    tick = try_again(record, FEED, 10, now)
+    later = datetime.datetime.fromtimestamp(record.end_time + after_seconds, datetime.UTC)
+    decision = retry_decision(record, FEED, "10", later)
     if expected is None:
-        assert tick is None or tick.run_key is None
+        assert decision is None or decision.run_key is None
     else:
-        assert tick is not None and (tick.run_key, tick.attempt) == (f"{FEED}:10:{run_id}", expected)
+        assert decision is not None and (decision.run_key, decision.attempt) == (f"{FEED}:10:{run_id}", expected)
 
 
 def test_a_run_that_did_not_fail_is_not_tried_again(instance: dg.DagsterInstance) -> None:
-    assert try_again(None, FEED, 10, datetime.datetime.now(datetime.UTC)) is None
+    assert retry_decision(None, FEED, "10", now()) is None
     started(instance, HERE, dg.DagsterRunStatus.CANCELED)
     (record,) = instance.get_run_records()
-    assert try_again(record, FEED, 10, datetime.datetime.now(datetime.UTC)) is None
+    assert retry_decision(record, FEED, "10", now()) is None

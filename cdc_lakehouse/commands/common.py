@@ -1,0 +1,79 @@
+"""What the commands share: loading the configuration, exit codes, text for a terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NoReturn
+
+import click
+
+from cdc_lakehouse import config as configuration
+from cdc_lakehouse.config import FeedConfig, LakehouseConfig
+from cdc_lakehouse.errors import CdcError, ConfigurationError, SourceUnreachableError
+
+DONE: Final = 0
+"""Exit code: done, or nothing to do."""
+HELD: Final = 1
+"""Exit code: something is held or quarantined, or a run failed."""
+BAD_INPUT: Final = 2
+"""Exit code: the configuration is wrong, or the command's input is not understood."""
+UNREACHABLE: Final = 3
+"""Exit code: a source cannot be reached."""
+
+_CODES: Final = {SourceUnreachableError: UNREACHABLE, ConfigurationError: BAD_INPUT}
+
+
+def exit_code(error: CdcError) -> int:
+    return next((code for error_class, code in _CODES.items() if isinstance(error, error_class)), HELD)
+
+
+def exit_code_named(error_class: str | None) -> int:
+    """The exit code for the name of an error's class, which is all that Dagster keeps of an error in a run."""
+    return next((code for known, code in _CODES.items() if known.__name__ == error_class), HELD)
+
+
+def with_configuration(action: Callable[[LakehouseConfig], int]) -> None:
+    """Load the configuration, call `action`, and exit with its code. An error of ours is printed as one line."""
+    try:
+        code = action(configuration.load())
+    except CdcError as error:
+        click.echo(f"cdc-lakehouse: {error}", err=True)
+        code = exit_code(error)
+    sys.exit(code)
+
+
+def chosen(config: LakehouseConfig, name: str | None) -> Sequence[FeedConfig]:
+    """All feeds, or the one with that name. Raises `ConfigurationError` when there is none."""
+    return config.feeds if name is None else [config.feed(name)]
+
+
+def no_spark() -> NoReturn:
+    """Stands for the Spark session of a `FeedRun` that only reads."""
+    raise AssertionError("this command starts no JVM")
+
+
+def print_json(document: dict[str, Any]) -> None:
+    click.echo(json.dumps(document, ensure_ascii=False, indent=2))
+
+
+def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a table: the first column to the left, the others to the right."""
+    widths = [max(len(row[n]) for row in [header, *rows]) for n in range(len(header))]
+
+    def line(row: Sequence[str]) -> str:
+        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        return "  " + "  ".join(cells)
+
+    return [line(header), "  " + "-" * (sum(widths) + 2 * (len(widths) - 1)), *(line(row) for row in rows)]
+
+
+def problem_lines(held: Mapping[str, str], quarantined: int, notes: Sequence[str]) -> list[str]:
+    """Lines that say what is held, quarantined or otherwise wrong; none when all is well."""
+    lines: list[str] = []
+    if held:
+        lines += ["", "  held at the last good cut:", *(f"    {table}: {why}" for table, why in sorted(held.items()))]
+    if quarantined:
+        lines += ["", f"  quarantined: {quarantined} rows (table quarantine, state open)"]
+    return lines + [line for note in notes for line in ("", f"  note: {note}")]

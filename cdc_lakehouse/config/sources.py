@@ -1,0 +1,292 @@
+"""The source of a feed: a storage sink of TiCDC, topics of Kafka, or a Canal server."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, NamedTuple, Self, cast
+
+from pydantic import ConfigDict, Field, field_validator, model_validator
+
+from cdc_lakehouse.config.section import Section, anchor_uri, as_texts, known_zone
+
+DateSeparator = Literal["none", "year", "month", "day"]
+Protocol = Literal["canal-json", "csv"]
+
+
+class CsvOptions(Section):
+    """The changefeed's `[sink.csv]` options, under TiCDC's own names and with its defaults; `terminator` is the one of
+    `[sink]`."""
+
+    model_config = ConfigDict(alias_generator=lambda name: name.replace("_", "-"))
+
+    delimiter: str = Field(",", min_length=1, max_length=3, description="Between values.")
+    quote: str = Field('"', max_length=1, description="Empty: values are escaped with backslashes.")
+    null: str = Field("\\N", description="What NULL is written as.")
+    terminator: Literal["\r\n", "\n", "\r"] = Field("\r\n", description="Line end; TiCDC's option of [sink].")
+    include_commit_ts: bool = Field(False, description="Must be true: rows without a commit-ts have no order.")
+    binary_encoding_method: Literal["base64", "hex"] = Field("base64", description="How binary values are written.")
+    output_old_value: bool = Field(False, description="An UPDATE is two rows, with the old values and the new ones.")
+    output_handle_key: bool = Field(False, description="Rows have a column for the handle key (classic TiCDC only).")
+    output_field_header: bool = Field(False, description="Files begin with a header.")
+
+    @field_validator("delimiter", "quote", "null")
+    @classmethod
+    def _no_line_end(cls, value: str) -> str:
+        if "\r" in value or "\n" in value:
+            raise ValueError("must not hold a line end")
+        return value
+
+    @model_validator(mode="after")
+    def _unambiguous(self) -> Self:
+        if not self.quote.isascii():
+            raise ValueError("the quote must be an ASCII character, as it is for TiCDC")
+        if self.quote and self.quote in self.delimiter:
+            raise ValueError("the quote must not be part of the delimiter")
+        if not self.quote and set(self.delimiter) & set("\\nr"):
+            raise ValueError("without a quote the delimiter must hold no backslash, n or r: they are part of escapes")
+        if self.delimiter in self.null or (self.quote and self.quote in self.null):
+            raise ValueError("null must hold neither the delimiter nor the quote")
+        if not self.include_commit_ts:
+            raise ValueError(
+                "include-commit-ts must be true: rows without a commit-ts have no order; set include-commit-ts = true "
+                "under [sink.csv] in the changefeed and here, and start the changefeed afresh"
+            )
+        return self
+
+
+class StorageSinkSource(Section):
+    type: Literal["storage_sink"] = Field(description="The kind of source.")
+    uri: str = Field(description="The changefeed's sink URI, without its query.", repr=False)
+    protocol: Protocol = Field(description="The sink's protocol.")
+    csv: CsvOptions | None = Field(None, description="The sink's csv options; with protocol csv.")
+    date_separator: DateSeparator = Field("day", description="The sink's date-separator.")
+    use_table_id_as_path: bool = Field(False, description="The sink's use-table-id-as-path.")
+    full_listing_hours: int = Field(
+        24, ge=0, description="Runs list what is new, and the whole sink once in so many hours; with 0 each time."
+    )
+    archive: bool = Field(False, description="Copy data files to the warehouse, before the sink expires them.")
+    time_zone: str = Field("UTC", description="How TIMESTAMP text is read: the time zone of the TiCDC server.")
+
+    _zone = field_validator("time_zone")(known_zone)
+
+    @model_validator(mode="after")
+    def _csv_options(self) -> Self:
+        if self.protocol == "csv" and self.csv is None:
+            raise ValueError("protocol csv needs the section csv, with at least include-commit-ts: true")
+        if self.protocol != "csv" and self.csv is not None:
+            raise ValueError(f"csv options mean nothing with protocol {self.protocol}")
+        return self
+
+    def anchored(self, base: Path) -> Self:
+        """With an absolute URI: a path is relative to `base`."""
+        return self.model_copy(update={"uri": anchor_uri(self.uri, base)})
+
+
+KafkaFormat = Literal[
+    "ticdc-canal-json", "canal-json", "canal-protobuf", "dts-avro", "dts-canal-json", "shareplex-json"
+]
+Offsets = dict[str, dict[int, int]]
+"""By topic and partition."""
+
+# Of `org.apache.kafka.common.internals.Topic`: what a broker takes for a topic's name.
+_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_NOT_SETTABLE: Final = {
+    "bootstrap.servers": "the brokers stand in bootstrap_servers",
+    "metadata.broker.list": "the brokers stand in bootstrap_servers",
+    "group.id": "no consumer group is used: the offsets that have been read are in the lake",
+    "group.instance.id": "no consumer group is used: the offsets that have been read are in the lake",
+    "group.protocol": "no consumer group is used: the offsets that have been read are in the lake",
+    "enable.auto.commit": "nothing is committed to the brokers: the offsets that have been read are in the lake",
+    "enable.auto.offset.store": "nothing is committed to the brokers: the offsets that have been read are in the lake",
+    "auto.offset.reset": "where a feed begins stands in start, and an offset that is gone is an error",
+    "isolation.level": "it is always read_committed: what a transaction aborted never happened",
+    "enable.partition.eof": "it is always true: the end of a partition ends a read",
+    "allow.auto.create.topics": "it is always false: the source is only read",
+    "sasl.jaas.config": "it is Java's: write sasl.mechanism, sasl.username and sasl.password",
+}
+_NOT_A_PATH: Final = "probe"
+"""As `ssl.ca.location` it makes the client look for the system's certificates."""
+
+
+class KafkaSource(Section):
+    type: Literal["kafka"] = Field(description="The kind of source.")
+    format: KafkaFormat = Field(description="What the messages are.")
+    bootstrap_servers: tuple[str, ...] = Field(min_length=1, description="host:port of brokers, a list or with commas.")
+    topics: tuple[str, ...] | None = Field(None, min_length=1, description="Names of the topics.")
+    topic_pattern: str | None = Field(None, description="A regular expression that whole names of topics match.")
+    time_zone: str = Field("UTC", description="How TIMESTAMP text is read, and which date a record's timestamp is.")
+    date_separator: DateSeparator = Field("day", description="Precision of feed dates, which are dates of records.")
+    start: Literal["earliest", "latest"] | Offsets = Field(
+        "earliest", description="Where the feed begins; offsets by topic and partition, the others at their earliest."
+    )
+    max_records: int = Field(5_000_000, gt=0, description="Records that a run lands at most.")
+    max_bytes: int = Field(1 << 30, gt=0, description="Bytes of keys and values after which a run lands no more.")
+    before_2022_03_20: bool = Field(
+        False, description="With dts-canal-json: the DTS instance is older, and a DELETE has its row in `old`."
+    )
+    tidb_extension: bool = Field(
+        True, description="With ticdc-canal-json: the changefeed has enable-tidb-extension=true."
+    )
+    claim_check: str | None = Field(
+        None, description="With ticdc-canal-json: where the changefeed's claim-check files lie, a directory or URI."
+    )
+    kafka: dict[str, str] = Field(
+        default_factory=dict, description="Settings of the client, by librdkafka's own names.", repr=False
+    )
+
+    _zone = field_validator("time_zone")(known_zone)
+
+    @field_validator("bootstrap_servers", mode="before")
+    @classmethod
+    def _brokers(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            value = value.split(",")
+        if not isinstance(value, Sequence):
+            return value
+        brokers = [broker.strip() if isinstance(broker, str) else broker for broker in cast("Sequence[Any]", value)]
+        if "" in brokers:
+            raise ValueError("a broker's name is empty: write host:port")
+        return brokers
+
+    @field_validator("topics")
+    @classmethod
+    def _names(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        for name in value or ():
+            if not _TOPIC.fullmatch(name) or name in (".", ".."):
+                raise ValueError(f"{name!r} is not a topic's name; a regular expression goes into topic_pattern")
+        if len(set(value or ())) < len(value or ()):
+            raise ValueError("a topic stands there twice")
+        return value
+
+    @field_validator("topic_pattern")
+    @classmethod
+    def _expression(cls, value: str | None) -> str | None:
+        try:
+            re.compile(value or "")
+        except re.error as error:
+            raise ValueError(f"not a regular expression: {error}") from None
+        return value
+
+    @field_validator("start", mode="before")
+    @classmethod
+    def _offsets(cls, value: Any) -> Any:
+        if value in ("earliest", "latest"):
+            return value
+        try:
+            found = {
+                topic: {int(partition): offset for partition, offset in partitions.items()}
+                for topic, partitions in value.items()
+            }
+        except (AttributeError, TypeError, ValueError):
+            found = {"": {0: -1}}
+        if any(
+            not isinstance(topic, str)
+            or any(type(offset) is not int or min(partition, offset) < 0 for partition, offset in partitions.items())
+            for topic, partitions in found.items()
+        ):
+            raise ValueError("write earliest, latest, or offsets such as {orders: {0: 1500, 1: 0}}")
+        return found
+
+    _texts = field_validator("kafka", mode="before")(as_texts)
+
+    @field_validator("kafka")
+    @classmethod
+    def _settable(cls, value: dict[str, str]) -> dict[str, str]:
+        for name in value:
+            if name in _NOT_SETTABLE:
+                raise ValueError(f"{name} cannot be set: {_NOT_SETTABLE[name]}")
+        return value
+
+    @model_validator(mode="after")
+    def _which_topics(self) -> Self:
+        if (self.topics is None) == (self.topic_pattern is None):
+            raise ValueError("needs either topics or topic_pattern, and not both")
+        if isinstance(self.start, dict) and (others := [topic for topic in self.start if not self.takes(topic)]):
+            raise ValueError(f"start names the topic {others[0]!r}, which the feed does not read")
+        if self.before_2022_03_20 and self.format != "dts-canal-json":
+            raise ValueError(f"before_2022_03_20 means nothing with format {self.format}")
+        if self.format != "ticdc-canal-json" and (self.claim_check is not None or not self.tidb_extension):
+            raise ValueError(f"tidb_extension and claim_check mean nothing with format {self.format}")
+        return self
+
+    @property
+    def needs_one_partition(self) -> bool:
+        """Whether messages have neither a commit-ts nor an order but that of their partition, though the source spreads
+        a table over several."""
+        return self.format == "ticdc-canal-json" and not self.tidb_extension
+
+    def takes(self, topic: str) -> bool:
+        if self.topics is not None:
+            return topic in self.topics
+        return re.fullmatch(self.topic_pattern or "", topic) is not None
+
+    def anchored(self, base: Path) -> Self:
+        """With absolute paths of the client's files and of the claim checks; they are relative to `base`."""
+        settings = {
+            name: os.path.normpath(base / value) if name.endswith(".location") and value != _NOT_A_PATH else value
+            for name, value in self.kafka.items()
+        }
+        claims = None if self.claim_check is None else anchor_uri(self.claim_check, base)
+        return self.model_copy(update={"kafka": settings, "claim_check": claims})
+
+
+# A host may be an IPv6 address in brackets.
+_ADDRESS: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[^\s:/@\[\]]+):(?P<port>\d{1,5})")
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class CanalSource(Section):
+    type: Literal["canal"] = Field(description="The kind of source.")
+    addresses: tuple[str, ...] = Field(
+        min_length=1, description="host:port of each server; the first that has the destination is used."
+    )
+    destination: str = Field(min_length=1, description="Name of the instance on the server.")
+    user: str | None = Field(None, description="Canal's own user, where the server asks for one.")
+    password: str | None = Field(None, description="The user's password.", repr=False)
+    filter: str | None = Field(
+        None,
+        min_length=1,
+        description="Tables as patterns database\\.table with commas between. It replaces the server's own filter of "
+        "this destination, for every client.",
+    )
+    batch_size: int = Field(1000, ge=1, le=1_000_000, description="How much a batch holds at most, in KiB of memory.")
+    max_entries: int = Field(1_000_000, gt=0, description="Entries after which a run takes no more.")
+    max_bytes: int = Field(1 << 28, gt=0, description="Bytes of entries after which a run takes no more.")
+    max_seconds: float = Field(300, gt=0, description="Seconds after which a run takes no more.")
+    time_zone: str = Field("UTC", description="How TIMESTAMP text is read: the time zone of the Canal server.")
+    date_separator: DateSeparator = Field("day", description="Precision of feed dates, which are dates of entries.")
+
+    _zone = field_validator("time_zone")(known_zone)
+
+    @field_validator("addresses")
+    @classmethod
+    def _valid_addresses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for text in value:
+            match = _ADDRESS.fullmatch(text)
+            if match is None or not 0 < int(match["port"]) < 65536:
+                raise ValueError(f"{text!r} is not of the form host:port, such as canal-1.example.com:11111")
+        return value
+
+    @property
+    def endpoints(self) -> tuple[Address, ...]:
+        """The addresses in parts, an IPv6 address without its brackets."""
+        return tuple(
+            Address(host.strip("[]"), int(port)) for host, _, port in (text.rpartition(":") for text in self.addresses)
+        )
+
+    def anchored(self, base: Path) -> Self:
+        """Nothing in it is a path."""
+        return self
+
+
+Source = Annotated[StorageSinkSource | KafkaSource | CanalSource, Field(discriminator="type")]
