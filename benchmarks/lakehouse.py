@@ -13,7 +13,7 @@ from benchmarks import sbtest
 from benchmarks.agreement import Disagreement
 from benchmarks.change_log import Stage
 from cdc_lakehouse.config import FeedConfig, LakeConfig, Protocol
-from cdc_lakehouse.lake.catalog import Lake, machinery
+from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps
@@ -79,7 +79,7 @@ class Feed:
         return self._read(name, self._snapshots[stage_number])
 
     def events(self) -> pa.RecordBatchReader:
-        return self._read(machinery(self._feed.name, "events"))
+        return self._read(system_table(self._feed.name, "events"))
 
     def _read(self, identifier: Identifier, snapshot: int | None = None) -> pa.RecordBatchReader:
         table = Lake(self._config).load(identifier)

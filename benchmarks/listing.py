@@ -122,7 +122,7 @@ class Bench:
             return monitors.open_monitor(Lake(self._config), self._feed).new_dates()
 
     def read_segments(self, _: SlowStore) -> int:
-        return len(Segments(Lake(self._config), self._feed.name).rows)
+        return Segments(Lake(self._config), self._feed.name).rows.num_rows
 
     def read_frontier(self, _: SlowStore) -> object:
         return Frontiers(Lake(self._config), self._feed.name).last()

@@ -26,7 +26,7 @@ def row_stage(commit_ts: int) -> int:
     return 2 * commit_ts
 
 
-def restated_stage(commit_ts: int) -> int:
+def synthetic_stage(commit_ts: int) -> int:
     """The stage of rows that a DDL at a commit-ts restates: the last one of that commit-ts."""
     return 2 * commit_ts + 1
 

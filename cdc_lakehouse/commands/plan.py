@@ -15,8 +15,8 @@ from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.tables.approvals import Approval
-from cdc_lakehouse.pipeline.approval import unapproved
 from cdc_lakehouse.pipeline.context import utc_now
+from cdc_lakehouse.pipeline.holds import unapproved
 from cdc_lakehouse.pipeline.plan import FeedPlan, PendingStatement, TablePlan, plan_ddl
 from cdc_lakehouse.pipeline.run import FeedRun
 

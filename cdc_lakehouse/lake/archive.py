@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol
 
 from cdc_lakehouse.errors import ObjectMissingError, SourceError
-from cdc_lakehouse.lake.catalog import Lake, machinery
+from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.tables.segments import Segment
 from cdc_lakehouse.sources.object_store import SEGMENT_LIMIT, ObjectStore, open_store
 
@@ -63,7 +63,7 @@ class Archive:
     def __init__(self, lake: Lake, feed: str, source: ObjectStore) -> None:
         self._lake = lake
         self._source = source
-        self.store = open_store(lake.location(machinery(feed, "").namespace, "archive"), lake.storage)
+        self.store = open_store(lake.location(system_table(feed, "").namespace, "archive"), lake.storage)
 
     def place(self, segment: Segment) -> str:
         assert segment.etag is not None, segment.segment

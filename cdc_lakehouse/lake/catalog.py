@@ -74,7 +74,7 @@ class Lake:
         return "/".join((self.config.warehouse.rstrip("/"), *parts))
 
 
-def machinery(feed: str, name: str) -> Identifier:
+def system_table(feed: str, name: str) -> Identifier:
     """Identifier of a feed's own table: `segments`, `frontier`, `events`, `schema_history`, `quarantine`,
     `checkpoints`."""
     return Identifier(f"cdc_{feed}", name)

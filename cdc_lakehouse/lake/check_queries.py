@@ -15,7 +15,7 @@ from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterTha
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 
-from cdc_lakehouse.lake.catalog import Lake, machinery
+from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.current.tables import row_count
 from cdc_lakehouse.lake.properties import BATCH, CHECKPOINT_TS, KEY, KEYS_TOUCHED
 from cdc_lakehouse.lake.tables.segments import DECODED, Segments, totals
@@ -148,6 +148,6 @@ class EventCounts:
 
 
 def event_counts(lake: Lake, feed: str) -> EventCounts:
-    table = lake.load(machinery(feed, "events"))
+    table = lake.load(system_table(feed, "events"))
     rows = 0 if table is None else row_count(table.current_snapshot())
     return EventCounts(totals(Segments(lake, feed).rows.filter(pc.field("state") == DECODED)).events, rows)

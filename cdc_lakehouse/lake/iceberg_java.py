@@ -23,7 +23,7 @@ MAIN: Final = "main"
 _EPOCH: Final = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - Iceberg's timestamp without zone counts from here.
 
 
-class TableApi:
+class IcebergJavaApi:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         context: Any = spark.sparkContext

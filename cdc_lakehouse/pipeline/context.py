@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.archive import Archive, RawFiles, SourceFiles
-from cdc_lakehouse.lake.catalog import Lake, machinery
+from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.tables.approvals import Approvals
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, Cut
 from cdc_lakehouse.lake.tables.events import Events
@@ -109,7 +109,7 @@ class FeedContext:
 
     def events_snapshot(self) -> int | None:
         """Of the `events` table as it is now; needs no Spark."""
-        table = self.lake.load(machinery(self.feed.name, "events"))
+        table = self.lake.load(system_table(self.feed.name, "events"))
         snapshot = None if table is None else table.current_snapshot()
         return None if snapshot is None else snapshot.snapshot_id
 

@@ -1,15 +1,17 @@
-"""Which tables cannot go on, and why. Worked out from the lake on every run: what is mended is no longer held."""
+"""Which tables are held, and why. Each run derives the holds from the lake: when the reason is gone, so is the hold."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from cdc_lakehouse.changelog.history import Incarnation
-from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.decoders.problems import BAD_VALUE
+from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.segments import FILE, Segment, index_gaps, table_versions
 from cdc_lakehouse.pipeline.missing_files import MISSING_FILE
@@ -19,8 +21,27 @@ from cdc_lakehouse.pipeline.run import FeedRun
 _SHOWN: Final = 5
 
 
-def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: int) -> dict[str, str]:
-    """Reason by incarnation, and by the bare name of a table that has no history."""
+@dataclass(frozen=True)
+class Holds:
+    """Why tables are held: a sentence by incarnation, or by the identity of the name of a table without a history.
+
+    Each step returns the holds that it found; `|` merges them, and the reason that was found first stays.
+    """
+
+    reasons: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def __contains__(self, table: str) -> bool:
+        return table in self.reasons
+
+    def __or__(self, found: Holds) -> Holds:
+        return Holds({**found.reasons, **self.reasons})
+
+    def without(self, tables: Collection[str]) -> Holds:
+        return Holds({table: reason for table, reason in self.reasons.items() if table not in tables})
+
+
+def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: int) -> Holds:
+    """The holds that follow from the history, the quarantine and missing files."""
     reasons: dict[str, list[str]] = defaultdict(list)
     directory = _Directory(lives)
     for id, life in lives.items():
@@ -33,7 +54,38 @@ def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: in
             for id in directory.of_quarantined(row, segments):
                 reasons[id].append(_words(row))
     _of_segments(run, directory, checkpoint_ts, reasons)
-    return {id: _joined(found) for id, found in reasons.items() if found}
+    return Holds({id: _joined(found) for id, found in reasons.items() if found})
+
+
+def find_unapproved(run: FeedRun, lives: Mapping[str, Incarnation]) -> Holds:
+    """The tables that wait for a person to approve a rewrite of their rows, where the policy says so."""
+    tables = CurrentTables(run.lake, run.feed)
+    waiting = {id: unapproved(run, life, tables.find) for id, life in lives.items()}
+    return Holds({id: waiting_reason(lives[id], versions) for id, versions in waiting.items() if versions})
+
+
+def unapproved(
+    run: FeedRun, life: Incarnation, find: Callable[[Incarnation], TableState | None]
+) -> Sequence[TableVersion]:
+    """The versions whose rewrites wait. A table that has no rows yet has none to rewrite."""
+    name = life.last.name
+    if run.feed.rewrite_of(name.database, name.table) == "apply" or life.dropped_ts is not None:
+        return ()
+    rewrites = [version for version in life.versions[1:] if version.effect == "rewrite"]
+    approved = run.approvals.upto(life.id) if rewrites else 0
+    waiting = [version for version in rewrites if version.commit_ts > max(approved, life.emptied_ts)]
+    state = find(life) if waiting else None
+    if state is None or not state.row_count:
+        return ()
+    return [version for version in waiting if version.commit_ts > state.applied_ts]
+
+
+def waiting_reason(life: Incarnation, waiting: Sequence[TableVersion]) -> str:
+    statements = "; ".join(version.query or version.kind for version in waiting)
+    return (
+        f"{statements}: rewrites the table's rows, and policy.ddl.rewrite is hold: look at it with "
+        f"`cdc-lakehouse plan`, then approve it with `cdc-lakehouse resume {life.last.name}`"
+    )
 
 
 def _of_history(feed: FeedConfig, life: Incarnation, reasons: list[str]) -> None:

@@ -1,13 +1,13 @@
-"""Before the tables: rows that a DDL moved without row changes are restated as events of its commit-ts.
+"""Before the tables: rows that a DDL moved are written as synthetic events of its commit-ts. The source sends none.
 
 Of an EXCHANGE PARTITION these are the rows of both tables that change places, of a change of the key all rows that are
-live then. They are a segment of their own, and are worked out again when something of before the DDL was."""
+live then. They are a segment of their own, and are written again when something from before the DDL was."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow.compute as pc
@@ -18,9 +18,9 @@ from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import row_stage
 from cdc_lakehouse.changelog.schema import Column, TableVersion
 from cdc_lakehouse.errors import CdcError, TableHeldError
-from cdc_lakehouse.lake.current.latest_changes import Winners, find_winners, keyed_events
-from cdc_lakehouse.lake.current.moved_rows import as_events, in_partition, live_rows
-from cdc_lakehouse.lake.current.tables import lineage
+from cdc_lakehouse.lake.current.latest_changes import LatestChanges, find_latest, keyed_events
+from cdc_lakehouse.lake.current.moved_rows import in_partition, rows_at, synthetic_events
+from cdc_lakehouse.lake.current.tables import schema_fingerprint
 from cdc_lakehouse.lake.current.typed_rows import Target
 from cdc_lakehouse.lake.properties import of_batch
 from cdc_lakehouse.lake.tables.event_counts import with_counts
@@ -32,18 +32,19 @@ from cdc_lakehouse.lake.tables.segments import (
     Segment,
     may_hold,
 )
-from cdc_lakehouse.pipeline.row_keys import key_before, rekeyings
+from cdc_lakehouse.pipeline.holds import Holds
+from cdc_lakehouse.pipeline.row_keys import key_before_version, key_changes
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.table_changes import emptied_partitions, keyed_spans
 
 
 @dataclass(frozen=True)
 class _Table:
-    """One table's part of a restatement: its `life` as far as the DDL, which made its last version."""
+    """One table's part of a move of rows: its `life` as far as the DDL, which made its last version."""
 
     life: Incarnation
     key: tuple[Column, ...]
-    floor: int
+    void_upto_ts: int
 
     @property
     def version(self) -> TableVersion:
@@ -60,8 +61,8 @@ class _Table:
 
 
 @dataclass(frozen=True)
-class _Restatement:
-    """One table that is keyed anew, or the partitioned and the plain table of an exchange."""
+class _RowMove:
+    """Rows that one DDL moves: one table whose key changes, or the partitioned and the plain table of an exchange."""
 
     tables: tuple[_Table, ...]
 
@@ -69,116 +70,130 @@ class _Restatement:
     def commit_ts(self) -> int:
         return self.tables[0].version.commit_ts
 
-    def digest(self, run: FeedRun) -> str:
+    def fingerprint(self, run: FeedRun) -> str:
         """Of what the rows depend on beside the events."""
-        told = [(lineage(t.life, run.reading(t.version)), [c.id for c in t.key], t.floor) for t in self.tables]
+        told = [
+            (schema_fingerprint(t.life, run.value_format(t.version)), [c.id for c in t.key], t.void_upto_ts)
+            for t in self.tables
+        ]
         return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
 
 
-def restate(run: FeedRun, lives: Mapping[str, Incarnation], held: dict[str, str]) -> None:
-    """Bring all restated rows up to date. Adds to `held` the tables whose rows cannot be."""
-    wanted = sorted(_wanted(run, lives, held), key=lambda each: each.commit_ts)
-    for each in wanted:
-        waiting = next((table for table in each.tables if table.life.id in held), None)
+def write_moved_rows(run: FeedRun, lives: Mapping[str, Incarnation], holds: Holds) -> Holds:
+    """Bring all synthetic events up to date. Returns the tables whose moved rows cannot be written."""
+    moves, found = _moves(run, lives)
+    for move in sorted(moves, key=lambda move: move.commit_ts):
+        waiting = next((table for table in move.tables if table.life.id in holds | found), None)
         if waiting is not None:
-            for table in each.tables:
-                held.setdefault(table.life.id, f"{table.version.query}: table {waiting.version.name} is held")
+            why = f"table {waiting.version.name} is held"
+        elif (failed := _write(run, move)) is not None:
+            why = str(failed)
+        else:
             continue
-        if not _is_current(run, each):
-            try:
-                _carry_out(run, each)
-            except CdcError as error:
-                held |= {table.life.id: f"{table.version.query}: {error}" for table in each.tables}
-    _void(run, {table.segment for each in wanted for table in each.tables})
+        found |= Holds({table.life.id: f"{table.version.query}: {why}" for table in move.tables})
+    _delete_obsolete(run, {table.segment for move in moves for table in move.tables})
+    return found
 
 
-def _wanted(run: FeedRun, lives: Mapping[str, Incarnation], held: dict[str, str]) -> Iterator[_Restatement]:
+def _write(run: FeedRun, move: _RowMove) -> CdcError | None:
+    """Write the rows of a move, unless they are written; the error that stood in the way."""
+    if not _is_current(run, move):
+        try:
+            _carry_out(run, move)
+        except CdcError as error:
+            return error
+    return None
+
+
+def _moves(run: FeedRun, lives: Mapping[str, Incarnation]) -> tuple[list[_RowMove], Holds]:
+    found: list[_RowMove] = []
+    holds: dict[str, str] = {}
     for life in lives.values():
-        for version in rekeyings(run.feed, life):
-            yield _Restatement((_table(run, life, version),))
+        found += [_RowMove((_table(run, life, version),)) for version in key_changes(run.feed, life)]
         for version in life.versions:
             swap = version.swap
             if swap is None or swap.partitioned != life.id:
                 continue
             plain = lives.get(swap.plain)
             if plain is None:
-                held[life.id] = f"{version.query}: the other table is not one that the configuration takes"
+                holds[life.id] = f"{version.query}: the other table is not one that the configuration takes"
                 continue
             other = next(each for each in plain.versions if each.swap == swap and each.commit_ts == version.commit_ts)
-            yield _Restatement((_table(run, life, version), _table(run, plain, other)))
+            found.append(_RowMove((_table(run, life, version), _table(run, plain, other))))
+    return found, Holds(holds)
 
 
 def _table(run: FeedRun, life: Incarnation, version: TableVersion) -> _Table:
     upto = life.upto(version.commit_ts)
     assert upto is not None
-    key = key_before(run.feed, life, version)
-    # The table's own restatements before this one take the place of what was before them.
-    floors = [v.commit_ts for v in rekeyings(run.feed, upto) if v.commit_ts < version.commit_ts]
-    return _Table(upto, key, max([upto.emptied_ts, *floors]))
+    key = key_before_version(run.feed, life, version)
+    # The table's own moves of rows before this one take the place of what was before them.
+    void = [v.commit_ts for v in key_changes(run.feed, upto) if v.commit_ts < version.commit_ts]
+    return _Table(upto, key, max([upto.emptied_ts, *void]))
 
 
-def _is_current(run: FeedRun, restatement: _Restatement) -> bool:
-    digest = restatement.digest(run)
-    known = run.segments.find(table.segment for table in restatement.tables)
-    done = [known.get(table.segment) for table in restatement.tables]
+def _is_current(run: FeedRun, move: _RowMove) -> bool:
+    fingerprint = move.fingerprint(run)
+    known = run.segments.find(table.segment for table in move.tables)
+    done = [known.get(table.segment) for table in move.tables]
     for row in done:
         if row is not None and row.state == LANDED and run.events.snapshot_of(row.batch) is not None:
             # A run ended between its commit and this.
             _finish(run, row.batch, [each for each in done if each is not None])
-            return _is_current(run, restatement)
-        if row is None or row.state == LANDED or row.fingerprint != digest:
+            return _is_current(run, move)
+        if row is None or row.state == LANDED or row.fingerprint != fingerprint:
             return False
     batch = min(row.batch for row in done if row is not None)
-    names = [name for table in restatement.tables for name in table.life.names]
+    names = [name for table in move.tables for name in table.life.names]
     lowest = pc.field("min_commit_ts")
-    before = (lowest <= restatement.commit_ts) | (lowest.is_null() & ~pc.field("replaces_snapshot").is_null())
+    before = (lowest <= move.commit_ts) | (lowest.is_null() & ~pc.field("replaces_snapshot").is_null())
     return not run.segments.rows.filter((pc.field("batch") > batch) & before & may_hold(names)).num_rows
 
 
-def _carry_out(run: FeedRun, restatement: _Restatement) -> None:
+def _carry_out(run: FeedRun, move: _RowMove) -> None:
     run.events.ensure()
-    for table in restatement.tables:
+    for table in move.tables:
         _require_known_rows(run, table)
-    tables = restatement.tables
+    tables = move.tables
     spans = [
         span
         for number, table in enumerate(tables)
-        for span in keyed_spans(table.life, table.key, number, row_stage(table.floor), row_stage(restatement.commit_ts))
+        for span in keyed_spans(table.life, table.key, number, row_stage(table.void_upto_ts), row_stage(move.commit_ts))
     ]
     events = run.events.frame()
-    winners = find_winners(keyed_events(run.spark, events, spans))
+    latest = find_latest(keyed_events(run.spark, events, spans))
     try:
-        rows = [_live(run, table, number, winners, events).persist() for number, table in enumerate(tables)]
+        rows = [_live(run, table, number, latest, events).persist() for number, table in enumerate(tables)]
         try:
             if any(frame.where("partial").limit(1).count() for frame in rows):
                 raise TableHeldError("rows of before it are not whole in the log: it leaves columns out")
-            _commit(run, restatement, _events(run, tables, rows))
+            _commit(run, move, _events(run, tables, rows))
         finally:
             for frame in rows:
                 frame.unpersist()
     finally:
-        winners.frame.unpersist()
+        latest.frame.unpersist()
 
 
-def _live(run: FeedRun, table: _Table, number: int, winners: Winners, events: DataFrame) -> DataFrame:
-    if number in winners.without_key:
+def _live(run: FeedRun, table: _Table, number: int, latest: LatestChanges, events: DataFrame) -> DataFrame:
+    if number in latest.without_key:
         raise TableHeldError("events of before it lack a column of the table's key")
-    emptied = emptied_partitions(table.life, table.floor)
-    return live_rows(events, winners, number, table.target, emptied, run.reading(table.version))
+    emptied = emptied_partitions(table.life, table.void_upto_ts)
+    return rows_at(events, latest, number, table.target, emptied, run.value_format(table.version))
 
 
 def _events(run: FeedRun, tables: Sequence[_Table], rows: Sequence[DataFrame]) -> DataFrame:
     if len(tables) == 1:
-        return as_events(rows[0], "I", tables[0].version, tables[0].segment)
+        return synthetic_events(rows[0], "I", tables[0].version, tables[0].segment)
     partitioned, plain = tables
     swap = partitioned.version.swap
     assert swap is not None
-    out = rows[0].where(in_partition(partitioned.version, swap.partition, run.reading(partitioned.version)))
+    out = rows[0].where(in_partition(partitioned.version, swap.partition, run.value_format(partitioned.version)))
     parts = [
-        as_events(out, "D", partitioned.version, partitioned.segment),
-        as_events(rows[1], "I", partitioned.version, partitioned.segment),
-        as_events(rows[1], "D", plain.version, plain.segment),
-        as_events(out, "I", plain.version, plain.segment),
+        synthetic_events(out, "D", partitioned.version, partitioned.segment),
+        synthetic_events(rows[1], "I", partitioned.version, partitioned.segment),
+        synthetic_events(rows[1], "D", plain.version, plain.segment),
+        synthetic_events(out, "I", plain.version, plain.segment),
     ]
     return functools.reduce(DataFrame.unionByName, parts)
 
@@ -189,7 +204,7 @@ def _require_known_rows(run: FeedRun, table: _Table) -> None:
         return
     events = run.events.frame()
     for span in table.life.spans():
-        above, upto = max(span.above, table.floor), span.upto
+        above, upto = max(span.above, table.void_upto_ts), span.upto
         if span.version.key or upto is None or above >= upto:
             continue
         name = span.name
@@ -201,19 +216,19 @@ def _require_known_rows(run: FeedRun, table: _Table) -> None:
             )
 
 
-def _commit(run: FeedRun, restatement: _Restatement, events: DataFrame) -> None:
+def _commit(run: FeedRun, move: _RowMove, events: DataFrame) -> None:
     """Land, append, count: as for a segment of the source."""
     batch, now = run.segments.batch + 1, run.clock()
-    digest = restatement.digest(run)
-    new = [_segment(run, table, digest, batch) for table in restatement.tables]
+    fingerprint = move.fingerprint(run)
+    new = [_segment(run, table, fingerprint, batch) for table in move.tables]
     run.segments.land(new, of_batch(batch))
     run.events.replace_segments(events, batch, [segment.segment for segment in new])
     _finish(run, batch, new)
-    names = " and ".join(str(table.version.name) for table in restatement.tables)
-    run.log.info("restated rows of %s in %s", names, run.clock() - now)
+    names = " and ".join(str(table.version.name) for table in move.tables)
+    run.log.info("wrote moved rows of %s in %s", names, run.clock() - now)
 
 
-def _segment(run: FeedRun, table: _Table, digest: str, batch: int) -> Segment:
+def _segment(run: FeedRun, table: _Table, fingerprint: str, batch: int) -> Segment:
     known = run.segments.find([table.segment]).get(table.segment)
     replaces = None
     if known is not None:
@@ -226,7 +241,7 @@ def _segment(run: FeedRun, table: _Table, digest: str, batch: int) -> Segment:
         table=name.table,
         table_version=table.version.commit_ts,
         size=0,
-        fingerprint=digest,
+        fingerprint=fingerprint,
         batch=batch,
         state=LANDED,
         landed_at=run.clock(),
@@ -239,8 +254,8 @@ def _finish(run: FeedRun, batch: int, segments: Sequence[Segment]) -> None:
     run.segments.mark_decoded(batch, done, of_batch(batch))
 
 
-def _void(run: FeedRun, wanted: set[str]) -> None:
-    """What was restated for a DDL that is no more one of the history (or of the configuration) goes."""
+def _delete_obsolete(run: FeedRun, wanted: set[str]) -> None:
+    """Remove the synthetic events of DDL that is no longer in the history (or the configuration)."""
     rows = run.segments.select(pc.field("kind") == MOVED_ROWS)
     obsolete = [row for row in rows if row.segment not in wanted]
     over = [row for row in obsolete if row.fingerprint is not None or row.state == LANDED]

@@ -12,9 +12,9 @@ from cdc_lakehouse.lake.current.schema_plan import Add, Drop, Move, Plan, Rename
 from cdc_lakehouse.lake.current.staging import target_columns
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.lake.names import quote
-from cdc_lakehouse.pipeline.approval import unapproved, waiting_reason
-from cdc_lakehouse.pipeline.purge import is_purged
+from cdc_lakehouse.pipeline.holds import unapproved, waiting_reason
 from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.table_changes import is_purged
 from cdc_lakehouse.pipeline.table_update import converted_columns, target_of
 
 
@@ -112,7 +112,7 @@ def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> TablePlan:
     hold = hold or (waiting_reason(life, waiting) if waiting else dict(run.last_cut.held).get(life.id))
     if state is None:
         columns = ", ".join(
-            f"{quote(c.name)} {c.type}" for c in target_columns(life.last.carried, run.reading(life.last))
+            f"{quote(c.name)} {c.type}" for c in target_columns(life.last.carried, run.value_format(life.last))
         )
         statements = () if life.dropped_ts is not None else (f"CREATE TABLE {wanted.sql} ({columns})",)
         return TablePlan(str(life.last.name), str(wanted), 0, 0, statements, hold)
@@ -129,7 +129,7 @@ def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> TablePlan:
 
 def _evolution(run: FeedRun, life: Incarnation, state: TableState, applied: TableVersion) -> Plan:
     target = target_of(life)
-    columns = target_columns(life.last.carried, run.reading(life.last))
+    columns = target_columns(life.last.carried, run.value_format(life.last))
     return plan_evolution(state.columns, columns, state.order, converted_columns(target, applied))
 
 

@@ -1,15 +1,18 @@
-"""Step 5, checkpoint: one commit says which snapshot of every table shows the checkpoint-ts."""
+"""Step 5, checkpoint: one commit says which snapshot of every table shows the checkpoint-ts. Then purges are done."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from cdc_lakehouse.pipeline.apply import Applied
 from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.table_changes import is_purged
 
 
 @dataclass(frozen=True)
@@ -49,3 +52,18 @@ def publish_cut(run: FeedRun, applied: Applied) -> Published:
     run.checkpoints.publish(cut, rows)
     run.log.info("published the cut at %d: %d tables, %d held", cut.checkpoint_ts, len(rows), len(held))
     return Published(cut, tuple(rows), True)
+
+
+def purge_dropped(run: FeedRun, lives: Mapping[str, Incarnation]) -> None:
+    """Remove the dropped tables whose policy is `purge`, with their data. A table of another feed is not touched.
+
+    Each run looks at all of them: the one before may have ended between its cut and this.
+    """
+    tables = CurrentTables(run.lake, run.feed)
+    for life in lives.values():
+        if life.dropped_ts is None or not is_purged(run, life):
+            continue
+        state = tables.find(life)
+        if state is not None:
+            run.lake.catalog.purge_table(state.identifier.parts)
+            run.log.info("purged %s, which was dropped as %s", state.identifier, life.last.name)

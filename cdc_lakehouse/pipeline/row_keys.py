@@ -18,7 +18,7 @@ def key_columns(feed: FeedConfig, version: TableVersion) -> tuple[Column, ...]:
     return tuple(column for column in found if column is not None)
 
 
-def key_before(feed: FeedConfig, life: Incarnation, version: TableVersion) -> tuple[Column, ...]:
+def key_before_version(feed: FeedConfig, life: Incarnation, version: TableVersion) -> tuple[Column, ...]:
     """The columns that identified rows until a version came: as they are in the version before it. A table that has
     lost its key for a while is taken to keep to the one it had."""
     earlier = life.versions[: life.versions.index(version)]
@@ -30,18 +30,18 @@ def key_before(feed: FeedConfig, life: Incarnation, version: TableVersion) -> tu
     return tuple(column for column in found if column is not None)
 
 
-def rekeyings(feed: FeedConfig, life: Incarnation) -> list[TableVersion]:
+def key_changes(feed: FeedConfig, life: Incarnation) -> list[TableVersion]:
     """Versions from which on rows are identified by other columns, or by other values of the same ones: keys are
     compared as text, and a type that converts its values writes them differently."""
     return [
         version
         for version in life.versions[1:]
-        if version.commit_ts > life.emptied_ts and version.effect != "drop" and _rekeys(feed, life, version)
+        if version.commit_ts > life.emptied_ts and version.effect != "drop" and _changes_key(feed, life, version)
     ]
 
 
-def _rekeys(feed: FeedConfig, life: Incarnation, version: TableVersion) -> bool:
-    old = key_before(feed, life, version)
+def _changes_key(feed: FeedConfig, life: Incarnation, version: TableVersion) -> bool:
+    old = key_before_version(feed, life, version)
     if feed.settings_of(life.last.name.database, life.last.name.table).primary_key is not None:
         new = tuple(column for each in key_columns(feed, life.last) if (column := version.column(each.id)))
     else:

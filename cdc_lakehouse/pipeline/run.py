@@ -6,7 +6,7 @@ import functools
 
 from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.config import CanalSource, KafkaSource
-from cdc_lakehouse.lake.current.value_parsing import Reading
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.pipeline.canal_source import CanalServer
 from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.sink_source import Sink
@@ -28,6 +28,6 @@ class FeedRun(FeedContext):
             case _:
                 return Sink(self)
 
-    def reading(self, version: TableVersion) -> Reading:
+    def value_format(self, version: TableVersion) -> ValueFormat:
         """How the text of a table's values is read."""
-        return self.source.reading(self.feed.zero_dates_of(version.name.database, version.name.table))
+        return self.source.value_format(self.feed.zero_dates_of(version.name.database, version.name.table))

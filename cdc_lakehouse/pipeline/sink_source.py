@@ -13,7 +13,7 @@ from cdc_lakehouse.changelog.schema import SchemaChange
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.errors import CheckpointError, SourceError
 from cdc_lakehouse.lake.archive import Archive
-from cdc_lakehouse.lake.current.value_parsing import Reading
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.properties import of_batch
 from cdc_lakehouse.lake.tables.segments import COUNTS, DECODED, FILE, LANDED, Kind, Segment
 from cdc_lakehouse.pipeline.context import FeedContext
@@ -78,11 +78,11 @@ class Sink:
     def schema_changes(self, upto: int | None = None) -> tuple[Sequence[SchemaChange], Sequence[Rejected]]:
         return self._schemas.changes(upto)
 
-    def reading(self, zero_dates: Literal["null", "string", "error"]) -> Reading:
+    def value_format(self, zero_dates: Literal["null", "string", "error"]) -> ValueFormat:
         source = self._run.feed.storage_sink
         if source.csv is None:
-            return Reading(source.time_zone, zero_dates)
-        return Reading(source.time_zone, zero_dates, labels=True, binary=source.csv.binary_encoding_method)
+            return ValueFormat(source.time_zone, zero_dates)
+        return ValueFormat(source.time_zone, zero_dates, labels=True, binary=source.csv.binary_encoding_method)
 
 
 def _named(files: Sequence[DataFile], schema_files: SchemaFiles) -> tuple[list[DataFile], list[str]]:

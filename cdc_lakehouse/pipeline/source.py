@@ -19,7 +19,7 @@ from cdc_lakehouse.lake.tables.source_metadata import Doubt
 
 if TYPE_CHECKING:
     # For types alone: it brings Spark, which a monitor does without.
-    from cdc_lakehouse.lake.current.value_parsing import Reading
+    from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Source(Protocol):
         that cannot be used. Changes that are recorded may be left out, unless they differ by now."""
         ...
 
-    def reading(self, zero_dates: Literal["null", "string", "error"]) -> Reading:
+    def value_format(self, zero_dates: Literal["null", "string", "error"]) -> ValueFormat:
         """How the text of values is read."""
         ...
 

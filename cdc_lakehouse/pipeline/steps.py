@@ -12,8 +12,7 @@ from cdc_lakehouse.lake.tables.event_counts import BatchCounts, with_counts
 from cdc_lakehouse.lake.tables.segments import Segment
 from cdc_lakehouse.pipeline.apply import Applied
 from cdc_lakehouse.pipeline.apply import apply as apply_changes
-from cdc_lakehouse.pipeline.publish import Published, publish_cut
-from cdc_lakehouse.pipeline.purge import purge_dropped
+from cdc_lakehouse.pipeline.publish import Published, publish_cut, purge_dropped
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.sink_schemas import BAD_SCHEMA_FILE
 from cdc_lakehouse.pipeline.source import Landed

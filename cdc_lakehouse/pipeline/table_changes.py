@@ -2,72 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow.compute as pc
 
 from cdc_lakehouse.changelog.history import Incarnation
-from cdc_lakehouse.changelog.positions import BEGINNING, restated_stage, row_stage
+from cdc_lakehouse.changelog.positions import BEGINNING, row_stage, synthetic_stage
 from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
 from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.errors import TableHeldError
 from cdc_lakehouse.lake.current.latest_changes import KeyedSpan
 from cdc_lakehouse.lake.current.staging import EmptiedPartition
-from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, lineage
+from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, schema_fingerprint
 from cdc_lakehouse.lake.tables.segments import DECODED, OFFSETS, Segment, may_hold
-from cdc_lakehouse.pipeline.purge import is_purged
-from cdc_lakehouse.pipeline.row_keys import key_columns, rekeyings
+from cdc_lakehouse.pipeline.holds import Holds
+from cdc_lakehouse.pipeline.row_keys import key_changes, key_columns
 from cdc_lakehouse.pipeline.run import FeedRun
 
 
 @dataclass(frozen=True)
-class Work:
-    """One table's share. Events in (`above`, `upto`] are new; row changes at or below
-    `floor` are void (a TRUNCATE, or rows that were restated under another key).
+class TableChanges:
+    """What one run must apply to one table. Timestamps are commit-ts (TSO).
 
-    `again` are segments that were decoded after the table had passed their events, or decoded again: the keys that
-    they touch are worked out from all events. With `rebuild` the whole table is. `blurred` says that keys which
-    differ in the source can be one in the lake (zero dates that became NULL)."""
+    applied_ts, checkpoint_ts: events with applied_ts < commit_ts <= checkpoint_ts are new.
+    void_upto_ts: events at or below it count for nothing (a TRUNCATE, or rows that moved to another key).
+    redecoded: segments decoded after the table had passed their events, or decoded again; all keys that they contain
+        are recomputed from the full event history.
+    rebuild: the whole table is recomputed. keys_may_collide: keys that differ in the source can be one in the lake
+        (zero dates that became NULL).
+    """
 
     number: int
     life: Incarnation
     state: TableState | None
-    above: int
-    upto: int
-    floor: int
+    applied_ts: int
+    checkpoint_ts: int
+    void_upto_ts: int
     rebuild: bool
-    again: tuple[Segment, ...]
+    redecoded: tuple[Segment, ...]
     key: tuple[Column, ...]
-    blurred: bool = False
+    keys_may_collide: bool = False
 
     @property
     def target(self) -> TableVersion:
         return self.life.last
 
     @property
-    def applied(self) -> TableVersion:
+    def applied_version(self) -> TableVersion:
         """The version that the rows in the lake were written under."""
-        before = self.life.upto(self.above)
+        before = self.life.upto(self.applied_ts)
         return self.life.versions[0] if before is None else before.last
 
     @property
-    def cleared(self) -> bool:
-        return self.rebuild or self.floor > self.above
+    def replaces_all_rows(self) -> bool:
+        return self.rebuild or self.void_upto_ts > self.applied_ts
 
     @property
-    def reads_all(self) -> bool:
-        return self.rebuild or self.blurred or bool(self.again)
+    def reads_all_events(self) -> bool:
+        return self.rebuild or self.keys_may_collide or bool(self.redecoded)
+
+    @property
+    def read_after_ts(self) -> int:
+        """Events above it are read."""
+        return BEGINNING if self.reads_all_events else self.applied_ts
 
     def spans(self) -> list[KeyedSpan]:
         """Where the table's events are."""
-        applied = BEGINNING if self.reads_all else restated_stage(self.above)
-        lowest = max(applied, row_stage(self.floor))
-        return keyed_spans(self.life, self.key, self.number, lowest, restated_stage(self.upto))
+        applied = BEGINNING if self.reads_all_events else synthetic_stage(self.applied_ts)
+        lowest = max(applied, row_stage(self.void_upto_ts))
+        return keyed_spans(self.life, self.key, self.number, lowest, synthetic_stage(self.checkpoint_ts))
 
-    def emptied(self, above: int) -> tuple[EmptiedPartition, ...]:
-        """Partitions that were emptied in (above, upto], and that nothing later has made pointless."""
-        return emptied_partitions(self.life, max(above, self.floor))
+    def emptied(self, after_ts: int) -> tuple[EmptiedPartition, ...]:
+        """Partitions that were emptied in (after_ts, checkpoint_ts], and that nothing later has made pointless."""
+        return emptied_partitions(self.life, max(after_ts, self.void_upto_ts))
 
 
 def keyed_spans(
@@ -98,35 +106,43 @@ def emptied_partitions(life: Incarnation, above: int) -> tuple[EmptiedPartition,
     return tuple(found)
 
 
-def find_work(
-    run: FeedRun, tables: CurrentTables, lives: Mapping[str, Incarnation], held: dict[str, str], upto: int
-) -> Iterator[Work]:
-    """The tables that have something new. Adds to `held` those that turn out not to be able to go on."""
+def is_purged(run: FeedRun, life: Incarnation) -> bool:
+    """Whether the table goes, with its data, when the source drops it."""
+    return run.feed.drop_of(life.last.name.database, life.last.name.table) == "purge"
+
+
+def find_changed_tables(
+    run: FeedRun, tables: CurrentTables, lives: Mapping[str, Incarnation], holds: Holds, checkpoint_ts: int
+) -> tuple[list[TableChanges], Holds]:
+    """The changes of each table that has some and is not held, numbered from 0; and the tables that turn out not to be
+    able to go on."""
     cut = run.last_cut
-    touched = _Touched(run, upto)
-    refused = _refused(run, upto, touched)
+    news = _News(run, checkpoint_ts)
+    refused = _refused(run, checkpoint_ts, news)
+    found: list[TableChanges] = []
+    reasons: dict[str, str] = {}
     for id, life in lives.items():
         was_held = id in cut.held_incarnations
         over = life.dropped_ts is not None and life.dropped_ts <= cut.checkpoint_ts
-        if id in held or (over and not was_held and (is_purged(run, life) or not touched.everywhere)):
+        if id in holds or (over and not was_held and (is_purged(run, life) or not news.everywhere)):
             continue
         if id in refused:
-            held[id] = refused[id]
+            reasons[id] = refused[id]
             continue
         passed, batch = (BEGINNING, 0) if was_held else (cut.checkpoint_ts, cut.batch)
-        if not (was_held or touched.everywhere or _has_ddl(life, passed) or touched.by_segments(life)):
+        if not (was_held or news.everywhere or _has_ddl(life, passed) or news.concerns(life)):
             continue
-        state = tables.find(life)
         try:
-            yield _work(run, life, state, passed, batch, upto, touched)
+            found.append(_changes(run, len(found), life, tables.find(life), passed, batch, checkpoint_ts, news))
         except TableHeldError as error:
-            held[id] = str(error)
+            reasons[id] = str(error)
+    return found, Holds(reasons)
 
 
-def _refused(run: FeedRun, upto: int, touched: _Touched) -> dict[str, str]:
+def _refused(run: FeedRun, checkpoint_ts: int, news: _News) -> dict[str, str]:
     """Tables whose rows did not fit them in the last run, when nothing has changed since: they would not fit now."""
     cut = run.last_cut
-    if touched.everywhere or cut.checkpoint_ts != upto or cut.batch != run.segments.batch:
+    if news.everywhere or cut.checkpoint_ts != checkpoint_ts or cut.batch != run.segments.batch:
         return {}
     names = {(row.database, row.table) for row in run.quarantine.open() if row.error_class == BAD_VALUE}
     lives = run.history.history.incarnations()
@@ -137,54 +153,55 @@ def _refused(run: FeedRun, upto: int, touched: _Touched) -> dict[str, str]:
     }
 
 
-def _work(
+def _changes(
     run: FeedRun,
+    number: int,
     life: Incarnation,
     state: TableState | None,
-    passed: int,
+    passed_ts: int,
     batch: int,
-    upto: int,
-    touched: _Touched,
-) -> Work:
+    checkpoint_ts: int,
+    news: _News,
+) -> TableChanges:
     key = key_columns(run.feed, life.last)
-    floor = max([life.emptied_ts, *(version.commit_ts for version in rekeyings(run.feed, life))])
-    if state is None or not state.lineage:
-        return Work(0, life, state, BEGINNING, upto, floor, False, (), key)
-    above, batch = max(state.applied_ts, passed), max(state.applied_batch, batch)
+    void = max([life.emptied_ts, *(version.commit_ts for version in key_changes(run.feed, life))])
+    if state is None or not state.schema_fingerprint:
+        return TableChanges(number, life, state, BEGINNING, checkpoint_ts, void, False, (), key)
+    applied, batch = max(state.applied_ts, passed_ts), max(state.applied_batch, batch)
     before = life.upto(state.applied_ts)
-    rebuild = before is None or lineage(before, run.reading(before.last)) != state.lineage
-    again = tuple(touched.again(life, above, batch))
-    return Work(0, life, state, above, upto, floor, rebuild, () if rebuild else again, key)
+    rebuild = before is None or schema_fingerprint(before, run.value_format(before.last)) != state.schema_fingerprint
+    redecoded = () if rebuild else tuple(news.redecoded(life, applied, batch))
+    return TableChanges(number, life, state, applied, checkpoint_ts, void, rebuild, redecoded, key)
 
 
 def _has_ddl(life: Incarnation, above: int) -> bool:
     return any(version.commit_ts > above and version.effect != "none" for version in life.versions)
 
 
-class _Touched:
-    """Which tables the segments and the history of a run can concern."""
+class _News:
+    """What has come since the last cut: which tables the new segments and the new history can concern."""
 
-    def __init__(self, run: FeedRun, upto: int) -> None:
+    def __init__(self, run: FeedRun, checkpoint_ts: int) -> None:
         cut = run.last_cut
         self.everywhere = len(run.history.history.versions) != cut.versions or run.settings != cut.settings
         self._segments = run.segments
         replaced = ~pc.field("replaces_snapshot").is_null()
         concerned = (pc.field("batch") > cut.batch) & (replaced | (pc.field("events") > 0))
-        if upto > cut.checkpoint_ts:
+        if checkpoint_ts > cut.checkpoint_ts:
             # Decoded before, and above the checkpoint of then.
-            waited = (pc.field("max_commit_ts") > cut.checkpoint_ts) & (pc.field("min_commit_ts") <= upto)
+            waited = (pc.field("max_commit_ts") > cut.checkpoint_ts) & (pc.field("min_commit_ts") <= checkpoint_ts)
             concerned = concerned | waited
         rows = run.segments.rows.filter((pc.field("state") == DECODED) & concerned)
         self._of_any_table = OFFSETS in rows["kind"].unique().to_pylist()
         names = rows.group_by(["database", "table"]).aggregate([]).to_pylist()
         self._recent = {TableName(row["database"], row["table"]) for row in names if row["table"] is not None}
 
-    def by_segments(self, life: Incarnation) -> bool:
+    def concerns(self, life: Incarnation) -> bool:
         return self._of_any_table or not self._recent.isdisjoint(life.names)
 
-    def again(self, life: Incarnation, above: int, batch: int) -> list[Segment]:
+    def redecoded(self, life: Incarnation, applied_ts: int, batch: int) -> list[Segment]:
         """Segments decoded since `batch` with events that the table had passed, or had in another form."""
         replaced = ~pc.field("replaces_snapshot").is_null()
-        passed = (pc.field("min_commit_ts") <= above) | replaced
+        passed = (pc.field("min_commit_ts") <= applied_ts) | replaced
         decoded = pc.field("state") == DECODED
         return self._segments.select((pc.field("batch") > batch) & decoded & passed & may_hold(life.names))

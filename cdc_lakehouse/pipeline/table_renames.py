@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.names import Identifier
+from cdc_lakehouse.pipeline.holds import Holds
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class TableLocation:
     """A table: where it is and where it should be."""
 
     life: Incarnation
@@ -22,14 +23,14 @@ class Placed:
     wanted: Identifier
 
 
-def settle_names(
+def rename_to_source_names(
     tables: CurrentTables,
-    placed: list[Placed],
+    locations: list[TableLocation],
     lives: Mapping[str, Incarnation],
     rename: Callable[[Identifier, Identifier], None],
-) -> dict[str, str]:
-    """Rename until each table is where it should be; gives the reason by incarnation for those that cannot be."""
-    moving = [table for table in placed if table.now != table.wanted]
+) -> Holds:
+    """Rename until each table is where it should be; returns those that cannot be."""
+    moving = [table for table in locations if table.now != table.wanted]
     blocked: dict[str, str] = {}
     while moving:
         free = next((table for table in moving if tables.is_free(table.wanted)), None)
@@ -41,15 +42,15 @@ def settle_names(
         occupant = tables.at(first.wanted)
         own = next((table for table in moving if table.now == first.wanted), None)
         if own is not None:
-            # A circle: one of them steps aside.
-            aside = tables.aside(own.life, own.life.last.name)
-            rename(own.now, aside)
-            moving[moving.index(own)] = Placed(own.life, aside, own.wanted)
+            # A circle: one of them is parked.
+            parking = tables.parking_identifier(own.life, own.life.last.name)
+            rename(own.now, parking)
+            moving[moving.index(own)] = TableLocation(own.life, parking, own.wanted)
         elif occupant is not None and occupant.dropped_ts is not None and occupant.incarnation in lives:
             # Dropped in the source and kept here; the name is needed again.
-            rename(first.wanted, tables.aside(lives[occupant.incarnation], occupant.name))
+            rename(first.wanted, tables.parking_identifier(lives[occupant.incarnation], occupant.name))
         else:
             whose = "a table that is not the feed's" if occupant is None else "a table that is held"
             blocked[first.life.id] = f"its name {first.wanted} is that of {whose}"
             moving.remove(first)
-    return blocked
+    return Holds(blocked)

@@ -1,23 +1,23 @@
-"""One table of a run: made ready, staged, published."""
+"""The update of one table: planned, staged, published."""
 
 from __future__ import annotations
 
 import json
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.changelog.type_changes import converts
 from cdc_lakehouse.errors import TableHeldError
-from cdc_lakehouse.lake.current.latest_changes import Winners
+from cdc_lakehouse.lake.current.latest_changes import LatestChanges
 from cdc_lakehouse.lake.current.schema_plan import Drop, Plan, plan_evolution
-from cdc_lakehouse.lake.current.staging import NOTHING_STAGED, Batch, Staged, Staging, target_columns
-from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, column_names, lineage
+from cdc_lakehouse.lake.current.staging import StagedUpdate, Staging, TableUpdate, target_columns
+from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, column_names, schema_fingerprint
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target, types_since
-from cdc_lakehouse.lake.current.value_parsing import Reading
-from cdc_lakehouse.lake.iceberg_java import TableApi
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat
+from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.properties import (
     APPLIED_BATCH,
@@ -32,131 +32,117 @@ from cdc_lakehouse.lake.properties import (
     TABLE,
 )
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.table_changes import Work
+from cdc_lakehouse.pipeline.table_changes import TableChanges
+from cdc_lakehouse.pipeline.table_renames import TableLocation
 
 _CREATING: Final = threading.Lock()
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """A table's work with the plan for it. `wanted` is where the table should be, `identifier` where it is."""
+def stage_table(
+    run: FeedRun, tables: CurrentTables, staging: Staging, changes: TableChanges, latest: LatestChanges
+) -> StagedUpdate:
+    """Plan the update of one table and stage it; makes the table when it is not there yet.
 
-    work: Work
-    identifier: Identifier
-    wanted: Identifier
-    plan: Plan
-    batch: Batch
-    touched: int
-    deletes: int
-    staged: Staged = NOTHING_STAGED
+    Raises `TableHeldError` when the table cannot go on, and what writing it raises.
+    """
+    value_format = run.value_format(changes.target)
+    update = _plan(run, tables, changes, latest, value_format)
+    return staging.stage(update, latest, run.events.frame(), value_format)
 
 
-def prepare(run: FeedRun, tables: CurrentTables, work: Work, winners: Winners) -> Prepared:
-    """Plan the table's schema and rows; makes the table when it is not there yet."""
-    if work.number in winners.without_key:
+def _plan(
+    run: FeedRun, tables: CurrentTables, changes: TableChanges, latest: LatestChanges, value_format: ValueFormat
+) -> TableUpdate:
+    if changes.number in latest.without_key:
         raise TableHeldError("events lack a column of the table's key")
-    if any(column.name == COMMIT_TS for column in work.target.columns):
+    if any(column.name == COMMIT_TS for column in changes.target.columns):
         raise TableHeldError(f"the source has a column {COMMIT_TS}, the name of the lake's own column")
-    reading = run.reading(work.target)
-    state = work.state or _create(run, tables, work, reading)
+    state = changes.state or _create(run, tables, changes, value_format)
     if state.staged:
         # An earlier run ended between staging and publishing.
-        TableApi(run.spark).evolve(state.identifier, [Drop(name) for name in state.staged], {STAGED: "[]"})
-        found = tables.find(work.life)
+        IcebergJavaApi(run.spark).evolve(state.identifier, [Drop(name) for name in state.staged], {STAGED: "[]"})
+        found = tables.find(changes.life)
         assert found is not None
         state = found
-    target = target_of(work.life)
-    columns = target_columns(work.target.carried, reading)
-    current = () if work.rebuild else state.columns
-    if work.rebuild:
+    target = target_of(changes.life)
+    columns = target_columns(changes.target.carried, value_format)
+    current = () if changes.rebuild else state.columns
+    if changes.rebuild:
         # What the columns were is not what they were thought to be: none of them is kept.
         columns = [replace(column, initial=None) for column in columns]
-    converted = frozenset() if work.cleared else converted_columns(target, work.applied)
+    converted = frozenset() if changes.replaces_all_rows else converted_columns(target, changes.applied_version)
     plan = plan_evolution(current, columns, state.order, converted)
-    if work.rebuild:
+    if changes.rebuild:
         plan = _replacing_all(plan, state)
-    batch = Batch(
-        table_no=work.number,
+    return TableUpdate(
+        table_no=changes.number,
         identifier=state.identifier,
         plan=plan,
         target=replace(target, names=dict(plan.names)),
-        applied=work.applied,
-        above=0 if work.reads_all else work.above,
-        upto=work.upto,
-        spans=tuple(work.spans()),
-        key=work.key,
+        applied_version=changes.applied_version,
+        read_after_ts=changes.read_after_ts,
+        checkpoint_ts=changes.checkpoint_ts,
+        spans=tuple(changes.spans()),
+        key=changes.key,
         row_count=state.row_count,
-        cleared=work.cleared,
-        emptied=work.emptied(0 if work.reads_all else work.above),
-        emptied_now=() if work.cleared else work.emptied(work.above),
-        skips_faults=run.feed.policy.quarantine == "skip",
-    )
-    return Prepared(
-        work=work,
-        identifier=state.identifier,
-        wanted=_wanted(tables, work, state.identifier),
-        plan=plan,
-        batch=batch,
-        touched=winners.touched(work.number),
-        deletes=winners.deletes.get(work.number, 0),
+        replaces_all_rows=changes.replaces_all_rows,
+        emptied=changes.emptied(changes.read_after_ts),
+        emptied_now=() if changes.replaces_all_rows else changes.emptied(changes.applied_ts),
+        skips_rejected=run.feed.policy.quarantine == "skip",
     )
 
 
-def stage(run: FeedRun, staging: Staging, prepared: Prepared, winners: Winners) -> Prepared:
-    reading = run.reading(prepared.work.target)
-    return replace(prepared, staged=staging.stage(prepared.batch, winners, run.events.frame(), reading))
-
-
-def publish(run: FeedRun, staging: Staging, prepared: Prepared) -> None:
-    """Make the batch what readers see; nothing is committed for a table that does not change."""
-    work = prepared.work
-    now = lineage(work.life, run.reading(work.target))
-    same = work.state is not None and now == work.state.lineage
-    if same and not prepared.staged.branch and not prepared.plan.changes_schema:
+def publish(
+    run: FeedRun, staging: Staging, changes: TableChanges, staged: StagedUpdate, changed_key_count: int
+) -> None:
+    """Make the update what readers see; nothing is committed for a table that does not change."""
+    update = staged.update
+    fingerprint = schema_fingerprint(changes.life, run.value_format(changes.target))
+    same = changes.state is not None and fingerprint == changes.state.schema_fingerprint
+    if same and not staged.branch and not update.plan.changes_schema:
         return
-    name = work.target.name
+    name = changes.target.name
     properties = {
         DATABASE: name.database,
         TABLE: name.table,
-        APPLIED_TS: str(work.upto),
+        APPLIED_TS: str(changes.checkpoint_ts),
         APPLIED_BATCH: str(run.segments.batch),
-        LINEAGE: now,
-        KEY: json.dumps([column.name for column in work.key], ensure_ascii=False),
-        KEYS_TOUCHED: "" if work.cleared or prepared.batch.emptied_now else str(prepared.touched),
+        LINEAGE: fingerprint,
+        KEY: json.dumps([column.name for column in changes.key], ensure_ascii=False),
+        KEYS_TOUCHED: "" if changes.replaces_all_rows or update.emptied_now else str(changed_key_count),
     }
-    if work.life.dropped_ts is not None:
-        properties[DROPPED_TS] = str(work.life.dropped_ts)
-    staging.publish(prepared.batch, prepared.staged, properties)
+    if changes.life.dropped_ts is not None:
+        properties[DROPPED_TS] = str(changes.life.dropped_ts)
+    staging.publish(staged, properties)
 
 
-def _create(run: FeedRun, tables: CurrentTables, work: Work, reading: Reading) -> TableState:
-    """An empty table with the columns of the target, aside where its name is another table's for the moment."""
-    name = work.target.name
+def _create(run: FeedRun, tables: CurrentTables, changes: TableChanges, value_format: ValueFormat) -> TableState:
+    """An empty table with the columns of the target, parked where its name is another table's for the moment."""
+    name = changes.target.name
     wanted = tables.identifier(name)
     run.lake.ensure_namespace(wanted.namespace)
-    columns = target_columns(work.target.carried, reading)
+    columns = target_columns(changes.target.carried, value_format)
     with _CREATING:  # Two tables of one run can have had the same name.
-        identifier = wanted if tables.is_free(wanted) else tables.aside(work.life, name)
-        TableApi(run.spark).create(
+        identifier = wanted if tables.is_free(wanted) else tables.parking_identifier(changes.life, name)
+        IcebergJavaApi(run.spark).create(
             identifier,
             [*((column.name, column.type) for column in columns), (COMMIT_TS, "long")],
-            tables.location(work.life, name),
+            tables.location(changes.life, name),
             {
-                **tables.first_properties(work.life),
+                **tables.first_properties(changes.life),
                 COLUMNS: column_names({column.id: column.name for column in columns}),
             },
         )
-    state = tables.find(work.life)
+    state = tables.find(changes.life)
     assert state is not None, identifier
     return state
 
 
-def _wanted(tables: CurrentTables, work: Work, now: Identifier) -> Identifier:
-    """Where the table should be. A dropped one stays where it is until its name is needed."""
-    if work.life.dropped_ts is not None:
-        home = tables.identifier(work.target.name)
-        return now if now == home or tables.is_free(home) is False else home
-    return tables.identifier(work.target.name)
+def location_of(tables: CurrentTables, changes: TableChanges, now: Identifier) -> TableLocation:
+    """Where the table is, and where it should be. A dropped one stays where it is until its name is needed."""
+    home = tables.identifier(changes.target.name)
+    stays = changes.life.dropped_ts is not None and (now == home or not tables.is_free(home))
+    return TableLocation(changes.life, now, now if stays else home)
 
 
 def target_of(life: Incarnation) -> Target:

@@ -22,7 +22,7 @@ from cdc_lakehouse.decoders.messages.format import Format, Options
 from cdc_lakehouse.decoders.messages.registry import format_of
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.decoders.topic_reader import TopicFormat, changes_in_tasks
-from cdc_lakehouse.lake.current.value_parsing import Reading
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.properties import of_batch
 from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch, LandedSegment, landed_offsets, landed_state
 from cdc_lakehouse.lake.tables.record_commits import records_frame
@@ -111,13 +111,13 @@ class RecordSource:
             changes += misordered(changes, (each for each in observed if isinstance(each, Sight)))
         return [change for change in changes if upto is None or change.commit_ts <= upto], ()
 
-    def reading(self, zero_dates: Literal["null", "string", "error"]) -> Reading:
-        return Reading(
+    def value_format(self, zero_dates: Literal["null", "string", "error"]) -> ValueFormat:
+        return ValueFormat(
             self._run.feed.source.time_zone,
             zero_dates,
             labels=self._format.labels == "labels",
-            perhaps_labels=self._format.labels == "uncertain",
-            cut_fractions=self._format.made_by_canal,
+            labels_uncertain=self._format.labels == "uncertain",
+            trailing_zeros_cut=self._format.made_by_canal,
         )
 
 

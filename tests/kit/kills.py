@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.lake.current.staging import Staging
-from cdc_lakehouse.lake.iceberg_java import TableApi
+from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.tables.events import Events
 from cdc_lakehouse.lake.tables.records import Records
 from cdc_lakehouse.lake.tables.small_table import SmallTable
@@ -23,13 +23,13 @@ COMMITS: tuple[tuple[type, str], ...] = (
     (Records, "append"),
     (Events, "append"),
     (Events, "replace_segments"),
-    (TableApi, "create"),
-    (TableApi, "evolve"),
-    (TableApi, "open_branch"),
-    (TableApi, "clear"),
+    (IcebergJavaApi, "create"),
+    (IcebergJavaApi, "evolve"),
+    (IcebergJavaApi, "open_branch"),
+    (IcebergJavaApi, "clear"),
     (Staging, "stage"),
-    (TableApi, "publish"),
-    (TableApi, "rename"),
+    (IcebergJavaApi, "publish"),
+    (IcebergJavaApi, "rename"),
 )
 
 

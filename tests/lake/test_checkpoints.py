@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_lakehouse.lake.catalog import Lake, machinery
+from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, Cut, CutRow
 from tests.kit.lakes import lake_config
 from tests.lake import LATER, NOON
@@ -94,5 +94,5 @@ def test_a_cut_is_the_last_commit_of_its_table(checkpoints: Callable[[], Checkpo
     """Readers of the table by its current snapshot never see a cut half replaced."""
     checkpoints().publish(Cut(10), [row(10, "a"), row(10, "b")])
     checkpoints().publish(Cut(10, batch=1), [row(10, "a", 2)])
-    table = Lake(lake_config(tmp_path)).load(machinery("f", "checkpoints"))
+    table = Lake(lake_config(tmp_path)).load(system_table("f", "checkpoints"))
     assert table is not None and len(table.metadata.metadata_log) == 2  # Made, first cut, second cut.

@@ -11,8 +11,8 @@ import pytest
 from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.lake.current.schema_plan import LakeColumn
-from cdc_lakehouse.lake.current.tables import CurrentTables, lineage
-from cdc_lakehouse.lake.current.value_parsing import Reading
+from cdc_lakehouse.lake.current.tables import CurrentTables, schema_fingerprint
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.names import Identifier
 from tests.kit.lakes import TestLake
 from tests.lake import ADD_COLUMN, CREATE, DROP, ID, RENAME, change, text
@@ -61,14 +61,14 @@ def test_a_table_is_found_under_every_name_it_had(lake: TestLake, tables: Curren
 
 @pytest.mark.parametrize("life", [LIFE, MOVED, DROPPED])
 def test_a_table_that_stands_aside_is_found(lake: TestLake, tables: CurrentTables, life: Incarnation) -> None:
-    place = tables.aside(life, A)
+    place = tables.parking_identifier(life, A)
     make(lake, place)
     found = tables.find(life)
     assert found is not None and found.identifier == place
 
 
 def test_a_dropped_table_is_found_where_it_stood_between_two_renames(lake: TestLake, tables: CurrentTables) -> None:
-    make(lake, tables.aside(LIFE, A))
+    make(lake, tables.parking_identifier(LIFE, A))
     assert tables.find(DROPPED) is not None
 
 
@@ -99,7 +99,7 @@ def test_a_state_is_what_the_properties_say(lake: TestLake, tables: CurrentTable
     )
     state = tables.at(where)
     assert state is not None
-    assert (state.applied_ts, state.applied_batch, state.lineage) == (2**62, 9, "abc")
+    assert (state.applied_ts, state.applied_batch, state.schema_fingerprint) == (2**62, 9, "abc")
     assert (state.name, state.incarnation) == (A, "d.a#1")
     assert state.columns == (LakeColumn(1, "id", "long"), LakeColumn(7, "x y", "string"))
     assert (state.order, state.staged) == (("id", "x y", "_commit_ts"), ("x y",))
@@ -115,27 +115,27 @@ def test_a_table_without_a_row_has_no_snapshot(lake: TestLake, tables: CurrentTa
 def test_two_lives_of_one_name_have_files_of_their_own(tables: CurrentTables) -> None:
     second = replace(LIFE, id="d.a#2")
     assert tables.location(LIFE, A) != tables.location(second, A)
-    assert tables.aside(LIFE, A) != tables.aside(second, A)
+    assert tables.parking_identifier(LIFE, A) != tables.parking_identifier(second, A)
 
 
 @pytest.mark.parametrize(
     ("life", "reading"),
     [
-        (LIFE, Reading("Asia/Shanghai")),
-        (LIFE, Reading(zero_dates="string")),
+        (LIFE, ValueFormat("Asia/Shanghai")),
+        (LIFE, ValueFormat(zero_dates="string")),
         (
             life_of(BORN, change(20, "a", ADD_COLUMN, "ALTER TABLE a ADD COLUMN x VARCHAR(20)", ID, text("x"))),
-            Reading(),
+            ValueFormat(),
         ),
-        (MOVED, Reading()),
-        (DROPPED, Reading()),
+        (MOVED, ValueFormat()),
+        (DROPPED, ValueFormat()),
     ],
 )
-def test_a_lineage_tells_what_changes_values(life: Incarnation, reading: Reading) -> None:
-    assert lineage(life, reading) != lineage(LIFE, Reading())
+def test_a_lineage_tells_what_changes_values(life: Incarnation, reading: ValueFormat) -> None:
+    assert schema_fingerprint(life, reading) != schema_fingerprint(LIFE, ValueFormat())
 
 
 def test_a_lineage_does_not_tell_what_changes_none() -> None:
     indexed = life_of(BORN, change(20, "a", 7, "ALTER TABLE a ADD INDEX i (id)"))
     assert len(indexed.versions) == 2
-    assert lineage(indexed, Reading()) == lineage(LIFE, Reading())
+    assert schema_fingerprint(indexed, ValueFormat()) == schema_fingerprint(LIFE, ValueFormat())

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.lake import properties
-from cdc_lakehouse.lake.current.tables import lineage
-from cdc_lakehouse.lake.current.value_parsing import Reading
+from cdc_lakehouse.lake.current.tables import schema_fingerprint
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from tests.changelog.test_stored import VERSION
 
 IN_LAKES = {
@@ -30,6 +30,8 @@ def test_properties_have_the_names_that_lakes_have() -> None:
 def test_a_lineage_is_the_digest_that_lakes_have() -> None:
     """As commit 9c3a84d made them of the same table."""
     unchanged = replace(VERSION, effect="none", commit_ts=5)
-    assert lineage(Incarnation("d.t#1", (unchanged, VERSION)), Reading()) == "7c1f0ac36500"
-    other = Reading("Asia/Tokyo", "string", labels=True, perhaps_labels=True, binary="base64", cut_fractions=True)
-    assert lineage(Incarnation("d.t#1", (VERSION,)), other) == "6e9351114827"
+    assert schema_fingerprint(Incarnation("d.t#1", (unchanged, VERSION)), ValueFormat()) == "7c1f0ac36500"
+    other = ValueFormat(
+        "Asia/Tokyo", "string", labels=True, labels_uncertain=True, binary="base64", trailing_zeros_cut=True
+    )
+    assert schema_fingerprint(Incarnation("d.t#1", (VERSION,)), other) == "6e9351114827"

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.schema import SchemaChange
-from cdc_lakehouse.lake.catalog import Lake, machinery
+from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from tests.kit.lakes import lake_config
 from tests.lake import ADD_COLUMN, CREATE, DROP, DROP_DATABASE, ID, LATER, NOON, RENAME, TRUNCATE, change, text
@@ -50,14 +50,14 @@ def told(history: SchemaHistory) -> dict[str, list[tuple[str, int, str, list[str
 
 
 def table_of(directory: Path) -> list[dict[str, object]]:
-    table = Lake(lake_config(directory)).load(machinery("f", "schema_history"))
+    table = Lake(lake_config(directory)).load(system_table("f", "schema_history"))
     assert table is not None
     return sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row["number"])
 
 
 def test_no_changes_are_no_commit(history: Callable[[], SchemaHistory], tmp_path: Path) -> None:
     assert history().record([], NOON) == []
-    assert Lake(lake_config(tmp_path)).load(machinery("f", "schema_history")) is None
+    assert Lake(lake_config(tmp_path)).load(system_table("f", "schema_history")) is None
 
 
 def test_a_story_is_read_as_it_was_told(history: Callable[[], SchemaHistory]) -> None:

@@ -27,7 +27,7 @@ def run_of(directory: Path, *changes: SchemaChange, segments: Any = (), **feed: 
 
 
 def holds(run: FeedRun, upto: int = 100) -> dict[str, str]:
-    return find_holds(run, run.history.history.incarnations(), upto)
+    return dict(find_holds(run, run.history.history.incarnations(), upto).reasons)
 
 
 def bad(segment: str, database: str | None = "d", table: str | None = "a", kind: str = "BadLine") -> Rejected:

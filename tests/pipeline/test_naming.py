@@ -13,7 +13,7 @@ from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.names import Identifier
-from cdc_lakehouse.pipeline.table_renames import Placed, settle_names
+from cdc_lakehouse.pipeline.table_renames import TableLocation, rename_to_source_names
 from tests.kit.lakes import TestLake
 from tests.lake import CREATE, DROP, change
 from tests.pipeline import lake_in
@@ -47,10 +47,12 @@ class Names:
 
     def settle(self, wanted: dict[str, str]) -> dict[str, str]:
         """`wanted`: name now → name that should be."""
-        placed = [Placed(self.lives[f"d.{now}#1"], self.at(now), self.at(name)) for now, name in wanted.items()]
+        placed = [TableLocation(self.lives[f"d.{now}#1"], self.at(now), self.at(name)) for now, name in wanted.items()]
         catalog = self.lake.lake.catalog
-        return settle_names(
-            self.tables, placed, self.lives, lambda old, new: catalog.rename_table(old.parts, new.parts) and None
+        return dict(
+            rename_to_source_names(
+                self.tables, placed, self.lives, lambda old, new: catalog.rename_table(old.parts, new.parts) and None
+            ).reasons
         )
 
     def found(self) -> dict[str, str]:
@@ -117,13 +119,15 @@ def test_a_circle_that_a_crash_cut_short_is_finished_by_the_next_run(names: Name
 
     wanted = {"d.a#1": names.at("b"), "d.b#1": names.at("a")}
 
-    def placed() -> list[Placed]:
+    def placed() -> list[TableLocation]:
         states = {id: names.tables.find(names.lives[id]) for id in wanted}
-        return [Placed(names.lives[id], state.identifier, wanted[id]) for id, state in states.items() if state]
+        return [TableLocation(names.lives[id], state.identifier, wanted[id]) for id, state in states.items() if state]
 
     with pytest.raises(KeyboardInterrupt):
-        settle_names(names.tables, placed(), names.lives, rename_once)
+        rename_to_source_names(names.tables, placed(), names.lives, rename_once)
     assert len(placed()) == 2
     rest = placed()
-    settle_names(names.tables, rest, names.lives, lambda old, new: catalog.rename_table(old.parts, new.parts) and None)
+    rename_to_source_names(
+        names.tables, rest, names.lives, lambda old, new: catalog.rename_table(old.parts, new.parts) and None
+    )
     assert names.found() == {"b": "d.a#1", "a": "d.b#1"}

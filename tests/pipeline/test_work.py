@@ -10,14 +10,15 @@ import pyarrow as pa
 import pytest
 
 from cdc_lakehouse.changelog.mysql_types import ColumnType
-from cdc_lakehouse.changelog.positions import restated_stage, row_stage
+from cdc_lakehouse.changelog.positions import row_stage, synthetic_stage
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
 from cdc_lakehouse.decoders.problems import Rejected
-from cdc_lakehouse.lake.current.tables import CurrentTables, lineage
+from cdc_lakehouse.lake.current.tables import CurrentTables, schema_fingerprint
 from cdc_lakehouse.lake.tables.checkpoints import Cut
 from cdc_lakehouse.lake.tables.segments import Segment
+from cdc_lakehouse.pipeline.holds import Holds
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.table_changes import Work, find_work
+from cdc_lakehouse.pipeline.table_changes import TableChanges, find_changed_tables
 from tests.kit.lakes import TestLake
 from tests.lake import ADD_COLUMN, CREATE, DROP, ID, NOON, RENAME, TRUNCATE, change, segment, text
 from tests.pipeline import lake_in
@@ -30,7 +31,7 @@ def decoded(table: str, batch: int, low: int | None, high: int | None, **more: A
     return segment(f"d/{table}/10/CDC{batch:06}.json", batch, "decoded", file_index=batch, **counts)
 
 
-def stages(work: Work) -> list[tuple[int, int]]:
+def stages(work: TableChanges) -> list[tuple[int, int]]:
     return [(span.above, span.upto) for span in work.spans()]
 
 
@@ -63,15 +64,16 @@ class Feed:
             "format-version": "2",
             "cdc.applied-ts": str(applied_ts),
             "cdc.applied-batch": str(batch),
-            "cdc.lineage": lineage(life, run.reading(life.last)) if read_as is None else read_as,
+            "cdc.lineage": schema_fingerprint(life, run.value_format(life.last)) if read_as is None else read_as,
         }
         run.lake.catalog.create_table(where.parts, pa.schema([pa.field("id", pa.int64())]), properties=properties)
 
-    def work(self, upto: int = 50, **held: str) -> tuple[dict[str, Work], dict[str, str]]:
+    def work(self, upto: int = 50, **held: str) -> tuple[dict[str, TableChanges], dict[str, str]]:
         run: FeedRun = self.lake.run()
         lives = {id: life for id, whole in run.history.history.incarnations().items() if (life := whole.upto(upto))}
-        found = find_work(run, CurrentTables(run.lake, run.feed), lives, held, upto)
-        return {each.life.id: each for each in found}, held
+        found, more = find_changed_tables(run, CurrentTables(run.lake, run.feed), lives, Holds(held), upto)
+        assert [each.number for each in found] == list(range(len(found)))
+        return {each.life.id: each for each in found}, {**held, **more.reasons}
 
 
 @pytest.fixture
@@ -119,7 +121,7 @@ def test_a_table_that_was_held_takes_up_all_that_it_missed(tmp_path: Path) -> No
     feed.table("a", applied_ts=30)
     found, held = feed.work()
     assert list(found) == ["d.a#1"] and held == {}
-    assert (found["d.a#1"].above, found["d.a#1"].upto) == (30, 50)
+    assert (found["d.a#1"].applied_ts, found["d.a#1"].checkpoint_ts) == (30, 50)
 
 
 def test_other_settings_are_work_for_all_tables(feed: Feed) -> None:
@@ -131,8 +133,8 @@ def test_other_settings_are_work_for_all_tables(feed: Feed) -> None:
 def test_a_table_that_is_not_there_begins_at_the_beginning(feed: Feed) -> None:
     feed.land(decoded("a", 2, 55, 58))
     work = feed.work(60)[0]["d.a#1"]
-    assert (work.state, work.above, work.upto, work.rebuild) == (None, 0, 60, False)
-    assert stages(work) == [(row_stage(10), restated_stage(60))]
+    assert (work.state, work.applied_ts, work.checkpoint_ts, work.rebuild) == (None, 0, 60, False)
+    assert stages(work) == [(row_stage(10), synthetic_stage(60))]
     assert [span.key_columns for span in work.spans()] == [("id",)]
 
 
@@ -140,15 +142,15 @@ def test_a_table_goes_on_from_where_it_stands(feed: Feed) -> None:
     feed.table("a")
     feed.land(decoded("a", 2, 55, 58))
     work = feed.work(60)[0]["d.a#1"]
-    assert (work.above, work.upto, work.rebuild, work.again) == (50, 60, False, ())
-    assert stages(work) == [(restated_stage(50), restated_stage(60))]
+    assert (work.applied_ts, work.checkpoint_ts, work.rebuild, work.redecoded) == (50, 60, False, ())
+    assert stages(work) == [(synthetic_stage(50), synthetic_stage(60))]
 
 
 def test_a_table_that_a_crashed_run_published_is_not_applied_twice(feed: Feed) -> None:
     feed.table("a", applied_ts=60, batch=2)
     feed.land(decoded("a", 2, 55, 58))
     work = feed.work(60)[0]["d.a#1"]
-    assert (work.above, list(work.spans()), work.again) == (60, [], ())
+    assert (work.applied_ts, list(work.spans()), work.redecoded) == (60, [], ())
 
 
 @pytest.mark.parametrize("late", [decoded("a", 2, 30, 58), decoded("a", 2, 55, 58, replaces_snapshot=7)])
@@ -156,31 +158,31 @@ def test_events_that_the_table_has_passed_are_looked_up_among_all(feed: Feed, la
     feed.table("a")
     feed.land(late)
     work = feed.work(60)[0]["d.a#1"]
-    assert work.again == (late,) and work.reads_all
-    assert stages(work) == [(row_stage(10), restated_stage(60))]
+    assert work.redecoded == (late,) and work.reads_all_events
+    assert stages(work) == [(row_stage(10), synthetic_stage(60))]
 
 
 def test_a_table_written_under_another_lineage_is_worked_out_anew(feed: Feed) -> None:
     feed.table("a", read_as="another")
     feed.land(decoded("a", 2, 30, 58))
     work = feed.work(60)[0]["d.a#1"]
-    assert (work.rebuild, work.cleared, work.again) == (True, True, ())
-    assert stages(work) == [(row_stage(10), restated_stage(60))]
+    assert (work.rebuild, work.replaces_all_rows, work.redecoded) == (True, True, ())
+    assert stages(work) == [(row_stage(10), synthetic_stage(60))]
 
 
 def test_a_truncate_voids_what_was_before_it(tmp_path: Path) -> None:
     feed = Feed(tmp_path, change(58, "a", TRUNCATE, "TRUNCATE TABLE a"))
     feed.table("a")
     work = feed.work(60)[0]["d.a#1"]
-    assert (work.floor, work.cleared) == (58, True)
-    assert stages(work) == [(row_stage(58), restated_stage(60))]
+    assert (work.void_upto_ts, work.replaces_all_rows) == (58, True)
+    assert stages(work) == [(row_stage(58), synthetic_stage(60))]
 
 
 def test_a_truncate_that_was_applied_before_clears_nothing(tmp_path: Path) -> None:
     feed = Feed(tmp_path, change(45, "a", TRUNCATE, "TRUNCATE TABLE a"))
     feed.table("a")
     feed.land(decoded("a", 2, 55, 58))
-    assert not feed.work(60)[0]["d.a#1"].cleared
+    assert not feed.work(60)[0]["d.a#1"].replaces_all_rows
 
 
 def test_events_go_to_the_names_and_columns_of_their_time(tmp_path: Path) -> None:
@@ -192,9 +194,9 @@ def test_events_go_to_the_names_and_columns_of_their_time(tmp_path: Path) -> Non
     work = feed.work(60)[0]["d.a#1"]
     assert [(span.table, span.version_no) for span in work.spans()] == [("a", 0), ("a", 1), ("c", 2)]
     assert stages(work) == [
-        (row_stage(10), row_stage(30)), (row_stage(30), row_stage(55)), (row_stage(55), restated_stage(60)),
+        (row_stage(10), row_stage(30)), (row_stage(30), row_stage(55)), (row_stage(55), synthetic_stage(60)),
     ]  # fmt: skip
-    assert [column.name for column in work.applied.columns] == ["id"]
+    assert [column.name for column in work.applied_version.columns] == ["id"]
     assert (str(work.target.name), [column.name for column in work.target.columns]) == ("d.c", ["id", "x"])
 
 
@@ -209,7 +211,7 @@ def test_an_emptied_partition_is_told_with_the_partitions_before_it(tmp_path: Pa
     (gone,) = work.emptied(0)
     assert (gone.commit_ts, gone.name) == (55, "p0")
     assert [partition.name for partition in gone.scheme.partitions] == ["p0", "p1"]
-    assert work.emptied(55) == () and work.floor == 0
+    assert work.emptied(55) == () and work.void_upto_ts == 0
 
 
 def test_a_table_that_was_dropped_before_the_last_cut_is_over(tmp_path: Path) -> None:
@@ -223,8 +225,8 @@ def test_a_key_whose_text_changes_its_meaning_voids_what_was_before_it(tmp_path:
     feed = Feed(tmp_path, change(55, "a", 12, "ALTER TABLE a MODIFY COLUMN id VARCHAR(20)", other))
     feed.table("a")
     work = feed.work(60)[0]["d.a#1"]
-    assert (work.floor, work.cleared) == (55, True)
-    assert stages(work) == [(row_stage(55), restated_stage(60))]
+    assert (work.void_upto_ts, work.replaces_all_rows) == (55, True)
+    assert stages(work) == [(row_stage(55), synthetic_stage(60))]
 
 
 def test_rows_that_did_not_fit_are_not_tried_again_until_something_is_new(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def test_by_policy_a_table_goes_on_without_bad_rows(new_lake: Callable[..., Test
 def test_bad_rows_beyond_those_that_are_listed_are_counted(
     new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staging, "FAULTS_LISTED", 2)
+    monkeypatch.setattr(staging, "REJECTED_LISTED", 2)
     table = Table(new_lake(policy={"quarantine": "skip"}))
     table.create("id")
     table.put(1, 10)
@@ -204,3 +204,18 @@ def test_a_partial_update_of_a_row_that_was_never_seen_is_not_guessed(new_lake: 
     path.write_bytes(sound)
     assert not table.run().applied.held
     assert table.rows() == {1: 10, 2: 20}
+
+
+def test_zero_dates_are_counted_in_whole_rows_and_in_partial_ones(new_lake: Callable[..., TestLake]) -> None:
+    table = Table(new_lake())
+    columns = (Column("id", "int"), Column("v", "int"), Column("day", "datetime"))
+    table.feed.send(Ddl(next(_clock), "t0", "create", columns=columns, key=("id",)))
+    old = {"id": "1", "v": "10", "day": "2026-01-01 00:00:00"}
+    table.feed.send(RowChange(next(_clock), "t0", None, old))
+    table.run()
+    table.feed.send(RowChange(next(_clock), "t0", old, {**old, "day": "0000-00-00 00:00:00"}, frozenset({"v"})))
+    table.feed.send(RowChange(next(_clock), "t0", None, {"id": "2", "v": "20", "day": "0000-00-00 00:00:00"}))
+    (applied,) = table.run().applied.tables
+    assert (applied.upserts, applied.zero_dates) == (2, 2)
+    rows = table.lake.tables()[DATABASE, "t0"].scan().to_arrow().to_pylist()
+    assert sorted((row["id"], row["v"], row["day"]) for row in rows) == [(1, 10, None), (2, 20, None)]

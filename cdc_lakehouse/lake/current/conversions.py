@@ -17,7 +17,7 @@ from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEXTS, ColumnTy
 from cdc_lakehouse.changelog.type_changes import type_change
 from cdc_lakehouse.errors import DdlError
 from cdc_lakehouse.lake.current import value_parsing
-from cdc_lakehouse.lake.current.value_parsing import Reading, spark_type
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat, spark_type
 
 _NUMBERS: Final = INTEGERS | {"decimal", "float", "double", "bit", "year"}
 _EXACT: Final = INTEGERS | {"decimal", "bit", "year"}
@@ -25,31 +25,31 @@ _MOMENTS: Final = frozenset({"date", "datetime", "timestamp"})
 # What is kept as MySQL's own text.
 _WORDS: Final = TEXTS | {"enum", "set", "json", "time"}
 
-Convert = Callable[[Column, ColumnType, ColumnType, Reading], Column]
+Convert = Callable[[Column, ColumnType, ColumnType, ValueFormat], Column]
 
 
-def convert_through(value: Column, types: Sequence[ColumnType], reading: Reading) -> Column:
+def convert_through(value: Column, types: Sequence[ColumnType], value_format: ValueFormat) -> Column:
     """A typed value of the first type, taken through each of those that a column had after it. Raises `DdlError` for a
     pair that has no conversion."""
     for old, new in itertools.pairwise(types):
-        value = _convert(value, old, new, reading)
+        value = _convert(value, old, new, value_format)
     return value
 
 
-def _convert(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
+def _convert(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
     if type_change(old, new) != "convert":
-        return value.cast(spark_type(reading.type_of(new)))
+        return value.cast(spark_type(value_format.type_of(new)))
     for olds, news, conversion in _TABLE:
         if old.name in olds and new.name in news:
-            return conversion(value, old, new, reading)
+            return conversion(value, old, new, value_format)
     raise DdlError(
         f"values of type {old.name} cannot be converted to {new.name}",
         advice="set policy for the table, or rebuild it from the source",
     )
 
 
-def _number(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
-    target = reading.type_of(new)
+def _number(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
+    target = value_format.type_of(new)
     if target == "string":  # DECIMAL of more digits than Iceberg holds: its exact text.
         return _fixed(value.cast("decimal(38,18)").cast("string") if old.name in ("float", "double") else value, new)
     if old.name in ("float", "double") and new.name in _EXACT - {"decimal"}:
@@ -74,7 +74,7 @@ def _fixed(value: Column, new: ColumnType) -> Column:
     return F.concat(whole, F.lit("."), F.rpad(fraction, new.fraction, "0"))
 
 
-def _number_to_text(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
+def _number_to_text(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
     if old.name not in ("float", "double"):
         text = value.cast("string")
         return F.lpad(text, 4, "0") if old.name == "year" else text
@@ -84,8 +84,8 @@ def _number_to_text(value: Column, old: ColumnType, new: ColumnType, reading: Re
     return F.when(exact.contains("E"), F.coalesce(wide, exact)).otherwise(F.regexp_replace(exact, r"\.0$", ""))
 
 
-def _text_to_number(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
-    target = reading.type_of(new)
+def _text_to_number(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
+    target = value_format.type_of(new)
     text = F.trim(value)
     if target == "string":
         return _fixed(text, new)
@@ -94,35 +94,35 @@ def _text_to_number(value: Column, old: ColumnType, new: ColumnType, reading: Re
     return text.try_cast(spark_type(target))
 
 
-def _moment_to_text(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
-    if reading.type_of(old) == "string":
+def _moment_to_text(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
+    if value_format.type_of(old) == "string":
         return value
     local = value
     if old.name == "timestamp":
-        local = F.from_utc_timestamp(value, reading.zone)
+        local = F.from_utc_timestamp(value, value_format.zone)
     pattern = "yyyy-MM-dd" if old.name == "date" else "yyyy-MM-dd HH:mm:ss"
     if old.fraction:
         pattern += "." + "S" * old.fraction
     return F.date_format(local, pattern)
 
 
-def _text_to_moment(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
-    if reading.type_of(new) == "string":
+def _text_to_moment(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
+    if value_format.type_of(new) == "string":
         return value
     if new.name == "date":
         return F.to_date(value.try_cast("timestamp_ntz"))
     local = _rounded(value.try_cast("timestamp_ntz"), new)
-    return local if new.name == "datetime" else _zoned(local, reading)
+    return local if new.name == "datetime" else _zoned(local, value_format)
 
 
-def _moment(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
-    if reading.type_of(old) == "string" or reading.type_of(new) == "string":
+def _moment(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
+    if value_format.type_of(old) == "string" or value_format.type_of(new) == "string":
         raise DdlError(
             f"a {old.name} kept as text cannot become a {new.name}", advice="set zero_dates of the table to null"
         )
     local = value
     if old.name == "timestamp":
-        local = F.from_utc_timestamp(value, reading.zone).cast("timestamp_ntz")
+        local = F.from_utc_timestamp(value, value_format.zone).cast("timestamp_ntz")
     elif old.name == "date":
         local = value.cast("timestamp_ntz")
     match new.name:
@@ -131,11 +131,11 @@ def _moment(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -
         case "datetime":
             return _rounded(local, new)
         case _:
-            return _zoned(_rounded(local, new), reading)
+            return _zoned(_rounded(local, new), value_format)
 
 
-def _zoned(local: Column, reading: Reading) -> Column:
-    return F.to_utc_timestamp(local.cast("timestamp"), reading.zone)
+def _zoned(local: Column, value_format: ValueFormat) -> Column:
+    return F.to_utc_timestamp(local.cast("timestamp"), value_format.zone)
 
 
 def _rounded(local: Column, new: ColumnType) -> Column:
@@ -147,15 +147,15 @@ def _rounded(local: Column, new: ColumnType) -> Column:
     return F.timestamp_micros((F.floor((micros + unit // 2) / unit) * unit).cast("bigint")).cast("timestamp_ntz")
 
 
-def _same(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
+def _same(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
     return value
 
 
-def _text_to_bytes(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
+def _text_to_bytes(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
     return _padded(F.encode(value, "UTF-8"), new)
 
 
-def _bytes(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
+def _bytes(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
     return _padded(value, new)
 
 
@@ -164,34 +164,34 @@ def _padded(value: Column, new: ColumnType) -> Column:
     return F.rpad(value, new.length, F.lit(b"\x00")) if new.name == "binary" and new.length else value
 
 
-def _bytes_to_text(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
+def _bytes_to_text(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
     return F.decode(value, "UTF-8")
 
 
-def _number_to_moment(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
+def _number_to_moment(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
     """20260102 is a day, 20260102030405 a moment."""
     digits = value.cast("decimal(38,0)").cast("string")
     digits = F.when(F.length(digits) <= 8, F.rpad(F.lpad(digits, 8, "0"), 14, "0")).otherwise(F.lpad(digits, 14, "0"))
     parts = [F.substring(digits, start, length) for start, length in ((1, 4), (5, 2), (7, 2), (9, 2), (11, 2), (13, 2))]
     day, time = F.concat_ws("-", *parts[:3]), F.concat_ws(":", *parts[3:])
-    return _text_to_moment(F.concat_ws(" ", day, time), old, new, reading)
+    return _text_to_moment(F.concat_ws(" ", day, time), old, new, value_format)
 
 
-def _moment_to_number(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
-    digits = F.regexp_replace(_moment_to_text(value, old, new, reading), "[- :]", "")
-    return _text_to_number(digits, old, new, reading)
+def _moment_to_number(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
+    digits = F.regexp_replace(_moment_to_text(value, old, new, value_format), "[- :]", "")
+    return _text_to_number(digits, old, new, value_format)
 
 
-def _moment_to_time(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
+def _moment_to_time(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
     text = (
         F.lit("00:00:00")
         if old.name == "date"
-        else F.substring_index(_moment_to_text(value, old, new, reading), " ", -1)
+        else F.substring_index(_moment_to_text(value, old, new, value_format), " ", -1)
     )
-    return F.when(value.isNotNull(), _time(text, old, new, reading))
+    return F.when(value.isNotNull(), _time(text, old, new, value_format))
 
 
-def _time(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
+def _time(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
     """TIME is kept as text; fractional seconds that do not fit are rounded away from zero."""
     place = [F.regexp_extract(value, r"^(-?)(\d+):(\d\d):(\d\d)(?:\.(\d+))?$", part) for part in range(1, 6)]
     sign, hours, minutes, seconds, fraction = place
@@ -220,31 +220,31 @@ def _two_digits(number: Column) -> Column:
     return F.when(F.length(text) < 2, F.lpad(text, 2, "0")).otherwise(text)
 
 
-def _set(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
+def _set(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
     """Labels stand in the order of the declaration."""
     members = F.split(value, ",")
     labels = F.array(*(F.lit(label) for label in new.elements))
     return F.array_join(F.array_intersect(labels, members), ",")
 
 
-def _set_to_number(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
+def _set_to_number(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
     if not old.elements:
         raise DdlError("a set whose labels are not known cannot become a number")
-    return value_parsing.set_number(value, old).cast(spark_type(reading.type_of(new)))
+    return value_parsing.set_number(value, old).cast(spark_type(value_format.type_of(new)))
 
 
-def _number_to_set(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
+def _number_to_set(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
     return value_parsing.set_labels(value.cast("string"), new)
 
 
-def _enum_to_number(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
+def _enum_to_number(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
     if not old.elements:
         raise DdlError("an enum whose labels are not known cannot become a number")
     index = F.array_position(F.array(*(F.lit(label) for label in old.elements)), value)
-    return index.cast(spark_type(reading.type_of(new)))
+    return index.cast(spark_type(value_format.type_of(new)))
 
 
-def _number_to_enum(value: Column, old: ColumnType, new: ColumnType, reading: Reading) -> Column:
+def _number_to_enum(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
     labels = F.array(*(F.lit(label) for label in new.elements))
     return F.get(labels, value.cast("int") - 1)
 

@@ -22,6 +22,20 @@ _SPANS: Final = T.StructType([
     T.StructField("upto", T.LongType()),
     T.StructField("key_columns", T.ArrayType(T.StringType())),
 ])  # fmt: skip
+LATEST: Final = T.StructType([
+    T.StructField("table_no", T.IntegerType()),
+    T.StructField("key", T.ArrayType(T.StringType())),
+    T.StructField("stage", T.LongType()),
+    T.StructField("upsert", T.BooleanType()),
+    T.StructField("segment", T.StringType()),
+    T.StructField("line", T.LongType()),
+    T.StructField("event", T.LongType()),
+    T.StructField("version_no", T.IntegerType()),
+    T.StructField("commit_ts", T.LongType()),
+    T.StructField("lacks_key", T.BooleanType()),
+])  # fmt: skip
+"""Columns of the latest changes: one row is a key of a table. `event` is the `_row_id` of the event; what tells of the
+event is NULL for a key that has none left."""
 _NAMES_PUSHED_DOWN: Final = 50
 
 
@@ -40,7 +54,7 @@ class KeyedSpan:
 
 
 @dataclass(frozen=True, slots=True)
-class Winners:
+class LatestChanges:
     """`frame` is cached: table_no, version_no, key array<string>, upsert boolean, commit_ts, stage, event (its
     _row_id), segment, line. `upserts` and `deletes` count keys by table, `versions` are the numbers of the versions
     that upserts are of; `without_key` are tables with events that lack a key column."""
@@ -54,7 +68,7 @@ class Winners:
     def of(self, table_no: int) -> DataFrame:
         return self.frame.where(F.col("table_no") == table_no)
 
-    def touched(self, table_no: int) -> int:
+    def changed_key_count(self, table_no: int) -> int:
         return self.upserts.get(table_no, 0) + self.deletes.get(table_no, 0)
 
 
@@ -114,13 +128,19 @@ def latest(keyed: DataFrame) -> DataFrame:
     return grouped.select("table_no", "key", "position.*")
 
 
-def find_winners(keyed: DataFrame, only: DataFrame | None = None) -> Winners:
+def no_changes(spark: SparkSession) -> LatestChanges:
+    """Of tables without events: only DDL is applied."""
+    return LatestChanges(spark.createDataFrame([], LATEST), {}, {}, {}, frozenset())
+
+
+def find_latest(keyed: DataFrame, only: DataFrame | None = None) -> LatestChanges:
     """The winners among keyed events. With `only` (table_no, key), of those keys alone, for each of them: a key without
     any event left is deleted. The frame is cached until it is unpersisted."""
     frame = latest(keyed)
     if only is not None:
         frame = only.join(frame, ["table_no", "key"], "left").withColumn("upsert", F.coalesce("upsert", F.lit(False)))
     frame = frame.withColumn("lacks_key", F.exists("key", lambda part: part.isNull())).persist()
+    assert frame.columns == LATEST.names, frame.columns
     upserts: dict[int, int] = {}
     deletes: dict[int, int] = {}
     versions: dict[int, list[int]] = {}
@@ -134,7 +154,7 @@ def find_winners(keyed: DataFrame, only: DataFrame | None = None) -> Winners:
         counts[number] = counts.get(number, 0) + row["count"]
         if row["upsert"] and row["version_no"] not in versions.setdefault(number, []):
             versions[number].append(row["version_no"])
-    return Winners(frame, upserts, deletes, versions, frozenset(without_key))
+    return LatestChanges(frame, upserts, deletes, versions, frozenset(without_key))
 
 
 def _row(span: KeyedSpan) -> tuple[object, ...]:

@@ -20,56 +20,56 @@ from cdc_lakehouse.changelog.type_changes import converts
 from cdc_lakehouse.decoders.event_schema import NEW_EVENTS, SYNTHETIC
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.conversions import convert_through
-from cdc_lakehouse.lake.current.latest_changes import Winners
+from cdc_lakehouse.lake.current.latest_changes import LatestChanges
 from cdc_lakehouse.lake.current.partition_filter import partition_condition
 from cdc_lakehouse.lake.current.staging import EmptiedPartition
 from cdc_lakehouse.lake.current.typed_rows import Target, default_value, types_since
-from cdc_lakehouse.lake.current.value_parsing import Reading, spark_type
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat, spark_type
 
 _NOTHING: Final = "map<string,string>"
 
 
-def live_rows(
+def rows_at(
     events: DataFrame,
-    winners: Winners,
+    latest: LatestChanges,
     table_no: int,
     target: Target,
     emptied: Sequence[EmptiedPartition],
-    reading: Reading,
+    value_format: ValueFormat,
 ) -> DataFrame:
-    """The rows that are live by the winners: `row`, a map of the last version's columns to their text, and `partial`,
+    """The rows that are live by the latest: `row`, a map of the last version's columns to their text, and `partial`,
     whether the event behind it leaves columns out."""
-    chosen = winners.of(table_no).where("upsert").select("event", "version_no")
+    chosen = latest.of(table_no).where("upsert").select("event", "version_no")
     names = {version.name for version in target.versions.values()}
     own = events.where(
         F.col("schema_name").isin(*{name.database for name in names})
         & F.col("table_name").isin(*{name.table for name in names})
     )
     fetched = own.join(chosen, F.col("_row_id") == F.col("event")).select("version_no", "commit_ts", "after")
-    numbers = winners.versions.get(table_no, [])
-    frames = [_of_version(fetched.where(F.col("version_no") == n), n, target, reading) for n in numbers]
+    numbers = latest.versions.get(table_no, [])
+    frames = [_of_version(fetched.where(F.col("version_no") == n), n, target, value_format) for n in numbers]
     if not frames:
         return fetched.select("commit_ts", F.col("after").alias("row"), F.lit(False).alias("partial")).limit(0)
     rows = functools.reduce(DataFrame.unionByName, frames)
     for each in emptied:
-        gone = _in_partition(each, target, reading)
+        gone = _in_partition(each, target, value_format)
         rows = rows.where(~((F.col("commit_ts") <= each.commit_ts) & F.coalesce(gone, F.lit(False))))
     return rows
 
 
-def in_partition(version: TableVersion, partition: str, reading: Reading) -> Column:
+def in_partition(version: TableVersion, partition: str, value_format: ValueFormat) -> Column:
     """Whether a live row is in a partition of its version."""
     assert version.partitioning is not None, version.name
 
     def column(name: str) -> Column:
         found = version.named(name)
         assert found is not None, f"no column {name}"
-        return _typed(found, reading)
+        return _typed(found, value_format)
 
     return F.coalesce(partition_condition(version.partitioning, partition, column), F.lit(False))
 
 
-def as_events(rows: DataFrame, op: Literal["I", "D"], version: TableVersion, segment: str) -> DataFrame:
+def synthetic_events(rows: DataFrame, op: Literal["I", "D"], version: TableVersion, segment: str) -> DataFrame:
     """Live rows as events at a version's DDL, with the columns of `NEW_EVENTS`. The columns of `version` take the
     values by their places: tables that exchange rows have the same."""
     names = F.array(*(F.lit(column.name) for column in version.carried))
@@ -90,37 +90,37 @@ def as_events(rows: DataFrame, op: Literal["I", "D"], version: TableVersion, seg
     return rows.select(*(values[name].alias(name) for name in NEW_EVENTS.names), F.lit(True).alias(SYNTHETIC))
 
 
-def _of_version(rows: DataFrame, number: int, target: Target, reading: Reading) -> DataFrame:
+def _of_version(rows: DataFrame, number: int, target: Target, value_format: ValueFormat) -> DataFrame:
     carried = [column.name for column in target.versions[number].carried]
     absent = F.size(F.array_except(F.array(*(F.lit(name) for name in carried)), F.map_keys("after"))) > 0
     names = F.array(*(F.lit(column.name) for column in target.columns))
-    texts = F.array(*(_text(column, target.versions[number], target, reading) for column in target.columns))
+    texts = F.array(*(_text(column, target.versions[number], target, value_format) for column in target.columns))
     return rows.select("commit_ts", F.map_from_arrays(names, texts).alias("row"), absent.alias("partial"))
 
 
-def _text(column: schema.Column, version: TableVersion, target: Target, reading: Reading) -> Column:
+def _text(column: schema.Column, version: TableVersion, target: Target, value_format: ValueFormat) -> Column:
     own = version.column(column.id)
     if own is None or not own.carried:
-        value = default_value(column, target, reading)
+        value = default_value(column, target, value_format)
     else:
         raw = F.col("after")[own.name]
         types = types_since(column.id, target, version)
         if not converts(types):
             return raw
-        value = convert_through(value_parsing.value(raw, own.type, reading), types, reading)
-    return value_parsing.text(value.cast(spark_type(reading.type_of(column.type))), column.type, reading)
+        value = convert_through(value_parsing.value(raw, own.type, value_format), types, value_format)
+    return value_parsing.text(value.cast(spark_type(value_format.type_of(column.type))), column.type, value_format)
 
 
-def _in_partition(emptied: EmptiedPartition, target: Target, reading: Reading) -> Column:
+def _in_partition(emptied: EmptiedPartition, target: Target, value_format: ValueFormat) -> Column:
     now = {column.id: column for column in target.columns}
 
     def column(name: str) -> Column:
         found = emptied.version.named(name)
         assert found is not None, f"no column {name}"
-        return _typed(now[found.id], reading)
+        return _typed(now[found.id], value_format)
 
     return partition_condition(emptied.scheme, emptied.name, column)
 
 
-def _typed(column: schema.Column, reading: Reading) -> Column:
-    return value_parsing.value(F.col("row")[column.name], column.type, reading)
+def _typed(column: schema.Column, value_format: ValueFormat) -> Column:
+    return value_parsing.value(F.col("row")[column.name], column.type, value_format)

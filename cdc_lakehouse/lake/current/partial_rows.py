@@ -16,9 +16,8 @@ from pyspark.sql import functions as F
 from cdc_lakehouse.changelog import schema
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.conversions import convert_through
-from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target, default_value, types_since
-from cdc_lakehouse.lake.current.value_parsing import Reading, spark_type
-from cdc_lakehouse.lake.expressions import any_of
+from cdc_lakehouse.lake.current.typed_rows import Target, as_typed, default_value, types_since
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat, spark_type
 from cdc_lakehouse.lake.names import quote
 
 _EMPTY = "map<int,struct<version_no:int,text:string>>"
@@ -43,21 +42,33 @@ class BaseRows:
     values: dict[int, Column]
 
 
-def merged_rows(parts: PartialKeys, base: BaseRows | None, target: Target, reading: Reading) -> DataFrame:
-    """One whole row for each of the keys that is not deleted in the end, in the shape of `projection.typed_rows`."""
+@dataclass(frozen=True)
+class _MergedColumn:
+    """A column's value; whether there is none (a text that cannot be read, or nothing that ever said it); conditions of
+    which one holds where it is a zero date that became NULL."""
+
+    value: Column
+    lost: Column
+    zero_dates: tuple[Column, ...]
+
+
+def merged_rows(parts: PartialKeys, base: BaseRows | None, target: Target, value_format: ValueFormat) -> DataFrame:
+    """One whole row for each of the keys that is not deleted in the end, as `typed_rows` has them."""
     folded = _folded(parts, target).where("last.upsert")
-    rows = folded.withColumn("based", F.lit(False)) if base is None else _over_base(folded, base, reading)
-    columns = [_column(column, base, target, reading) for column in target.columns]
-    return rows.select(
-        *(typed.alias(target.names[column.id]) for column, (typed, _) in zip(target.columns, columns, strict=True)),
-        F.col("last.commit_ts").alias(COMMIT_TS),
-        F.col("last.segment").alias("cdc:segment"),
-        F.col("last.line").alias("cdc:line"),
-        F.col("last_after").alias("cdc:after"),
-        any_of(unreadable for _, unreadable in columns).alias("cdc:fault"),
-        F.lit(False).alias("cdc:partial"),
-        F.lit(None).cast("bigint").alias("cdc:event"),
-        F.lit(0).alias("cdc:zero_dates"),
+    rows = folded.withColumn("based", F.lit(False)) if base is None else _over_base(folded, base, value_format)
+    columns = [_column(column, base, target, value_format) for column in target.columns]
+    return as_typed(
+        rows,
+        target,
+        [column.value for column in columns],
+        commit_ts=F.col("last.commit_ts"),
+        segment=F.col("last.segment"),
+        line=F.col("last.line"),
+        after=F.col("last_after"),
+        faults=[column.lost for column in columns],
+        partial=F.lit(False),
+        event=F.lit(None).cast("bigint"),
+        zero_dates=[condition for column in columns for condition in column.zero_dates],
     )
 
 
@@ -125,7 +136,7 @@ def _next(fold: Column, event: Column) -> Column:
     )
 
 
-def _over_base(folded: DataFrame, base: BaseRows, reading: Reading) -> DataFrame:
+def _over_base(folded: DataFrame, base: BaseRows, value_format: ValueFormat) -> DataFrame:
     present = base.table.select(
         *(own.alias(f"cdc:key_{position}") for position, (_, own) in enumerate(base.key)),
         *(value.alias(f"cdc:base_{id}") for id, value in base.values.items()),
@@ -133,7 +144,7 @@ def _over_base(folded: DataFrame, base: BaseRows, reading: Reading) -> DataFrame
     )
     condition = ~F.col("fold.whole")
     for position, (column, _) in enumerate(base.key):
-        value = value_parsing.value(F.col("key")[position], column.type, reading)
+        value = value_parsing.value(F.col("key")[position], column.type, value_format)
         condition = condition & F.col(quote(f"cdc:key_{position}")).eqNullSafe(value)
     return (
         F.broadcast(folded)
@@ -142,27 +153,30 @@ def _over_base(folded: DataFrame, base: BaseRows, reading: Reading) -> DataFrame
     )
 
 
-def _column(column: schema.Column, base: BaseRows | None, target: Target, reading: Reading) -> tuple[Column, Column]:
-    """A column's value, and whether there is none: a text that cannot be read, or nothing that ever said it."""
-    kind = spark_type(reading.type_of(column.type))
+def _column(column: schema.Column, base: BaseRows | None, target: Target, value_format: ValueFormat) -> _MergedColumn:
+    kind = spark_type(value_format.type_of(column.type))
     entry = F.element_at("fold.merged", F.lit(column.id))
     typed, lost = F.lit(None).cast(kind), F.lit(False)
+    zero_dates: list[Column] = []
     for number in target.order:
         own = target.versions[number].column(column.id)
         if own is None:
             continue
-        read = value_parsing.value(entry["text"], own.type, reading)
+        read = value_parsing.value(entry["text"], own.type, value_format)
         chosen = entry["version_no"] == number
-        brought = convert_through(read, types_since(column.id, target, target.versions[number]), reading)
+        brought = convert_through(read, types_since(column.id, target, target.versions[number]), value_format)
         typed = F.when(chosen, brought.cast(kind)).otherwise(typed)
-        lost = lost | (chosen & value_parsing.unreadable(entry["text"], read, own.type, reading))
+        lost = lost | (chosen & value_parsing.parse_failed(entry["text"], read, own.type, value_format))
+        if (zero := value_parsing.zero_date(entry["text"], read, own.type, value_format)) is not None:
+            zero_dates.append(chosen & zero)
     unborn = _unborn(column, target)
-    older = F.when(unborn, default_value(column, target, reading))
+    older = F.when(unborn, default_value(column, target, value_format))
     if base is not None:
         older = F.when(F.col("based"), F.col(quote(f"cdc:base_{column.id}"))).otherwise(older)
     said = F.map_contains_key("fold.merged", F.lit(column.id))
     unknown = ~said & ~F.col("based") & ~unborn
-    return F.when(said, typed).otherwise(older).cast(kind), F.coalesce(lost, F.lit(False)) | unknown
+    value = F.when(said, typed).otherwise(older).cast(kind)
+    return _MergedColumn(value, F.coalesce(lost, F.lit(False)) | unknown, tuple(zero_dates))
 
 
 def _unborn(column: schema.Column, target: Target) -> Column:

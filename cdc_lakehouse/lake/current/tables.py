@@ -22,7 +22,7 @@ from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.schema_plan import LakeColumn
-from cdc_lakehouse.lake.current.value_parsing import Reading
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.names import Identifier, encode_namespace, encode_table, path_part
 from cdc_lakehouse.lake.properties import (
     APPLIED_BATCH,
@@ -59,7 +59,7 @@ class TableState:
     name: TableName
     applied_ts: int
     applied_batch: int
-    lineage: str
+    schema_fingerprint: str
     columns: tuple[LakeColumn, ...]
     order: tuple[str, ...]
     staged: tuple[str, ...]
@@ -80,7 +80,7 @@ class CurrentTables:
         namespace = self._feed.namespace.format(database=name.database, feed=self._feed.name)
         return Identifier(encode_namespace(namespace), encode_table(name.table))
 
-    def aside(self, life: Incarnation, name: TableName) -> Identifier:
+    def parking_identifier(self, life: Incarnation, name: TableName) -> Identifier:
         """Where a table stands while its name is another's: between two renames, or dropped and its name taken
         again."""
         where = self.identifier(name)
@@ -93,7 +93,7 @@ class CurrentTables:
         for name in life.names:
             yield self.identifier(name)
         for name in life.names:
-            yield self.aside(life, name)
+            yield self.parking_identifier(life, name)
             yield Identifier(
                 self.identifier(name).namespace, f"{self.identifier(name).name}__moving_{_digest(life.id)}"
             )
@@ -152,7 +152,7 @@ def state_of(identifier: Identifier, table: Table) -> TableState:
         name=TableName(properties[DATABASE], properties[TABLE]),
         applied_ts=int(properties[APPLIED_TS]),
         applied_batch=int(properties[APPLIED_BATCH]),
-        lineage=properties[LINEAGE],
+        schema_fingerprint=properties[LINEAGE],
         columns=columns,
         order=tuple(field.name for field in fields),
         staged=tuple(json.loads(properties.get(STAGED, "[]"))),
@@ -176,7 +176,7 @@ def _type_name(field_type: object) -> str:
     return str(field_type).replace(" ", "")
 
 
-def lineage(life: Incarnation, reading: Reading) -> str:
+def schema_fingerprint(life: Incarnation, value_format: ValueFormat) -> str:
     """A digest of what a table went through and of how its values are read.
 
     When it differs from the one that the table was written under, DDL from before has come to light, or the
@@ -192,18 +192,18 @@ def lineage(life: Incarnation, reading: Reading) -> str:
         for version in life.versions
         if version.effect != "none"
     ]
-    return _digest(json.dumps([_reading_text(reading), told], ensure_ascii=False))
+    return _digest(json.dumps([_reading_text(value_format), told], ensure_ascii=False))
 
 
 # Digests of these texts are in lakes: with other words every table would be worked out anew. They once were what
 # Python shows of the values.
 
 
-def _reading_text(reading: Reading) -> str:
+def _reading_text(value_format: ValueFormat) -> str:
     return (
-        f"Reading(zone={reading.zone!r}, zero_dates={reading.zero_dates!r}, labels={reading.labels!r}, "
-        f"perhaps_labels={reading.perhaps_labels!r}, binary={reading.binary!r}, "
-        f"cut_fractions={reading.cut_fractions!r})"
+        f"Reading(zone={value_format.zone!r}, zero_dates={value_format.zero_dates!r}, labels={value_format.labels!r}, "
+        f"perhaps_labels={value_format.labels_uncertain!r}, binary={value_format.binary!r}, "
+        f"cut_fractions={value_format.trailing_zeros_cut!r})"
     )
 
 

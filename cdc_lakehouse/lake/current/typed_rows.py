@@ -9,7 +9,8 @@ from __future__ import annotations
 import datetime
 import decimal
 import functools
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,13 +22,21 @@ from cdc_lakehouse.changelog.mysql_types import BLOBS, ColumnType
 from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.conversions import convert_through
-from cdc_lakehouse.lake.current.value_parsing import Reading, spark_type
-from cdc_lakehouse.lake.expressions import any_of
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat, spark_type
 from cdc_lakehouse.lake.names import quote
 
 COMMIT_TS: Final = "_commit_ts"
 
+# Columns beside those of the table, under names that no MySQL column has.
 _BESIDE: Final = "cdc:"
+SEGMENT: Final = "cdc:segment"
+LINE: Final = "cdc:line"
+AFTER: Final = "cdc:after"
+FAULT: Final = "cdc:fault"
+PARTIAL: Final = "cdc:partial"
+EVENT: Final = "cdc:event"
+ZERO_DATES: Final = "cdc:zero_dates"
+
 _EXACT: Final = decimal.Context(prec=76)
 
 
@@ -43,19 +52,17 @@ class Target:
     """Version numbers, oldest first."""
 
 
-def typed_rows(winners: DataFrame, numbers: Sequence[int], target: Target, reading: Reading) -> DataFrame:
-    """Rows of the winners (columns version_no, commit_ts, after, segment, line, event), whose versions are `numbers`:
-    one column for each of the table, and `_commit_ts`; beside them, under names that no MySQL column has, where the
-    row comes from (`cdc:segment`, `cdc:line`, `cdc:after`), whether it cannot be used (`cdc:fault`), whether the
-    event leaves columns out (`cdc:partial`, `cdc:event`: see `partial`), and how many zero dates became NULL
-    (`cdc:zero_dates`)."""
+def typed_rows(winners: DataFrame, numbers: Sequence[int], target: Target, value_format: ValueFormat) -> DataFrame:
+    """Typed rows (see `as_typed`) of events (columns version_no, commit_ts, after, segment, line, event); the versions
+    among them are `numbers`."""
     frames = [
-        _rows_of_version(winners.where(F.col("version_no") == number), number, target, reading) for number in numbers
+        _rows_of_version(winners.where(F.col("version_no") == number), number, target, value_format)
+        for number in numbers
     ]
     return functools.reduce(DataFrame.unionByName, frames)
 
 
-def _rows_of_version(winners: DataFrame, number: int, target: Target, reading: Reading) -> DataFrame:
+def _rows_of_version(winners: DataFrame, number: int, target: Target, value_format: ValueFormat) -> DataFrame:
     version = target.versions[number]
     carried = version.carried
     names = F.array(*(F.lit(column.name) for column in carried))
@@ -75,7 +82,7 @@ def _rows_of_version(winners: DataFrame, number: int, target: Target, reading: R
     )
     place = {column.id: position for position, column in enumerate(carried)}
     read = {
-        column.id: value_parsing.value(F.get("texts", F.lit(place[column.id])), column.type, reading)
+        column.id: value_parsing.value(F.get("texts", F.lit(place[column.id])), column.type, value_format)
         for column in target_sources(version, target)
         if column.id in place
     }
@@ -85,19 +92,52 @@ def _rows_of_version(winners: DataFrame, number: int, target: Target, reading: R
     for column in version.columns:
         if column.id in read:
             text, value = F.get("texts", F.lit(place[column.id])), F.col(f"value_{column.id}")
-            faults.append(value_parsing.unreadable(text, value, column.type, reading))
-            if (zero := value_parsing.zero_date(text, value, column.type, reading)) is not None:
-                zero_dates.append(zero.cast("int"))
-    return typed.select(
-        *(_column(column, version, target, reading).alias(target.names[column.id]) for column in target.columns),
-        F.col("commit_ts").alias(COMMIT_TS),
-        F.col("segment").alias("cdc:segment"),
-        F.col("line").alias("cdc:line"),
-        F.col("after").alias("cdc:after"),
-        F.coalesce(any_of(faults), F.lit(False)).alias("cdc:fault"),
-        F.coalesce("absent", F.lit(False)).alias("cdc:partial"),
-        F.col("event").alias("cdc:event"),
-        _sum(zero_dates).alias("cdc:zero_dates"),
+            faults.append(value_parsing.parse_failed(text, value, column.type, value_format))
+            if (zero := value_parsing.zero_date(text, value, column.type, value_format)) is not None:
+                zero_dates.append(zero)
+    return as_typed(
+        typed,
+        target,
+        [_column(column, version, target, value_format) for column in target.columns],
+        commit_ts=F.col("commit_ts"),
+        segment=F.col("segment"),
+        line=F.col("line"),
+        after=F.col("after"),
+        faults=faults,
+        partial=F.coalesce("absent", F.lit(False)),
+        event=F.col("event"),
+        zero_dates=zero_dates,
+    )
+
+
+def as_typed(
+    rows: DataFrame,
+    target: Target,
+    values: Sequence[Column],
+    *,
+    commit_ts: Column,
+    segment: Column,
+    line: Column,
+    after: Column,
+    faults: Sequence[Column],
+    partial: Column,
+    event: Column,
+    zero_dates: Sequence[Column],
+) -> DataFrame:
+    """Typed rows: one column for each of the table (the `values`, in their order), and `_commit_ts`. Beside them, where
+    the row comes from (`cdc:segment`, `cdc:line`, `cdc:after`, a map), whether it cannot be used (`cdc:fault`), whether
+    its event leaves columns out (`cdc:partial`, `cdc:event`, the event's `_row_id`: see `partial_rows`), and how many
+    zero dates became NULL (`cdc:zero_dates`, of the conditions that are true)."""
+    return rows.select(
+        *(value.alias(target.names[column.id]) for column, value in zip(target.columns, values, strict=True)),
+        commit_ts.alias(COMMIT_TS),
+        segment.alias(SEGMENT),
+        line.alias(LINE),
+        after.alias(AFTER),
+        F.coalesce(any_of(faults), F.lit(False)).alias(FAULT),
+        partial.alias(PARTIAL),
+        event.alias(EVENT),
+        _count_true(zero_dates).alias(ZERO_DATES),
     )
 
 
@@ -107,20 +147,20 @@ def target_sources(version: TableVersion, target: Target) -> list[schema.Column]
     return [column for column in version.columns if column.id in wanted]
 
 
-def _column(column: schema.Column, version: TableVersion, target: Target, reading: Reading) -> Column:
+def _column(column: schema.Column, version: TableVersion, target: Target, value_format: ValueFormat) -> Column:
     own = version.column(column.id)
     if own is None:
-        value = default_value(column, target, reading)
+        value = default_value(column, target, value_format)
     else:
-        value = convert_through(F.col(f"value_{column.id}"), types_since(column.id, target, version), reading)
-    return value.cast(spark_type(reading.type_of(column.type)))
+        value = convert_through(F.col(f"value_{column.id}"), types_since(column.id, target, version), value_format)
+    return value.cast(spark_type(value_format.type_of(column.type)))
 
 
-def default_value(column: schema.Column, target: Target, reading: Reading) -> Column:
+def default_value(column: schema.Column, target: Target, value_format: ValueFormat) -> Column:
     """What rows hold in a column that was added after them: the default, as the column was when it was added, and what
     became of its type since."""
     first = next(own for number in target.order if (own := target.versions[number].column(column.id)))
-    return convert_through(_literal(first, reading), types_since(column.id, target, None), reading)
+    return convert_through(_literal(first, value_format), types_since(column.id, target, None), value_format)
 
 
 def types_since(column_id: int, target: Target, since: TableVersion | None) -> list[ColumnType]:
@@ -136,30 +176,30 @@ def types_since(column_id: int, target: Target, since: TableVersion | None) -> l
     return types
 
 
-def _literal(column: schema.Column, reading: Reading) -> Column:
+def _literal(column: schema.Column, value_format: ValueFormat) -> Column:
     """A column's initial default as a literal of its type when it was added."""
-    value = initial_value(column, reading)
-    kind = spark_type(reading.type_of(column.type))
+    value = initial_value(column, value_format)
+    kind = spark_type(value_format.type_of(column.type))
     if isinstance(value, bytes):
         return F.lit(bytearray(value)).cast(kind)
     return F.lit(value).cast(kind)
 
 
-def initial_value(column: schema.Column, reading: Reading) -> Any:
+def initial_value(column: schema.Column, value_format: ValueFormat) -> Any:
     """A column's initial default as a Python value of its Iceberg type; None for NULL, and for what has no value there
     (a zero date, by policy)."""
-    text, target = column.initial.text, reading.type_of(column.type)
+    text, target = column.initial.text, value_format.type_of(column.type)
     if text is None or target == "list<float>":
         return None
     if column.type.name in BLOBS:
         return text.encode("latin-1")
     try:
-        return _parsed(text, target, reading)
+        return _parsed(text, target, value_format)
     except (ValueError, decimal.InvalidOperation):
         return None
 
 
-def _parsed(text: str, target: str, reading: Reading) -> Any:
+def _parsed(text: str, target: str, value_format: ValueFormat) -> Any:
     match target.partition("(")[0]:
         case "int" | "long":
             return int(decimal.Decimal(text))
@@ -173,7 +213,7 @@ def _parsed(text: str, target: str, reading: Reading) -> Any:
         case "timestamp":
             return datetime.datetime.fromisoformat(text)
         case "timestamptz":
-            return datetime.datetime.fromisoformat(text).replace(tzinfo=reading.zone_info)
+            return datetime.datetime.fromisoformat(text).replace(tzinfo=value_format.zone_info)
         case _:
             return text
 
@@ -181,10 +221,10 @@ def _parsed(text: str, target: str, reading: Reading) -> Any:
 def faulty_rows(rows: DataFrame, limit: int) -> Sequence[Any]:
     """The rows with a fault, where they came from and what they hold: `limit` of them one by one, and of those beyond
     the first of each segment, with the `count` that it stands for."""
-    bad = rows.where(F.col("`cdc:fault`")).select(
-        F.col("`cdc:segment`").alias("segment"),
-        F.col("`cdc:line`").alias("line"),
-        F.to_json("`cdc:after`").alias("after"),
+    bad = rows.where(F.col(quote(FAULT))).select(
+        F.col(quote(SEGMENT)).alias("segment"),
+        F.col(quote(LINE)).alias("line"),
+        F.to_json(quote(AFTER)).alias("after"),
     )
     listed = bad.orderBy("segment", "line").limit(limit).withColumn("count", F.lit(1)).collect()
     if len(listed) < limit:
@@ -201,8 +241,11 @@ def lake_columns(rows: DataFrame) -> DataFrame:
     return rows.select(*(F.col(quote(name)) for name in rows.columns if not name.startswith(_BESIDE)))
 
 
-def _sum(numbers: Sequence[Column]) -> Column:
-    result = F.lit(0)
-    for number in numbers:
-        result = result + F.coalesce(number, F.lit(0))
-    return result
+def any_of(conditions: Iterable[Column]) -> Column:
+    """Whether one of the conditions holds; false when there are none. Of NULLs, what SQL's OR makes of them."""
+    return functools.reduce(operator.or_, conditions, F.lit(False))
+
+
+def _count_true(conditions: Sequence[Column]) -> Column:
+    numbers = (F.coalesce(condition.cast("int"), F.lit(0)) for condition in conditions)
+    return functools.reduce(operator.add, numbers, F.lit(0))

@@ -31,7 +31,7 @@ _FIRST_DATE: Final = "0001-01-01"
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ValueFormat:
     """How the text of a feed's table is read: the zone of TIMESTAMP text, what zero and partial dates become, whether
     ENUM and SET are labels already or may be (a value that is no label is a number then), the notation of binary
     values, and whether a DECIMAL's fraction can lack zeros at its end, as Canal has it."""
@@ -39,9 +39,9 @@ class Reading:
     zone: str = "UTC"
     zero_dates: Literal["null", "string", "error"] = "null"
     labels: bool = False
-    perhaps_labels: bool = False
+    labels_uncertain: bool = False
     binary: Binary = "characters"
-    cut_fractions: bool = False
+    trailing_zeros_cut: bool = False
 
     @property
     def zone_info(self) -> datetime.tzinfo:
@@ -56,18 +56,18 @@ def spark_type(iceberg: str) -> str:
     return _SPARK_TYPES.get(iceberg, iceberg)
 
 
-def value(text: Column, column: ColumnType, reading: Reading) -> Column:
-    """The text's value, NULL for NULL and for what cannot be read (see `unreadable`)."""
-    target = reading.type_of(column)
-    if column.name in LABELS and column.elements and not reading.labels:
+def value(text: Column, column: ColumnType, value_format: ValueFormat) -> Column:
+    """The text's value, NULL for NULL and for what cannot be read (see `parse_failed`)."""
+    target = value_format.type_of(column)
+    if column.name in LABELS and column.elements and not value_format.labels:
         numbered = _enum(text, column) if column.name == "enum" else set_labels(text, column)
-        return F.coalesce(_own_labels(text, column), numbered) if reading.perhaps_labels else numbered
+        return F.coalesce(_own_labels(text, column), numbered) if value_format.labels_uncertain else numbered
     if column.name in BLOBS:
-        found = _bytes(text, reading.binary)
+        found = _bytes(text, value_format.binary)
         # Canal cuts the zero bytes that a BINARY(n) is filled with.
         return F.rpad(found, column.length, F.lit(b"\x00")) if column.name == "binary" and column.length else found
     if target == "string":
-        whole = reading.cut_fractions and column.name == "decimal" and column.fraction > 0
+        whole = value_format.trailing_zeros_cut and column.name == "decimal" and column.fraction > 0
         return _with_all_digits(text, column.fraction) if whole else text
     match column.name:
         case "date":
@@ -78,9 +78,9 @@ def value(text: Column, column: ColumnType, reading: Reading) -> Column:
             return F.when(moment >= F.lit(_FIRST_DATE).cast("timestamp_ntz"), moment)
         case "timestamp":
             zoned = text
-            if reading.zone != "UTC":
+            if value_format.zone != "UTC":
                 # DTS says the offset itself.
-                zoned = F.when(text.endswith("+00:00"), text).otherwise(F.concat(text, F.lit(f" {reading.zone}")))
+                zoned = F.when(text.endswith("+00:00"), text).otherwise(F.concat(text, F.lit(f" {value_format.zone}")))
             return F.when(F.length(text) >= 19, zoned.try_cast("timestamp"))
         case "vector":
             return F.from_json(text, "array<float>")
@@ -88,34 +88,34 @@ def value(text: Column, column: ColumnType, reading: Reading) -> Column:
             return text.try_cast(spark_type(target))
 
 
-def unreadable(text: Column, typed: Column, column: ColumnType, reading: Reading) -> Column:
+def parse_failed(text: Column, typed: Column, column: ColumnType, value_format: ValueFormat) -> Column:
     """Whether `typed`, which `value` made of `text`, has lost something."""
     lost = text.isNotNull() & typed.isNull()
-    if reading.zero_dates == "null" and column.name in _ZONED:
+    if value_format.zero_dates == "null" and column.name in _ZONED:
         return lost & ~text.rlike(_LOOKS_LIKE_A_DATE)
     return lost
 
 
-def zero_date(text: Column, typed: Column, column: ColumnType, reading: Reading) -> Column | None:
+def zero_date(text: Column, typed: Column, column: ColumnType, value_format: ValueFormat) -> Column | None:
     """Whether a value became NULL by the policy on zero dates; None for columns that it does not concern."""
-    if reading.zero_dates != "null" or column.name not in _ZONED:
+    if value_format.zero_dates != "null" or column.name not in _ZONED:
         return None
     return text.isNotNull() & typed.isNull() & text.rlike(_LOOKS_LIKE_A_DATE)
 
 
-def text(typed: Column, column: ColumnType, reading: Reading) -> Column:
+def text(typed: Column, column: ColumnType, value_format: ValueFormat) -> Column:
     """A value as the source would write it: what `value` reads as the same value again."""
-    target = reading.type_of(column)
-    if column.name in LABELS and column.elements and not reading.labels and not reading.perhaps_labels:
+    target = value_format.type_of(column)
+    if column.name in LABELS and column.elements and not value_format.labels and not value_format.labels_uncertain:
         return _enum_number(typed, column) if column.name == "enum" else set_number(typed, column)
     if column.name in BLOBS:
-        return _notation(typed, reading.binary)
+        return _notation(typed, value_format.binary)
     match target.partition("(")[0]:
         case "timestamp":
             return F.date_format(typed, _MOMENT)
         case "timestamptz":
             # A session's zone is UTC.
-            local = F.from_utc_timestamp(typed, reading.zone)
+            local = F.from_utc_timestamp(typed, value_format.zone)
             return F.date_format(local, _MOMENT)
         case "list<float>":
             return F.to_json(typed)
@@ -123,9 +123,9 @@ def text(typed: Column, column: ColumnType, reading: Reading) -> Column:
             return typed.cast("string")
 
 
-def blurs(column: ColumnType, reading: Reading) -> bool:
+def may_collide(column: ColumnType, value_format: ValueFormat) -> bool:
     """Whether values of the type that differ in the source can be the same NULL in the lake."""
-    return reading.zero_dates == "null" and column.name in _ZONED
+    return value_format.zero_dates == "null" and column.name in _ZONED
 
 
 def _bytes(text: Column, notation: Binary) -> Column:

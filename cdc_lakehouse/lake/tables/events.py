@@ -20,8 +20,8 @@ from cdc_lakehouse.decoders.event_schema import EVENTS, SYNTHETIC, spark_columns
 from cdc_lakehouse.decoders.files.registry import DECODERS
 from cdc_lakehouse.decoders.files.segment_files import SegmentFiles
 from cdc_lakehouse.decoders.problems import LISTED_PER_SEGMENT, PROBLEMS, RAW_LIMIT, Rejected
-from cdc_lakehouse.lake.catalog import Lake, machinery
-from cdc_lakehouse.lake.iceberg_java import TableApi
+from cdc_lakehouse.lake.catalog import Lake, system_table
+from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.names import quote
 from cdc_lakehouse.lake.properties import BATCH
 from cdc_lakehouse.lake.tables.event_counts import BatchCounts, SegmentCounts
@@ -64,7 +64,7 @@ class Events:
     def __init__(self, lake: Lake, feed: str, spark: SparkSession) -> None:
         self._lake = lake
         self._spark = spark
-        self.identifier = machinery(feed, "events")
+        self.identifier = system_table(feed, "events")
 
     def ensure(self) -> None:
         """Make the table; one of before `synthetic` gets that column."""
@@ -132,7 +132,7 @@ class Events:
         if not replacing:
             frame.writeTo(self.identifier.sql).option(f"snapshot-property.{BATCH}", str(batch)).append()
             return
-        api = TableApi(self._spark)
+        api = IcebergJavaApi(self._spark)
         api.open_branch(self.identifier, _BRANCH)
         target = self.identifier.branch(_BRANCH)
         earlier = self._spark.createDataFrame([(segment,) for segment in replacing], "replaced string")

@@ -14,7 +14,7 @@ from typing import Any
 from pyiceberg.table import Table
 
 from cdc_lakehouse.config import FeedConfig
-from cdc_lakehouse.lake.catalog import Lake, machinery
+from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.properties import BATCH, BATCH_SEGMENTS, CANAL_POSITION, LANDED
 from cdc_lakehouse.sources.record_log import LandedOffsets, LandedTopic, Partition, Pending
@@ -97,7 +97,7 @@ def state_of(table: Table | None) -> LandedState:
 
 
 def records_table(feed: str) -> Identifier:
-    return machinery(feed, "records")
+    return system_table(feed, "records")
 
 
 def landed_state(lake: Lake, feed: str) -> LandedState:

@@ -13,7 +13,7 @@ from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOr
 from pyiceberg.table import Table, Transaction
 
 from cdc_lakehouse.errors import ConcurrentRunError
-from cdc_lakehouse.lake.catalog import Lake, machinery
+from cdc_lakehouse.lake.catalog import Lake, system_table
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -61,7 +61,7 @@ class SmallTable:
 
     def __init__(self, lake: Lake, feed: str, name: str, schema: pa.Schema) -> None:
         self._lake = lake
-        self._identifier = machinery(feed, name)
+        self._identifier = system_table(feed, name)
         self._schema = schema
         self._table: Table | None = None
         self._looked = False
