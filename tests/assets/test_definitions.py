@@ -38,6 +38,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.slow
 def test_definitions_and_a_tick_need_neither_jvm_nor_sink_nor_catalog(tmp_path: Path) -> None:
     lake = lake_in(tmp_path)
     assert not lake.sink.exists() and not list(tmp_path.rglob("catalog.db"))

@@ -61,6 +61,7 @@ def files(draw: st.DrawFn, of: st.SearchStrategy[CsvOptions]) -> tuple[Encoder, 
     return encoder, [change for change in changes if change.before is not None or change.after is not None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", ["pieces", "records"])
 @settings(max_examples=250, deadline=None)
 @given(files(all_options()), st.sampled_from(PIECES), st.integers(2, 5))
@@ -104,6 +105,7 @@ def damaged(content: bytes, places: Sequence[tuple[float, int, bytes]]) -> bytes
     return content
 
 
+@pytest.mark.slow
 @settings(max_examples=250, deadline=None)
 @given(files(usual), damage, st.sampled_from(PIECES))
 def test_the_readers_agree_on_any_file(
@@ -120,6 +122,7 @@ def test_the_readers_agree_on_any_file(
         assert found == read(content, encoder.options, encoder.names, encoder.handle_key)
 
 
+@pytest.mark.slow
 @settings(max_examples=250, deadline=None)
 @given(files(usual), damage, st.integers(0, 7))
 def test_a_bad_record_leaves_its_neighbours_alone(
@@ -147,6 +150,7 @@ def test_a_bad_record_leaves_its_neighbours_alone(
         assert event["value"] is None or event["value"] in records[which]
 
 
+@pytest.mark.slow
 @settings(max_examples=250, deadline=None)
 @given(st.binary(max_size=200) | st.lists(st.sampled_from(PARTS)).map(lambda parts: "".join(parts).encode()), usual)
 @example(b'"I","a","b",1,"c', options())

@@ -86,6 +86,7 @@ def test_a_backslash_that_escapes_nothing(record: bytes) -> None:
     assert found[0]["after"] == found[2]["after"] == {"id": "1", "name": "\\N", "note": None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", [b"garbage", b'"I","parcels","shop",5,1,"never closed,"b"'])
 def test_one_bad_record_does_not_make_the_others_slow(bad: bytes) -> None:
     """Only what is near it is read record by record."""

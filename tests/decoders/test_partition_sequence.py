@@ -104,6 +104,7 @@ def _with_again(once: Sent, again: list[tuple[int, int]]) -> list[bytes]:
     return sent + values[done:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 @given(topics=_topics(), poison=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 80)), max_size=3))
 @settings(max_examples=60)

@@ -10,9 +10,12 @@ from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
 from cdc_lakehouse.sample.sink_writer import SinkWriter, schema_document, schema_path, write_atomically
 
+CSV = {"protocol": "csv", "csv": {"include-commit-ts": True}}
+"""The source's options for what is written here."""
 DAY = "2026-06-10"
 T0 = 466_000_000_000_000_000
-CREATE, DROP, ADD_COLUMN, TRUNCATE, RENAME = 3, 4, 5, 11, 14
+CREATE, DROP, ADD_COLUMN, DROP_COLUMN, TRUNCATE, MODIFY, RENAME = 3, 4, 5, 6, 11, 12, 14
+ADD_KEY, DROP_KEY, EXCHANGE, MULTI = 32, 33, 42, 61
 
 ID = SourceColumn("id", ColumnType.of("BIGINT", length=20), nullable=False, primary_key=True)
 

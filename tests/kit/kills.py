@@ -1,85 +1,174 @@
-"""Runs that are killed: at some commit a run ends, before or after the commit took effect."""
+"""Runs that are killed.
+
+`KillAtCommit` ends a run before its n-th commit. Every commit of a lake, by PyIceberg or by Iceberg's Java API, is a
+statement in the catalog's database. Triggers there count them, and refuse the n-th and all later ones. So nobody has to
+keep a list of the places that commit, and no thread of the run goes on. Between two commits a run does nothing that
+another can see: before the n-th is after the one before it.
+
+`KillAtCall` ends a run at a call of a method, for what a run does outside of the lake.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import sqlite3
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import pytest
 
-from cdc_lakehouse.lake.current.staging import Staging
-from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
-from cdc_lakehouse.lake.tables.events import Events
-from cdc_lakehouse.lake.tables.records import Records
-from cdc_lakehouse.lake.tables.small_table import SmallTable
+from tests.kit.lakes import TestLake
 
-# Every place where a run commits something.
-COMMITS: tuple[tuple[type, str], ...] = (
-    (SmallTable, "write"),
-    (Records, "append"),
-    (Events, "append"),
-    (Events, "replace_segments"),
-    (IcebergJavaApi, "create"),
-    (IcebergJavaApi, "evolve"),
-    (IcebergJavaApi, "open_branch"),
-    (IcebergJavaApi, "clear"),
-    (Staging, "stage"),
-    (IcebergJavaApi, "publish"),
-    (IcebergJavaApi, "rename"),
-)
+_SAID: Final = "the run is killed before this commit"
+_TABLES: Final = {"iceberg_tables": "table_name", "iceberg_namespace_properties": "namespace"}
 
 
 class Crash(BaseException):
     """Not an Exception: nothing in the project may catch it, as nothing can catch a kill."""
 
 
+@dataclass
+class Killed:
+    """What became of a run, when its block has ended."""
+
+    happened: bool = False
+    commits: list[str] = field(default_factory=list[str])
+    """What it has committed: `insert segments`, `update d.t`, `rename d.t2`."""
+
+
 @dataclass(frozen=True)
-class CrashPoint:
-    """The n-th commit of a run (from 1), counted over all places or over one of them."""
+class KillAtCommit:
+    """Before the n-th commit (from 1); a run of fewer goes through."""
 
     number: int
-    after: bool
-    place: tuple[type, str] | None = None
-    also: tuple[tuple[type, str], ...] = ()
-    """Further places, beside those of all runs."""
 
     @contextlib.contextmanager
-    def __call__(self) -> Iterator[threading.Event]:
-        """Runs within end at the point; the event tells whether one did."""
-        happened = threading.Event()
-        counter = itertools.count(1)
-        lock = threading.Lock()
-        with pytest.MonkeyPatch.context() as patch:
-            for owner, name in [self.place] if self.place else [*COMMITS, *self.also]:
-                patch.setattr(owner, name, self._ending(getattr(owner, name), counter, lock, happened))
-            with contextlib.suppress(Crash):
-                yield happened
+    def __call__(self, lake: TestLake) -> Iterator[Killed]:
+        killed = Killed()
+        path = lake.lake.catalog.properties["uri"].removeprefix("sqlite:///").partition("?")[0]
+        with contextlib.closing(sqlite3.connect(path, timeout=60, isolation_level=None)) as catalog:
+            catalog.executescript(f"{_REMOVE} CREATE TABLE test_commits (what TEXT); {_triggers(self.number)}")
+            try:
+                yield killed
+            except Exception as error:
+                if not any(_SAID in str(each) for each in _chain(error)):
+                    raise
+                killed.happened = True
+            finally:
+                found = catalog.execute("SELECT what FROM test_commits ORDER BY rowid").fetchall()
+                killed.commits = [
+                    what.replace(f" cdc_{lake.name}.", " ").replace(f" {lake.name}__", " ") for (what,) in found
+                ]
+                catalog.executescript(_REMOVE)
+        assert not killed.happened or len(killed.commits) == self.number - 1
 
-    def _ending(self, real: Any, counter: Iterator[int], lock: threading.Lock, happened: threading.Event) -> Any:
-        def commit(*arguments: Any, **keywords: Any) -> Any:
+
+def _triggers(number: int) -> str:
+    """For each table and kind of statement: it is refused, or written down."""
+    made: list[str] = []
+    for table, kind in itertools.product(_TABLES, ("INSERT", "UPDATE", "DELETE")):
+        row = "OLD" if kind == "DELETE" else "NEW"
+        name = f"{row}.table_namespace || '.' || {row}.table_name" if table == "iceberg_tables" else f"{row}.namespace"
+        verb = f"'{kind.lower()} '"
+        if kind == "UPDATE" and table == "iceberg_tables":
+            same = "OLD.table_name = NEW.table_name AND OLD.table_namespace = NEW.table_namespace"
+            verb = f"CASE WHEN {same} THEN 'update ' ELSE 'rename ' END"
+        made.append(
+            f"CREATE TRIGGER test_{kind}_{table} BEFORE {kind} ON {table} BEGIN"
+            f" SELECT RAISE(ABORT, '{_SAID}') WHERE (SELECT count(*) FROM test_commits) >= {number - 1};"
+            f" INSERT INTO test_commits VALUES ({verb} || {name}); END;"
+        )
+    return "".join(made)
+
+
+_REMOVE: Final = "DROP TABLE IF EXISTS test_commits;" + "".join(
+    f"DROP TRIGGER IF EXISTS test_{kind}_{table};"
+    for table, kind in itertools.product(_TABLES, ("INSERT", "UPDATE", "DELETE"))
+)
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def kill_everywhere(lake: TestLake, run: Callable[[], Any]) -> list[str]:
+    """Runs of which each is killed after one commit, until one gets through. What is staged and not published is staged
+    anew by the next run: as long as nothing that a reader sees has changed, runs are killed after more and more. Gives
+    the commits that kills came right after."""
+    hit: list[str] = []
+    number, before = 2, _visible(lake)
+    while True:
+        with KillAtCommit(number)(lake) as killed:
+            run()
+        if not killed.happened:
+            return hit
+        assert len(hit) < 100, "runs get no further"
+        hit.append(killed.commits[-1])
+        after = _visible(lake)
+        number = number + 1 if after == before else 2
+        before = after
+
+
+def _visible(lake: TestLake) -> dict[str, Any]:
+    """What a reader sees of all tables of a feed."""
+    namespaces = lake.lake.catalog.list_namespaces()
+    found: dict[str, Any] = {name: None for (name,) in namespaces if lake.name in (name[4:], name.partition("__")[0])}
+    for name in lake.metadata():
+        table = lake.lake.catalog.load_table(tuple(name.split(".")))
+        metadata = table.metadata
+        found[name] = (metadata.current_snapshot_id, metadata.current_schema_id, table.properties)
+    return found
+
+
+def kill_further_and_further(lake: TestLake, run: Callable[[], Any]) -> int:
+    """Runs of which each gets one commit further than the one before, until one gets through: with fewer runs than
+    `kill_everywhere`, and not after each commit. Gives how many were killed."""
+    for number in itertools.count(2):
+        with KillAtCommit(number)(lake) as killed:
+            run()
+        if not killed.happened:
+            assert number > 3, "a run of so few commits proves little"
+            return number - 2
+    raise AssertionError
+
+
+@dataclass(frozen=True)
+class KillAtCall:
+    """At the n-th call (from 1) of a method, before or after it did what it does."""
+
+    owner: type
+    name: str
+    number: int
+    after: bool
+
+    @contextlib.contextmanager
+    def __call__(self, _: TestLake) -> Iterator[Killed]:
+        killed = Killed()
+        counter, lock = itertools.count(1), threading.Lock()
+        real: Any = getattr(self.owner, self.name)
+
+        def call(*arguments: Any, **keywords: Any) -> Any:
             with lock:
-                here = not happened.is_set() and next(counter) == self.number
-                if here:
-                    happened.set()
+                here = not killed.happened and next(counter) == self.number
+                killed.happened = killed.happened or here
             if here and not self.after:
                 raise Crash
-            if happened.is_set() and not here:
+            if killed.happened and not here:
                 raise Crash  # The other threads of a killed process do not go on either.
             result = real(*arguments, **keywords)
             if here:
                 raise Crash
             return result
 
-        return commit
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self.owner, self.name, call)
+            with contextlib.suppress(Crash):
+                yield killed
 
 
-def crash_points(seed: int) -> Iterator[CrashPoint]:
-    """Points that differ from stage to stage and from data set to data set, and together are all places."""
-    for step in itertools.count(seed):
-        yield CrashPoint(
-            number=1 + step // len(COMMITS) % 4, after=bool(step // 2 % 2), place=COMMITS[step * 4 % len(COMMITS)]
-        )
+Kill = KillAtCommit | KillAtCall

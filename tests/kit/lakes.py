@@ -7,7 +7,7 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from cdc_lakehouse.config import FeedConfig, LakeConfig, LakehouseConfig, load
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.file_io import packages
 from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.steps import Steps, run_all
+from tests import TIER
 from tests.kit import truth
 
 _NUMBERS = itertools.count(1)
@@ -42,6 +44,12 @@ class TestLake:
     def run(self, **options: Any) -> FeedRun:
         logger = logging.getLogger("cdc_lakehouse.tests")
         return FeedRun(self.feed, Lake(self.config.lake, self.config.storage), self.session, log=logger, **options)
+
+    def go_through(self, **options: Any) -> Steps:
+        """A whole run that holds no table."""
+        done = run_all(self.run(**options))
+        assert not done.applied.held, done.applied.held
+        return done
 
     def tables(self) -> dict[tuple[str, str], Any]:
         """The live current-state tables, found by their properties as a reader would."""
@@ -76,23 +84,31 @@ class TestLake:
         return dict(Counter(event["segment"] for event in self.machinery("events")))
 
     def check(
-        self, expected: dict[tuple[str, str], dict[str, Any]], *, except_for: set[tuple[str, str]] = frozenset()
+        self,
+        expected: dict[tuple[str, str], dict[str, Any]],
+        *,
+        except_for: Set[tuple[str, str]] = frozenset(),
+        commit_ts: Mapping[tuple[str, str], list[int]] | None = None,
     ) -> None:
-        """Every table equals its true rows, and there is no table too many."""
+        """Every table equals its true rows, and there is no table too many or too few. `commit_ts` are those of a
+        table's rows in order, where they are known."""
         seen = self.tables()
-        for name, table in expected.items():
-            if name in except_for:
-                continue
-            if name not in seen:
-                # A table that is older than the feed and had no change is nowhere in the log.
-                assert not table["rows"], f"{name} is missing"
-                continue
-            check_table(name, seen[name], table)
-        extra = set(seen) - set(expected) - set(except_for)
-        assert not extra, f"tables that should not be there: {extra}"
+        assert set(seen) - except_for == set(expected) - except_for
+        for name in set(expected) - except_for:
+            check_table(name, seen[name], expected[name], (commit_ts or {}).get(name))
+
+    def rows(self, table: str, database: str = "d") -> list[tuple[Any, ...]]:
+        """The rows of a table in order, without their commit-ts."""
+        found = self.tables()[database, table].scan().to_arrow().drop(["_commit_ts"])
+        return sorted(tuple(each.values()) for each in found.to_pylist())
+
+    def data_files(self, table: str = "") -> list[Path]:
+        """The data files of all current-state tables, or of one and of those that were dropped as such."""
+        warehouse = Path(self.config.lake.warehouse.removeprefix("file://"))
+        return sorted(warehouse.glob(f"{self.name}__*/{table}*/**/*.parquet"))
 
 
-def check_table(name: tuple[str, str], seen: Any, expected: dict[str, Any]) -> None:
+def check_table(name: tuple[str, str], seen: Any, expected: dict[str, Any], commit_ts: list[int] | None = None) -> None:
     columns = [(field.name, str(field.field_type)) for field in seen.schema().fields]
     wanted = [(column["name"], truth.iceberg_type(column["type"])) for column in expected["columns"]]
     assert columns == [*wanted, ("_commit_ts", "long")], f"columns of {name}"
@@ -105,7 +121,9 @@ def check_table(name: tuple[str, str], seen: Any, expected: dict[str, Any]) -> N
         key=repr,
     )
     assert rows == truth.true_rows(expected), f"rows of {name}"
-    assert None not in arrow.column("_commit_ts").to_pylist()
+    times = arrow.column("_commit_ts").to_pylist()
+    assert None not in times
+    assert commit_ts is None or sorted(times) == commit_ts, f"commit-ts of {name}"
 
 
 def write_config(
@@ -154,6 +172,10 @@ def _from_environment(section: Any, environment: dict[str, str]) -> Any:
     return f"${{{name}}}"
 
 
+_SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""For a JVM of a few runs: what the second compiler makes pays back after some 25."""
+
+
 def lake_section(root: Path) -> dict[str, Any]:
     return {
         "warehouse": str(root / "warehouse"),
@@ -162,12 +184,14 @@ def lake_section(root: Path) -> dict[str, Any]:
         "spark": {
             "master": "local[2]",
             "conf": {
-                "spark.sql.shuffle.partitions": 2,
+                "spark.sql.shuffle.partitions": 1,
+                "spark.sql.adaptive.enabled": False,
                 "spark.sql.codegen.wholeStage": False,
                 "spark.sql.codegen.factoryMode": "NO_CODEGEN",
                 "spark.ui.enabled": False,
                 # One JVM for all tests: it must have what warehouses on S3 and GCS need.
                 "spark.jars.packages": ",".join([*packages("s3://warehouse"), *packages("gs://warehouse")]),
+                **({"spark.driver.extraJavaOptions": _SHORT_LIVED} if TIER == "quick" else {}),
             },
         },
     }

@@ -58,12 +58,10 @@ class Truth:
 
     def events_by_segment(self, stage: int) -> dict[str, int]:
         """Events in each data file that is visible at a stage."""
-        stages = json.loads((self.dataset / "stages.json").read_text(encoding="utf-8"))["stages"]
         found: dict[str, int] = {}
-        for entry in stages[stage]["files"]:
-            if re.search(r"/CDC[\d_]+\.(json|csv)$", entry["path"]):
-                content = (self.dataset / (entry.get("src") or f"tree/{entry['path']}")).read_bytes()
-                found[entry["path"]] = content.count(b"\n") if self.protocol == "canal-json" else self._rows(content)
+        for entry in self._files(stage):
+            content = (self.dataset / (entry.get("src") or f"tree/{entry['path']}")).read_bytes()
+            found[entry["path"]] = content.count(b"\n") if self.protocol == "canal-json" else self._rows(content)
         return found
 
     def _rows(self, content: bytes) -> int:
@@ -74,6 +72,41 @@ class Truth:
         beginning = rf"(?m)^{quote}[IUD]{quote}{name}{name}{delimiter}\d{{15,}}"
         rows = re.findall(rf"{beginning}(?:{delimiter}(true|false))?", content.decode())
         return len(rows) - rows.count("true") // 2 if encoder["old_value"] else len(rows)
+
+    def older(self) -> set[tuple[str, str]]:
+        """Tables that no statement and no row of the log tells of."""
+        log = " ".join(each["query"] for each in self.ddl)
+        with_rows = {name for stage in range(len(self.stages)) for name, t in self.tables(stage).items() if t["rows"]}
+        return {
+            name for name in self.tables(len(self.stages) - 1) if name not in with_rows and f"`{name[1]}`" not in log
+        }
+
+    def commit_ts(self, stage: int) -> dict[tuple[str, str], list[int]]:
+        """By table the commit-ts of the last change of each of its rows, in order; only of canal-json, and only where
+        no statement does more than make a table."""
+        creates = all(each["query"].startswith("CREATE ") for each in self.ddl)
+        if self.protocol != "canal-json" or self.expected["faults"] or not creates:
+            return {}
+        changes: list[tuple[int, bool, Any]] = []
+        for entry in self._files(stage):
+            content = (self.dataset / (entry.get("src") or f"tree/{entry['path']}")).read_bytes()
+            lines = [json.loads(line) for line in content.split(b"\r\n") if line]
+            changes += [(line["_tidb"]["commitTs"], line["type"] != "DELETE", line) for line in lines]
+        rows: dict[tuple[str, str], dict[Any, int]] = {name: {} for name in self.tables(stage)}
+        for at, there, line in sorted(changes, key=lambda each: each[:2]):
+            name = (line["database"], line["table"])
+            if at > self.stages[stage]["checkpoint_ts"] or name not in rows:
+                continue
+            key, new = self.tables(stage)[name]["key"], line["data"][0]
+            old = {**new, **(line.get("old") or [{}])[0]}
+            rows[name].pop(tuple(old[column] for column in key), None)
+            if there:
+                rows[name][tuple(new[column] for column in key)] = at
+        return {name: sorted(found.values()) for name, found in rows.items()}
+
+    def _files(self, stage: int) -> list[dict[str, Any]]:
+        stages = json.loads((self.dataset / "stages.json").read_text(encoding="utf-8"))["stages"]
+        return [entry for entry in stages[stage]["files"] if re.search(r"/CDC[\d_]+\.(json|csv)$", entry["path"])]
 
     def tables(self, stage: int) -> dict[tuple[str, str], dict[str, Any]]:
         return {(table["schema"], table["table"]): table for table in self.stages[stage]["tables"]}

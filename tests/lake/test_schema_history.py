@@ -69,6 +69,7 @@ def test_a_story_is_read_as_it_was_told(history: Callable[[], SchemaHistory]) ->
     assert history().changes.keys() == {each.origin for each in STORY}
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(order=st.permutations(STORY), cuts=st.sets(st.integers(1, len(STORY) - 1), max_size=3))
 def test_changes_in_any_order_and_number_of_runs_make_one_history(

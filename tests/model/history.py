@@ -14,7 +14,7 @@ from typing import Final
 
 from hypothesis import strategies as st
 
-from tests.kit.kills import COMMITS, CrashPoint
+from tests.kit.kills import KillAtCommit
 from tests.model.fold import LIMIT, Column, Ddl, Entry, Key, Kind, RowChange, Table, Tables, Values, apply
 
 NAMES: Final = ("t0", "t1", "Table 2")
@@ -52,7 +52,7 @@ class Run:
     """Everything is flushed, the checkpoint is `behind` entries back, and the project runs."""
 
     behind: int
-    kill: CrashPoint | None
+    kill: KillAtCommit | None
 
 
 Step = Entry | Flush | Midnight | Restart | Run
@@ -78,7 +78,7 @@ _DDL = st.tuples(
     _numbers,
     _numbers,
 )
-_kills = st.builds(CrashPoint, number=st.integers(1, 3), after=st.booleans(), place=st.sampled_from(COMMITS))
+_kills = st.builds(KillAtCommit, st.integers(1, 12))
 _RUNS = st.builds(Run, behind=st.integers(0, 4), kill=st.none() | _kills)
 _FEED = st.one_of(st.builds(Flush, lines=st.integers(1, 5)), st.just(Midnight()), st.just(Restart()), _RUNS)
 _COMMANDS = st.one_of(_ROWS, _ROWS, _ROWS, _ROWS, _ROWS, _DDL, _FEED)

@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 
 from cdc_lakehouse.errors import SourceUnreachableError
 from cdc_lakehouse.lake.tables.landed_offsets import landed_position
-from cdc_lakehouse.lake.tables.record_commits import RecordCommits
-from cdc_lakehouse.lake.tables.small_table import SmallTable
 from cdc_lakehouse.pipeline import canal_source
 from cdc_lakehouse.sources.canal.client import CanalClient
 from tests import LONG
-from tests.kit.kills import CrashPoint
+from tests.kit.kills import KillAtCall, KillAtCommit
 from tests.kit.lakes import TestLake
 from tests.pipeline import lake_in
 from tests.sources.canal.binlogs import Binlog, binlog_of, binlogs, number_of
@@ -27,9 +25,8 @@ from tests.sources.canal.servers import closed_port, serving
 
 KILLS = [
     None,
-    *(CrashPoint(number, after, (RecordCommits, "commit")) for number in (1, 2) for after in (False, True)),
-    *(CrashPoint(number, after, (CanalClient, "ack")) for number in (1, 3) for after in (False, True)),
-    CrashPoint(1, after=False, place=(SmallTable, "write")),
+    *(KillAtCommit(number) for number in (1, 2, 3, 4, 5)),
+    *(KillAtCall(CanalClient, "ack", number, after) for number in (1, 3) for after in (False, True)),
 ]
 
 
@@ -54,6 +51,7 @@ steps = st.fixed_dictionaries({
 
 
 # What fails is not made smaller: each example is many commits.
+@pytest.mark.slow
 @settings(max_examples=100 if LONG else 10, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(binlogs, st.lists(steps, min_size=1, max_size=5))
 def test_each_entry_lands_once_and_in_order(log: Binlog, steps: list[dict[str, Any]]) -> None:
@@ -72,7 +70,7 @@ def test_each_entry_lands_once_and_in_order(log: Binlog, steps: list[dict[str, A
             if step["kill"] is None:
                 lake.run().source.land()
             else:
-                with step["kill"]():
+                with step["kill"](lake):
                     lake.run().source.land()
         assert server.acked == len(entries)
         assert numbers(lake) == list(range(len(entries)))

@@ -13,13 +13,11 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.errors import CdcError
-from cdc_lakehouse.lake.tables.record_commits import RecordCommits
-from cdc_lakehouse.lake.tables.small_table import SmallTable
 from cdc_lakehouse.pipeline import canal_source
 from cdc_lakehouse.pipeline.steps import Steps, run_all
 from cdc_lakehouse.sources.canal.client import Batch, CanalClient
 from tests.canal_truth import differences
-from tests.kit.kills import CrashPoint
+from tests.kit.kills import Kill, KillAtCall, KillAtCommit
 from tests.kit.lakes import TestLake
 from tests.servers.canal import DESTINATION, PASSWORD, USER, StartCanal
 from tests.servers.canal_reader import Writer, holds
@@ -32,7 +30,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.server]
 GEOMETRIES = ("p", "ge")
 VIRTUAL = ("vi",)
 DAMAGED = ("l", "g")
-LANDING: tuple[tuple[type, str], ...] = ((RecordCommits, "commit"), (CanalClient, "ack"), (SmallTable, "write"))
 
 
 class CanalFeed:
@@ -41,6 +38,7 @@ class CanalFeed:
         tables = {"include": ["d.*", "d2.*"]}
         self.lake = new_lake(source={**told, **source}, start_date="2020-01-01", tables=tables)
         self.writer = writer
+        self.kills = 0
         self.configure(password=PASSWORD)
 
     def configure(self, **other: Any) -> None:
@@ -49,15 +47,16 @@ class CanalFeed:
         feed = feed.model_copy(update={"source": feed.canal.model_copy(update=other)})
         self.lake.config = self.lake.config.model_copy(update={"feeds": (feed,)})
 
-    def land(self, kill: CrashPoint | None = None) -> None:
+    def land(self, kill: Kill | None = None) -> None:
         """Errors that may pass are those of a run that is tried again."""
-        with contextlib.suppress(CdcError), kill() if kill else contextlib.nullcontext():
+        with contextlib.suppress(CdcError), kill(self.lake) if kill else contextlib.nullcontext() as killed:
             self.lake.run().source.land()
+        self.kills += killed is not None and killed.happened
 
     def landed(self) -> list[dict[str, Any]]:
         return sorted(self.lake.machinery("records"), key=lambda row: row["offset"])
 
-    def catch_up(self, kills: Iterator[CrashPoint | None]) -> None:
+    def catch_up(self, kills: Iterator[Kill | None]) -> None:
         mark = self.writer.mark()
         for kill in kills:
             self.land(kill)
@@ -84,10 +83,13 @@ def never() -> Iterator[None]:
         yield None
 
 
-def kills(chance: random.Random) -> Iterator[CrashPoint | None]:
+def kills(chance: random.Random) -> Iterator[Kill | None]:
     """A few, then none."""
     for _ in range(chance.randint(0, 3)):
-        yield CrashPoint(chance.randint(1, 3), after=chance.random() < 0.5, place=chance.choice(LANDING))
+        if chance.random() < 0.6:
+            yield KillAtCommit(chance.randint(1, 3))
+        else:
+            yield KillAtCall(CanalClient, "ack", chance.randint(1, 3), after=chance.random() < 0.5)
     yield from never()
 
 
@@ -121,8 +123,10 @@ def test_ddl_among_rows_with_kills(writer: Writer, start_canal: StartCanal, new_
             writer.run(*step.split("; "))
             feed.catch_up(kills(chance))
             if number % 6 == 5:
-                with CrashPoint(chance.randint(1, 12), after=True)():
+                with KillAtCommit(chance.randint(1, 5))(feed.lake) as killed:
                     run_all(feed.lake.run())
+                assert killed.happened
+    assert feed.kills > 10
     assert proxy.connections > 20
     # The last run is one without an accident.
     feed.writer.run("INSERT INTO b VALUES (77, 'last', 1)")

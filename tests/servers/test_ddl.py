@@ -8,13 +8,14 @@ from collections import Counter
 
 import pytest
 
+from tests import LONG
 from tests.servers.ddl_oracle import Oracle
 from tests.servers.ddl_sequences import Statements
 from tests.servers.mysql import MySqlServer
 
 pytestmark = pytest.mark.server
 
-SEQUENCES = int(os.environ.get("CDC_DDL_SEQUENCES", "300"))
+SEQUENCES = int(os.environ.get("CDC_DDL_SEQUENCES", 5000 if LONG else 300))
 """How many random sequences; more on demand."""
 FIRST_SEED = int(os.environ.get("CDC_DDL_SEED", "0"))
 LENGTH = 15

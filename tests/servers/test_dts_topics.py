@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import datetime
 import decimal
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 
 from cdc_lakehouse.pipeline.steps import Steps, run_all
 from tests.decoders.messages.dts_records import body, row_body, sdk_records
-from tests.kit.kills import CrashPoint
+from tests.kit.kills import kill_further_and_further
 from tests.kit.lakes import TestLake
 from tests.servers.dts_source import KINDS, DtsSource, check, row
 from tests.servers.kafka import Broker, Sent
@@ -127,12 +126,7 @@ def test_a_kill_after_any_commit_and_what_is_sent_again_change_nothing(dts_feed:
     )
     # From the first record on: its CREATE and the rows as they were then, too.
     feed.send(back_to=0)
-    for number in itertools.count(1):
-        with CrashPoint(number=number, after=True)() as happened:
-            feed.run()
-        if not happened.is_set():
-            break
-    assert number > 3
+    kill_further_and_further(feed.lake, feed.run)
     assert not feed.run().applied.held
     feed.check()
     events = [(event["op"], event["after"], event["before"]) for event in feed.lake.machinery("events")]

@@ -6,12 +6,11 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.kit.waiting import until
 from tests.servers.process import free_port
 
 pytestmark = pytest.mark.server
@@ -44,7 +43,7 @@ def test_a_server_ends_with_the_tests(by: signal.Signals, tmp_path: Path) -> Non
         stderr=subprocess.STDOUT,
     )
     try:
-        _until(lambda: (tmp_path / "started").exists() or tests.poll() is not None)
+        until(lambda: (tmp_path / "started").exists() or tests.poll() is not None)
         assert _answers(port), tests.communicate()[0].decode()
         tests.send_signal(by)
         said = tests.communicate(timeout=30)[0].decode()
@@ -53,16 +52,10 @@ def test_a_server_ends_with_the_tests(by: signal.Signals, tmp_path: Path) -> Non
     assert (tests.returncode, "KeyboardInterrupt" in said) == ((2, True) if by == signal.SIGTERM else (-by, False)), (
         said
     )
-    _until(lambda: not _answers(port))
+    until(lambda: not _answers(port))
     assert not _answers(port)
 
 
 def _answers(port: int) -> bool:
     with socket.socket() as found:
         return found.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.05)

@@ -447,6 +447,7 @@ def happen(sink: ChangingSink, event: tuple[Any, ...], shape: tuple[int, int]) -
             sink.rename(table, f"db/{NAMES[numbers[1]]}")
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(
     separator=st.sampled_from(["day", "month", "year", "none"]),

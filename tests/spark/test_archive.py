@@ -26,7 +26,9 @@ def archived(lake: TestLake) -> list[Path]:
     return sorted(path for path in (root / f"cdc_{lake.name}" / "archive").rglob("*") if path.is_file())
 
 
-@pytest.mark.parametrize("name", ["canal-json/odd_names", "csv/random_2"])
+@pytest.mark.parametrize(
+    "name", ["canal-json/date_dirs", "csv/random_2", pytest.param("canal-json/odd_names", marks=pytest.mark.long)]
+)
 def test_a_date_that_expired_is_decoded_again_from_the_archive(
     name: str, data_sets: Path, new_lake: Callable[..., TestLake]
 ) -> None:

@@ -9,20 +9,17 @@ import dagster as dg
 import pytest
 
 from cdc_lakehouse.assets.checks import build_checks
-from cdc_lakehouse.lake.tables.record_commits import RecordCommits
 from cdc_lakehouse.pipeline.steps import run_all
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as entries
 from tests.canal_captures import SOURCES, capture
 from tests.canal_truth import check_tables
-from tests.kit.kills import CrashPoint
+from tests.kit.kills import KillAtCall, kill_further_and_further
 from tests.kit.lakes import TestLake
 from tests.sources.canal.captured import CapturedCanal
 from tests.sources.canal.servers import serving
 
 pytestmark = pytest.mark.spark
-
-LANDING: tuple[tuple[type, str], ...] = ((RecordCommits, "commit"), (CanalClient, "ack"))
 
 
 def canal_lake(new_lake: Callable[..., TestLake], address: str, **source: object) -> TestLake:
@@ -63,15 +60,19 @@ def _name(key: dg.AssetCheckKey) -> str:
 
 def test_a_kill_after_any_commit_or_acknowledgement_changes_nothing(new_lake: Callable[..., TestLake]) -> None:
     of = capture("mysql8.0.12")
-    server = CapturedCanal(of, ring=8)
+    server = CapturedCanal(of, ring=8, end=3)
     with serving(server) as address:
         lake = canal_lake(new_lake, address)
-        for number, end in zip(itertools.count(1), [*[18] * 8, *[server.batches] * 100], strict=False):
-            server.end = end
-            with CrashPoint(number, after=bool(number % 2), also=LANDING)() as happened:
+        for number, after in itertools.product((1, 2), (False, True)):
+            # Each run gets further: what it does not get to acknowledge comes again.
+            server.end += 3
+            with KillAtCall(CanalClient, "ack", number, after)(lake) as killed:
                 run_all(lake.run())
-            if not happened.is_set():
-                break
+            assert killed.happened
+        server.end = 18
+        kill_further_and_further(lake, lambda: run_all(lake.run()))
+        server.end = server.batches
+        kill_further_and_further(lake, lambda: run_all(lake.run()))
         done = run_all(lake.run())
     check_tables(lake, done, "mysql8.0.12", of)
     records = sorted(lake.machinery("records"), key=lambda row: row["offset"])

@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
+from cdc_lakehouse.config import LakeConfig
 from cdc_lakehouse.lake.current import staging
+from cdc_lakehouse.lake.spark import spark_settings, use_catalog
 from cdc_lakehouse.pipeline.steps import run_all
+from tests import LONG
 from tests.kit import data_sets as packed
 from tests.kit.data_sets import apply_stage
-from tests.kit.kills import CrashPoint, crash_points
-from tests.kit.lakes import TestLake
+from tests.kit.lakes import TestLake, lake_section
 from tests.kit.truth import Truth
 
 pytestmark = pytest.mark.spark
 
 NAMES = [f"{protocol}/{name}" for protocol in ("canal-json", "csv") for name in packed.names(protocol)]
 SOUND = [name for name in NAMES if "/fault_" not in name]
+
+# Sets of csv that are those of canal-json in another encoding: once decoded they are the same. Each is read in one way:
+# in stages as canal-json, all at once as csv.
+TWINS = [name for name in SOUND if name.startswith("csv/") and f"canal-json/{name[4:]}" in SOUND]
+IN_STAGES = [name for name in SOUND if LONG or name not in TWINS]
+# Beside the twins those that arrive in many stages, or of which a stage has something that a later one has not.
+MANY_STAGES = {
+    "ahead_of_checkpoint", "date_dirs", "drop_recreate", "random_5", "random_6", "rename_chain", "rename_swap",
+    "truncate_same_columns", "types_all_random", "across_nodes", "crash_index_before_data",
+}  # fmt: skip
+AT_ONCE = [name for name in SOUND if LONG or name in TWINS or name.partition("/")[2] in MANY_STAGES]
+DATES_AGAIN = {"canal-json/random_5", "canal-json/rename_chain", "csv/restart_duplicates", "csv/random_3"}
+SMOKE = "canal-json/rename_chain"
 
 
 @pytest.fixture
@@ -28,28 +43,30 @@ def truth(request: pytest.FixtureRequest, data_sets: Path) -> Truth:
 
 
 def check(lake: TestLake, truth: Truth, stage: int) -> None:
-    """A table without any key is held, by the design."""
+    """A table without any key is held, by the design; of one that is older than the feed and has no row nothing is in
+    the log."""
     keyless = {name for name, table in truth.tables(stage).items() if not table["key"]}
-    lake.check(truth.tables(stage), except_for=keyless)
+    lake.check(truth.tables(stage), except_for=keyless | truth.older(), commit_ts=truth.commit_ts(stage))
+    assert not truth.older() & set(lake.tables())
 
 
-@pytest.mark.parametrize("truth", SOUND, indirect=True)
-def test_stage_by_stage_with_a_kill_in_each(truth: Truth, new_lake: Callable[..., TestLake]) -> None:
-    """In each stage a run is killed at another commit, then run again: nothing is lost, nothing is there twice."""
+@pytest.mark.parametrize(
+    "truth",
+    [pytest.param(name, marks=[pytest.mark.smoke] if name == SMOKE else []) for name in IN_STAGES],
+    indirect=True,
+)
+def test_stage_by_stage(truth: Truth, new_lake: Callable[..., TestLake]) -> None:
     lake = new_lake(source=truth.source)
-    points = crash_points(SOUND.index(f"{truth.protocol}/{truth.dataset.name}"))
-    for stage, point in zip(range(len(truth.stages)), points, strict=False):
+    for stage in range(len(truth.stages)):
         apply_stage(truth.dataset, stage, lake.sink)
-        with point():
-            run_all(lake.run())
         done = run_all(lake.run())
         assert done.published.cut.checkpoint_ts == truth.stages[stage]["checkpoint_ts"]
         check(lake, truth, stage)
         assert lake.events_by_segment() == truth.events_by_segment(stage)
 
 
-@pytest.mark.parametrize("truth", SOUND, indirect=True)
-def test_all_at_once_then_again_then_each_date_again(truth: Truth, new_lake: Callable[..., TestLake]) -> None:
+@pytest.mark.parametrize("truth", AT_ONCE, indirect=True)
+def test_all_at_once_and_again(truth: Truth, new_lake: Callable[..., TestLake]) -> None:
     lake = new_lake(source=truth.source)
     last = len(truth.stages) - 1
     apply_stage(truth.dataset, last, lake.sink)
@@ -61,39 +78,50 @@ def test_all_at_once_then_again_then_each_date_again(truth: Truth, new_lake: Cal
     assert lake.metadata() == before, "a run with nothing to do has changed something"
     assert not done.published.new
 
-    dates = frozenset(row["feed_date"] for row in lake.machinery("segments")) - {None}
-    run_all(lake.run(dates=dates))
-    check(lake, truth, last)
-    assert lake.events_by_segment() == truth.events_by_segment(last)
+    if LONG or f"{truth.protocol}/{truth.dataset.name}" in DATES_AGAIN:
+        dates = frozenset(row["feed_date"] for row in lake.machinery("segments")) - {None}
+        assert dates
+        run_all(lake.run(dates=dates))
+        check(lake, truth, last)
+        assert lake.events_by_segment() == truth.events_by_segment(last)
 
 
-@pytest.mark.parametrize("truth", ["canal-json/random_1", "canal-json/text_keys", "csv/random_1"], indirect=True)
+@pytest.mark.parametrize("truth", ["canal-json/random_1", "canal-json/text_keys"], indirect=True)
 def test_a_batch_too_large_to_be_sent_to_every_task(
-    truth: Truth, new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
+    truth: Truth, new_lake: Callable[..., TestLake], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Then rows are shuffled, into more than one partition."""
     monkeypatch.setattr(staging, "_BROADCAST_LIMIT", 0)
     monkeypatch.setattr(staging, "_KEYS_BROADCAST", 0)
     lake = new_lake(source=truth.source)
+    session = spark.newSession()
+    session.conf.set("spark.sql.shuffle.partitions", "3")
+    lake.session = lambda: use_catalog(session, lake.config.lake, lake.config.storage)
     for stage in range(len(truth.stages)):
         apply_stage(truth.dataset, stage, lake.sink)
         run_all(lake.run())
         check(lake, truth, stage)
 
 
-@pytest.mark.parametrize(
-    "truth",
-    ["canal-json/random_3", "canal-json/rename_swap", "canal-json/drop_recreate", "csv/random_3"],
-    indirect=True,
-)
-def test_a_process_that_dies_at_each_commit(truth: Truth, new_lake: Callable[..., TestLake]) -> None:
-    """After the first commit, then after the second of what is left to do, and so on, until a run gets through."""
+@pytest.mark.parametrize("truth", ["canal-json/types_all_random"], indirect=True)
+def test_with_the_settings_that_users_have(
+    truth: Truth, new_lake: Callable[..., TestLake], spark: SparkSession
+) -> None:
+    """With generated code, adaptive plans and the product's number of partitions, which other tests go without."""
     lake = new_lake(source=truth.source)
+    theirs = spark_settings(LakeConfig.model_validate({**lake_section(Path("/nowhere")), "spark": {}}))
+    spark_itself = {
+        "spark.sql.codegen.wholeStage": "true",
+        "spark.sql.codegen.factoryMode": "FALLBACK",
+        "spark.sql.adaptive.enabled": "true",
+    }
+    session = spark.newSession()
+    for name in lake.config.lake.spark.conf:
+        if name.startswith("spark.sql."):
+            session.conf.set(name, {**spark_itself, **theirs}[name])
+    assert int(session.conf.get("spark.sql.shuffle.partitions") or 0) > 1
+    lake.session = lambda: use_catalog(session, lake.config.lake, lake.config.storage)
     for stage in range(len(truth.stages)):
         apply_stage(truth.dataset, stage, lake.sink)
-        for number in itertools.count(1):
-            with CrashPoint(number, after=True)() as happened:
-                run_all(lake.run())
-            if not happened.is_set():
-                break
+        run_all(lake.run())
         check(lake, truth, stage)
-        assert lake.events_by_segment() == truth.events_by_segment(stage)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cdc_lakehouse.pipeline import steps
-from cdc_lakehouse.pipeline.steps import run_all
-from tests.kit.hand_sinks import CREATE, DROP, ID, HandSink, row, text
+from tests.kit.hand_sinks import CREATE, CSV, DROP, ID, HandSink, row, text
 from tests.kit.lakes import TestLake
 
 pytestmark = pytest.mark.spark
 
-CSV = {"protocol": "csv", "csv": {"include-commit-ts": True}}
 PURGE = {"ddl": {"drop": "purge"}}
 
 
@@ -31,17 +28,11 @@ def drop(sink: HandSink, table: str, at: int) -> None:
 
 def run(lake: TestLake, sink: HandSink, at: int) -> None:
     sink.checkpoint(at)
-    assert not run_all(lake.run()).applied.held
+    lake.go_through()
 
 
 def identifiers(lake: TestLake) -> list[str]:
     return sorted(name for _, name in lake.lake.catalog.list_tables(f"{lake.name}__d"))
-
-
-def data_files(lake: TestLake, table: str) -> list[Path]:
-    root = Path(lake.config.lake.warehouse.removeprefix("file://"))
-    places = [path for path in root.glob(f"{lake.name}__d*/{table}*") if path.is_dir()]
-    return [path for place in places for path in place.rglob("*.parquet")]
 
 
 @pytest.mark.parametrize(
@@ -61,12 +52,12 @@ def test_by_policy_of_the_feed_and_of_the_table(
     for table in "abc":
         create(sink, table, 1, 1, 2)
     run(lake, sink, 5)
-    assert identifiers(lake) == ["a", "b", "c"] and data_files(lake, "a")
+    assert identifiers(lake) == ["a", "b", "c"] and lake.data_files("a")
     for table in "ab":
         drop(sink, table, 6)
     run(lake, sink, 8)
     assert identifiers(lake) == [*left, "c"]
-    assert bool(data_files(lake, "a")) == ("a" in left)
+    assert bool(lake.data_files("a")) == ("a" in left)
     assert [key[1] for key in lake.tables()] == ["c"]
 
 

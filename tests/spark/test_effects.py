@@ -3,77 +3,78 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
-from cdc_lakehouse.pipeline.steps import run_all
 from cdc_lakehouse.sample.sink_writer import schema_document, schema_path
-from tests.kit.hand_sinks import ADD_COLUMN, CREATE, DAY, ID, RENAME, T0, HandSink, integer, row, text
+from tests.kit.hand_sinks import (
+    ADD_COLUMN,
+    CREATE,
+    CSV,
+    DAY,
+    DROP_COLUMN,
+    ID,
+    MODIFY,
+    MULTI,
+    RENAME,
+    T0,
+    HandSink,
+    integer,
+    row,
+    text,
+)
 from tests.kit.lakes import TestLake
 
 pytestmark = pytest.mark.spark
 
-CSV = {"protocol": "csv", "csv": {"include-commit-ts": True}}
-DROP_COLUMN, MODIFY, MULTI = 6, 12, 61
 V = integer("v")
 SEVEN = SourceColumn("n", V.type, default="7")
 WIDE = SourceColumn("v", ColumnType.of("BIGINT", length=20))
 
+# The statement's action and clauses, the columns that it leaves, and what becomes of (1, 5, "x").
+EVOLVING: list[tuple[int, str, tuple[SourceColumn, ...], tuple[Any, ...]]] = [
+    (ADD_COLUMN, "ADD COLUMN `n` INT DEFAULT 7 FIRST", (SEVEN, ID, V, text("s")), (7, 1, 5, "x")),
+    (DROP_COLUMN, "DROP COLUMN `v`", (ID, text("s")), (1, "x")),
+    (MODIFY, "RENAME COLUMN `v` TO `w`", (ID, integer("w"), text("s")), (1, 5, "x")),
+    (MODIFY, "CHANGE COLUMN `v` `w` BIGINT", (ID, SourceColumn("w", WIDE.type), text("s")), (1, 5, "x")),
+    (MODIFY, "MODIFY COLUMN `s` VARCHAR(50) FIRST", (text("s"), ID, V), ("x", 1, 5)),
+    (MODIFY, "MODIFY COLUMN `v` BIGINT", (ID, WIDE, text("s")), (1, 5, "x")),
+    (MULTI, "DROP COLUMN `v`, ADD COLUMN `v` VARCHAR(50) AFTER `id`", (ID, text("v"), text("s")), (1, None, "x")),
+    (
+        MULTI,
+        "RENAME COLUMN `v` TO `u`, MODIFY COLUMN `s` VARCHAR(50) AFTER `id`",
+        (ID, text("s"), integer("u")),
+        (1, "x", 5),
+    ),
+]
 
-def data_files(lake: TestLake) -> list[Path]:
-    warehouse = Path(lake.config.lake.warehouse.removeprefix("file://"))
-    return sorted(warehouse.rglob(f"{lake.name}__*/**/*.parquet"))
 
-
-def rows(lake: TestLake, database: str, table: str) -> list[tuple[Any, ...]]:
-    found = lake.tables()[database, table].scan().to_arrow().drop(["_commit_ts"])
-    return sorted(tuple(each.values()) for each in found.to_pylist())
-
-
-@pytest.mark.parametrize(
-    ("action", "clauses", "columns", "left"),
-    [
-        (ADD_COLUMN, "ADD COLUMN `n` INT DEFAULT 7 FIRST", (SEVEN, ID, V, text("s")), (7, 1, 5, "x")),
-        (DROP_COLUMN, "DROP COLUMN `v`", (ID, text("s")), (1, "x")),
-        (MODIFY, "RENAME COLUMN `v` TO `w`", (ID, integer("w"), text("s")), (1, 5, "x")),
-        (MODIFY, "CHANGE COLUMN `v` `w` BIGINT", (ID, SourceColumn("w", WIDE.type), text("s")), (1, 5, "x")),
-        (MODIFY, "MODIFY COLUMN `s` VARCHAR(50) FIRST", (text("s"), ID, V), ("x", 1, 5)),
-        (MODIFY, "MODIFY COLUMN `v` BIGINT", (ID, WIDE, text("s")), (1, 5, "x")),
-        (MULTI, "DROP COLUMN `v`, ADD COLUMN `v` VARCHAR(50) AFTER `id`", (ID, text("v"), text("s")), (1, None, "x")),
-        (
-            MULTI,
-            "RENAME COLUMN `v` TO `u`, MODIFY COLUMN `s` VARCHAR(50) AFTER `id`",
-            (ID, text("s"), integer("u")),
-            (1, "x", 5),
-        ),
-    ],
-)
-def test_evolving_writes_no_data_file(
-    action: int,
-    clauses: str,
-    columns: tuple[SourceColumn, ...],
-    left: tuple[Any, ...],
-    new_lake: Callable[..., TestLake],
-) -> None:
+def test_evolving_writes_no_data_file(new_lake: Callable[..., TestLake]) -> None:
     lake = new_lake(source=CSV)
     sink = HandSink(lake.sink)
-    sink.schema("t", 1, ID, V, text("s"), action=CREATE, query="CREATE TABLE `t` (`id` BIGINT PRIMARY KEY)")
-    sink.rows("d/t", 1, row("I", "t", 2, "1", "5", '"x"'))
+    names = [f"t{number}" for number in range(len(EVOLVING))]
+    for name in names:
+        sink.schema(name, 1, ID, V, text("s"), action=CREATE, query=f"CREATE TABLE `{name}` (`id` BIGINT PRIMARY KEY)")
+        sink.rows(f"d/{name}", 1, row("I", name, 2, "1", "5", '"x"'))
     sink.checkpoint(5)
-    run_all(lake.run())
-    before = data_files(lake)
-    assert before
-    sink.schema("t", 10, *columns, action=action, query=f"ALTER TABLE `t` {clauses}")
-    sink.checkpoint(20)
-    done = run_all(lake.run())
-    assert not done.applied.held and data_files(lake) == before
-    assert rows(lake, "d", "t") == [left]
-    (told,) = [each for each in lake.machinery("schema_history") if each["commit_ts"] == T0 + 10]
-    assert (told["effect"], told["statement"]) == ("evolve", f"ALTER TABLE `t` {clauses}")
+    lake.go_through()
+    before = lake.data_files()
+    assert len(before) == len(names)
+    for at, (name, (action, clauses, columns, _)) in enumerate(zip(names, EVOLVING, strict=True), start=10):
+        sink.schema(name, at, *columns, action=action, query=f"ALTER TABLE `{name}` {clauses}")
+    sink.checkpoint(30)
+    lake.go_through()
+    assert lake.data_files() == before
+    statements = {each["table"]: each for each in lake.machinery("schema_history") if each["commit_ts"] >= T0 + 10}
+    for name, (_, clauses, _, left) in zip(names, EVOLVING, strict=True):
+        assert lake.rows(name) == [left], clauses
+        assert (statements[name]["effect"], statements[name]["statement"]) == (
+            "evolve",
+            f"ALTER TABLE `{name}` {clauses}",
+        )
 
 
 def in_database(sink: HandSink, database: str, table: str, at: int, query: str) -> None:
@@ -108,7 +109,7 @@ def test_tables_move_across_databases_in_a_chain(stops: tuple[int, ...], new_lak
     put(sink, "f", "last", 40, 41, 6)
     for at in stops:
         sink.checkpoint(at)
-        assert not run_all(lake.run()).applied.held
+        lake.go_through()
     assert set(lake.tables()) == {("e", "b"), ("f", "last")}
-    assert [each[0] for each in rows(lake, "e", "b")] == [1, 3, 5]
-    assert [each[0] for each in rows(lake, "f", "last")] == [2, 4, 6]
+    assert [each[0] for each in lake.rows("b", "e")] == [1, 3, 5]
+    assert [each[0] for each in lake.rows("last", "f")] == [2, 4, 6]

@@ -8,10 +8,11 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import HealthCheck, event, given, note, settings
 from hypothesis import strategies as st
 
 from cdc_lakehouse.pipeline.steps import run_all
+from tests import LONG
 from tests.kit.lakes import TestLake
 from tests.model.changefeed import DATABASE, Changefeed
 from tests.model.fold import Column, Ddl, Entry, RowChange, fold
@@ -19,14 +20,13 @@ from tests.model.history import Flush, Midnight, Restart, Run, Step, scenarios
 
 pytestmark = pytest.mark.spark
 
-# The same examples each time, so that a change is judged by what it changes; on demand others, as many as one likes.
-EXAMPLES = os.environ.get("CDC_LAKEHOUSE_EXAMPLES")
+# `make test-long` has other examples each time; as many as one likes.
+EXAMPLES = int(os.environ.get("CDC_LAKEHOUSE_EXAMPLES", 300 if LONG else 7))
 
 
 @pytest.mark.parametrize("csv", [False, True], ids=["canal-json", "csv"])
 @settings(
-    max_examples=int(EXAMPLES or 12),
-    derandomize=EXAMPLES is None,
+    max_examples=EXAMPLES,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )
@@ -66,8 +66,9 @@ def run(lake: TestLake, feed: Changefeed, step: Run) -> None:
         return
     upto = feed.advance(step.behind)
     if step.kill:
-        with step.kill():
+        with step.kill(lake) as killed:
             run_all(lake.run())
+        event(f"killed: {killed.happened}")
     done = run_all(lake.run())
     assert not done.applied.held
     assert done.published.cut.checkpoint_ts == upto

@@ -4,29 +4,16 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from cdc_lakehouse.pipeline.steps import Steps, run_all
-from tests.kit.hand_sinks import ADD_COLUMN, CREATE, DAY, ID, RENAME, T0, TRUNCATE, HandSink, row, text
+from cdc_lakehouse.pipeline.steps import run_all
+from tests.kit.hand_sinks import ADD_COLUMN, CREATE, CSV, DAY, ID, RENAME, T0, TRUNCATE, HandSink, row, text
 from tests.kit.lakes import TestLake
 
 pytestmark = pytest.mark.spark
 
 CREATE_A = "CREATE TABLE `a` (`id` BIGINT PRIMARY KEY, `s` VARCHAR(50))"
-CSV = {"protocol": "csv", "csv": {"include-commit-ts": True}}
-
-
-def run(lake: TestLake) -> Steps:
-    done = run_all(lake.run())
-    assert not done.applied.held
-    return done
-
-
-def rows(lake: TestLake, table: str) -> list[tuple[Any, ...]]:
-    found = lake.tables()["d", table].scan().to_arrow().drop(["_commit_ts"])
-    return sorted(tuple(each.values()) for each in found.to_pylist())
 
 
 @pytest.mark.parametrize("stepwise", [True, False])
@@ -38,7 +25,7 @@ def test_directories_called_by_table_ids(stepwise: bool, new_lake: Callable[...,
     def step(at: int) -> None:
         sink.checkpoint(at)
         if stepwise:
-            run(lake)
+            lake.go_through()
 
     sink.schema("a", 1, ID, text("s"), action=CREATE, query=CREATE_A, directory="101")
     sink.rows("101", 1, row("I", "a", 2, "1", '"one"'), row("I", "a", 3, "2", '"two"'))
@@ -53,9 +40,9 @@ def test_directories_called_by_table_ids(stepwise: bool, new_lake: Callable[...,
     sink.rows("103", 12, row("I", "b", 13, "3", '"three"'))
     step(14)
     if not stepwise:
-        run(lake)
-    assert rows(lake, "a") == [(7, "seven")]
-    assert rows(lake, "b") == [(3, "three")]
+        lake.go_through()
+    assert lake.rows("a") == [(7, "seven")]
+    assert lake.rows("b") == [(3, "three")]
     assert {(s["database"], s["table"]) for s in lake.machinery("segments")} == {("d", "a"), ("d", "b")}
 
 
@@ -64,11 +51,11 @@ def test_files_wait_for_the_schema_file_that_says_their_table(new_lake: Callable
     sink = HandSink(lake.sink)
     sink.rows("101", 1, row("I", "a", 2, "1", '"one"'))
     sink.checkpoint(5)
-    done = run(lake)
+    done = lake.go_through()
     assert "wait for the schema file" in done.landed.faults[0] and "101/" in done.landed.faults[0]
     sink.schema("a", 1, ID, text("s"), directory="101")
-    run(lake)
-    assert rows(lake, "a") == [(1, "one")]
+    lake.go_through()
+    assert lake.rows("a") == [(1, "one")]
 
 
 def test_files_that_expire_after_they_landed_are_not_missed(new_lake: Callable[..., TestLake]) -> None:
@@ -78,7 +65,7 @@ def test_files_that_expire_after_they_landed_are_not_missed(new_lake: Callable[.
     for index in (1, 2, 3):
         sink.rows("d/t", 1, row("I", "t", 1 + index, str(index), '"x"'), index=index)
     sink.checkpoint(5)
-    run(lake)
+    lake.go_through()
     for index in (1, 2):
         (lake.sink / f"d/t/{T0 + 1}/{DAY}/CDC{index:020d}.csv").unlink()
     sink.rows("d/t", 1, row("D", "t", 6, "1", '"x"'), index=4)
@@ -86,9 +73,9 @@ def test_files_that_expire_after_they_landed_are_not_missed(new_lake: Callable[.
     sink.rows("d/t", 7, row("I", "t", 8, "4", '"x"', '"y"'), date="2026-06-11")
     shutil.rmtree(lake.sink / f"d/t/{T0 + 1}/{DAY}", ignore_errors=False)
     sink.checkpoint(9)
-    run(lake)
+    lake.go_through()
     # The fourth file expired before it was seen: nothing can tell. What was seen is all there.
-    assert rows(lake, "t") == [(1, "x", None), (2, "x", None), (3, "x", None), (4, "x", "y")]
+    assert lake.rows("t") == [(1, "x", None), (2, "x", None), (3, "x", None), (4, "x", "y")]
 
 
 @pytest.mark.parametrize(
@@ -119,9 +106,9 @@ def test_dates_partitions_and_dispatchers_in_one_sink(
             index = 1 + number * step
             sink.write(f"d/t/{T0 + 1}{date}/CDC_{dispatcher}_{index:06d}.csv", row(op, "t", at, *values) + "\r\n")
     sink.checkpoint(9)
-    run(lake)
-    assert rows(lake, "p") == [(1, "b")]
-    assert rows(lake, "t") == [(1, "y")]
+    lake.go_through()
+    assert lake.rows("p") == [(1, "b")]
+    assert lake.rows("t") == [(1, "y")]
     expected = {None} if separator == "none" else {date.removeprefix("/") for date in dates}
     assert {segment["feed_date"] for segment in lake.machinery("segments")} == expected
 
@@ -140,5 +127,5 @@ def test_files_of_a_directory_that_expired_before_they_were_seen_hold_the_table(
 
     lake = new_lake(source=CSV, policy={"index_gap": "skip"})
     HandSink(lake.sink).root.symlink_to(sink.root)
-    run(lake)
-    assert rows(lake, "t") == [(3, "x")]
+    lake.go_through()
+    assert lake.rows("t") == [(3, "x")]

@@ -95,6 +95,7 @@ def mutated(draw: st.DrawFn) -> str:
     return ("" if all(len(piece) < 2 for piece in pieces) else " ").join(pieces)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(
     st.sampled_from(("", "ALTER TABLE t ", "CREATE TABLE t (", "ALTER TABLE t PARTITION BY ")),
@@ -106,6 +107,7 @@ def test_any_words_are_understood_or_an_error(start: str, words: list[str], gap:
     survives(start + gap.join(words))
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(mutated())
 def test_any_slip_in_a_statement_is_understood_or_an_error(statement: str) -> None:

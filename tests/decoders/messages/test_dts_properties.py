@@ -8,6 +8,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -120,6 +121,7 @@ def _row(columns: dict[str, Cell], places: list[Cell]) -> dict[str, str | None]:
     return {name: cell.text for name, cell in zip(columns, places, strict=True) if not cell.absent}
 
 
+@pytest.mark.slow
 @given(
     columns=st.dictionaries(names, cells, min_size=1, max_size=8),
     data=st.data(),
@@ -181,6 +183,7 @@ def _check(value: bytes) -> None:
         assert number is None or 0 <= number < 1 << 63
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=200))
 @settings(max_examples=1000, deadline=None)
 @example(b"\xff" * 100)
@@ -189,6 +192,7 @@ def test_any_bytes(value: bytes) -> None:
     _check(value)
 
 
+@pytest.mark.slow
 @given(st.sampled_from(SDK_BODIES), st.data())
 @settings(max_examples=1500, deadline=None)
 def test_any_change_of_a_records_bytes(value: bytes, data: st.DataObject) -> None:
@@ -229,6 +233,7 @@ any_image: st.SearchStrategy[Any] = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(st.integers(0, 20) | st.integers(240, 260) | any_number, any_image)
 @settings(max_examples=1500, deadline=None)
 def test_any_value_of_any_branch(number: int, image: Any) -> None:

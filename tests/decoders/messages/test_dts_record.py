@@ -130,6 +130,7 @@ def test_a_length_that_is_not_there_takes_no_memory(length: int, at: str) -> Non
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_a_body_of_many_small_values_takes_bounded_memory() -> None:
     """Three bytes make a Character: the most objects that a body can hold."""
     value = body(born=None)[:-1] + _long(2) + _long(100_000) + b"\x04\x00\x00" * 100_000 + b"\x00"

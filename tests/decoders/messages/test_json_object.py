@@ -145,6 +145,7 @@ def test_any_bytes(value: bytes) -> None:
     check(value)
 
 
+@pytest.mark.slow
 @given(st.sampled_from(SAMPLES), st.data())
 @settings(max_examples=1000, deadline=None)
 def test_any_change_of_a_messages_bytes(value: bytes, data: st.DataObject) -> None:
@@ -163,6 +164,7 @@ trees = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.sampled_from([json.loads(sample) for sample in SAMPLES]), st.data())
 @settings(max_examples=1000, deadline=None)
 def test_any_value_in_any_place(message: dict[str, Any], data: st.DataObject) -> None:

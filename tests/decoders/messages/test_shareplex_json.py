@@ -236,6 +236,7 @@ stream = st.lists(
 ).map(lambda pieces: [message for piece in pieces for message in piece])
 
 
+@pytest.mark.slow
 @given(stream, st.lists(st.integers(1, 4), min_size=1, max_size=20))
 @settings(max_examples=500, deadline=None)
 def test_batches_and_restarts_change_nothing(messages: list[Message | MessageError], sizes: list[int]) -> None:

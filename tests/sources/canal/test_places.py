@@ -20,6 +20,7 @@ steps = st.fixed_dictionaries({
 })  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=500)
 @given(binlogs, st.lists(steps, max_size=25))
 def test_each_entry_is_new_once_and_in_order(log: Binlog, steps: list[dict[str, Any]]) -> None:
