@@ -1,0 +1,111 @@
+"""What the documentation names is there: files, modules, commands, targets, links between its pages."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from cdc_lakehouse.cli import main
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+ENDINGS = "py|md|png|txt|toml|yaml|json|proto|lock"
+# A path with a folder in it, or a file of a kind that the project has.
+PATH = re.compile(rf"(?<![\w/.<:*-])((?:[\w.-]+/)+[\w.-]*|[\w-]+\.(?:{ENDINGS}))(?![\w/<*])")
+OF_OTHERS = re.compile(
+    r"^(/|~|demo/|cdc_<|topic/|d/|data/|lakehouse\.yaml$|dagster\.yaml$|metadata\.json$|schema\.json$|file\.json$|https?:)"
+)
+PACKAGES = {path.name for path in (ROOT / "cdc_lakehouse").iterdir() if path.is_dir()}
+
+
+def pages() -> list[pytest.param]:
+    return [pytest.param(page.read_text(encoding="utf-8"), id=page.name) for page in PAGES]
+
+
+def named_files(text: str) -> Iterator[str]:
+    """Paths in code spans, whether from the root or from the package."""
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    for span in re.findall(r"`([^`\n]+)`", prose):
+        for found in PATH.findall(span):
+            first = found.split("/")[0]
+            if first in PACKAGES | {"cdc_lakehouse", "tests", "docs", "scripts", "benchmarks"} or found.endswith(".py"):
+                yield found
+
+
+@pytest.mark.parametrize("text", pages())
+def test_every_file_that_is_named_is_there(text: str) -> None:
+    places = (ROOT, ROOT / "cdc_lakehouse")
+    missing = [name for name in named_files(text) if not any((place / name).exists() for place in places)]
+    assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"https?:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        place = (page.parent / path) if path else page
+        if not place.exists() or (anchor and anchor not in anchors(place)):
+            broken.append(target)
+    assert not broken
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def commands(group: click.Group, *above: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from commands(command, *above, name)
+        else:
+            yield (*above, name), command
+
+
+COMMANDS = dict(commands(main))
+ALL = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+
+
+def test_every_command_that_is_named_is_there_with_its_options() -> None:
+    wrong = []
+    for span in re.findall(r"cdc-lakehouse ([^`\n]+)", ALL):
+        words = span.split()
+        command = next((c for n in (2, 1) if (c := COMMANDS.get(tuple(words[:n]))) is not None), None)
+        if command is None:
+            if re.match(r"[a-z]", span):
+                wrong.append(span)
+            continue
+        options = {option for parameter in command.params for option in parameter.opts}
+        wrong += [f"{span}: {option}" for option in re.findall(r"--[a-z-]+", span) if option not in options]
+    assert not wrong
+
+
+def test_every_command_is_in_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [name for name in COMMANDS if f"`cdc-lakehouse {' '.join(name)}" not in readme] == []
+
+
+def test_every_target_that_is_named_is_there() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    named = set(re.findall(r"(?:`|^)make ([a-z-]+)", ALL, re.MULTILINE))
+    assert named and named <= targets
+
+
+def test_the_tree_of_packages_is_the_one_that_the_architecture_shows() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    listed = subprocess.run(["git", "ls-files", "cdc_lakehouse"], cwd=ROOT, check=True, capture_output=True, text=True)
+    folders = {str(Path(path).parent.relative_to("cdc_lakehouse")) for path in listed.stdout.split()} - {"."}
+    assert [folder for folder in sorted(folders) if f"{folder}/" not in text] == []
