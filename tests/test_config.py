@@ -235,6 +235,12 @@ def test_content_that_is_no_configuration(tmp_path: Path, content: str | bytes, 
     assert said in refusal_of_text(tmp_path, content)
 
 
+def test_what_is_wrong_with_yaml_is_said_without_the_files_own_text(tmp_path: Path) -> None:
+    text = refusal_of_text(tmp_path, "lake:\n  catalog: {type: sql\n  warehouse: x")
+    assert "expected ',' or '}', but got ':'" in text and "line 3" in text
+    assert "hunter2" not in refusal_of_text(tmp_path, "lake: *hunter2")
+
+
 def test_a_day_that_no_month_has(tmp_path: Path) -> None:
     assert "2026-02-30" in refusal_of_text(tmp_path, "feeds: [{start_date: 2026-02-30}]")
 

@@ -42,11 +42,11 @@ _SHOWN: Final = 20
 
 @dataclass(frozen=True)
 class _FeedCheck:
-    """A check of a feed. `asset` makes the key from the feed's name. `applies` says for which sources there is one."""
+    """A check of a feed. `asset` makes the key from the feed's name. `evaluate` has the description as its docstring.
+    `applies` says for which sources the check exists."""
 
     name: str
     asset: Callable[[str], dg.AssetKey]
-    description: str
     evaluate: Callable[[Lake, FeedConfig], dg.AssetCheckResult]
     applies: Callable[[SourceMonitor], bool] = lambda source: True
 
@@ -58,7 +58,7 @@ def build_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> l
 
 
 def _feed_check(lake: Lake, feed: FeedConfig, check: _FeedCheck) -> dg.AssetChecksDefinition:
-    @dg.asset_check(asset=check.asset(feed.name), name=check.name, description=check.description)
+    @dg.asset_check(asset=check.asset(feed.name), name=check.name, description=check.evaluate.__doc__)
     def evaluate() -> dg.AssetCheckResult:
         return check.evaluate(lake, feed)
 
@@ -73,6 +73,7 @@ def _result(passed: bool, advice: str | None, metadata: dict[str, Any], *, warns
 
 
 def _index_gaps(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
+    """Data files are numbered without gaps."""
     gaps = index_gaps(Segments(lake, feed.name).rows)
     metadata = {
         "missing_files": sum(len(gap.missing) for gap in gaps),
@@ -82,11 +83,13 @@ def _index_gaps(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
 
 
 def _quarantine(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
+    """Every line and row could be used."""
     rows = [row for row in Quarantine(lake, feed.name).open() if row.error_class != BAD_SCHEMA_FILE]
     return _quarantined(rows, "Repair what the rows name. The next run reads it again.")
 
 
 def _schema_files(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
+    """Schema files are whole: JSON that fits their checksum."""
     rows = [row for row in Quarantine(lake, feed.name).open() if row.error_class == BAD_SCHEMA_FILE]
     return _quarantined(rows, "Restore the files as TiCDC wrote them. The next run reads them again.")
 
@@ -97,12 +100,14 @@ def _quarantined(rows: Sequence[Quarantined], advice: str) -> dg.AssetCheckResul
 
 
 def _event_counts(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
+    """The table holds as many events as its segments gave."""
     counts = event_counts(lake, feed.name)
     metadata = {"events_of_segments": counts.of_segments, "events_in_table": counts.in_table}
     return _result(counts.of_segments == counts.in_table, None, metadata)
 
 
 def _option_conflicts(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
+    """No message contradicts an option of its format, such as before_2022_03_20."""
     doubts = Signals(lake, feed.name).doubts()
     metadata = {
         "messages": sum(doubt.count for doubt in doubts),
@@ -116,6 +121,7 @@ def _option_conflicts(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
 
 
 def _lossy_text(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
+    """No text holds U+FFFD, which Canal writes for bytes that are not UTF-8."""
     damage = sorted(Signals(lake, feed.name).damage().items(), key=lambda item: str(item[0]))
     metadata = {
         "tables": len(damage),
@@ -133,6 +139,7 @@ def _lossy_text(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
 
 
 def _fresh(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
+    """The published cut is not older than freshness_minutes."""
     cut = Checkpoints(lake, feed.name).last()
     if cut.checkpoint_ts == BEGINNING:
         return dg.AssetCheckResult(passed=False, description="Nothing has been published yet.")
@@ -142,11 +149,13 @@ def _fresh(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
 
 
 def _held(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
+    """No table stays behind at an earlier cut."""
     held = dict(Checkpoints(lake, feed.name).last().held)
     return _result(not held, None, {"tables_held": len(held), "held": held_list(held) if held else "none"})
 
 
 def _labels(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
+    """ENUM and SET values are labels, not the source's numbers."""
     unknown = [] if open_monitor(lake, feed).has_labels else without_labels(SchemaHistory(lake, feed.name).history)
     advice = (
         "Neither schema files nor statements have the labels of these columns: their values are numbers. An ALTER "
@@ -157,36 +166,15 @@ def _labels(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
 
 
 _FEED_CHECKS: Final = (
-    _FeedCheck("no_index_gaps", keys.raw_key, "Data files are numbered without gaps.", _index_gaps),
-    _FeedCheck("nothing_quarantined", keys.events_key, "Every line and row could be used.", _quarantine),
-    _FeedCheck(
-        "events_of_segments", keys.events_key, "The table holds as many events as its segments gave.", _event_counts
-    ),
-    _FeedCheck(
-        "options_agree",
-        keys.events_key,
-        "No message contradicts an option of its format, such as before_2022_03_20.",
-        _option_conflicts,
-        lambda source: source.has_options,
-    ),
-    _FeedCheck(
-        "text_undamaged",
-        keys.events_key,
-        "No text holds U+FFFD, which Canal writes for bytes that are not UTF-8.",
-        _lossy_text,
-        lambda source: source.has_lossy_text,
-    ),
-    _FeedCheck("fresh", keys.checkpoint_key, "The published cut is not older than freshness_minutes.", _fresh),
-    _FeedCheck("nothing_held", keys.checkpoint_key, "No table stays behind at an earlier cut.", _held),
-    _FeedCheck(
-        "schema_files_valid",
-        keys.checkpoint_key,
-        "Schema files are whole: JSON that fits their checksum.",
-        _schema_files,
-    ),
-    _FeedCheck(
-        "labels_known", keys.checkpoint_key, "ENUM and SET values are labels, not the source's numbers.", _labels
-    ),
+    _FeedCheck("no_index_gaps", keys.raw_key, _index_gaps),
+    _FeedCheck("nothing_quarantined", keys.events_key, _quarantine),
+    _FeedCheck("events_of_segments", keys.events_key, _event_counts),
+    _FeedCheck("options_agree", keys.events_key, _option_conflicts, lambda source: source.has_options),
+    _FeedCheck("text_undamaged", keys.events_key, _lossy_text, lambda source: source.has_lossy_text),
+    _FeedCheck("fresh", keys.checkpoint_key, _fresh),
+    _FeedCheck("nothing_held", keys.checkpoint_key, _held),
+    _FeedCheck("schema_files_valid", keys.checkpoint_key, _schema_files),
+    _FeedCheck("labels_known", keys.checkpoint_key, _labels),
 )
 
 
@@ -209,29 +197,21 @@ def table_evaluations(
     asset = keys.current_key(feed.name, name)
     duplicates = duplicate_keys_written(table) if of_batch else duplicate_keys(table)
     rows = conservation(table)
+    found = {
+        "rows": duplicates.rows,
+        "duplicate_keys": duplicates.keys,
+        "examples": ", ".join(duplicates.examples) or "none",
+    }
+    counted = {
+        "rows_before": rows.before,
+        "rows_deleted": rows.deleted,
+        "rows_written": rows.written,
+        "rows_after": rows.after,
+        "keys_touched": "any" if rows.touched is None else rows.touched,
+    }
     return [
-        dg.AssetCheckResult(
-            passed=duplicates.keys == 0,
-            asset_key=asset,
-            check_name=NO_DUPLICATE_KEYS,
-            metadata={
-                "rows": duplicates.rows,
-                "duplicate_keys": duplicates.keys,
-                "examples": ", ".join(duplicates.examples) or "none",
-            },
-        ),
-        dg.AssetCheckResult(
-            passed=rows.holds,
-            asset_key=asset,
-            check_name=ROWS_CONSERVED,
-            metadata={
-                "rows_before": rows.before,
-                "rows_deleted": rows.deleted,
-                "rows_written": rows.written,
-                "rows_after": rows.after,
-                "keys_touched": "any" if rows.touched is None else rows.touched,
-            },
-        ),
+        dg.AssetCheckResult(passed=duplicates.keys == 0, asset_key=asset, check_name=NO_DUPLICATE_KEYS, metadata=found),
+        dg.AssetCheckResult(passed=rows.holds, asset_key=asset, check_name=ROWS_CONSERVED, metadata=counted),
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import string
 from fnmatch import fnmatchcase
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import Field, field_validator
 
@@ -16,6 +16,7 @@ from cdc_lakehouse.errors import ConfigurationError
 _PLACEHOLDERS: Final = frozenset({"database", "feed"})
 _FEED_NAME: Final = r"^[a-z][a-z0-9_]{0,62}$"
 
+_Source = TypeVar("_Source", StorageSinkSource, KafkaSource, CanalSource)
 Drop = Literal["keep", "purge"]
 Rewrite = Literal["apply", "hold"]
 
@@ -126,33 +127,27 @@ class FeedConfig(Section):
 
     @property
     def storage_sink(self) -> StorageSinkSource:
-        """The source of a feed of a storage sink. Raises `ConfigurationError` for other feeds."""
-        if isinstance(self.source, StorageSinkSource):
-            return self.source
-        raise self._other_source("storage_sink")
+        """The source of a feed of a storage sink. Raises `ConfigurationError` for other feeds, as the next two do."""
+        return self._source_of(StorageSinkSource, "storage_sink")
 
     @property
     def kafka(self) -> KafkaSource:
-        """The source of a feed of topics. Raises `ConfigurationError` for other feeds."""
-        if isinstance(self.source, KafkaSource):
-            return self.source
-        raise self._other_source("kafka")
+        return self._source_of(KafkaSource, "kafka")
 
     @property
     def canal(self) -> CanalSource:
-        """The source of a feed of a Canal server. Raises `ConfigurationError` for other feeds."""
-        if isinstance(self.source, CanalSource):
-            return self.source
-        raise self._other_source("canal")
+        return self._source_of(CanalSource, "canal")
 
     @property
     def message_format(self) -> str:
         """The name of the decoder of the feed's records. Raises `ConfigurationError` for a storage sink."""
         return "canal-entries" if isinstance(self.source, CanalSource) else self.kafka.format
 
-    def _other_source(self, needed: str) -> ConfigurationError:
-        return ConfigurationError(
-            f"this is for feeds whose source.type is {needed}", feed=self.name, advice=f"its own is {self.source.type}"
+    def _source_of(self, kind: type[_Source], name: str) -> _Source:
+        if isinstance(self.source, kind):
+            return self.source
+        raise ConfigurationError(
+            f"this is for feeds whose source.type is {name}", feed=self.name, advice=f"its own is {self.source.type}"
         )
 
     def settings_of(self, database: str, table: str) -> TableSettings:

@@ -105,7 +105,9 @@ def _problem(error: yaml.YAMLError | UnicodeDecodeError) -> str:
     """What is wrong and where, without the file's own text, which may be a secret."""
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return "its bytes are not text" if isinstance(error, UnicodeDecodeError) else type(error).__name__
-    problem = re.sub(r"'[^']{2,}'", "it", error.problem or "it cannot be read")
+    problem = re.sub(
+        r"'[^']*'", lambda quoted: quoted[0] if len(quoted[0]) == 3 else "it", error.problem or "unreadable"
+    )
     return f"{problem}, at line {error.problem_mark.line + 1}, column {error.problem_mark.column + 1}"
 
 
@@ -128,7 +130,7 @@ def _resolve(value: Any, where: str, environment: Mapping[str, str]) -> Any:
 
 
 def _explain(error: ValidationError, raw: dict[str, Any]) -> str:
-    """One line a fault: path of the key, what is wrong, what was given (as it stands in the file, so no secret)."""
+    """One line for each fault: path of the key, what is wrong, what was given (as it is in the file, so no secret)."""
     lines: list[str] = []
     faults = error.errors(include_url=False)
     inner = {fault["loc"][:1] for fault in faults if len(fault["loc"]) > 1}
@@ -150,7 +152,7 @@ def _explain(error: ValidationError, raw: dict[str, Any]) -> str:
 
 
 def _location(fault: ErrorDetails) -> tuple[int | str, ...]:
-    """The path of a key as it stands in the file: which kind of source it is that a key is of is no part of it."""
+    """The path of a key as it is in the file, without the kind of source that pydantic puts into it."""
     match fault["loc"]:
         case ("feeds", int(number), "source"):
             discriminator = ("type",) if fault["type"].startswith("union_tag") else ()

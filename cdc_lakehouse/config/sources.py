@@ -94,14 +94,14 @@ Offsets = dict[str, dict[int, int]]
 # Of `org.apache.kafka.common.internals.Topic`: what a broker takes for a topic's name.
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _NOT_SETTABLE: Final = {
-    "bootstrap.servers": "the brokers stand in bootstrap_servers",
-    "metadata.broker.list": "the brokers stand in bootstrap_servers",
+    "bootstrap.servers": "the brokers belong in bootstrap_servers",
+    "metadata.broker.list": "the brokers belong in bootstrap_servers",
     "group.id": "no consumer group is used: the offsets that have been read are in the lake",
     "group.instance.id": "no consumer group is used: the offsets that have been read are in the lake",
     "group.protocol": "no consumer group is used: the offsets that have been read are in the lake",
     "enable.auto.commit": "nothing is committed to the brokers: the offsets that have been read are in the lake",
     "enable.auto.offset.store": "nothing is committed to the brokers: the offsets that have been read are in the lake",
-    "auto.offset.reset": "where a feed begins stands in start, and an offset that is gone is an error",
+    "auto.offset.reset": "start says where a feed begins, and an offset that is gone is an error",
     "isolation.level": "it is always read_committed: what a transaction aborted never happened",
     "enable.partition.eof": "it is always true: the end of a partition ends a read",
     "allow.auto.create.topics": "it is always false: the source is only read",
@@ -158,7 +158,7 @@ class KafkaSource(Section):
             if not _TOPIC.fullmatch(name) or name in (".", ".."):
                 raise ValueError(f"{name!r} is not a topic's name; a regular expression goes into topic_pattern")
         if len(set(value or ())) < len(value or ()):
-            raise ValueError("a topic stands there twice")
+            raise ValueError("a topic is named twice")
         return value
 
     @field_validator("topic_pattern")
