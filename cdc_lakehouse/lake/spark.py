@@ -5,17 +5,56 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
+from py4j.java_gateway import JavaGateway
 from pyspark import SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from cdc_lakehouse.config import CatalogConfig, LakeConfig, SparkConfig, StorageConfig
 from cdc_lakehouse.lake.catalog import SQLITE_TIMEOUT_SECONDS
 from cdc_lakehouse.lake.file_io import packages, spark_file_io
-from cdc_lakehouse.lake.jvm import start_jvm
 from cdc_lakehouse.lake.names import CATALOG
+
+_ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
+
+
+def start_jvm(settings: Mapping[str, str]) -> JavaGateway | None:
+    """A JVM with the Spark settings; None when this process has one, which keeps what it was started with.
+
+    The settings are handed over in a file that only this user may read, and that is gone when the JVM runs. Spark's own
+    `spark-defaults.conf` still counts, for what is not among them.
+    """
+    if SparkContext._gateway is not None:
+        return None
+    with tempfile.TemporaryDirectory(prefix="cdc-lakehouse-") as directory:
+        file = Path(directory, "spark.properties")
+        file.touch(mode=0o600)
+        file.write_text("".join(f"{_escape(k)}={_escape(v)}\n" for k, v in settings.items()), encoding="ascii")
+        before = os.environ.get(_ARGUMENTS)
+        own = f"--properties-file {shlex.quote(str(file))} --load-spark-defaults"
+        os.environ[_ARGUMENTS] = f"{own} {before or 'pyspark-shell'}"
+        try:
+            return launch_gateway()
+        finally:
+            if before is None:
+                del os.environ[_ARGUMENTS]
+            else:
+                os.environ[_ARGUMENTS] = before
+
+
+def _escape(text: str) -> str:
+    """As a word of a Java properties file: in units of UTF-16, those with a meaning there by their number."""
+    units = text.encode("utf-16-be")
+    numbers = (int.from_bytes(units[at : at + 2]) for at in range(0, len(units), 2))
+    return "".join(chr(unit) if unit < 128 and chr(unit).isalnum() else f"\\u{unit:04x}" for unit in numbers)
+
 
 # Moved together only: a runtime is built for one Spark minor version.
 PACKAGES: Final = (

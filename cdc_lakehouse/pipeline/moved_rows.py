@@ -23,7 +23,7 @@ from cdc_lakehouse.lake.current.moved_rows import in_partition, rows_at, synthet
 from cdc_lakehouse.lake.current.tables import schema_fingerprint
 from cdc_lakehouse.lake.current.typed_rows import Target
 from cdc_lakehouse.lake.properties import of_batch
-from cdc_lakehouse.lake.tables.event_counts import with_counts
+from cdc_lakehouse.lake.tables.events import with_counts
 from cdc_lakehouse.lake.tables.segments import (
     DECODED,
     LANDED,

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.lake.properties import of_batch
-from cdc_lakehouse.lake.tables.event_counts import BatchCounts, with_counts
+from cdc_lakehouse.lake.tables.events import BatchCounts, with_counts
 from cdc_lakehouse.lake.tables.segments import Segment
 from cdc_lakehouse.pipeline.apply import Applied
 from cdc_lakehouse.pipeline.apply import apply as apply_changes

@@ -14,11 +14,10 @@ from pyspark.sql import functions as F
 
 from cdc_lakehouse.errors import ConcurrentRunError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.spark import use_catalog
-from cdc_lakehouse.lake.tables import record_files, record_tasks
+from cdc_lakehouse.lake.tables import record_writer
 from cdc_lakehouse.lake.tables.landed_offsets import last_batch
-from cdc_lakehouse.lake.tables.record_commits import records_frame
-from cdc_lakehouse.lake.tables.record_files import RecordTable
-from cdc_lakehouse.lake.tables.record_tasks import RecordTask
+from cdc_lakehouse.lake.tables.record_writer import RecordTable, RecordTask
+from cdc_lakehouse.lake.tables.records import records_frame
 from cdc_lakehouse.sources.kafka import RangeReader, reading
 from tests.kit.kills import Kill, KillAtCall, KillAtCommit
 from tests.kit.lakes import TestLake
@@ -183,7 +182,7 @@ def test_a_task_that_fails_leaves_nothing(new_feed: NewFeed, monkeypatch: pytest
         raise OSError("no space left on device")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(record_files.RecordFiles, "close", full)
+        patch.setattr(record_writer.RecordFiles, "close", full)
         with pytest.raises(OSError, match="no space left"):
             feed.run()
     assert feed.files() == before
@@ -299,14 +298,14 @@ def test_a_broker_that_goes_while_it_is_read(new_feed: NewFeed, kafka: Broker, m
     feed.send(*values)
     feed.client = feed.client.with_timeout(3)
     pending = feed.pending()
-    count = record_tasks._count
+    count = record_writer._count
 
     def stop_then_count(*arguments: Any) -> None:
-        monkeypatch.setattr(record_tasks, "_count", count)
+        monkeypatch.setattr(record_writer, "_count", count)
         kafka.stop()
         count(*arguments)
 
-    monkeypatch.setattr(record_tasks, "_count", stop_then_count)
+    monkeypatch.setattr(record_writer, "_count", stop_then_count)
     try:
         done = feed.append(pending)
     finally:

@@ -21,9 +21,8 @@ from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.properties import CANAL_POSITION
 from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch, LandedSegment, LandedState, state_of
-from cdc_lakehouse.lake.tables.record_commits import RecordCommits, offsets_summary
-from cdc_lakehouse.lake.tables.record_files import RecordFiles, RecordTable
-from cdc_lakehouse.lake.tables.record_rows import RecordRows
+from cdc_lakehouse.lake.tables.record_writer import RecordFiles, RecordRows, RecordTable
+from cdc_lakehouse.lake.tables.records import RecordCommits, offsets_summary
 from cdc_lakehouse.lake.tables.small_table import between, missing
 from cdc_lakehouse.sources.canal.entry_identity import EntryStream, KnownEntries, PlacedEntry
 from cdc_lakehouse.sources.canal.rounds import Round
