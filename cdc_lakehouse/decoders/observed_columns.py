@@ -1,4 +1,4 @@
-"""Which columns a table has, as its rows tell: a row that tells something new is a sight of the table."""
+"""Which columns a table has, as its rows show them, where no statement says it."""
 
 from __future__ import annotations
 
@@ -9,39 +9,41 @@ from cdc_lakehouse.changelog.events import RowChange
 
 
 @dataclass
-class _Told:
+class _Known:
     key: tuple[str, ...] | None
     types: dict[str, str] = field(default_factory=dict[str, str])
     orders: set[tuple[str, ...]] = field(default_factory=set[tuple[str, ...]])
 
 
-class ColumnSights:
-    """What rows of a partition have told of each table's columns since its last statement. Types that a row does not
-    tell (of NULL, of columns that it leaves out) are no news: else there were as many sights as patterns of NULLs."""
+class ColumnObserver:
+    """What rows of a partition have shown of each table's columns since its last statement. Types that a row does not
+    say (of NULL, of columns that it leaves out) are no news: else each pattern of NULLs would be."""
 
     def __init__(self) -> None:
-        self._told: dict[tuple[str, str], _Told] = {}
+        self._tables: dict[tuple[str, str], _Known] = {}
 
     def forget(self, database: str, table: str) -> None:
         """A statement came: rows may look as they did before, and mean other columns."""
         if table:
-            self._told.pop((database, table), None)
+            self._tables.pop((database, table), None)
         else:
-            self._told.clear()
+            self._tables.clear()
 
-    def of(self, row: RowChange, names: Sequence[str], *, in_order: bool) -> tuple[tuple[str, str], ...] | None:
-        """The row's columns with their types as far as they have been told, None where the row tells nothing new;
-        with `in_order` another order is new."""
-        told = self._told.get((row.database, row.table))
-        if told is None or told.key != row.key:
-            told = self._told[row.database, row.table] = _Told(row.key)
+    def new_columns(
+        self, row: RowChange, names: Sequence[str], *, in_order: bool
+    ) -> tuple[tuple[str, str], ...] | None:
+        """The row's columns with their types as far as rows have said them, None where the row shows nothing new; with
+        `in_order` another order is new."""
+        known = self._tables.get((row.database, row.table))
+        if known is None or known.key != row.key:
+            known = self._tables[row.database, row.table] = _Known(row.key)
         types, order = row.types, tuple(names) if in_order else ()
-        known = all(
-            name in told.types and (not (type := types.get(name, "")) or type == told.types[name]) for name in names
+        is_known = all(
+            name in known.types and (not (type := types.get(name, "")) or type == known.types[name]) for name in names
         )
-        if known and order in told.orders:
+        if is_known and order in known.orders:
             return None
-        columns = tuple((name, types.get(name, "") or told.types.get(name, "")) for name in names)
-        told.types.update(columns)
-        told.orders.add(order)
+        columns = tuple((name, types.get(name, "") or known.types.get(name, "")) for name in names)
+        known.types.update(columns)
+        known.orders.add(order)
         return columns

@@ -1,5 +1,4 @@
-"""What a task finds in a partition beside the rows: statements, watermarks, columns as they are seen, and what is
-wrong."""
+"""What a task finds in a partition beside the rows: statements, watermarks, observed columns, and what is wrong."""
 
 from __future__ import annotations
 
@@ -9,70 +8,58 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cdc_lakehouse.changelog.events import MessageError, Origin, RowChange
+from cdc_lakehouse.changelog.observed_schema import Sight, Statement
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS
 from cdc_lakehouse.decoders.messages.canal_json import lossy_columns
 from cdc_lakehouse.decoders.problems import BAD_MESSAGE, LISTED_PER_SEGMENT, RAW_LIMIT, Rejected
 
-Place = tuple[str, int, int]
+PartitionBatch = tuple[str, int, int]
 """Topic, partition and batch."""
 
 
 @dataclass(frozen=True)
-class FoundStatement:
-    commit_ts: int
-    database: str
-    table: str
-    text: str
+class OptionConflict:
+    """Messages of a partition and batch that contradict an option of the format: the first one's offset and why, and
+    how many they are."""
+
+    topic: str
+    partition: int
     offset: int
-    segment: str
-    time_ms: int | None = None
-    """When the source executed it, as the message says."""
-
-
-@dataclass(frozen=True)
-class FoundSight:
-    """The first row of the partition that has these columns."""
-
-    commit_ts: int
-    database: str
-    table: str
-    columns: tuple[tuple[str, str], ...]
-    key: tuple[str, ...] | None
-    offset: int
-    segment: str
-
-
-@dataclass(frozen=True)
-class FoundDoubts:
-    """Messages that contradict an option of the format: the first one, and how many they are."""
-
-    first: str
-    offset: int
+    reason: str
     count: int = 1
 
 
+def origin_of(topic: str, partition: int, offset: int, commit_ts: int) -> str:
+    """The place of a statement or row in the log, as text. A message of Canal's can hold several statements, each with
+    a commit-ts of its own."""
+    return f"{topic}/{partition}/{offset}@{commit_ts}"
+
+
 @dataclass
-class PartitionFinds:
-    """What a task found in a partition beside the rows. `last_ts` is the greatest commit-ts of a row or statement,
-    `seed` where there is none; `ended_ts` that of the last transaction that is whole, None where messages do not tell
-    transactions apart. `replays` were left out, for they had come before."""
+class PartitionSummary:
+    """What a task found in a partition and batch beside the rows. All times are TSO.
+
+    last_ts: the greatest commit-ts of a row or statement, `seed` where there is none. ended_ts: that of the last
+    transaction that is whole, None where messages do not show where transactions end. replays: messages that were left
+    out, because they had been delivered before. statements, observed: DDL, and the first row that has some columns,
+    each with the offset of its message. lossy: changes with lossy text, by (database, table) and column. bad: by
+    segment, messages that cannot be used."""
 
     seed: int
     last_ts: int
     watermark: int | None = None
     ended_ts: int | None = None
     replays: int = 0
-    statements: list[FoundStatement] = field(default_factory=list[FoundStatement])
-    sights: dict[Any, FoundSight] = field(default_factory=dict[Any, FoundSight])
-    damaged: dict[tuple[str, str], Counter[str]] = field(default_factory=dict[tuple[str, str], "Counter[str]"])
-    """By database and table, of each column the changes whose text was damaged before it came here."""
+    statements: list[tuple[int, Statement]] = field(default_factory=list[tuple[int, Statement]])
+    observed: dict[Any, tuple[int, Sight]] = field(default_factory=dict[Any, tuple[int, Sight]])
+    lossy: dict[tuple[str, str], Counter[str]] = field(default_factory=dict[tuple[str, str], "Counter[str]"])
     bad: dict[str, list[Rejected]] = field(default_factory=dict[str, list[Rejected]])
-    """By segment, messages that cannot be used; those beyond the first ones are only counted."""
-    doubts: FoundDoubts | None = None
+    option_conflict: OptionConflict | None = None
 
     def commit_ts(self, origin: Origin, time_ms: int | None) -> int | None:
-        """Of the next row or statement; None where it has come before: a changefeed that starts again sends what it has
-        sent. `time_ms` is the record's, for where the message has no time of its own."""
+        """Commit-ts of the next row or statement; None if it was delivered before: at or below the partition's
+        watermark. Where the message has none it is made of its time in milliseconds (`time_ms`, the record's, where it
+        has no time either), and always exceeds the last one."""
         if origin.commit_ts is None:
             moment = origin.time_ms if origin.time_ms is not None else time_ms or 0
             self.last_ts = max(self.last_ts + 1, moment << LOGICAL_BITS)
@@ -98,31 +85,32 @@ class PartitionFinds:
         del listed[LISTED_PER_SEGMENT:]
         listed.append(Rejected(segment, offset if count == 1 else last.line, BAD_MESSAGE, message, b"", count=count))
 
-    def note_doubt(self, doubt: str, offset: int) -> None:
-        first = self.doubts or FoundDoubts(doubt, offset, 0)
-        self.doubts = replace(first, count=first.count + 1)
+    def note_option_conflict(self, conflict: OptionConflict) -> None:
+        known = self.option_conflict
+        self.option_conflict = conflict if known is None else replace(known, count=known.count + conflict.count)
 
-    def note_sight(self, sight: FoundSight, *, in_order: bool) -> None:
-        """Rows come `in_order` where their places make their commit-ts: then what looks the same is another sight
-        behind a statement."""
-        shape = (sight.database, sight.table, sight.columns, sight.key, len(self.statements) if in_order else 0)
-        known = self.sights.get(shape)
-        if known is None or sight.commit_ts < known.commit_ts:
-            self.sights[shape] = sight
+    def note_observed(self, offset: int, columns: Sight, *, in_order: bool) -> None:
+        """Rows come `in_order` where their places make their commit-ts: then what looks the same behind a statement is
+        noted too."""
+        statements = len(self.statements) if in_order else 0
+        shape = (columns.database, columns.table, columns.columns, columns.key, statements)
+        known = self.observed.get(shape)
+        if known is None or columns.commit_ts < known[1].commit_ts:
+            self.observed[shape] = offset, columns
 
-    def note_damage(self, row: RowChange) -> None:
-        if damaged := lossy_columns(row):
-            self.damaged.setdefault((row.database, row.table), Counter()).update(damaged)
+    def note_lossy(self, row: RowChange) -> None:
+        if columns := lossy_columns(row):
+            self.lossy.setdefault((row.database, row.table), Counter()).update(columns)
 
 
-Finds = dict[Place, PartitionFinds]
+Summaries = dict[PartitionBatch, PartitionSummary]
 
 
 def _table_of(raw: bytes) -> tuple[str | None, str | None]:
     """The table that a message in JSON names, though the rest of it cannot be used: it alone is held then."""
     try:
-        told = json.loads(raw)
+        message = json.loads(raw)
     except (ValueError, RecursionError):
         return None, None
-    names = (told.get("database"), told.get("table")) if isinstance(told, dict) else (None, None)
+    names = (message.get("database"), message.get("table")) if isinstance(message, dict) else (None, None)
     return names if all(isinstance(name, str) and name for name in names) else (None, None)

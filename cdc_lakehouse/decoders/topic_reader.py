@@ -1,4 +1,4 @@
-"""Messages of topics as events, and beside them what is not of a row: statements, watermarks, columns as they are seen.
+"""Messages of topics as events, and beside them what is not of a row: statements, watermarks, observed columns.
 
 Records come to a task by topic and partition, in the order of their offsets. Where messages have a commit-ts, that is
 an event's; elsewhere it is made: the milliseconds of the source's clock in TiDB's notation, and always above the one
@@ -19,12 +19,19 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, RowChange, TransactionEnd, Watermark
+from cdc_lakehouse.changelog.observed_schema import Sight, Statement
 from cdc_lakehouse.decoders.event_schema import NEW_EVENTS, EventRows, spark_columns
 from cdc_lakehouse.decoders.messages.format import PlainRow
 from cdc_lakehouse.decoders.messages.registry import format_of
-from cdc_lakehouse.decoders.observed_columns import ColumnSights
+from cdc_lakehouse.decoders.observed_columns import ColumnObserver
 from cdc_lakehouse.decoders.partition_sequence import PartitionSequence
-from cdc_lakehouse.decoders.partition_summary import Finds, FoundSight, FoundStatement, PartitionFinds, Place
+from cdc_lakehouse.decoders.partition_summary import (
+    OptionConflict,
+    PartitionBatch,
+    PartitionSummary,
+    Summaries,
+    origin_of,
+)
 
 PlainShape = tuple[str, str, tuple[bytes, bytes], tuple[str, ...]]
 
@@ -33,13 +40,13 @@ _SHAPES_KEPT: Final = 1000
 _ROWS_AT_ONCE: Final = 8192
 
 
-class _Merged(AccumulatorParam[Finds]):
-    """A task that is run again finds the same again."""
+class _Merged(AccumulatorParam[Summaries]):
+    """A task that is run again summary the same again."""
 
-    def zero(self, value: Finds) -> Finds:
+    def zero(self, value: Summaries) -> Summaries:
         return {}
 
-    def addInPlace(self, value1: Finds, value2: Finds) -> Finds:  # noqa: N802 - PySpark's name
+    def addInPlace(self, value1: Summaries, value2: Summaries) -> Summaries:  # noqa: N802 - PySpark's name
         return {**value1, **value2}
 
 
@@ -61,10 +68,10 @@ class TopicFormat:
 
 def changes_in_tasks(
     spark: SparkSession, records: DataFrame, topic_format: TopicFormat, before: DataFrame | None = None
-) -> tuple[DataFrame, Accumulator[Finds]]:
+) -> tuple[DataFrame, Accumulator[Summaries]]:
     """Events of the records, and what else is in them: known once the frame is written. `before` are records that come
     before them, with the batch that they are to be read with."""
-    found: Accumulator[Finds] = spark.sparkContext.accumulator({}, _MERGED)
+    found: Accumulator[Summaries] = spark.sparkContext.accumulator({}, _MERGED)
     wanted = _wanted(records, is_before=False)
     if before is not None:
         wanted = wanted.unionByName(_wanted(before, is_before=True))
@@ -78,7 +85,7 @@ def changes_in_tasks(
         for batch in batches:
             yield from reader.read(batch)
         yield from reader.rest()
-        found.add(reader.finds)
+        found.add(reader.summaries)
 
     return ordered.mapInArrow(changes, spark_columns(NEW_EVENTS)), found
 
@@ -92,7 +99,7 @@ def _wanted(records: DataFrame, *, is_before: bool) -> DataFrame:
 
 class TopicReader:
     """Reads records in order of topic, partition, batch and offset: columns as `changes_in_tasks` selects them. It
-    gives rows of events, and at the end has in `finds` what else is in them."""
+    gives rows of events, and at the end has in `summaries` what else is in them."""
 
     def __init__(self, topic_format: TopicFormat) -> None:
         self._format = format_of(topic_format.name)
@@ -103,36 +110,36 @@ class TopicReader:
         if self._plain is not None:
             self._types_and_key = functools.lru_cache(_SHAPES_KEPT)(self._plain.types_and_key)
         self._rows = EventRows()
-        self._place: Place | None = None
+        self._place: PartitionBatch | None = None
         self._order = PartitionSequence(self._format)
-        self._sights = ColumnSights()
-        self._plain_sights: dict[PlainShape, int] = {}
-        self.finds: Finds = {}
+        self._observer = ColumnObserver()
+        self._plain_shapes: dict[PlainShape, int] = {}
+        self.summaries: Summaries = {}
 
     def read(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         for date, topic, partition, offset, time_ms, key, value, segment, number, is_before in zip(
             *map(_listed, batch.columns), strict=True
         ):
-            finds = self._finds((topic, partition, number))
+            summary = self._summary((topic, partition, number))
             if is_before:
                 for _ in self._messages(key, value):
                     pass  # The partition's order alone has to know of it.
                 continue
             plain = self._plain.read(value) if self._plain is not None and value is not None else None
-            if plain is None or not self._take_plain(finds, plain, date, segment, offset):
-                self._read(finds, (key, value), date, segment, offset, time_ms)
+            if plain is None or not self._take_plain(summary, plain, date, segment, offset):
+                self._read(summary, (key, value), date, segment, offset, time_ms)
             if len(self._rows) >= _ROWS_AT_ONCE:
                 yield self._rows.take()
 
-    def _finds(self, place: Place) -> PartitionFinds:
+    def _summary(self, place: PartitionBatch) -> PartitionSummary:
         if place != self._place:
             # Places come one after the other.
             topic, partition, number = self._place = place
-            self._order, self._sights, self._plain_sights = PartitionSequence(self._format), ColumnSights(), {}
+            self._order, self._observer, self._plain_shapes = PartitionSequence(self._format), ColumnObserver(), {}
             seed = self._topic_format.seeds[number]
             sent = self._topic_format.watermarks[number].get((topic, partition))
-            self.finds[place] = PartitionFinds(seed, seed, sent)
-        return self.finds[place]
+            self.summaries[place] = PartitionSummary(seed, seed, sent)
+        return self.summaries[place]
 
     def _messages(self, key: bytes | None, value: bytes | None) -> Iterator[Message | MessageError]:
         try:
@@ -148,7 +155,7 @@ class TopicReader:
 
     def _read(
         self,
-        finds: PartitionFinds,
+        summary: PartitionSummary,
         record: tuple[bytes | None, bytes | None],
         date: str | None,
         segment: str,
@@ -158,66 +165,76 @@ class TopicReader:
         redelivered = self._order.redelivered
         for message in self._messages(*record):
             if isinstance(message, MessageError):
-                finds.note_bad(segment, offset, message, record[1] or b"")
+                summary.note_bad(segment, offset, message, record[1] or b"")
             else:
-                self._take(finds, message, date, segment, offset, time_ms)
-        finds.replays += self._order.redelivered - redelivered
+                self._take(summary, message, date, segment, offset, time_ms)
+        summary.replays += self._order.redelivered - redelivered
 
-    def _take_plain(self, finds: PartitionFinds, row: PlainRow, date: str | None, segment: str, offset: int) -> bool:
+    def _take_plain(
+        self, summary: PartitionSummary, row: PlainRow, date: str | None, segment: str, offset: int
+    ) -> bool:
         """Whether it could be: what `_take` does, for the one row of a message with a commit-ts."""
         types_and_key = self._types_and_key(row.shape)
         if types_and_key is None:
             return False
         commit_ts = row.commit_ts
-        if not finds.begins(commit_ts):
-            finds.replays += 1
+        if not summary.begins(commit_ts):
+            summary.replays += 1
             return True
         database, table, after = row.database, row.table, row.after
         if not self._takes(database, table):
             return True
         if after is not None:
             shape = (database, table, row.shape, tuple(after))
-            if commit_ts < self._plain_sights.get(shape, _NEVER):
-                self._plain_sights[shape] = commit_ts
+            if commit_ts < self._plain_shapes.get(shape, _NEVER):
+                self._plain_shapes[shape] = commit_ts
                 seen = RowChange(database, table, row.op, None, after, *types_and_key)
-                self._see(finds, seen, commit_ts, segment, offset, in_order=False)
+                self._observe(summary, seen, commit_ts, offset, in_order=False)
         self._rows.add(date, database, table, row.op, commit_ts, row.before, after, segment, offset)
         return True
 
     def _take(
-        self, finds: PartitionFinds, message: Message, date: str | None, segment: str, offset: int, time_ms: int | None
+        self,
+        summary: PartitionSummary,
+        message: Message,
+        date: str | None,
+        segment: str,
+        offset: int,
+        time_ms: int | None,
     ) -> None:
         origin = message.origin
         if message.option_conflict is not None:
-            finds.note_doubt(message.option_conflict, offset)
+            topic, partition, _ = self._batch
+            summary.note_option_conflict(OptionConflict(topic, partition, offset, message.option_conflict))
         for part in message.parts:
             if isinstance(part, Watermark):
-                finds.watermark = max(part.commit_ts, finds.watermark or 0)
+                summary.watermark = max(part.commit_ts, summary.watermark or 0)
             elif isinstance(part, TransactionEnd):
-                finds.ended_ts = finds.last_ts
-            elif (commit_ts := finds.commit_ts(origin, time_ms)) is None:
-                finds.replays += 1
+                summary.ended_ts = summary.last_ts
+            elif (commit_ts := summary.commit_ts(origin, time_ms)) is None:
+                summary.replays += 1
             elif isinstance(part, Ddl):
-                told = (part.database, part.table, part.sql, offset, segment, origin.time_ms)
-                self._state(finds, FoundStatement(commit_ts, *told))
+                place = self._origin(offset, commit_ts)
+                statement = Statement(commit_ts, part.database, part.table, part.sql, place, origin.time_ms)
+                self._note_statement(summary, offset, statement)
             elif self._takes(part.database, part.table):
-                self._see(finds, part, commit_ts, segment, offset, in_order=origin.commit_ts is None)
+                self._observe(summary, part, commit_ts, offset, in_order=origin.commit_ts is None)
                 if self._format.made_by_canal:
-                    finds.note_damage(part)
+                    summary.note_lossy(part)
                 self._rows.add(
                     date, part.database, part.table, part.op, commit_ts, part.before, part.after, segment, offset
                 )
 
-    def _state(self, finds: PartitionFinds, statement: FoundStatement) -> None:
-        finds.statements.append(statement)
-        self._sights.forget(statement.database, statement.table)
+    def _note_statement(self, summary: PartitionSummary, offset: int, statement: Statement) -> None:
+        summary.statements.append((offset, statement))
+        self._observer.forget(statement.database, statement.table)
         if self._format.transactions == "all":
-            finds.ended_ts = finds.last_ts  # Elsewhere `Signals.positions` sees to it.
+            summary.ended_ts = summary.last_ts  # Elsewhere `Signals.positions` sees to it.
 
-    def _see(
-        self, finds: PartitionFinds, row: RowChange, commit_ts: int, segment: str, offset: int, *, in_order: bool
+    def _observe(
+        self, summary: PartitionSummary, row: RowChange, commit_ts: int, offset: int, *, in_order: bool
     ) -> None:
-        # A DELETE may have its key alone: it tells nothing of a table's columns.
+        # A DELETE may have its key alone: it shows nothing of a table's columns.
         image = row.after if row.after is not None else row.before
         if image is None or row.op == "D":
             return
@@ -226,12 +243,22 @@ class TopicReader:
             # Images that are not whole put columns out of the table's order.
             names = (*(name for name in row.types if name in image), *(n for n in names if n not in row.types))
         if in_order:
-            columns = self._sights.of(row, names, in_order=self._format.made_by_canal)
+            columns = self._observer.new_columns(row, names, in_order=self._format.made_by_canal)
         else:
             columns = tuple((name, row.types.get(name, "")) for name in names)
         if columns is not None:
-            sight = FoundSight(commit_ts, row.database, row.table, columns, row.key, offset, segment)
-            finds.note_sight(sight, in_order=in_order)
+            place = self._origin(offset, commit_ts)
+            observed = Sight(commit_ts, row.database, row.table, columns, row.key, place)
+            summary.note_observed(offset, observed, in_order=in_order)
+
+    @property
+    def _batch(self) -> PartitionBatch:
+        assert self._place is not None, "messages come after their place"
+        return self._place
+
+    def _origin(self, offset: int, commit_ts: int) -> str:
+        topic, partition, _ = self._batch
+        return origin_of(topic, partition, offset, commit_ts)
 
 
 def _listed(column: pa.Array) -> list[Any]:

@@ -8,13 +8,14 @@ from dataclasses import replace
 
 from cdc_lakehouse.config import CanalSource, FeedConfig, KafkaSource
 from cdc_lakehouse.decoders.messages.registry import format_of
+from cdc_lakehouse.decoders.partition_summary import OptionConflict
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.tables.frontiers import Frontiers
 from cdc_lakehouse.lake.tables.landed_offsets import landed_offsets, landed_position
 from cdc_lakehouse.lake.tables.segments import Segments
-from cdc_lakehouse.lake.tables.source_metadata import Doubt, Signals
+from cdc_lakehouse.lake.tables.source_metadata import Signals
 from cdc_lakehouse.pipeline.source import SourceKind, SourceMonitor, SourceState, SourceStatus
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.kafka import find_pending, read_topics
@@ -112,7 +113,7 @@ class _RecordMonitor:
     def new_dates(self) -> list[str]:
         return []
 
-    def _conflicts(self) -> Sequence[Doubt]:
+    def _conflicts(self) -> Sequence[OptionConflict]:
         return Signals(self._lake, self._feed.name).doubts() if self.has_options else ()
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from cdc_lakehouse.changelog.schema import SchemaChange
+from cdc_lakehouse.decoders.partition_summary import OptionConflict
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.tables.segments import Kind, Segment
-from cdc_lakehouse.lake.tables.source_metadata import Doubt
 
 if TYPE_CHECKING:
     # For types alone: it brings Spark, which a monitor does without.
@@ -110,7 +110,7 @@ class SourceStatus:
     pending_records: int | None = None
     landed_entries: int | None = None
     landed_position: str | None = None
-    option_conflicts: Sequence[Doubt] = ()
+    option_conflicts: Sequence[OptionConflict] = ()
     error: CdcError | None = None
 
 

@@ -15,7 +15,7 @@ from cdc_lakehouse.assets.checks import build_checks, table_evaluations
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.changelog.schema import SourceColumn, TableName
-from cdc_lakehouse.decoders.partition_summary import FoundDoubts, PartitionFinds
+from cdc_lakehouse.decoders.partition_summary import OptionConflict, PartitionSummary
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.lake.tables.checkpoints import Cut
 from cdc_lakehouse.pipeline.context import utc_now
@@ -111,7 +111,7 @@ TOPICS = {"type": "kafka", "bootstrap_servers": "k:9092", "topics": ["t"]}
 
 def doubted(lake: TestLake, count: int) -> None:
     """Messages of a batch that contradict the feed's option."""
-    finds = PartitionFinds(0, 0, doubts=FoundDoubts("a row of DELETE is in old", 17, count))
+    finds = PartitionSummary(0, 0, option_conflict=OptionConflict("t", 0, 17, "a row of DELETE is in old", count))
     lake.run().signals.write(1, {("t", 0, 1): finds})
 
 
@@ -122,7 +122,7 @@ def test_messages_that_contradict_an_option_fail_a_check_until_they_are_read_aga
     result = check(lake, "options_agree")
     assert not result.passed and number(result, "messages") == 3
     assert "a row of DELETE is in old" in str(result.description) and "offset 17" in number(result, "where")
-    lake.run().signals.write(1, {("t", 0, 1): PartitionFinds(0, 0)})
+    lake.run().signals.write(1, {("t", 0, 1): PartitionSummary(0, 0)})
     assert check(lake, "options_agree").passed
 
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cdc_lakehouse.cli import main
-from cdc_lakehouse.decoders.partition_summary import FoundDoubts, PartitionFinds
+from cdc_lakehouse.decoders.partition_summary import OptionConflict, PartitionSummary
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from cdc_lakehouse.sources.kafka import Client
@@ -93,7 +93,7 @@ def test_messages_that_contradict_an_option_are_told(tmp_path: Path, monkeypatch
     client = Client.of(lake.feed.kafka).with_timeout(1)
     monkeypatch.setattr(Client, "of", lambda _: client)
     monkeypatch.setenv("CDC_LAKEHOUSE_CONFIG", str(lake.sink.parent / "lakehouse.yaml"))
-    finds = PartitionFinds(0, 0, doubts=FoundDoubts("a row of DELETE is in old", 17))
+    finds = PartitionSummary(0, 0, option_conflict=OptionConflict("t", 0, 17, "a row of DELETE is in old"))
     lake.run().signals.write(1, {("t", 0, 1): finds})
     result = call("status")
     assert result.exit_code == 3

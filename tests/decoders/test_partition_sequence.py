@@ -125,7 +125,7 @@ def test_batches_and_what_is_sent_again_change_nothing(name: str, topics: Any, p
     assert _statements(found) == _statements(expected)
     told = sum(_has_place(value, name) for values in sent for value in values)
     once_told = sum(_has_place(value, name) for values, _ in once for value in values)
-    assert sum(finds.replays for finds in found.finds.values()) == told - once_told
+    assert sum(summary.replays for summary in found.summaries.values()) == told - once_told
 
 
 def _has_place(value: bytes, name: str) -> bool:
@@ -138,7 +138,9 @@ def _partition_of(row: dict[str, str]) -> int:
 
 
 def _statements(reading: Reading) -> list[tuple[int, str]]:
-    return sorted((place[1], each.text) for place, finds in reading.finds.items() for each in finds.statements)
+    return sorted(
+        (place[1], each.text) for place, summary in reading.summaries.items() for _, each in summary.statements
+    )
 
 
 def test_batches_decoded_again_give_the_same() -> None:
@@ -201,7 +203,7 @@ def test_an_entry_that_cannot_be_used_is_bad_alone() -> None:
     bad.store_value = b"\xff"
     reading = _read(_packet(_entry(1, ""), bad, _entry(3, "")))
     assert _ids(reading) == ["1", "3"]
-    ((found,),) = [each for finds in reading.finds.values() for each in finds.bad.values()]
+    ((found,),) = [each for summary in reading.summaries.values() for each in summary.bad.values()]
     assert (found.database, found.table, found.count) == ("d", "t", 1)
 
 
@@ -229,7 +231,7 @@ def test_an_entry_that_cannot_be_used_is_bad_alone() -> None:
 def test_a_bad_message_is_of_the_table_that_it_names(name: str, value: bytes, of: tuple[str | None, ...]) -> None:
     reading = Reading(name)
     reading.read([[value]], [1])
-    ((bad,),) = [each for finds in reading.finds.values() for each in finds.bad.values()]
+    ((bad,),) = [each for summary in reading.summaries.values() for each in summary.bad.values()]
     assert (bad.database, bad.table) == of
 
 

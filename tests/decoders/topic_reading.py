@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from cdc_lakehouse.decoders.messages.registry import format_of
-from cdc_lakehouse.decoders.partition_summary import Finds
+from cdc_lakehouse.decoders.partition_summary import Summaries
 from cdc_lakehouse.decoders.topic_reader import TopicFormat, TopicReader
 
 _FIELDS = (
@@ -28,7 +28,7 @@ class Reading:
     def __init__(self, format_name: str, **options: Any) -> None:
         self._name, self._options = format_name, options
         self.events: list[dict[str, Any]] = []
-        self.finds: Finds = {}
+        self.summaries: Summaries = {}
         self._ends: list[int] = []
         self._batch, self._last_ts = 0, 0
 
@@ -46,8 +46,8 @@ class Reading:
         ]
         for found in self._through(reader, rows):
             self.events += found.to_pylist()
-        self.finds |= reader.finds
-        self._last_ts = max([self._last_ts, *(finds.last_ts for finds in reader.finds.values())])
+        self.summaries |= reader.summaries
+        self._last_ts = max([self._last_ts, *(summary.last_ts for summary in reader.summaries.values())])
         self._ends = list(ends)
 
     @staticmethod
@@ -69,4 +69,6 @@ class Reading:
 
     @property
     def bad(self) -> int:
-        return sum(each.count for finds in self.finds.values() for listed in finds.bad.values() for each in listed)
+        return sum(
+            each.count for summary in self.summaries.values() for listed in summary.bad.values() for each in listed
+        )

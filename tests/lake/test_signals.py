@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.observed_schema import DdlLog, Sight, Statement
-from cdc_lakehouse.decoders.partition_summary import FoundSight, FoundStatement, PartitionFinds
+from cdc_lakehouse.decoders.partition_summary import PartitionSummary, origin_of
 from cdc_lakehouse.lake.tables.source_metadata import Signals
 from tests.kit.lakes import TestLake
 
@@ -20,17 +20,22 @@ SHAPES = {
 STATEMENTS = ("ALTER TABLE t ADD b INT", "ALTER TABLE t DROP b", "DROP TABLE t", "CREATE TABLE t (id INT PRIMARY KEY)")
 
 
-def sight(ts: int, shape: str) -> FoundSight:
-    return FoundSight(ts, "d", "t", SHAPES[shape], ("id",), ts, "s")
+def sight(ts: int, shape: str) -> Sight:
+    return Sight(ts, "d", "t", SHAPES[shape], ("id",), origin_of("x", 0, ts, ts))
 
 
-def finds(*told: FoundSight | FoundStatement) -> PartitionFinds:
-    sights = {number: each for number, each in enumerate(told) if isinstance(each, FoundSight)}
-    return PartitionFinds(0, 0, statements=[each for each in told if isinstance(each, FoundStatement)], sights=sights)
+def finds(*log: Sight | Statement) -> PartitionSummary:
+    """An entry's offset is its commit-ts."""
+    return PartitionSummary(
+        0,
+        0,
+        statements=[(entry.commit_ts, entry) for entry in log if isinstance(entry, Statement)],
+        observed={n: (entry.commit_ts, entry) for n, entry in enumerate(log) if isinstance(entry, Sight)},
+    )
 
 
-def statement(ts: int, text: str) -> FoundStatement:
-    return FoundStatement(ts, "d", "t", text, ts, "s")
+def statement(ts: int, text: str) -> Statement:
+    return Statement(ts, "d", "t", text, origin_of("x", 0, ts, ts))
 
 
 def seen(signals: Signals) -> list[tuple[int, int]]:
@@ -65,13 +70,7 @@ def test_what_is_left_out_changes_no_schema(told: list[str], rng: Any) -> None:
         for each in log[first:end]:
             parts[rng.randrange(2)].append(each)
         signals.write(batch, {("x", number, batch): finds(*part) for number, part in enumerate(parts)})
-    whole: list[Sight | Statement] = [
-        Sight(each.commit_ts, "d", "t", each.columns, each.key, f"x@{each.commit_ts}")
-        if isinstance(each, FoundSight)
-        else Statement(each.commit_ts, "d", "t", each.text, f"x@{each.commit_ts}")
-        for each in log
-    ]
-    assert made(signals.told()) == made(whole)
+    assert made(signals.told()) == made(log)
 
 
 class _NoTable:

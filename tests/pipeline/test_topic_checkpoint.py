@@ -36,14 +36,18 @@ class Partitions:
         values = [source.records for source in self.sources]
         self._reading.read(values, [len(each) for each in values])
         signals = self.lake.run().signals
-        signals.write(self._batch, {place: f for place, f in self._reading.finds.items() if place[2] == self._batch})
+        signals.write(
+            self._batch,
+            {place: summary for place, summary in self._reading.summaries.items() if place[2] == self._batch},
+        )
         return self.lake.run().source.checkpoint_ts()
 
     @property
     def last(self) -> int:
         """The commit-ts of the last row or statement."""
         rows = [event["commit_ts"] for event in self._reading.events]
-        return max(rows + [s.commit_ts for finds in self._reading.finds.values() for s in finds.statements])
+        found = self._reading.summaries.values()
+        return max(rows + [each.commit_ts for summary in found for _, each in summary.statements])
 
 
 def test_a_transaction_waits_for_its_end(tmp_path: Path) -> None:

@@ -12,18 +12,15 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 import pyarrow as pa
 
 from cdc_lakehouse.changelog.observed_schema import Sight, Statement
 from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.decoders.partition_summary import OptionConflict, Summaries, origin_of
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.small_table import SmallTable, equal
-
-if TYPE_CHECKING:
-    # For types alone: it brings Spark, which a status does without.
-    from cdc_lakehouse.decoders.partition_summary import Finds
 
 SCHEMA: Final = pa.schema([
     pa.field("batch", pa.int64(), nullable=False),
@@ -73,18 +70,6 @@ class Position:
     ended_ts: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Doubt:
-    """Messages of a batch and partition that contradict an option of the format: why, the first one's offset, and how
-    many they are."""
-
-    topic: str
-    partition: int
-    offset: int
-    reason: str
-    count: int
-
-
 class Signals:
     """The signals of one feed, read once and kept up with what this object itself writes."""
 
@@ -98,7 +83,7 @@ class Signals:
             self._rows = [Signal(**row) for row in self._table.read()]
         return self._rows
 
-    def write(self, batch: int, finds: Finds) -> None:
+    def write(self, batch: int, finds: Summaries) -> None:
         """What a batch says, in the place of what it was said to say before."""
         others = [row for row in self.rows if row.batch != batch]
         new = list(_with_news(batch, _signals(batch, finds), others))
@@ -138,13 +123,13 @@ class Signals:
                 found[row.topic, row.partition] = replace(place, ended_ts=max(place.ended_ts, row.commit_ts))
         return found
 
-    def doubts(self) -> list[Doubt]:
+    def doubts(self) -> list[OptionConflict]:
         """In the order of the topics."""
-        found: list[Doubt] = []
+        found: list[OptionConflict] = []
         for row in self.rows:
             if row.kind == "doubt":
                 reason, count = json.loads(row.text or '["", 0]')
-                found.append(Doubt(row.topic, row.partition, row.offset or 0, reason, count))
+                found.append(OptionConflict(row.topic, row.partition, row.offset or 0, reason, count))
         return sorted(found, key=lambda doubt: (doubt.topic, doubt.partition, doubt.offset))
 
     def damage(self) -> Mapping[TableName, Mapping[str, int]]:
@@ -159,8 +144,7 @@ class Signals:
     def told(self) -> Iterator[Statement | Sight]:
         """Statements and sights, as the log of DDL takes them."""
         for row in self.rows:
-            # A message of Canal's can hold several statements.
-            origin = f"{row.topic}/{row.partition}/{row.offset}@{row.commit_ts}"
+            origin = origin_of(row.topic, row.partition, row.offset or 0, row.commit_ts)
             if row.kind == "statement":
                 yield Statement(row.commit_ts, row.database or "", row.table or "", row.text or "", origin, row.time_ms)
             elif row.kind == "sight":
@@ -194,26 +178,26 @@ def _with_news(batch: int, signals: Iterable[Signal], others: Sequence[Signal]) 
         yield row
 
 
-def _signals(batch: int, finds: Finds) -> Iterable[Signal]:
+def _signals(batch: int, finds: Summaries) -> Iterable[Signal]:
     for (topic, partition, _), found in sorted(finds.items()):
         # Without a row or a statement the partition has not moved.
         last_ts = found.last_ts if found.last_ts > found.seed else 0
         yield Signal(batch, "position", topic, partition, None, last_ts, found.watermark, found.ended_ts)
-        if (doubts := found.doubts) is not None:
-            text = json.dumps([doubts.first, doubts.count], ensure_ascii=False)
-            yield Signal(batch, "doubt", topic, partition, doubts.offset, 0, text=text)
-        for each in found.statements:
+        if (conflict := found.option_conflict) is not None:
+            text = json.dumps([conflict.reason, conflict.count], ensure_ascii=False)
+            yield Signal(batch, "doubt", topic, partition, conflict.offset, 0, text=text)
+        for offset, each in found.statements:
             yield Signal(
-                batch, "statement", topic, partition, each.offset, each.commit_ts,
+                batch, "statement", topic, partition, offset, each.commit_ts,
                 database=each.database, table=each.table, text=each.text, time_ms=each.time_ms,
             )  # fmt: skip
-        for sight in found.sights.values():
+        for offset, sight in found.observed.values():
             text = json.dumps([sight.columns, sight.key], ensure_ascii=False)
             yield Signal(
-                batch, "sight", topic, partition, sight.offset, sight.commit_ts,
+                batch, "sight", topic, partition, offset, sight.commit_ts,
                 database=sight.database, table=sight.table, text=text,
             )  # fmt: skip
-        for (database, table), columns in sorted(found.damaged.items()):
+        for (database, table), columns in sorted(found.lossy.items()):
             text = json.dumps(columns, ensure_ascii=False)
             yield Signal(
                 batch, "damage", topic, partition, None, found.last_ts, database=database, table=table, text=text
