@@ -103,11 +103,6 @@ def state_path(directory: Path) -> Path:
     return directory.with_name(f"{directory.name}.state.json")
 
 
-def current_shop(directory: Path) -> Shop:
-    """The shop as it was when the last batch was complete: what a table should hold at the checkpoint."""
-    return _load(directory)[0].shop
-
-
 def _flushes(start: datetime.datetime, end: datetime.datetime) -> list[datetime.datetime]:
     interval = min(_FLUSH_INTERVAL, (end - start) / _FLUSHES_AT_LEAST)
     return [*(start + number * interval for number in range(1, -((start - end) // interval))), end]
