@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from unittest.mock import patch
 
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from cdc_lakehouse.config import CsvOptions
@@ -63,7 +63,6 @@ def files(draw: st.DrawFn, of: st.SearchStrategy[CsvOptions]) -> tuple[Encoder, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("reader", ["pieces", "records"])
-@settings(max_examples=250, deadline=None)
 @given(files(all_options()), st.sampled_from(PIECES), st.integers(2, 5))
 def test_what_ticdc_writes_is_read(reader: str, file: tuple[Encoder, list[Change]], piece: int, batch: int) -> None:
     encoder, changes = file
@@ -106,7 +105,6 @@ def damaged(content: bytes, places: Sequence[tuple[float, int, bytes]]) -> bytes
 
 
 @pytest.mark.slow
-@settings(max_examples=250, deadline=None)
 @given(files(usual), damage, st.sampled_from(PIECES))
 def test_the_readers_agree_on_any_file(
     file: tuple[Encoder, list[Change]], places: list[tuple[float, int, bytes]], piece: int
@@ -123,7 +121,6 @@ def test_the_readers_agree_on_any_file(
 
 
 @pytest.mark.slow
-@settings(max_examples=250, deadline=None)
 @given(files(usual), damage, st.integers(0, 7))
 def test_a_bad_record_leaves_its_neighbours_alone(
     file: tuple[Encoder, list[Change]], places: list[tuple[float, int, bytes]], which: int
@@ -151,7 +148,6 @@ def test_a_bad_record_leaves_its_neighbours_alone(
 
 
 @pytest.mark.slow
-@settings(max_examples=250, deadline=None)
 @given(st.binary(max_size=200) | st.lists(st.sampled_from(PARTS)).map(lambda parts: "".join(parts).encode()), usual)
 @example(b'"I","a","b",1,"c', options())
 def test_no_byte_is_lost(content: bytes, csv_options: CsvOptions) -> None:

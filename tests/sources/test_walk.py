@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_lakehouse.config import DateSeparator
@@ -448,7 +448,6 @@ def happen(sink: ChangingSink, event: tuple[Any, ...], shape: tuple[int, int]) -
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=150)
 @given(
     separator=st.sampled_from(["day", "month", "year", "none"]),
     shape=st.sampled_from([(0, 0), (3, 0), (0, 2), (2, 2)]),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.events import Message, MessageError, RowChange
@@ -131,7 +131,6 @@ def _row(columns: dict[str, Cell], places: list[Cell]) -> dict[str, str | None]:
     born=st.none() | st.integers(0, (1 << 63) - 1),
     key=st.none() | st.lists(names, max_size=3),
 )
-@settings(max_examples=400, deadline=None)
 def test_rows_are_read_back(
     columns: dict[str, Cell],
     data: st.DataObject,
@@ -185,7 +184,6 @@ def _check(value: bytes) -> None:
 
 @pytest.mark.slow
 @given(st.binary(max_size=200))
-@settings(max_examples=1000, deadline=None)
 @example(b"\xff" * 100)
 @example(b"\x80" * 10_000)
 def test_any_bytes(value: bytes) -> None:
@@ -194,7 +192,6 @@ def test_any_bytes(value: bytes) -> None:
 
 @pytest.mark.slow
 @given(st.sampled_from(SDK_BODIES), st.data())
-@settings(max_examples=1500, deadline=None)
 def test_any_change_of_a_records_bytes(value: bytes, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(value)))
     end = data.draw(st.integers(start, min(len(value), start + 12)))
@@ -202,7 +199,6 @@ def test_any_change_of_a_records_bytes(value: bytes, data: st.DataObject) -> Non
 
 
 @given(st.sampled_from(SDK_BODIES), st.data())
-@settings(max_examples=300, deadline=None)
 def test_any_beginning_of_a_record(value: bytes, data: st.DataObject) -> None:
     _check(value[: data.draw(st.integers(0, len(value)))])
 
@@ -235,6 +231,5 @@ any_image: st.SearchStrategy[Any] = st.one_of(
 
 @pytest.mark.slow
 @given(st.integers(0, 20) | st.integers(240, 260) | any_number, any_image)
-@settings(max_examples=1500, deadline=None)
 def test_any_value_of_any_branch(number: int, image: Any) -> None:
     _check(row_body([("c", number, image)]))

@@ -7,7 +7,7 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.events import MessageError, RowChange
@@ -139,7 +139,6 @@ def check(value: bytes) -> None:
 
 
 @given(st.binary(max_size=100) | st.text(max_size=100).map(lambda text: text.encode("utf-8", "surrogatepass")))
-@settings(max_examples=500, deadline=None)
 @example(b"{}")
 def test_any_bytes(value: bytes) -> None:
     check(value)
@@ -147,7 +146,6 @@ def test_any_bytes(value: bytes) -> None:
 
 @pytest.mark.slow
 @given(st.sampled_from(SAMPLES), st.data())
-@settings(max_examples=1000, deadline=None)
 def test_any_change_of_a_messages_bytes(value: bytes, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(value)))
     end = data.draw(st.integers(start, min(len(value), start + 12)))
@@ -166,7 +164,6 @@ trees = st.recursive(
 
 @pytest.mark.slow
 @given(st.sampled_from([json.loads(sample) for sample in SAMPLES]), st.data())
-@settings(max_examples=1000, deadline=None)
 def test_any_value_in_any_place(message: dict[str, Any], data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(sorted(message)))
     changed = {**message, name: data.draw(trees)}

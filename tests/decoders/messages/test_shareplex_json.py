@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.ddl import parser
@@ -238,7 +238,6 @@ stream = st.lists(
 
 @pytest.mark.slow
 @given(stream, st.lists(st.integers(1, 4), min_size=1, max_size=20))
-@settings(max_examples=500, deadline=None)
 def test_batches_and_restarts_change_nothing(messages: list[Message | MessageError], sizes: list[int]) -> None:
     """The reader starts each batch where the last one ended, less what waits: that is all it has to remember."""
     whole, rest = paired(messages)

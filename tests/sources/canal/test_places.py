@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_lakehouse.sources.canal.entry_identity import EntryStream, KnownEntries, placed
@@ -21,7 +21,6 @@ steps = st.fixed_dictionaries({
 
 
 @pytest.mark.slow
-@settings(max_examples=500)
 @given(binlogs, st.lists(steps, max_size=25))
 def test_each_entry_is_new_once_and_in_order(log: Binlog, steps: list[dict[str, Any]]) -> None:
     keys: list[bytes] = []

@@ -8,7 +8,7 @@ import time
 import tracemalloc
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_lakehouse.errors import CdcError, SourceUnreachableError
@@ -118,7 +118,6 @@ def test_an_answer_that_is_not_canals(answer: bytes, words: str) -> None:
     assert isinstance(error, CanalProtocolError) and words in str(error), error
 
 
-@settings(max_examples=150, deadline=None)
 @given(content=st.binary(max_size=60), framed=st.booleans(), turn=st.sampled_from([0, 2, 4, 6]))
 def test_garbage_at_any_turn_is_an_error_in_time(content: bytes, framed: bool, turn: int) -> None:
     """Never another error, never a batch that was not sent, never longer than the time-outs."""
