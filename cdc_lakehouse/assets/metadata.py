@@ -8,11 +8,10 @@ from typing import Any
 
 import dagster as dg
 
-from cdc_lakehouse.changelog.column_changes import as_lines, column_changes
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.mysql_types import type_text
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, lag_seconds
-from cdc_lakehouse.changelog.schema import TableVersion
+from cdc_lakehouse.changelog.schema import TableVersion, as_lines, column_changes
 from cdc_lakehouse.lake.tables.segments import Totals
 from cdc_lakehouse.pipeline.apply import Applied, AppliedTable
 from cdc_lakehouse.pipeline.publish import Published

@@ -1,28 +1,11 @@
-"""MySQL's character sets: the bytes of a character, which decide the sizes of text columns and keys, and the text that
-bytes are."""
+"""The text that bytes are in MySQL's character sets."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from cdc_lakehouse.errors import DdlError, PermanentError
+from cdc_lakehouse.errors import PermanentError
 
-SERVER_DEFAULT: Final = "utf8mb4"
-
-# information_schema.character_sets of MySQL 8.0.
-_MOST_BYTES: Final = {
-    **dict.fromkeys(
-        (
-            "dec8", "cp850", "hp8", "koi8r", "latin1", "latin2", "swe7", "ascii", "hebrew", "tis620", "koi8u",
-            "greek", "cp1250", "latin5", "armscii8", "cp866", "keybcs2", "macce", "macroman", "cp852", "latin7",
-            "cp1251", "cp1256", "cp1257", "binary", "geostd8",
-        ),
-        1,
-    ),
-    **dict.fromkeys(("big5", "sjis", "euckr", "gb2312", "gbk", "ucs2", "cp932"), 2),
-    **dict.fromkeys(("ujis", "utf8", "eucjpms"), 3),
-    **dict.fromkeys(("utf16", "utf16le", "utf32", "gb18030", "utf8mb4"), 4),
-}  # fmt: skip
 _SYNONYMS: Final = {"utf8mb3": "utf8"}
 _CODECS: Final = {
     "latin1": "cp1252", "utf8": "utf-8", "utf8mb4": "utf-8", "ascii": "ascii", "gbk": "gbk", "gb2312": "gb2312",
@@ -60,57 +43,6 @@ class CharsetError(PermanentError):
     """Bytes that cannot be read as text in the character set that they are said to be in."""
 
 
-def charset_named(charset: str | None, collation: str | None) -> str | None:
-    """The character set that the two say, None where they say none. Raises DdlError where they do not agree.
-
-    It ends in `_bin` where the collation tells upper from lower case: that is all of a collation that matters here.
-    """
-    named = None if charset is None else _known(charset)
-    if collation is None:
-        return named
-    own = _known(collation)
-    if named is not None and own != named:
-        raise DdlError(f"collation {collation} is not one of character set {charset}")
-    return f"{own}_bin" if collation.endswith(("_bin", "_cs")) else own
-
-
-def same_charset(one: str, other: str) -> bool:
-    """Of two character sets as `charset_named` gives them."""
-    return _known(one) == _known(other)
-
-
-def folded(text: str, charset: str) -> str:
-    """Equal for texts that the character set's collation takes for equal, as far as upper and lower case go."""
-    return text if charset == "binary" or charset.endswith("_bin") else text.casefold()
-
-
-def most_bytes(charset: str) -> int:
-    """The most bytes that a character has."""
-    return _MOST_BYTES[_known(charset)]
-
-
-def encoded(text: str, charset: str) -> bytes | None:
-    """The text's bytes, None where the character set lacks one of its characters."""
-    charset = _known(charset)
-    if charset in ("utf8", "ucs2") and any(ord(character) > 0xFFFF for character in text):
-        return None
-    try:
-        return text.encode(_CODECS.get(charset, "utf-8"))
-    except UnicodeEncodeError:
-        return None
-
-
-def decoded(value: bytes, charset: str) -> str | None:
-    """The text that the bytes are, None where they are none in that character set."""
-    codec = _CODECS.get(_known(charset), "utf-8")
-    width = len("0".encode(codec))
-    try:
-        # MySQL fills up what is too short for a character.
-        return value.rjust(-(-len(value) // width) * width, b"\0").decode(codec)
-    except UnicodeDecodeError:
-        return None
-
-
 def text(value: bytes, charset: str) -> str:
     """The text that a column's bytes are, as MySQL prints it; of `binary` one character a byte (ISO-8859-1).
 
@@ -127,12 +59,3 @@ def text(value: bytes, charset: str) -> str:
         raise CharsetError(f"byte {error.start} of {len(value)} is not {name}") from error
     corrections = _CORRECTIONS.get(name)
     return read if corrections is None or read.isascii() else read.translate(corrections)
-
-
-def _known(charset: str) -> str:
-    """The character set's own name, of it or of one of its collations."""
-    first = charset.lower().partition("_")[0]
-    name = _SYNONYMS.get(first, first)
-    if name not in _MOST_BYTES:
-        raise DdlError(f"character set {charset} is not known")
-    return name

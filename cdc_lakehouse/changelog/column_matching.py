@@ -6,6 +6,7 @@ there before under another name. Where the source numbers its columns, the numbe
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from cdc_lakehouse.errors import DdlError
 
 
 @dataclass(frozen=True, slots=True)
-class Matched:
+class MatchedColumns:
     """Columns after a change; `notes` are warnings, `hold` says why they cannot be told."""
 
     columns: tuple[Column, ...]
@@ -31,35 +32,47 @@ class Matched:
 
 def clauses_of(change: SchemaChange) -> tuple[tuple[ddl.Clause, ...] | None, str | None]:
     """The statement's clauses, and why there are none. A change without a statement has no clauses."""
-    if not change.query.strip():
+    return _parsed(change.query, change.backslash_escapes)
+
+
+@functools.lru_cache(maxsize=4096)
+def _parsed(query: str, backslash_escapes: bool) -> tuple[tuple[ddl.Clause, ...] | None, str | None]:
+    if not query.strip():
         return (), None
     try:
-        return parse(change.query, backslash_escapes=change.backslash_escapes), None
+        return parse(query, backslash_escapes=backslash_escapes), None
     except DdlError as error:
         return None, str(error)
 
 
-def first_columns(change: SchemaChange, clauses: Sequence[ddl.Clause], like: Sequence[Column] = ()) -> Matched:
-    """Columns of a table that is new, or seen for the first time. `like` are those of the table it was made LIKE."""
+def first_columns(
+    shown: Sequence[SourceColumn], clauses: Sequence[ddl.Clause], like: Sequence[Column] = ()
+) -> MatchedColumns:
+    """Columns of a table that is new, or of which nothing was known, from those that the source shows. `like` are those
+    of the table that it was made LIKE."""
     definitions = {column.name.lower(): column for column in _definitions(clauses)}
     models = {column.name.lower(): column for column in like}
     columns: list[Column] = []
-    for id, column in enumerate(change.columns, start=1):
+    for id, column in enumerate(shown, start=1):
         definition, model = definitions.get(column.name.lower()), models.get(column.name.lower())
         carried = _carried(column, definition, model)
         labelled = _labelled(column.type, definition, model)
-        columns.append(Column(id, column.name, labelled, column.nullable, InitialDefault(), column.source_id, carried))
-    return Matched(tuple(columns), len(columns) + 1)
+        columns.append(
+            Column(
+                id, column.name, labelled, column.nullable, InitialDefault(), column.source_id, carried, column.default
+            )
+        )
+    return MatchedColumns(tuple(columns), len(columns) + 1)
 
 
 def match_columns(
-    previous: Sequence[Column], next_id: int, change: SchemaChange, clauses: Sequence[ddl.Clause] | None
-) -> Matched:
-    """Columns after a change to a table whose columns were `previous`."""
+    previous: Sequence[Column], next_id: int, shown: Sequence[SourceColumn], clauses: Sequence[ddl.Clause] | None
+) -> MatchedColumns:
+    """Columns after a change to a table whose columns were `previous`, from those that the source shows after it."""
     explained = _explain(previous, clauses or ())
-    new_names = {column.name.lower() for column in change.columns}
-    if clauses is None and _ambiguous(previous, change, new_names):
-        return Matched(
+    new_names = {column.name.lower() for column in shown}
+    if clauses is None and _ambiguous(previous, shown, new_names):
+        return MatchedColumns(
             tuple(previous), next_id, (), "columns went and came, and the statement that would tell a rename from a"
             " drop and an add cannot be understood",
         )  # fmt: skip
@@ -68,7 +81,7 @@ def match_columns(
     used: set[int] = set()
     notes: list[str] = []
     columns: list[Column] = []
-    for column in change.columns:
+    for column in shown:
         name = column.name.lower()
         old = explained.names.get(name)
         if name not in explained.added and name not in explained.told and column.source_id is not None:
@@ -94,17 +107,18 @@ def match_columns(
                 initial,
                 column.source_id,
                 _carried(column, definition, None),
+                column.default,
             )
         )
         next_id += 1
     lost = [c.name for c in previous if c.id not in used and c.name.lower() not in explained.dropped]
     if lost and clauses is not None:
         notes.append(f"columns {', '.join(lost)} are gone, though no statement in the log drops them")
-    return Matched(tuple(columns), next_id, tuple(notes))
+    return MatchedColumns(tuple(columns), next_id, tuple(notes))
 
 
 @dataclass(frozen=True, slots=True)
-class _Explanation:
+class _Explained:
     names: Mapping[str, Column]
     """New name (lower case) → the column it was."""
     told: frozenset[str]
@@ -113,7 +127,7 @@ class _Explanation:
     dropped: frozenset[str]
 
 
-def _explain(previous: Sequence[Column], clauses: Sequence[ddl.Clause]) -> _Explanation:
+def _explain(previous: Sequence[Column], clauses: Sequence[ddl.Clause]) -> _Explained:
     """What the clauses say became of each column. All of a statement's names are those before it (MySQL)."""
     renamed: dict[str, str] = {}
     told: set[str] = set()
@@ -138,11 +152,11 @@ def _explain(previous: Sequence[Column], clauses: Sequence[ddl.Clause]) -> _Expl
         for column in previous
         if column.name.lower() not in dropped
     }
-    return _Explanation(names, frozenset({*told, *renamed.values()}), frozenset(added), frozenset(dropped))
+    return _Explained(names, frozenset({*told, *renamed.values()}), frozenset(added), frozenset(dropped))
 
 
-def _ambiguous(previous: Sequence[Column], change: SchemaChange, new_names: set[str]) -> bool:
-    if all(column.source_id is not None for column in (*previous, *change.columns)):
+def _ambiguous(previous: Sequence[Column], shown: Sequence[SourceColumn], new_names: set[str]) -> bool:
+    if all(column.source_id is not None for column in (*previous, *shown)):
         return False
     old_names = {column.name.lower() for column in previous}
     return bool(old_names - new_names) and bool(new_names - old_names)
@@ -152,7 +166,9 @@ def _kept(old: Column, column: SourceColumn, definition: ColumnDefinition | None
     told = definition is not None or column.virtual is not None
     carried = _carried(column, definition, None) if told else old.carried
     labelled = _labelled(column.type, definition, old)
-    return Column(old.id, column.name, labelled, column.nullable, old.initial, column.source_id, carried)
+    return Column(
+        old.id, column.name, labelled, column.nullable, old.initial, column.source_id, carried, column.default
+    )
 
 
 def _carried(column: SourceColumn, definition: ColumnDefinition | None, model: Column | None) -> bool:
@@ -191,8 +207,19 @@ def _definitions(clauses: Sequence[ddl.Clause]) -> Iterable[ColumnDefinition]:
 def unique_keys_after(
     unique_keys: tuple[UniqueKey, ...], columns: Sequence[Column], clauses: Sequence[ddl.Clause]
 ) -> tuple[UniqueKey, ...]:
-    """Unique keys over plain columns once the clauses are done; those with prefixes or expressions identify no row."""
-    keys = list(unique_keys)
+    """Unique keys over plain columns once the clauses are done; those with prefixes or expressions identify no row. A
+    key loses the columns that are dropped."""
+    present = {column.id for column in columns}
+    keys = [UniqueKey(key.name, tuple(id for id in key.columns if id in present)) for key in unique_keys]
+    keys = [key for key in keys if key.columns]
+    for clause in clauses:  # A statement drops and renames the keys that were there, wherever that stands in it.
+        match clause:
+            case ddl.DropIndex(_, name) | ddl.DropConstraint(_, name):
+                keys = [key for key in keys if key.name.lower() != name.lower()]
+            case ddl.RenameIndex(_, name, new_name):
+                keys = [UniqueKey(new_name, k.columns) if k.name.lower() == name.lower() else k for k in keys]
+            case _:
+                pass
     for clause in clauses:
         match clause:
             case ddl.CreateTable():
@@ -203,14 +230,9 @@ def unique_keys_after(
             case ddl.AddColumn(_, column) | ddl.ModifyColumn(_, column) | ddl.ChangeColumn(_, _, column):
                 if column.unique:
                     keys += _unique_key(ddl.UniqueKey(None, (ddl.KeyPart(column.name),)), columns, keys)
-            case ddl.DropIndex(_, name):
-                keys = [key for key in keys if key.name.lower() != name.lower()]
-            case ddl.RenameIndex(_, name, new_name):
-                keys = [UniqueKey(new_name, k.columns) if k.name.lower() == name.lower() else k for k in keys]
             case _:
                 pass
-    present = {column.id for column in columns}
-    return tuple(key for key in keys if present.issuperset(key.columns))
+    return tuple(keys)
 
 
 def _unique_key(unique: ddl.UniqueKey, columns: Sequence[Column], others: Sequence[UniqueKey]) -> list[UniqueKey]:
@@ -219,7 +241,8 @@ def _unique_key(unique: ddl.UniqueKey, columns: Sequence[Column], others: Sequen
     if unique.has_expression or any(part.length is not None for part in unique.parts):
         return []
     parts = tuple(ids[name.lower()] for name in unique.columns if name.lower() in ids)
-    if len(parts) != len(unique.columns):
+    there = {key.name.lower() for key in others}
+    if len(parts) != len(unique.columns) or (unique.name or "").lower() in there:
         return []
     return [UniqueKey(unique.name or key_name(unique.columns[0], (key.name for key in others)), parts)]
 

@@ -1,16 +1,19 @@
-"""TiDB's DDL action types as TiCDC's schema files number them, by the kinds that the project names them with.
+"""The kinds of DDL, by statements' clauses and by TiDB's action types, as TiCDC's schema files number them.
 
 Numbers: TiDB's `model.ActionType`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-NOT_UNDERSTOOD: Final = -2
-"""A statement of a known table that cannot be understood, or rows that contradict what is known: not TiDB's."""
-OTHER: Final = -1
-"""A statement that changes no table: not TiDB's."""
+from cdc_lakehouse.changelog.ddl.clauses import Clause
+
+NOT_UNDERSTOOD: Final = "not_understood"
+"""The kind of a statement of a known table that cannot be understood, and of rows that contradict what is known."""
+OTHER: Final = "other"
+"""The kind of a statement that changes no table."""
 SEEN: Final = 0
 """Not a DDL: the columns of a table at a version, as after a restart."""
 CREATE_DATABASE: Final = 1
@@ -19,20 +22,7 @@ CREATE_TABLE: Final = 3
 DROP_TABLE: Final = 4
 TRUNCATE_TABLE: Final = 11
 RENAME_TABLE: Final = 14
-DROP_PARTITION: Final = 20
-CREATE_VIEW: Final = 21
-TRUNCATE_PARTITION: Final = 23
-DROP_VIEW: Final = 24
-ADD_PRIMARY_KEY: Final = 32
-DROP_PRIMARY_KEY: Final = 33
-EXCHANGE_PARTITION: Final = 42
-MULTI_SCHEMA_CHANGE: Final = 61
-
-VIEWS: Final = frozenset({CREATE_VIEW, DROP_VIEW})
-
 KINDS: Final = {
-    NOT_UNDERSTOOD: "not_understood",
-    OTHER: "other",
     SEEN: "seen",
     CREATE_DATABASE: "create_database",
     DROP_DATABASE: "drop_database",
@@ -53,23 +43,37 @@ KINDS: Final = {
     17: "comment",
     18: "rename_index",
     19: "add_partition",
-    DROP_PARTITION: "drop_partition",
-    CREATE_VIEW: "create_view",
+    20: "drop_partition",
+    21: "create_view",
     22: "charset",
-    TRUNCATE_PARTITION: "truncate_partition",
-    DROP_VIEW: "drop_view",
+    23: "truncate_partition",
+    24: "drop_view",
     25: "flashback_recover",
     26: "alter_database",
-    ADD_PRIMARY_KEY: "add_primary_key",
-    DROP_PRIMARY_KEY: "drop_primary_key",
-    EXCHANGE_PARTITION: "exchange_partition",
+    32: "add_primary_key",
+    33: "drop_primary_key",
+    42: "exchange_partition",
     60: "create_table",
-    MULTI_SCHEMA_CHANGE: "multi_schema_change",
+    61: "multi_schema_change",
     64: "reorganize_partition",
     71: "reorganize_partition",
     72: "reorganize_partition",
 }
 
 
+# The kinds of clauses that TiDB has no number of their own for.
+_SAME: Final = {
+    "change_column": "modify_column", "rename_column": "modify_column",
+    "create_table_like": "create_table", "create_table_as_select": "create_table",
+}  # fmt: skip
+
+
 def kind_of(action: int) -> str:
+    """The kind of TiDB's number."""
     return KINDS.get(action, f"action_{action}")
+
+
+def kind_of_statement(clauses: Sequence[Clause]) -> str:
+    """The kind of a statement: of its clauses, where they are of one kind."""
+    kinds = {_SAME.get(clause.kind, clause.kind) for clause in clauses}
+    return kinds.pop() if len(kinds) == 1 else "multi_schema_change"

@@ -1,10 +1,14 @@
-"""What rows that are older than a column hold in it: the default that ALTER TABLE … ADD COLUMN gave them."""
+"""Defaults of columns: their text as a source prints it, and what rows that are older than a column hold in it."""
 
 from __future__ import annotations
 
+import datetime
 import re
+from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import Final
 
+from cdc_lakehouse.changelog.charsets import CharsetError
+from cdc_lakehouse.changelog.charsets import text as text_of_bytes
 from cdc_lakehouse.changelog.ddl.definitions import (
     BytesLiteral,
     ColumnDefinition,
@@ -12,8 +16,9 @@ from cdc_lakehouse.changelog.ddl.definitions import (
     NullLiteral,
     NumberLiteral,
     TextLiteral,
+    Value,
 )
-from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEXTS, ColumnType
+from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEMPORALS, TEXTS, ColumnType
 from cdc_lakehouse.changelog.schema import InitialDefault, SourceColumn
 
 _BITS: Final = re.compile(r"b'([01]+)'", re.IGNORECASE)
@@ -37,7 +42,7 @@ def initial_default(column: SourceColumn, definition: ColumnDefinition | None) -
         return InitialDefault(), None
     if text is None and definition is not None and isinstance(definition.default, Expression):
         return _unknown(column, definition.default.text)
-    if text is not None and _is_function(column.type, text):
+    if text is not None and (_is_function(column.type, text) or _is_expression(definition, text)):
         return _unknown(column, text)
     if text is None:
         return InitialDefault(_implicit(column.type)), None
@@ -68,6 +73,11 @@ def _source_text(column: SourceColumn) -> str | None:
 
 def _is_function(column: ColumnType, text: str) -> bool:
     return column.name in ("date", "datetime", "timestamp", "time") and text.lower().startswith(_FUNCTIONS)
+
+
+def _is_expression(definition: ColumnDefinition | None, text: str) -> bool:
+    default = None if definition is None else definition.default
+    return isinstance(default, Expression) and default.text == text
 
 
 def _unknown(column: SourceColumn, text: str) -> tuple[InitialDefault, str]:
@@ -104,3 +114,182 @@ def _filled(column: ColumnType, text: str) -> str:
     if column.name in ("datetime", "timestamp", "time") and column.fraction and "." not in text:
         return _with_fraction(column, text)
     return text
+
+
+# --- A literal as the source prints it ---
+
+_NOW: Final = re.compile(r"(?:current_timestamp|now|localtimestamp|localtime)\s*(?:\(\s*([0-9]*)\s*\))?", re.IGNORECASE)
+_EXACT: Final = Context(prec=400, Emax=400_000, Emin=-400_000)
+_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,5})?")
+_SEPARATOR: Final = r"[^0-9A-Za-z\s]+"
+_MOMENT: Final = re.compile(
+    rf"\s*([0-9]{{1,4}}){_SEPARATOR}([0-9]{{1,2}}){_SEPARATOR}([0-9]{{1,2}})"
+    rf"(?:(?:\s+|[Tt])([0-9]{{1,2}})(?:{_SEPARATOR}([0-9]{{1,2}})(?:{_SEPARATOR}?([0-9]{{1,2}})(?:\.([0-9]*))?)?)?)?\s*"
+)
+_MOMENT_IN_DIGITS: Final = re.compile(
+    r"\s*([0-9]{2}|[0-9]{4})([0-9]{2})([0-9]{2})(?:([0-9]{2})([0-9]{2})([0-9]{2})(?:\.([0-9]*))?)?\s*"
+)
+_CLOCK: Final = re.compile(
+    r"(?:.*[0-9]-[0-9]+\s+)?\s*(-)?(?:([0-9]{1,2})\s+)?([0-9]{1,3}):([0-9]{1,2})(?::([0-9]{1,2}))?(?:\.([0-9]*))?\s*"
+)
+_CLOCK_IN_DIGITS: Final = re.compile(r"\s*(-)?()([0-9]*?)([0-9]{0,2}?)([0-9]{1,2})(?:\.([0-9]*))?\s*")
+_HOUR_DIGITS: Final = 3
+_MILLION: Final = 1_000_000
+_MOST_PLACES: Final = 15
+
+
+def default_text(value: Value | None, kind: ColumnType) -> str | None:
+    """A default of a column of that type, as information_schema.columns.column_default prints it, or to the same
+    effect; None for none, and for NULL.
+
+    The server puts the literal into the column and prints what is then there: `1.5` in an INT is `2`. Nothing is
+    refused: a literal that this does not understand is printed as it is written."""
+    match value:
+        case None | NullLiteral():
+            return None
+        case Expression(text):
+            now = _NOW.fullmatch(text.strip())
+            return text if now is None else "CURRENT_TIMESTAMP" + f"({now[1]})" * (int(now[1] or 0) > 0)
+        case BytesLiteral(content):
+            return _bytes_text(content, value.charset, kind)
+        case TextLiteral(text):
+            return _literal_text(text, kind, quoted=True)
+        case NumberLiteral(text):
+            return _literal_text(text, kind, quoted=False)
+
+
+def _bytes_text(content: bytes, charset: str | None, kind: ColumnType) -> str:
+    if kind.name in INTEGERS or kind.name in ("decimal", "float", "double", "year"):
+        return _literal_text(str(int.from_bytes(content)), kind, quoted=False)
+    if kind.name == "bit":
+        return f"b'{int.from_bytes(content):b}'"
+    if kind.name in BLOBS:
+        return f"0x{content.hex().upper()}"
+    try:
+        text = text_of_bytes(content, charset or kind.charset or "utf8mb4")
+    except CharsetError:
+        text = content.decode("latin-1")
+    return _literal_text(text, kind, quoted=True)
+
+
+def _literal_text(text: str, kind: ColumnType, *, quoted: bool) -> str:
+    match kind.name:
+        case "decimal":
+            number = _number(text.strip())
+            return text if number is None else f"{_rounded(number, kind.fraction):.{kind.fraction}f}"
+        case "float" | "double":
+            number = None if kind.scale is None else _number(text.strip())
+            return text.strip() if number is None else f"{_rounded(number, kind.fraction):.{kind.fraction}f}"
+        case "year":
+            return _year_text(text, quoted=quoted)
+        case "bit":
+            whole = int.from_bytes(text.encode()) if quoted else _whole(text)
+            return text if whole is None else f"b'{whole % (1 << 64):b}'"
+        case "enum" | "set":
+            return _labels_text(text, kind, quoted=quoted)
+        case "char":
+            return (text if quoted else _plain_number(text)).rstrip(" ")
+        case name if name in INTEGERS:
+            whole = _whole(text.strip())
+            return text if whole is None else str(whole)
+        case name if name in TEMPORALS:
+            return _time_text(text, kind, quoted=quoted) or text
+        case _:
+            return text if quoted else _plain_number(text)
+
+
+def _number(text: str) -> Decimal | None:
+    return _EXACT.create_decimal(text) if _NUMBER.fullmatch(text) and len(text) < _EXACT.prec else None
+
+
+def _rounded(number: Decimal, scale: int) -> Decimal:
+    try:
+        return number.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _EXACT)
+    except InvalidOperation:
+        return number
+
+
+def _whole(text: str) -> int | None:
+    """The nearest whole number: halves away from zero, or, of a number with an exponent, to the even one."""
+    number = _number(text)
+    if number is None or number.adjusted() > _EXACT.prec:
+        return None
+    return int(number.to_integral_value(ROUND_HALF_EVEN if "e" in text.lower() else ROUND_HALF_UP))
+
+
+def _plain_number(text: str) -> str:
+    """A number in a text column: without zeros before it, and without an exponent as far as it has 15 digits."""
+    number = _number(text)
+    if number is None:
+        return text
+    if "e" in text.lower() and abs(number.adjusted()) >= _MOST_PLACES:
+        return f"{float(number):.15g}".replace("e+", "e")
+    return f"{number.normalize(_EXACT) if 'e' in text.lower() else number:f}"
+
+
+def _year_text(text: str, *, quoted: bool) -> str:
+    year = _whole(text.strip())
+    if year is None or year >= 100:
+        return text.strip()
+    if year == 0:
+        # The number 0 is the year 0000, the text '0' is 2000.
+        return "2000" if quoted and len(text.strip()) < 4 else "0000"
+    return str(year + (2000 if year < 70 else 1900))
+
+
+def _labels_text(text: str, kind: ColumnType, *, quoted: bool) -> str:
+    labels = {label.casefold(): label for label in reversed(kind.elements)}
+    exact = {label: label for label in kind.elements}
+    if not quoted and text.isdigit():
+        number = int(text)
+        if kind.name == "set":
+            return ",".join(label for place, label in enumerate(kind.elements) if number >> place & 1)
+        return kind.elements[number - 1] if 1 <= number <= len(kind.elements) else text
+    wanted = [text] if kind.name == "enum" else text.split(",")
+    found = [exact.get(each.rstrip(" ")) or labels.get(each.rstrip(" ").casefold(), each) for each in wanted]
+    if kind.name == "enum" or not set(found) <= set(kind.elements):
+        return ",".join(found)
+    return ",".join(sorted(set(found), key=kind.elements.index))
+
+
+def _time_text(text: str, kind: ColumnType, *, quoted: bool) -> str | None:
+    """A date or time with all digits of its type; None where the text is none (MySQL, "Date and Time Literals")."""
+    if kind.name == "time":
+        return _clock_text(text, kind.fraction)
+    if not quoted:
+        whole, point, fraction = text.partition(".")
+        width = next((width for width in (6, 8, 12, 14) if len(whole) <= width), len(whole))
+        text = whole.rjust(width, "0") + point + fraction
+    match = _MOMENT.fullmatch(text) or _MOMENT_IN_DIGITS.fullmatch(text)
+    if match is None:
+        return None
+    year, *numbers = (int(match[place] or 0) for place in range(1, 7))
+    if len(match[1]) <= 2 and (year, *numbers[:2]) != (0, 0, 0):
+        year += 2000 if year < 70 else 1900
+    digits = 0 if kind.name == "date" else kind.fraction
+    try:
+        moment = datetime.datetime(year, *numbers)  # noqa: DTZ001 # pyright: ignore[reportArgumentType]
+        moment += datetime.timedelta(microseconds=_microseconds(match[7], digits))
+    except (ValueError, OverflowError):
+        # A zero date, which sql_mode may allow.
+        shown = f"{year:04d}-{numbers[0]:02d}-{numbers[1]:02d} {':'.join(f'{each:02d}' for each in numbers[2:])}"
+        return shown[:10] if kind.name == "date" else _with_fraction(kind, shown)
+    shown = moment.isoformat(sep=" ", timespec="microseconds")
+    return shown[:10] if kind.name == "date" else shown[: 20 + digits].removesuffix(".")
+
+
+def _clock_text(text: str, digits: int) -> str | None:
+    match = _CLOCK.fullmatch(text) or _CLOCK_IN_DIGITS.fullmatch(text)
+    if match is None or len(match[3]) > _HOUR_DIGITS:
+        return None
+    days, hours, minutes, seconds = (int(match[place] or 0) for place in range(2, 6))
+    total = ((days * 24 + hours) * 3600 + minutes * 60 + seconds) * _MILLION + _microseconds(match[6], digits)
+    whole, rest = divmod(total, _MILLION)
+    fraction = f".{rest:06d}"[: digits + 1] if digits else ""
+    shown = f"{whole // 3600:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}{fraction}"
+    return f"-{shown}" if match[1] and total else shown
+
+
+def _microseconds(fraction: str | None, digits: int) -> int:
+    """Of the digits after the point, rounded to as many as the type has."""
+    return int(_rounded(Decimal(f"0.{(fraction or '0')[:30]}"), digits) * _MILLION)

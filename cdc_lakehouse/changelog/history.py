@@ -16,14 +16,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
 
-from cdc_lakehouse.changelog import ddl_kinds
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange, TableName, TableVersion
-from cdc_lakehouse.changelog.versions import Live, versions_of
-
-_OF_TWO_TABLES: Final = frozenset({ddl_kinds.RENAME_TABLE, ddl_kinds.EXCHANGE_PARTITION})
+from cdc_lakehouse.changelog.versions import Live, kind_of, versions_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +108,16 @@ class History:
         whole = self._latest.get(TableName(change.database, ""), 0)
         own = self._latest.get(TableName(change.database, change.table), 0)
         of_database = self._latest_in_database.get(change.database, 0) if not change.table else 0
-        # Such a statement speaks of a second table, of which the change itself does not say the name.
-        speaks_of_others = change.action in _OF_TWO_TABLES or "like" in change.query.lower()
+        # Such a statement is of tables whose names the change itself does not say.
+        of_two_tables = kind_of(change) in ("rename_table", "exchange_partition") or "like" in change.query.lower()
+        speaks_of_others = change.kind == "text" or of_two_tables
         anywhere = max(self._latest.values(), default=0) if speaks_of_others else 0
         return change.commit_ts < max(whole, own, of_database, anywhere)
 
     def apply(self, changes: Iterable[SchemaChange]) -> list[TableVersion]:
         """Record changes, which need not be in order; gives the versions that they made."""
         made: list[TableVersion] = []
-        ordered = sorted(changes, key=lambda change: (change.commit_ts, change.database, change.table))
+        ordered = sorted(changes, key=_place)
         for _, group in itertools.groupby(ordered, key=lambda change: change.commit_ts):
             for change in _in_order(list(group), self._live):
                 for version in versions_of(change, self._live):
@@ -138,13 +135,21 @@ class History:
                 self._latest_in_database[name.database] = max(version.commit_ts, latest)
 
 
+def _place(change: SchemaChange) -> tuple[int, int, str, str]:
+    """Rows that follow a statement show what it left. Statements alone go by where they were read."""
+    rank = {"row": 1, "contradiction": 2}.get(change.kind, 0)
+    if change.kind in ("text", "repeated"):
+        return change.commit_ts, rank, change.origin, ""
+    return change.commit_ts, rank, change.database, change.table
+
+
 def _in_order(changes: list[SchemaChange], live: Live) -> list[SchemaChange]:
     """Changes of one commit-ts in the order they were carried out.
 
     An EXCHANGE comes after the sight of the other table, which has the same commit-ts. Of a multi-table RENAME a pair
     can go when its source is there and its target is not. A source that is not known is a table older than the feed."""
-    changes = sorted(changes, key=lambda change: change.action == ddl_kinds.EXCHANGE_PARTITION)
-    renames = [change for change in changes if change.action == ddl_kinds.RENAME_TABLE]
+    changes = sorted(changes, key=lambda change: change.kind == "statement" and kind_of(change) == "exchange_partition")
+    renames = [change for change in changes if change.kind == "statement" and kind_of(change) == "rename_table"]
     if len(renames) < 2:
         return changes
     waiting = [(live.rename_source(change), change) for change in renames]
@@ -165,4 +170,4 @@ def _in_order(changes: list[SchemaChange], live: Live) -> list[SchemaChange]:
             names.discard(source)
         names.add(TableName(change.database, change.table))
         ordered.append(change)
-    return [change for change in changes if change.action != ddl_kinds.RENAME_TABLE] + ordered
+    return [change for change in changes if change not in renames] + ordered

@@ -1,12 +1,13 @@
-"""What a table looks like at a version, and what changes it: frozen values, no behaviour beyond look-ups."""
+"""What a table looks like at a version, what changes it, and how two versions differ: frozen values."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from cdc_lakehouse.changelog.ddl.definitions import Partitioning
-from cdc_lakehouse.changelog.mysql_types import ColumnType
+from cdc_lakehouse.changelog.mysql_types import ColumnType, type_text
 
 Effect = Literal["none", "evolve", "rewrite", "empty", "swap", "move", "create", "drop", "hold"]
 """What a DDL does to the Iceberg table (DESIGN §7); `hold` is one that cannot be carried out."""
@@ -29,25 +30,32 @@ class SourceColumn:
     virtual: Literal["configured", "seen"] | None = None
 
 
+ChangeKind = Literal["statement", "text", "columns", "row", "contradiction", "repeated"]
+
+
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """One DDL, or one sight of a table's columns, as the source tells it.
+    """One DDL, or one view of a table's columns, as the source tells it.
 
-    `table` is empty for a statement on a database. `action` is TiDB's ActionType, 0 where the source only shows the
-    columns. `columns` are those after the change. `origin` says where it was read. `backslash_escapes` says
-    whether strings of the query have them: TiCDC prints backslashes as they are.
+    `kind` says which: a `statement` with the columns of one table after it; the `text` of a statement alone; the
+    `columns` of a table that did not change, as a schema file shows them after a restart; the columns of a `row`, which
+    may be less than the table's; a `contradiction` between rows and statements, with its `fault`; a text `repeated` by
+    what delivers the log, which is not carried out twice.
+    `table` is empty for a statement on a database, and where the log does not name one. `action` is TiDB's ActionType,
+    None where the source has none. `origin` says where it was read. `backslash_escapes` says whether strings of the
+    query have them: TiCDC prints backslashes as they are.
     """
 
     commit_ts: int
     database: str
     table: str
-    action: int
+    action: int | None
     query: str
     columns: tuple[SourceColumn, ...]
     origin: str
     backslash_escapes: bool = False
     fault: str | None = None
-    """Why nothing can be made of it."""
+    kind: ChangeKind = "statement"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +69,8 @@ class InitialDefault:
 class Column:
     """A column with an identity: `id` stays the same through renames and type changes, within one incarnation.
 
-    `carried` is False for a column that row events never have (a virtual generated column).
+    `carried` is False for a column that row events never have (a virtual generated column). `default` is the text of
+    the default that its last definition gives to new rows, as the source prints it.
     """
 
     id: int
@@ -71,6 +80,7 @@ class Column:
     initial: InitialDefault = InitialDefault()
     source_id: int | None = None
     carried: bool = True
+    default: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +122,11 @@ class TableVersion:
 
     `incarnation` names the table from its CREATE to its DROP through all renames; it is empty for a change that is
     not of a table (a database, a view). `key` holds the ids of the columns that identify a row, empty where the
-    source declares none. `emptied` names the partitions that the change emptied, `swap` the rows that changed places.
-    `since` is the commit-ts above which the version is in force: its own, or less for the first sight of a table that
-    is older than the feed. `note` is a warning for people, `hold` the reason why the table cannot go on."""
+    source declares none: those of `primary_key`, else of a unique key. `charset` is the default character set of its
+    columns, None where the log does not say it. `emptied` names the partitions that the change emptied, `swap` the
+    rows that changed places. `since` is the commit-ts above which the version is in force: its own, or less for the
+    first row of a table that is older than the feed. `note` is a warning for people, `hold` the reason why the table
+    cannot go on."""
 
     commit_ts: int
     name: TableName
@@ -134,6 +146,8 @@ class TableVersion:
     since: int = 0
     note: str | None = None
     hold: str | None = None
+    primary_key: tuple[int, ...] = ()
+    charset: str | None = None
 
     @property
     def carried(self) -> tuple[Column, ...]:
@@ -154,3 +168,66 @@ class TableVersion:
 
     def holding(self, reason: str) -> TableVersion:
         return replace(self, effect="hold", hold=reason)
+
+
+# --- Two versions of a table ---
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChange:
+    """A column before and after, None where it was not there or is no more. `moved` says that its place among those
+    that stayed is another one; `key_before` and `key_after` whether it is part of the key."""
+
+    before: Column | None
+    after: Column | None
+    moved: bool = False
+    key_before: bool = False
+    key_after: bool = False
+
+
+def column_changes(before: TableVersion, after: TableVersion) -> list[ColumnChange]:
+    """Only the columns that differ: those that are gone first, then the others in their new order."""
+    old = {column.id: column for column in before.columns}
+    new = {column.id: column for column in after.columns}
+    moved = _moved([id for id in old if id in new], [id for id in new if id in old])
+    gone = [ColumnChange(column, None, key_before=id in before.key) for id, column in old.items() if id not in new]
+    stayed = [
+        ColumnChange(old.get(id), column, id in moved, id in before.key, id in after.key) for id, column in new.items()
+    ]
+    return gone + [change for change in stayed if _differs(change)]
+
+
+def _differs(change: ColumnChange) -> bool:
+    before, after = change.before, change.after
+    if before is None or after is None or change.moved or change.key_before != change.key_after:
+        return True
+    return (before.name, before.type, before.nullable) != (after.name, after.type, after.nullable)
+
+
+def _moved(before: Sequence[int], after: Sequence[int]) -> set[int]:
+    """The fewest that must have moved: what is left of the new order besides its longest part in the old order."""
+    place = {id: number for number, id in enumerate(before)}
+    longest: list[list[int]] = []
+    for id in after:
+        fitting = [run for run in longest if place[run[-1]] < place[id]]
+        longest.append([*_longest(fitting), id])
+    return set(after) - set(_longest(longest))
+
+
+def _longest(runs: Sequence[list[int]]) -> list[int]:
+    return max(runs, key=len) if runs else []
+
+
+def as_lines(changes: Sequence[ColumnChange]) -> list[str]:
+    """The changes as lines of a diff: `-` how a column was, `+` how it is."""
+    lines: list[str] = []
+    for change in changes:
+        lines += [] if change.before is None else [f"- {_described(change.before, change.key_before)}"]
+        moved = " (moved)" if change.moved else ""
+        lines += [] if change.after is None else [f"+ {_described(change.after, change.key_after)}{moved}"]
+    return lines
+
+
+def _described(column: Column, is_key: bool) -> str:
+    nullable = "" if column.nullable else " NOT NULL"
+    return f"{column.name} {type_text(column.type)}{nullable}{' KEY' if is_key else ''}"

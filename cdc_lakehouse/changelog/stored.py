@@ -12,6 +12,7 @@ left out needs no new number."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, cast
 
@@ -31,6 +32,7 @@ from cdc_lakehouse.changelog.ddl.definitions import (
 )
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import (
+    ChangeKind,
     Column,
     InitialDefault,
     SchemaChange,
@@ -43,6 +45,8 @@ from cdc_lakehouse.changelog.schema import (
 from cdc_lakehouse.errors import StoredFormError
 
 FORMAT: Final = 2
+_FURTHER_TABLE: Final = re.compile(r"#[1-9][0-9]*$")
+_KINDS_OF_NUMBERS: Final[Mapping[Any, ChangeKind]] = {0: "columns", -1: "repeated", -2: "contradiction"}
 
 Json = Mapping[str, Any]
 
@@ -71,6 +75,8 @@ def version_to_json(version: TableVersion) -> str:
         "since": version.since,
         "note": version.note,
         "hold": version.hold,
+        "primary_key": list(version.primary_key),
+        "charset": version.charset,
     })  # fmt: skip
 
 
@@ -78,6 +84,9 @@ def version_from_json(text: str) -> TableVersion:
     """Raises `StoredFormError` when newer code wrote it."""
     stored = _fields(text)
     swap, previous = stored.get("swap"), stored.get("previous_name")
+    key, unique_keys = stored.get("key", []), stored.get("unique_keys", [])
+    # Left out where it is none, and by releases that had no such key: then it is what no unique key is.
+    primary_key = stored.get("primary_key", [] if key in [unique["columns"] for unique in unique_keys] else key)
     return TableVersion(
         commit_ts=stored["commit_ts"],
         name=_name_of(stored["name"]),
@@ -87,8 +96,8 @@ def version_from_json(text: str) -> TableVersion:
         query=stored.get("query", ""),
         origin=stored.get("origin", ""),
         columns=tuple(_column_of(column) for column in stored.get("columns", ())),
-        key=tuple(stored.get("key", ())),
-        unique_keys=tuple(UniqueKey(key["name"], tuple(key["columns"])) for key in stored.get("unique_keys", ())),
+        key=tuple(key),
+        unique_keys=tuple(UniqueKey(key["name"], tuple(key["columns"])) for key in unique_keys),
         next_id=stored["next_id"],
         partitioning=_partitioning_of(stored.get("partitioning")),
         emptied=tuple(stored.get("emptied", ())),
@@ -97,6 +106,8 @@ def version_from_json(text: str) -> TableVersion:
         since=stored["since"],
         note=stored.get("note"),
         hold=stored.get("hold"),
+        primary_key=tuple(primary_key),
+        charset=stored.get("charset"),
     )
 
 
@@ -107,6 +118,7 @@ def change_to_json(change: SchemaChange) -> str:
         "database": change.database,
         "table": change.table,
         "action": change.action,
+        "kind": change.kind,
         "query": change.query,
         "columns": [
             _shortened({
@@ -129,11 +141,18 @@ def change_to_json(change: SchemaChange) -> str:
 def change_from_json(text: str) -> SchemaChange:
     """Raises `StoredFormError` when newer code wrote it."""
     stored = _fields(text)
+    action = stored.get("action")
+    kind: ChangeKind | None = stored.get("kind")
+    if kind is None:
+        # Of releases that had numbers of their own beside TiDB's, and for a statement's text a change of each table
+        # that it names. The first of these is replaced by the text at the next run; the others have nothing to add.
+        kind = "repeated" if _FURTHER_TABLE.search(stored["origin"]) else _KINDS_OF_NUMBERS.get(action, "statement")
+        action = action if action is not None and action >= 0 else None
     return SchemaChange(
         commit_ts=stored["commit_ts"],
         database=stored.get("database", ""),
         table=stored.get("table", ""),
-        action=stored["action"],
+        action=action,
         query=stored.get("query", ""),
         columns=tuple(
             SourceColumn(
@@ -150,6 +169,7 @@ def change_from_json(text: str) -> SchemaChange:
         origin=stored.get("origin", ""),
         backslash_escapes=stored.get("backslash_escapes", False),
         fault=stored.get("fault"),
+        kind=kind,
     )
 
 
@@ -189,6 +209,7 @@ def _column(column: Column) -> Json:
         "initial": None if column.initial.text is None else {"text": column.initial.text},
         "source_id": column.source_id,
         "carried": column.carried,
+        "default": column.default,
     })  # fmt: skip
 
 
@@ -201,6 +222,7 @@ def _column_of(stored: Json) -> Column:
         initial=InitialDefault(stored.get("initial", {}).get("text")),
         source_id=stored.get("source_id"),
         carried=stored.get("carried", False),
+        default=stored.get("default"),
     )
 
 

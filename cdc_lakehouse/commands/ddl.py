@@ -5,19 +5,26 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import click
 
-from cdc_lakehouse.changelog.ddl.clauses import Clause, DdlSyntaxError
+from cdc_lakehouse.changelog.ddl.clauses import (
+    Clause,
+    CreateDatabase,
+    DdlSyntaxError,
+    DropDatabase,
+    UseDatabase,
+)
 from cdc_lakehouse.changelog.ddl.definitions import ColumnDefinition, TableName
 from cdc_lakehouse.changelog.ddl.parser import parse
-from cdc_lakehouse.changelog.ddl_apply import apply
-from cdc_lakehouse.changelog.ddl_schema import Database, Schema, TableSchema
-from cdc_lakehouse.changelog.ddl_script import ScriptStatement, split
 from cdc_lakehouse.changelog.mysql_types import ColumnType, server_type_text, type_text
+from cdc_lakehouse.changelog.schema import SchemaChange, TableVersion
+from cdc_lakehouse.changelog.versions import Live, versions_of
 from cdc_lakehouse.commands.common import BAD_INPUT, DONE, grid
 from cdc_lakehouse.errors import DdlError
 
@@ -67,26 +74,62 @@ def parse_command(as_json: bool) -> None:
 def apply_command(as_json: bool, database: str) -> None:
     """Show the tables that result from the statements.
 
-    Databases that a statement uses are taken to be there. The first statement that cannot be applied ends the work: its
-    error is shown after the tables as they were before it, and the exit code is 2.
+    Statements are taken as a server accepted them: what does not fit is left out, with a note. The first statement that
+    is not understood ends the work: its error is shown after the tables as they were before it, and the exit code is 2.
     """
-    schema = Schema(session=database, assumed=True)
+    server = _Server(database)
     fault: tuple[ScriptStatement, DdlError] | None = None
     for statement in split(_script()):
         try:
-            schema = apply(schema, parse(statement.text))
+            for note in server.run(statement.text):
+                click.echo(f"note, line {statement.line}: {note}", err=True)
         except DdlError as error:
             fault = statement, error
             break
     if as_json:
-        result = {"databases": sorted(schema.databases), "tables": _tables(schema)}
+        result = {"databases": sorted(server.databases), "tables": _tables(server)}
         click.echo(json.dumps({**result, **({"error": _fault(*fault)} if fault else {})}, indent=2, ensure_ascii=False))
     else:
-        for name in sorted(schema.databases):
-            _echo_database(schema.databases[name])
+        _echo_databases(server)
     if fault is not None:
         _echo_fault(*fault)
     sys.exit(DONE if fault is None else BAD_INPUT)
+
+
+class _Server:
+    """The tables that statements leave. `databases` are those that they create or use, less those that they drop."""
+
+    def __init__(self, session: str) -> None:
+        self.databases: set[str] = set()
+        self._session = session
+        self._live = Live()
+        self._place = 0
+
+    def run(self, text: str) -> Iterator[str]:
+        """Carries a statement out, and yields what there is to note. Raises DdlError where it is not understood."""
+        self._place += 1
+        clauses = parse(text)
+        change = SchemaChange(self._place, self._session, "", None, text, (), "", backslash_escapes=True, kind="text")
+        for version in versions_of(change, self._live):
+            self._live.record(version)
+            self.databases |= {version.name.database} if version.incarnation and version.effect != "drop" else set()
+            yield from filter(None, (version.note, version.hold))
+        for clause in clauses:
+            match clause:
+                case UseDatabase(name):
+                    self._session = name
+                    self.databases.add(name)
+                case CreateDatabase(name):
+                    self.databases.add(name)
+                case DropDatabase(name):
+                    self.databases.discard(name)
+                case _:
+                    pass
+
+    @property
+    def tables(self) -> list[TableVersion]:
+        names = sorted(self._live.names(), key=lambda name: (name.database, name.table))
+        return [table for name in names if (table := self._live.get(name)) is not None]
 
 
 def _script() -> str:
@@ -167,39 +210,110 @@ def _short(text: str) -> str:
 # --- Tables ---
 
 
-def _tables(schema: Schema) -> list[dict[str, Any]]:
+def _tables(server: _Server) -> list[dict[str, Any]]:
     return [
-        {"database": database, "table": name, "columns": _columns(table)}
-        for database in sorted(schema.databases)
-        for name, table in sorted(schema.databases[database].tables.items())
+        {"database": table.name.database, "table": table.name.table, "columns": _columns(table)}
+        for table in server.tables
     ]
 
 
-def _columns(table: TableSchema) -> list[dict[str, Any]]:
+def _columns(table: TableVersion) -> list[dict[str, Any]]:
     return [
         {
             "name": column.name,
             "type": server_type_text(column.type),
             "nullable": column.nullable,
             "default": column.default,
-            "key": column.id in table.primary_key,
+            "key": column.id in table.key,
         }
         for column in table.columns
     ]
 
 
-def _echo_database(database: Database) -> None:
-    click.echo(f"database {database.name}")
-    for name, table in sorted(database.tables.items()):
-        click.echo(f"\n{database.name}.{name}")
-        rows = [
-            [
-                column["name"],
-                column["type"],
-                "yes" if column["nullable"] else "no",
-                "-" if column["default"] is None else column["default"],
-                "PRI" if column["key"] else "",
-            ]
-            for column in _columns(table)
+def _echo_databases(server: _Server) -> None:
+    for name in sorted(server.databases):
+        click.echo(f"database {name}")
+        for table in server.tables:
+            if table.name.database == name:
+                _echo_table(table)
+
+
+def _echo_table(table: TableVersion) -> None:
+    click.echo(f"\n{table.name}")
+    rows = [
+        [
+            column["name"],
+            column["type"],
+            "yes" if column["nullable"] else "no",
+            "-" if column["default"] is None else column["default"],
+            "PRI" if column["key"] else "",
         ]
-        click.echo("\n".join(grid(["column", "type", "null", "default", "key"], rows)))
+        for column in _columns(table)
+    ]
+    click.echo("\n".join(grid(["column", "type", "null", "default", "key"], rows)))
+
+
+# --- Scripts ---
+
+# Possessive quantifiers keep what has no end from being tried in every possible way. What does not end goes to the
+# end of the script: the parser says what is wrong with it.
+_OPAQUE: Final = (
+    r"'(?:[^'\\]++|\\.|'')*+(?:'|\Z)"
+    r'|"(?:[^"\\]++|\\.|"")*+(?:"|\Z)'
+    r"|`[^`]*+(?:`|\Z)"
+    r"|(?P<special>/\*(?:!|T!)(?:[^*]++|\*(?!/))*+(?:\*/|\Z))"
+    r"|(?P<comment>/\*(?:[^*]++|\*(?!/))*+(?:\*/|\Z)|(?:--(?=[\x00-\x20\x7f]|\Z)|\#)[^\n]*+)"
+    r"|(?P<space>\s++)"
+)
+_COMMAND: Final = re.compile(r"DELIMITER[ \t]++(\S++)[^\n]*+(?:\n|\Z)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptStatement:
+    """A statement without its delimiter, and where it begins: `line` and `column` count from 1."""
+
+    text: str
+    line: int
+    column: int
+
+    def place(self, line: int, column: int) -> tuple[int, int]:
+        """Where a line and column of the statement are in the script."""
+        return self.line + line - 1, column if line > 1 else self.column + column - 1
+
+
+def split(script: str) -> Iterator[ScriptStatement]:
+    """All statements in order; empty ones, and comments between them, are left out."""
+    scanner = _scanner(";")
+    position, start, line, counted = 0, -1, 1, 0
+    end = 0
+    while position < len(script):
+        command = _COMMAND.match(script, position) if start < 0 else None
+        if command is not None:
+            scanner, position = _scanner(command[1]), command.end()
+            continue
+        found = scanner.match(script, position)
+        after = position + 1 if found is None else found.end()
+        kind = "" if found is None else found.lastgroup or ""
+        if kind == "delimiter":
+            if start >= 0:
+                line, counted = line + script.count("\n", counted, start), start
+                yield ScriptStatement(script[start:end], line, _column(script, start))
+            start = -1
+        elif kind not in ("space", "comment"):
+            start, end = position if start < 0 else start, after
+        elif kind == "comment" and start >= 0:
+            end = after
+        position = after
+    if start >= 0:
+        line += script.count("\n", counted, start)
+        yield ScriptStatement(script[start:end], line, _column(script, start))
+
+
+def _column(script: str, place: int) -> int:
+    return place - script.rfind("\n", 0, place)
+
+
+def _scanner(delimiter: str) -> re.Pattern[str]:
+    # Words are taken whole, as far as no delimiter begins in them.
+    first = re.escape(delimiter[0])
+    return re.compile(rf"(?P<delimiter>{re.escape(delimiter)})|{_OPAQUE}|[^\s'\"`/#\-{first}]++", re.DOTALL)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cdc_lakehouse.changelog.events import MessageError, Origin, RowChange
-from cdc_lakehouse.changelog.observed_schema import Sight, Statement
+from cdc_lakehouse.changelog.observed_schema import ObservedColumns, Statement
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS
 from cdc_lakehouse.decoders.messages.canal_json import lossy_columns
 from cdc_lakehouse.decoders.problems import BAD_MESSAGE, LISTED_PER_SEGMENT, RAW_LIMIT, Rejected
@@ -51,7 +51,7 @@ class PartitionSummary:
     ended_ts: int | None = None
     replays: int = 0
     statements: list[tuple[int, Statement]] = field(default_factory=list[tuple[int, Statement]])
-    observed: dict[Any, tuple[int, Sight]] = field(default_factory=dict[Any, tuple[int, Sight]])
+    observed: dict[Any, tuple[int, ObservedColumns]] = field(default_factory=dict[Any, tuple[int, ObservedColumns]])
     lossy: dict[tuple[str, str], Counter[str]] = field(default_factory=dict[tuple[str, str], "Counter[str]"])
     bad: dict[str, list[Rejected]] = field(default_factory=dict[str, list[Rejected]])
     option_conflict: OptionConflict | None = None
@@ -89,7 +89,7 @@ class PartitionSummary:
         known = self.option_conflict
         self.option_conflict = conflict if known is None else replace(known, count=known.count + conflict.count)
 
-    def note_observed(self, offset: int, columns: Sight, *, in_order: bool) -> None:
+    def note_observed(self, offset: int, columns: ObservedColumns, *, in_order: bool) -> None:
         """Rows come `in_order` where their places make their commit-ts: then what looks the same behind a statement is
         noted too."""
         statements = len(self.statements) if in_order else 0

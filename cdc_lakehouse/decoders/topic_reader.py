@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, RowChange, TransactionEnd, Watermark
-from cdc_lakehouse.changelog.observed_schema import Sight, Statement
+from cdc_lakehouse.changelog.observed_schema import ObservedColumns, Statement
 from cdc_lakehouse.decoders.event_schema import NEW_EVENTS, EventRows, spark_columns
 from cdc_lakehouse.decoders.messages.format import PlainRow
 from cdc_lakehouse.decoders.messages.registry import format_of
@@ -248,7 +248,7 @@ class TopicReader:
             columns = tuple((name, row.types.get(name, "")) for name in names)
         if columns is not None:
             place = self._origin(offset, commit_ts)
-            observed = Sight(commit_ts, row.database, row.table, columns, row.key, place)
+            observed = ObservedColumns(commit_ts, row.database, row.table, columns, row.key, place)
             summary.note_observed(offset, observed, in_order=in_order)
 
     @property

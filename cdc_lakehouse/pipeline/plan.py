@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from cdc_lakehouse.changelog.column_changes import as_lines, column_changes
 from cdc_lakehouse.changelog.history import History, Incarnation
-from cdc_lakehouse.changelog.schema import TableVersion
+from cdc_lakehouse.changelog.schema import TableVersion, as_lines, column_changes
 from cdc_lakehouse.lake.current.schema_plan import Add, Drop, Move, Plan, Rename, SchemaOperation, Widen, plan_evolution
 from cdc_lakehouse.lake.current.staging import target_columns
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cdc_lakehouse.changelog.history import Incarnation
+from cdc_lakehouse.changelog.mysql_types import type_change
 from cdc_lakehouse.changelog.schema import Column, TableVersion
-from cdc_lakehouse.changelog.type_changes import type_change
 from cdc_lakehouse.config import FeedConfig
 
 

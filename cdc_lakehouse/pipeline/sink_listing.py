@@ -100,7 +100,7 @@ def _last_ddl(run: FeedContext) -> dict[str, int]:
     """By directory, as recorded by earlier runs: the sink was listed after all of it."""
     found: dict[str, int] = {}
     for origin, change in run.history.changes.items():
-        if change.action and (place := schema_file_at(origin)) is not None:
+        if change.kind == "statement" and (place := schema_file_at(origin)) is not None:
             directory, version = place
             found[directory] = max(found.get(directory, 0), version)
     return found

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Final
 
 from cdc_lakehouse.changelog.history import Incarnation
+from cdc_lakehouse.changelog.mysql_types import converts
 from cdc_lakehouse.changelog.schema import TableVersion
-from cdc_lakehouse.changelog.type_changes import converts
 from cdc_lakehouse.errors import TableHeldError
 from cdc_lakehouse.lake.current.latest_changes import LatestChanges
 from cdc_lakehouse.lake.current.schema_plan import Drop, Plan, plan_evolution

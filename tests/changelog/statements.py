@@ -29,4 +29,5 @@ def _column(name: str, kind: str = "int", *flags: str) -> SourceColumn:
 def change(ts: int, name: str, action: int, query: str = "", spec: str = "") -> SchemaChange:
     """`name` is `database.table`, or a database alone."""
     database, _, table = name.partition(".")
-    return SchemaChange(ts, database, table, action, query, columns(spec), f"{name}@{ts}")
+    kind = "columns" if action == SEEN else "statement"
+    return SchemaChange(ts, database, table, action, query, columns(spec), f"{name}@{ts}", kind=kind)

@@ -7,9 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_lakehouse.changelog.column_changes import column_changes
 from cdc_lakehouse.changelog.mysql_types import ColumnType
-from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
+from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion, column_changes
 
 INT, BIGINT = ColumnType.of("INT"), ColumnType.of("BIGINT")
 A, B, C, D = (Column(id, name, INT) for id, name in enumerate("abcd", 1))

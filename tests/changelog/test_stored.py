@@ -78,6 +78,7 @@ VERSION = TableVersion(
     since=9,
     note="a note",
     hold="why",
+    primary_key=(1,),
 )
 CHANGE = SchemaChange(
     11,
@@ -150,6 +151,7 @@ STORED_VERSION = {
     "since": 9,
     "note": "a note",
     "hold": "why",
+    "primary_key": [1],
 }
 STORED_CHANGE = {
     "format": 2,
@@ -157,6 +159,7 @@ STORED_CHANGE = {
     "database": "d",
     "table": "t",
     "action": 42,
+    "kind": "statement",
     "query": "ALTER TABLE t …",
     "columns": [
         {"name": "id", "type": {"name": "bigint", "length": 20}, "primary_key": True, "source_id": 1},

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.ddl.clauses import AddColumn
 from cdc_lakehouse.changelog.ddl.parser import parse
-from cdc_lakehouse.changelog.type_changes import promotable, type_change
+from cdc_lakehouse.changelog.mysql_types import promotable, type_change
 
 ICEBERG = [
     "int", "long", "float", "double", "decimal(10,0)", "decimal(10,2)", "decimal(12,2)", "decimal(20,0)", "date",

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cdc_lakehouse.cli import main
+from cdc_lakehouse.commands.ddl import split
 from tests.commands.test_cli import imported_by
 
 SCRIPT = """-- a shop
@@ -65,9 +68,9 @@ def test_databases_without_tables() -> None:
 
 @pytest.mark.parametrize(
     ("statement", "error", "line", "column"),
-    [("ALTER TABLE t\n DROP nope", "DdlError", 2, None), ("ALTER TABLE t\n DORP a", "DdlSyntaxError", 3, 2)],
+    [("ALTER TABLE t\n DORP a", "DdlSyntaxError", 3, 2)],
 )
-def test_apply_stops_at_what_cannot_be_applied(statement: str, error: str, line: int, column: int | None) -> None:
+def test_apply_stops_at_what_is_not_understood(statement: str, error: str, line: int, column: int | None) -> None:
     result = call("apply", "--json", script=f"CREATE TABLE t (a INT);\n{statement};\nDROP TABLE t")
     assert result.exit_code == 2
     document = json.loads(result.stdout)
@@ -75,6 +78,16 @@ def test_apply_stops_at_what_cannot_be_applied(statement: str, error: str, line:
     fault = document["error"]
     assert (fault["class"], fault["line"], fault["column"], fault["statement"]) == (error, line, column, statement)
     assert error in result.stderr and f"line {line}" in result.stderr and "Traceback" not in result.stderr
+
+
+def test_apply_notes_what_does_not_fit() -> None:
+    script = (
+        "CREATE TABLE t (a INT);\nALTER TABLE t DROP nope, ADD d DATETIME NOT NULL DEFAULT '0000-00-00'; DROP TABLE u"
+    )
+    result = call("apply", "--json", script=script)
+    assert result.exit_code == 0
+    assert [column["name"] for column in json.loads(result.stdout)["tables"][0]["columns"]] == ["a", "d"]
+    assert result.stderr == "note, line 2: the statement names column nope, which is not known\n"
 
 
 def test_parse_goes_on_after_what_is_not_understood() -> None:
@@ -109,3 +122,54 @@ def test_what_is_not_utf8_is_2(which: str) -> None:
 
 def test_nothing_heavy_is_loaded() -> None:
     assert not imported_by("ddl", "apply", "--help") & {"dagster", "pyspark", "pyiceberg", "pyarrow", "pymysql"}
+
+
+# --- Scripts ---
+
+
+def texts(script: str) -> list[str]:
+    return [statement.text for statement in split(script)]
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("", []),
+        (" ;; \n; -- nothing\n/* ; */ # ;", []),
+        ("USE a; USE b", ["USE a", "USE b"]),
+        ("A 'x;''y' \"z;\" `w;``v`; B", ["A 'x;''y' \"z;\" `w;``v`", "B"]),
+        (r"A 'x\';y'; B", [r"A 'x\';y'", "B"]),
+        ("A -- b;\nC; D", ["A -- b;\nC", "D"]),
+        ("A --b; C", ["A --b", "C"]),
+        ("A # b;\n; /* c; */ D /* e; */;", ["A # b;", "D /* e; */"]),
+        ("/*!40101 SET x = 1; */; /*T![ttl] y */ A;", ["/*!40101 SET x = 1; */", "/*T![ttl] y */ A"]),
+        ("DELIMITER //\nA; B; // C //\ndelimiter ;\nD;E", ["A; B;", "C", "D", "E"]),
+        ("DELIMITER $$\nA$B$$C;", ["A$B", "C;"]),
+        ("A delimiter; B", ["A delimiter", "B"]),
+        ("A 'open; B", ["A 'open; B"]),
+        ("A /* open; B", ["A /* open; B"]),
+        ("A / B - C; D", ["A / B - C", "D"]),
+    ],
+)
+def test_statements_of_a_script(script: str, expected: list[str]) -> None:
+    assert texts(script) == expected
+
+
+def test_places() -> None:
+    script = "-- first\nUSE a;\n\nCREATE\n TABLE t;  DROP TABLE t"
+    assert [(each.line, each.column) for each in split(script)] == [(2, 1), (4, 1), (5, 12)]
+    assert [each.place(2, 5) for each in split(script)] == [(3, 5), (5, 5), (6, 5)]
+    assert [each.place(1, 5) for each in split(script)] == [(2, 5), (4, 5), (5, 16)]
+
+
+@given(st.text(alphabet="a;'\"`\\-/*!#$ \nT", max_size=60))
+def test_any_script_is_split_without_loss(script: str) -> None:
+    lines = script.split("\n")
+    for each in split(script):
+        assert each.text.strip()
+        assert "\n".join(lines[each.line - 1 :])[each.column - 1 :].startswith(each.text)
+
+
+@pytest.mark.parametrize("piece", ["USE a;", "'a;", "/* ", "a -- b\n", ";", "`", "/", "-", "''"])
+def test_long_scripts_take_no_longer_than_they_are_long(piece: str) -> None:
+    assert len(texts(piece * 100_000)) <= 100_000

@@ -7,7 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_lakehouse.changelog.observed_schema import DdlLog, Sight, Statement
+from cdc_lakehouse.changelog.history import History
+from cdc_lakehouse.changelog.observed_schema import ObservedColumns, Statement, schema_changes
 from cdc_lakehouse.decoders.partition_summary import PartitionSummary, origin_of
 from cdc_lakehouse.lake.tables.source_metadata import Signals
 from tests.kit.lakes import TestLake
@@ -20,17 +21,17 @@ SHAPES = {
 STATEMENTS = ("ALTER TABLE t ADD b INT", "ALTER TABLE t DROP b", "DROP TABLE t", "CREATE TABLE t (id INT PRIMARY KEY)")
 
 
-def sight(ts: int, shape: str) -> Sight:
-    return Sight(ts, "d", "t", SHAPES[shape], ("id",), origin_of("x", 0, ts, ts))
+def sight(ts: int, shape: str) -> ObservedColumns:
+    return ObservedColumns(ts, "d", "t", SHAPES[shape], ("id",), origin_of("x", 0, ts, ts))
 
 
-def finds(*log: Sight | Statement) -> PartitionSummary:
+def finds(*log: ObservedColumns | Statement) -> PartitionSummary:
     """An entry's offset is its commit-ts."""
     return PartitionSummary(
         0,
         0,
         statements=[(entry.commit_ts, entry) for entry in log if isinstance(entry, Statement)],
-        observed={n: (entry.commit_ts, entry) for n, entry in enumerate(log) if isinstance(entry, Sight)},
+        observed={n: (entry.commit_ts, entry) for n, entry in enumerate(log) if isinstance(entry, ObservedColumns)},
     )
 
 
@@ -79,8 +80,9 @@ class _NoTable:
 
 
 def made(told: Any) -> list[tuple[Any, ...]]:
-    """Changes of columns; those that only hold a table count once, for it stays held."""
-    changes = list(DdlLog(escapes=True).changes(told))
-    found = [(change.commit_ts, change.action, change.columns) for change in changes if change.fault is None]
-    faults = [(change.commit_ts, change.fault) for change in changes if change.fault is not None]
-    return [*found, *faults[:1]]
+    """Versions of the table; those that only hold it count once, for it stays held."""
+    history = History()
+    versions = history.apply(schema_changes(told, escapes=True))
+    found = [(each.commit_ts, each.effect, each.columns) for each in versions if each.hold is None]
+    held = [(each.commit_ts, each.hold) for each in versions if each.hold is not None]
+    return [*found, *held[:1]]

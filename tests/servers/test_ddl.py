@@ -1,4 +1,4 @@
-"""DDL applied to a schema is what a real MySQL makes of it."""
+"""What statements make of tables is what a real MySQL makes of them."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ def oracle(mysql: MySqlServer) -> Oracle:
     return Oracle(mysql)
 
 
-def test_random_sequences(oracle: Oracle) -> None:
+@pytest.mark.parametrize("quarter", range(4))
+def test_random_sequences(oracle: Oracle, quarter: int) -> None:
     taken: Counter[bool] = Counter()
     different: list[str] = []
-    for seed in range(FIRST_SEED, FIRST_SEED + SEQUENCES):
+    for seed in range(FIRST_SEED + quarter, FIRST_SEED + SEQUENCES, 4):
         oracle.begin()
         statements = Statements(random.Random(seed))
         try:
@@ -39,7 +40,7 @@ def test_random_sequences(oracle: Oracle) -> None:
         except AssertionError as error:
             different.append(f"seed {seed}: {error}")
     shown = "\n\n".join(different[:SHOWN])
-    assert not different, f"{len(different)} of {SEQUENCES} sequences are different:\n{shown}"
+    assert not different, f"{len(different)} sequences are different:\n{shown}"
     # A generator whose statements are mostly refused tells little.
     assert taken[True] > 0.45 * taken.total()
 
@@ -129,7 +130,6 @@ TAKEN = {
         TABLE, "ALTER TABLE t DEFAULT CHARACTER SET latin1, ADD z TEXT(200), MODIFY c TEXT(200)",
         "ALTER TABLE t CHARSET binary, ADD y CHAR(3)",
     ],
-    "a database's character set": ["ALTER DATABASE d CHARACTER SET latin1", "CREATE TABLE t (a TEXT(200))"],
     "collations tell case": ["CREATE TABLE t (a ENUM('a', 'A') DEFAULT 'A') COLLATE utf8mb4_bin"],
     "generated columns": [
         "CREATE TABLE t (a INT, b INT AS (a + 1), c INT GENERATED ALWAYS AS (a * 2) STORED NOT NULL,"
@@ -152,72 +152,12 @@ TAKEN = {
     "labels": [r"CREATE TABLE t (a ENUM('it''s', 'b\\c', 'd\ne', 'f ') DEFAULT 'F', b SET('x', 'Y') DEFAULT 'y,X')"],
 }  # fmt: skip
 
-# What the server refuses after a story.
-REFUSED = {
-    "no such column": ([TABLE], "ALTER TABLE t DROP z"),
-    "no such column to change": ([TABLE], "ALTER TABLE t CHANGE z y INT"),
-    "no such column to modify": ([TABLE], "ALTER TABLE t MODIFY z INT"),
-    "no such column to rename": ([TABLE], "ALTER TABLE t RENAME COLUMN z TO y"),
-    "no such column after which": ([TABLE], "ALTER TABLE t ADD z INT AFTER nope"),
-    "after itself": ([TABLE], "ALTER TABLE t MODIFY a INT AFTER a"),
-    "after an old name": ([TABLE], "ALTER TABLE t RENAME COLUMN a TO z, ADD y INT AFTER a"),
-    "a column there is": ([TABLE], "ALTER TABLE t ADD A INT"),
-    "two columns of one name": ([], "CREATE TABLE t (a INT, A INT)"),
-    "twice changed": ([TABLE], "ALTER TABLE t MODIFY a INT, MODIFY a BIGINT"),
-    "dropped and changed": ([TABLE], "ALTER TABLE t DROP a, MODIFY a INT"),
-    "added and dropped": ([TABLE], "ALTER TABLE t ADD z INT, DROP z"),
-    "all columns": ([OTHER], "ALTER TABLE u DROP z"),
-    "no such table": ([], "ALTER TABLE nope ADD a INT"),
-    "a table there is": ([TABLE], "CREATE TABLE t (a INT)"),
-    "one of the dropped": ([TABLE], "DROP TABLE t, nope"),
-    "one of the renamed": ([TABLE], "RENAME TABLE t TO v, nope TO w"),
-    "renamed to itself": ([TABLE], "RENAME TABLE t TO t"),
-    "renamed to one there is": ([TABLE, OTHER], "RENAME TABLE t TO u"),
-    "no such database": ([TABLE], "RENAME TABLE t TO nope.t"),
-    "like itself": ([TABLE], "CREATE TABLE t LIKE t"),
-    "like nothing": ([], "CREATE TABLE t LIKE nope"),
-    "two primary keys": ([KEYED], "ALTER TABLE t ADD PRIMARY KEY (c)"),
-    "NULL in a primary key": ([KEYED], "ALTER TABLE t MODIFY a INT NULL"),
-    "no primary key": ([TABLE], "ALTER TABLE t DROP PRIMARY KEY"),
-    "no such key": ([TABLE], "ALTER TABLE t DROP KEY nope"),
-    "a key there is": ([KEYED], "ALTER TABLE t ADD KEY U (a)"),
-    "no such key column": ([TABLE], "ALTER TABLE t ADD KEY (nope)"),
-    "a key over text": ([TABLE], "ALTER TABLE t ADD KEY (c)"),
-    "a key over a beginning of a number": ([TABLE], "ALTER TABLE t ADD KEY (a(2))"),
-    "a key over a beginning of a shape": (["CREATE TABLE t (a POINT NOT NULL)"], "CREATE INDEX k ON t (a(12))"),
-    "a key too long": ([], "CREATE TABLE t (a VARCHAR(769) UNIQUE)"),
-    "a row too long": ([], "CREATE TABLE t (a VARCHAR(16000), b VARCHAR(400))"),
-    "a default of a text": ([TABLE], "ALTER TABLE t ALTER c SET DEFAULT 'x'"),
-    "a default that does not fit": ([TABLE], "ALTER TABLE t ALTER a SET DEFAULT 'x'"),
-    "NULL as a default of NOT NULL": ([TABLE], "ALTER TABLE t MODIFY a INT NOT NULL DEFAULT NULL"),
-    "CURRENT_TIMESTAMP of other digits": ([], "CREATE TABLE t (a DATETIME(3) DEFAULT NOW())"),
-    "AUTO_INCREMENT without a key": ([TABLE], "ALTER TABLE t MODIFY a INT AUTO_INCREMENT"),
-    "AUTO_INCREMENT that loses its key": (["CREATE TABLE t (a SERIAL, b INT)"], "ALTER TABLE t DROP KEY a"),
-    "a column that is read": (["CREATE TABLE t (a INT, b INT AS (a))"], "ALTER TABLE t DROP a"),
-    "a column that is read, renamed": (["CREATE TABLE t (a INT, b INT AS (a))"], "ALTER TABLE t CHANGE a c INT"),
-    "a column that becomes virtual": ([TABLE], "ALTER TABLE t MODIFY a INT AS (d) VIRTUAL"),
-    "a column generated later": ([], "CREATE TABLE t (a INT, b INT AS (c), c INT AS (a))"),
-    "a virtual primary key": ([], "CREATE TABLE t (a INT AS (1) VIRTUAL PRIMARY KEY)"),
-    "two labels": ([], "CREATE TABLE t (a ENUM('a', 'A'))"),
-    "no such character set": ([], "CREATE TABLE t (a CHAR) CHARSET nope"),
-    "a collation of another": ([], "CREATE TABLE t (a CHAR CHARSET utf8 COLLATE latin1_bin)"),
-}  # fmt: skip
-
 
 @pytest.mark.parametrize("story", TAKEN)
 def test_what_the_server_takes(oracle: Oracle, story: str) -> None:
     oracle.begin()
     for statement in TAKEN[story]:
         assert oracle.run(statement), statement
-
-
-@pytest.mark.parametrize("story", REFUSED)
-def test_what_the_server_refuses(oracle: Oracle, story: str) -> None:
-    oracle.begin()
-    before, statement = REFUSED[story]
-    for each in before:
-        assert oracle.run(each), each
-    assert not oracle.run(statement)
 
 
 TYPES = (

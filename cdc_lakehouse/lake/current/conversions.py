@@ -13,8 +13,7 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEXTS, ColumnType
-from cdc_lakehouse.changelog.type_changes import type_change
+from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEXTS, ColumnType, type_change
 from cdc_lakehouse.errors import DdlError
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat, spark_type

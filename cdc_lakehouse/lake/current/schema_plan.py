@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cdc_lakehouse.changelog.type_changes import promotable
+from cdc_lakehouse.changelog.mysql_types import promotable
 
 STAGED_PREFIX: Final = "_cdc_staged_"
 

@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 import pyarrow as pa
 
-from cdc_lakehouse.changelog.observed_schema import Sight, Statement
+from cdc_lakehouse.changelog.observed_schema import ObservedColumns, Statement
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.decoders.partition_summary import OptionConflict, Summaries, origin_of
 from cdc_lakehouse.lake.catalog import Lake
@@ -141,7 +141,7 @@ class Signals:
                 found.setdefault(name, Counter()).update(json.loads(row.text or "{}"))
         return found
 
-    def told(self) -> Iterator[Statement | Sight]:
+    def told(self) -> Iterator[Statement | ObservedColumns]:
         """Statements and sights, as the log of DDL takes them."""
         for row in self.rows:
             origin = origin_of(row.topic, row.partition, row.offset or 0, row.commit_ts)
@@ -149,7 +149,7 @@ class Signals:
                 yield Statement(row.commit_ts, row.database or "", row.table or "", row.text or "", origin, row.time_ms)
             elif row.kind == "sight":
                 columns, key = json.loads(row.text or "[[], null]")
-                yield Sight(
+                yield ObservedColumns(
                     row.commit_ts,
                     row.database or "",
                     row.table or "",

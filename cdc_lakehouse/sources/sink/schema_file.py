@@ -11,6 +11,7 @@ import json
 import zlib
 from typing import Any, Final, cast
 
+from cdc_lakehouse.changelog import ddl_kinds
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
 from cdc_lakehouse.errors import SchemaFileError
@@ -71,14 +72,16 @@ def _change(table: dict[str, Any], file: SchemaFilePath) -> SchemaChange:
     if version != file.version:
         raise ValueError(f"TableVersion {version} is not the version in the file's name")
     columns = tuple(_column(column) for column in table["TableColumns"] or ())
+    action = int(table["Type"])
     return SchemaChange(
         commit_ts=version,
         database=str(table["Schema"]),
         table=str(table["Table"]),
-        action=int(table["Type"]),
+        action=action,
         query=str(table["Query"]),
         columns=columns,
         origin=file.path,
+        kind="columns" if action == ddl_kinds.SEEN else "statement",
     )
 
 

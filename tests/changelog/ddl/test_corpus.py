@@ -1,6 +1,6 @@
 """Statements of other projects' test suites, which lie beside the repository and are never copied into it.
 
-Where they are not there, there is nothing to test: no tests are defined.
+Where they are not there, the tests are skipped.
 """
 
 from __future__ import annotations
@@ -8,6 +8,9 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from cdc_lakehouse.changelog.ddl.clauses import Clause, DdlSyntaxError
 from cdc_lakehouse.changelog.ddl.parser import parse
@@ -53,23 +56,34 @@ def kinds(clauses: tuple[Clause, ...]) -> list[str]:
     return [kind for kind in found if kind != "table_option"] or found
 
 
-if CORPUS.exists():
-    ENTRIES = [json.loads(line) for line in CORPUS.read_text("utf-8").splitlines()]
+pytestmark = pytest.mark.skipif(not CORPUS.exists(), reason=f"the corpus is not there: {CORPUS}")
 
-    def test_no_statement_gets_a_wrong_kind() -> None:
-        wrong: list[str] = []
-        errors: list[str] = []
-        for entry in ENTRIES:
-            statement, expected = entry["sql"], CORRECTED.get(digest(entry["sql"]), entry["kinds"])
-            try:
-                found = kinds(parse(statement))
-            except DdlSyntaxError as error:
-                errors += [] if digest(statement) in NOT_UNDERSTOOD else [str(error)]
-                continue
-            if found != expected:
-                wrong.append(f"{found} instead of {expected}: {statement}")
-        assert wrong == []
-        assert errors == []
 
-    def test_nearly_all_statements_are_understood() -> None:
-        assert len(ENTRIES) - len(NOT_UNDERSTOOD) >= ENOUGH * len(ENTRIES)
+@pytest.fixture(scope="module")
+def entries() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in CORPUS.read_text("utf-8").splitlines()]
+
+
+def test_no_statement_gets_a_wrong_kind(entries: list[dict[str, Any]]) -> None:
+    wrong: list[str] = []
+    for entry in entries:
+        statement, expected = entry["sql"], CORRECTED.get(digest(entry["sql"]), entry["kinds"])
+        try:
+            found = kinds(parse(statement))
+        except DdlSyntaxError:
+            continue
+        if found != expected:
+            wrong.append(f"{found} instead of {expected}: {statement}")
+    assert wrong == []
+
+
+def test_nearly_all_statements_are_understood(entries: list[dict[str, Any]]) -> None:
+    errors: dict[str, str] = {}
+    for entry in entries:
+        try:
+            parse(entry["sql"])
+        except DdlSyntaxError as error:
+            errors[digest(entry["sql"])] = str(error)
+    assert {found: error for found, error in errors.items() if found not in NOT_UNDERSTOOD} == {}
+    understood = sum(digest(entry["sql"]) not in errors for entry in entries)
+    assert understood >= ENOUGH * len(entries)

@@ -1,0 +1,222 @@
+"""A log of DDL as text, and what tables it leaves: names, columns, keys, effects."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from cdc_lakehouse.changelog.history import History
+from cdc_lakehouse.changelog.mysql_types import iceberg_type
+from cdc_lakehouse.changelog.observed_schema import ObservedColumns, Statement, message_type, schema_changes
+from cdc_lakehouse.changelog.schema import TableVersion
+
+_clock = itertools.count(10, 10)
+
+
+def statement(text: str, table: str = "t", database: str = "d") -> Statement:
+    at = next(_clock)
+    return Statement(at, database, table, text, f"o{at}")
+
+
+def row(table: str = "t", key: tuple[str, ...] | None = ("id",), **columns: str) -> ObservedColumns:
+    at = next(_clock)
+    return ObservedColumns(at, "d", table, tuple(columns.items()), key, f"o{at}")
+
+
+def versions(*log: Statement | ObservedColumns, **options: object) -> list[TableVersion]:
+    history = History()
+    history.apply(schema_changes(log, escapes=True, **options))  # pyright: ignore[reportArgumentType]
+    return list(history.versions)
+
+
+def columns(version: TableVersion) -> list[tuple[str, str]]:
+    return [(column.name, iceberg_type(column.type)) for column in version.columns]
+
+
+CREATED = statement("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(5))")
+
+
+def test_statements_are_carried_out_one_after_the_other() -> None:
+    made = versions(
+        CREATED,
+        statement("ALTER TABLE t ADD COLUMN w DECIMAL(5,2) DEFAULT 1.5 AFTER id, DROP COLUMN v"),
+        statement("RENAME TABLE t TO a, a TO b"),
+        statement("TRUNCATE b"),
+        statement("DROP TABLE b"),
+    )
+    assert [(str(v.name), v.effect, v.incarnation) for v in made] == [
+        ("d.t", "create", "d.t#1"), ("d.t", "evolve", "d.t#1"), ("d.a", "move", "d.t#1"), ("d.b", "move", "d.t#1"),
+        ("d.b", "empty", "d.t#1"), ("d.b", "drop", "d.t#1"),
+    ]  # fmt: skip
+    assert columns(made[1]) == [("id", "int"), ("w", "decimal(5,2)")]
+    assert made[1].columns[1].initial.text == "1.50" and made[1].key_names == ("id",)
+
+
+def test_a_table_that_no_statement_makes_is_known_from_its_first_row() -> None:
+    made = versions(row(id="bigint", v="varchar"), statement("ALTER TABLE t ADD COLUMN w BIT(3)"))
+    assert [(v.effect, v.kind) for v in made] == [("create", "seen"), ("evolve", "add_column")]
+    assert columns(made[-1]) == [("id", "long"), ("v", "string"), ("w", "long")] and made[-1].key_names == ("id",)
+    assert made[0].since == 0
+
+
+def test_a_type_that_only_later_rows_tell_is_the_columns_from_the_beginning() -> None:
+    """NULL does not tell it. So the table is not made twice, and nothing contradicts."""
+    made = versions(row(id="bigint", v="", w=""), row(id="bigint", v="longblob", w=""), row(V="", id="bigint"))
+    assert [v.effect for v in made] == ["create"]
+    assert columns(made[0]) == [("id", "long"), ("v", "binary"), ("w", "string")]
+
+
+def test_configured_types_are_for_what_there_is() -> None:
+    types = {"d.t": {"ID": "int", "v": "decimal(5,2)", "gone": "date"}}
+    made = versions(
+        row(key=None, id="", v=""), statement("ALTER TABLE t DROP COLUMN gone"), row(key=None, V=""),
+        row(key=None, id="", late=""), types=types,
+    )  # fmt: skip
+    # All that is configured belongs to a table of which nothing else is known; not what was dropped since.
+    assert columns(made[0]) == [("id", "int"), ("v", "decimal(5,2)"), ("gone", "date")]
+    assert columns(made[-1]) == [("id", "int"), ("v", "decimal(5,2)"), ("late", "string")]
+
+
+def test_a_column_that_only_rows_have_is_there_for_that_row() -> None:
+    shown = row(id="int", v="varchar", extra="json")
+    made = versions(CREATED, shown)
+    assert columns(made[-1])[-1] == ("extra", "string")
+    assert made[-1].commit_ts == shown.commit_ts - 1 and made[-1].note is not None
+
+
+def test_rows_that_contradict_statements_hold_the_table() -> None:
+    made = versions(CREATED, row(id="datetime", v="varchar"))
+    assert made[-1].hold is not None and "column id as datetime" in made[-1].hold
+
+
+def test_rows_that_agree_make_no_version() -> None:
+    assert len(versions(CREATED, row(id="int", v="varchar"), row(id="int"))) == 1
+
+
+def test_what_is_not_understood_holds_a_known_table() -> None:
+    text = "ALTER TABLE t FROBNICATE"
+    made = versions(CREATED, statement(text))
+    assert made[-1].effect == "hold" and made[-1].hold and made[-1].query == text
+
+
+@pytest.mark.parametrize(
+    ("text", "effect", "expected"),
+    [
+        ("ALTER TABLE t DROP COLUMN nowhere", "none", ["id", "v"]),
+        ("ALTER TABLE t RENAME COLUMN nowhere TO w", "none", ["id", "v"]),
+        ("ALTER TABLE t CHANGE nowhere w INT", "evolve", ["id", "v", "w"]),
+        ("ALTER TABLE t MODIFY nowhere INT", "evolve", ["id", "v", "nowhere"]),
+        ("ALTER TABLE t ADD w INT AFTER nowhere", "evolve", ["id", "v", "w"]),
+    ],
+)
+def test_what_does_not_fit_is_carried_out_as_far_as_it_does_with_a_note(
+    text: str, effect: str, expected: list[str]
+) -> None:
+    """The source accepted it: what is known of the table is less than there is."""
+    last = versions(CREATED, statement(text))[-1]
+    assert (last.effect, last.hold, [column.name for column in last.columns]) == (effect, None, expected)
+    assert last.note is not None and "nowhere" in last.note
+
+
+def test_of_an_unknown_table_it_waits_for_a_row() -> None:
+    made = versions(statement("ALTER TABLE t ADD COLUMN w INT"), row(id="int", w="int"))
+    assert [(v.effect, v.incarnation) for v in made] == [("none", ""), ("create", "d.t#1")]
+
+
+@pytest.mark.parametrize("text", ["ALTER TABLE t ADD INDEX i (nowhere)", "ALTER TABLE t DROP INDEX nowhere"])
+def test_an_index_never_holds(text: str) -> None:
+    assert versions(CREATED, statement(text))[-1].effect == "none"
+
+
+@pytest.mark.parametrize("text", ["CREATE VIEW w AS SELECT 1", "CREATE DATABASE e", "SET GLOBAL x = 1"])
+def test_every_statement_is_told(text: str) -> None:
+    assert len(versions(CREATED, statement(text))) == 2
+
+
+def test_types_of_the_configuration_go_before_those_of_rows() -> None:
+    (version,) = versions(row(id="int", p="decimal"), types={"d.t": {"p": "decimal(10,2)"}})
+    assert columns(version)[1] == ("p", "decimal(10,2)")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("int unsigned", "long"), ("bigint(20) unsigned", "decimal(20,0)"), ("decimal", "string"), ("enum", "string"),
+        ("enum('a','b')", "string"), ("datetime(6)", "timestamp"), ("no such type", "string"), ("", "string"),
+        ("varbinary", "binary"), ("bit", "decimal(20,0)"),
+    ],
+)  # fmt: skip
+def test_types_as_messages_tell_them(text: str, kind: str) -> None:
+    assert iceberg_type(message_type(text)) == kind
+
+
+@pytest.mark.parametrize(("seen", "fits"), [("text", True), ("bigint", False), ("datetime", False), ("", True)])
+def test_rows_show_types_loosely(seen: str, fits: bool) -> None:
+    made = versions(CREATED, row(id="bigint", v=seen))
+    assert (made[-1].hold is None) == fits
+
+
+def test_a_statement_that_is_sent_again_changes_nothing() -> None:
+    """The same text of the same moment. An ADD of a column that is there is done; a CREATE of another moment is
+    another table's, whose predecessor was dropped unseen."""
+    add = replace(statement("ALTER TABLE t ADD COLUMN w INT"), time_ms=5000)
+    first, second, third = versions(CREATED, add, replace(add, commit_ts=next(_clock)))
+    assert columns(second) == [*columns(first), ("w", "int")]
+    assert (third.effect, third.hold, third.columns) == ("none", None, second.columns)
+    create = replace(CREATED, time_ms=4000)
+    again, later = replace(create, commit_ts=next(_clock)), replace(create, commit_ts=next(_clock), time_ms=6000)
+    assert [(v.effect, v.incarnation) for v in versions(create, again)] == [("create", "d.t#1"), ("none", "")]
+    assert [v.effect for v in versions(create, later)] == ["create", "drop", "create"]
+
+
+# --- Rows whose columns are in another order than their table's ---
+
+ORDERED = Statement(10, "d", "t", "CREATE TABLE t (id INT PRIMARY KEY, v INT, w INT)", "a")
+
+
+def row_at(at: int, *columns: str) -> ObservedColumns:
+    return ObservedColumns(at, "d", "t", tuple((name, "int") for name in columns), None, f"row{at}")
+
+
+def holds(*log: Statement | ObservedColumns) -> list[tuple[int, str]]:
+    changes = schema_changes(log, escapes=True, in_table_order=True)
+    found = [change for change in changes if change.kind == "contradiction"]
+    assert all("tsdb" in str(change.fault) for change in found)
+    return [(change.commit_ts, change.table) for change in found]
+
+
+@pytest.mark.parametrize(
+    "columns", [("id", "v", "w"), ("ID", "V", "w"), ("id", "w"), ("w",), ("id", "x", "v", "w"), ()]
+)
+def test_what_is_in_the_tables_order(columns: tuple[str, ...]) -> None:
+    assert holds(ORDERED, row_at(20, *columns)) == []
+
+
+@pytest.mark.parametrize("columns", [("id", "w", "v"), ("v", "id"), ("w", "x", "id")])
+def test_what_is_not_holds_the_table(columns: tuple[str, ...]) -> None:
+    assert holds(ORDERED, row_at(20, *columns)) == [(19, "t")]
+
+
+def test_the_order_is_that_of_the_rows_point_of_the_log() -> None:
+    move = Statement(30, "d", "t", "ALTER TABLE t MODIFY w INT FIRST", "b")
+    exchange = Statement(50, "d", "t", "ALTER TABLE t RENAME COLUMN v TO w, RENAME COLUMN w TO v", "c")
+    rows = [row_at(20, "id", "v", "w"), row_at(40, "w", "id", "v"), row_at(60, "v", "id", "w")]
+    assert holds(ORDERED, move, exchange, *rows) == []
+    assert holds(ORDERED, move, exchange, *rows, row_at(25, "w", "id", "v"), row_at(45, "v", "id", "w")) == [
+        (24, "t"),
+        (44, "t"),
+    ]
+
+
+def test_of_a_table_whose_create_is_not_in_the_log_the_first_row_tells() -> None:
+    assert holds(row_at(20, "b", "a"), row_at(30, "b", "a"), row_at(40, "a", "b")) == [(39, "t")]
+
+
+def test_a_table_that_is_dropped_or_renamed_is_another_one() -> None:
+    drop = Statement(30, "d", "t", "DROP TABLE t", "b")
+    assert holds(ORDERED, drop, row_at(40, "w", "v", "id")) == []
+    renamed = Statement(30, "d", "u", "RENAME TABLE t TO u", "b")
+    again = Statement(35, "d", "t", "CREATE TABLE t (w INT PRIMARY KEY, v INT)", "c")
+    assert holds(ORDERED, renamed, again, row_at(40, "w", "v")) == []
