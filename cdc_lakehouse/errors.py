@@ -79,7 +79,7 @@ class SchemaFileError(PermanentError):
 
 
 class DdlError(PermanentError):
-    """A DDL statement cannot be understood or cannot be applied. `changelog.ddl.DdlSyntaxError` says where."""
+    """A DDL statement cannot be understood or cannot be applied. `changelog.ddl.clauses.DdlSyntaxError` says where."""
 
 
 class TableHeldError(PermanentError):
