@@ -120,8 +120,9 @@ class _OfTable(_Clause):
 
 
 NoEffectKind = Literal[
-    "alter_default", "alter_index", "auto_increment", "check_constraint", "comment", "create_view", "drop_view",
-    "foreign_key", "other", "partition_maintenance", "placement_tiflash_ttl_etc", "sequence", "table_option",
+    "add_index", "alter_database", "alter_default", "alter_index", "auto_increment", "check_constraint", "comment",
+    "create_view", "drop_view", "foreign_key", "other", "partition_maintenance", "placement_tiflash_ttl_etc",
+    "sequence", "table_option",
 ]  # fmt: skip
 
 
@@ -206,13 +207,6 @@ class DropPrimaryKey(_OfTable):
 @_clause("add_index")
 class AddUniqueKey(_OfTable):
     key: UniqueKey
-
-
-@_clause("add_index")
-class AddIndex(_OfTable):
-    """An index that is not unique. It changes no row, but its name is then not that of a unique key without one."""
-
-    key: IndexKey
 
 
 @_clause("drop_index")
@@ -421,15 +415,6 @@ class DropDatabase(_Clause):
     if_exists: bool = False
 
 
-@_clause("alter_database")
-class AlterDatabase(_Clause):
-    """ALTER DATABASE: its character set is that of later tables; `name` is None where the session's is meant."""
-
-    name: str | None
-    charset: str | None = None
-    collation: str | None = None
-
-
 @_clause("use_database")
 class UseDatabase(_Clause):
     """USE: the database of all names without one, from here on."""
@@ -440,19 +425,19 @@ class UseDatabase(_Clause):
 # What ALTER TABLE, and CREATE and DROP INDEX, do to a table that there is.
 TableClause = (
     AddColumn | DropColumn | RenameColumn | ChangeColumn | ModifyColumn | SetColumnDefault | DropColumnDefault
-    | AddPrimaryKey | DropPrimaryKey | AddUniqueKey | AddIndex | DropIndex | RenameIndex | DropConstraint
+    | AddPrimaryKey | DropPrimaryKey | AddUniqueKey | DropIndex | RenameIndex | DropConstraint
     | AddPartitions | DropPartitions | TruncatePartitions | ExchangePartition | ReorganizePartitions
     | CoalescePartitions | PartitionBy | RemovePartitioning | SetTableCharset | NoEffect
 )  # fmt: skip
 StatementClause = (
     CreateTable | CreateTableLike | CreateTableAsSelect | DropTable | TruncateTable | RenameTable | RecoverTable
-    | Flashback | CreateDatabase | DropDatabase | AlterDatabase | UseDatabase
+    | Flashback | CreateDatabase | DropDatabase | UseDatabase
 )  # fmt: skip
 Clause = TableClause | StatementClause
 Clauses = tuple[Clause, ...]
 
 __all__ = [
-    "AddColumn", "AddIndex", "AddPartitions", "AddPrimaryKey", "AddUniqueKey", "After", "AlterDatabase",
+    "AddColumn", "AddPartitions", "AddPrimaryKey", "AddUniqueKey", "After",
     "BoundValue", "BytesLiteral", "ChangeColumn", "Clause", "Clauses", "CoalescePartitions", "ColumnDefinition",
     "CreateDatabase", "CreateTable", "CreateTableAsSelect", "CreateTableLike", "DdlSyntaxError", "DefaultValue",
     "DropColumn", "DropColumnDefault", "DropConstraint", "DropDatabase", "DropIndex", "DropPartitions",

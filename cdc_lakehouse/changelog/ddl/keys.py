@@ -67,12 +67,12 @@ def added(cursor: Cursor, table: ddl.TableName, element: ddl.Key | ddl.NoEffectK
         case ddl.UniqueKey():
             return ddl.AddUniqueKey(table, element)
         case ddl.IndexKey():
-            return ddl.AddIndex(table, element)
+            return cursor.no_effect(table, "add_index")
         case _:
             return cursor.no_effect(table, element)
 
 
-def read_create_index(cursor: Cursor) -> ddl.AddUniqueKey | ddl.AddIndex | None:
+def read_create_index(cursor: Cursor) -> ddl.Clause | None:
     """What follows CREATE: [kind] INDEX [IF NOT EXISTS] name [USING type] ON table (parts).
 
     None, with nothing consumed, where that is no index.
@@ -90,7 +90,7 @@ def read_create_index(cursor: Cursor) -> ddl.AddUniqueKey | ddl.AddIndex | None:
     parts = _read_key_parts(cursor) + _read_condition(cursor)
     if kind == "UNIQUE":
         return ddl.AddUniqueKey(table, ddl.UniqueKey(name, parts))
-    return ddl.AddIndex(table, ddl.IndexKey(name, parts, _KINDS.get(kind or "", "index")))
+    return cursor.no_effect(table, "add_index")
 
 
 def _read_index(cursor: Cursor) -> tuple[str | None, tuple[ddl.KeyPart, ...]]:

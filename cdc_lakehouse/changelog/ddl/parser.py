@@ -163,13 +163,6 @@ def _drop_database(cursor: Cursor) -> ddl.Clauses:
     return (ddl.DropDatabase(cursor.name("a database"), if_exists),)
 
 
-def _alter_database(cursor: Cursor) -> ddl.Clauses:
-    name = None if cursor.token.word in _DATABASE_OPTIONS else cursor.name("a database")
-    if cursor.at_end:
-        raise cursor.expected("more")
-    return (ddl.AlterDatabase(name, *_database_charset(cursor)),)
-
-
 def _database_charset(cursor: Cursor) -> tuple[str | None, str | None]:
     """Skips a database's options; its character set and collation."""
     charset = collation = None
@@ -268,9 +261,6 @@ _VERBS: Final = (
     "ADMIN", "ANALYZE", "FLUSH", "GRANT", "INSTALL", "LOCK", "OPTIMIZE", "RENAME USER", "REPAIR", "REVOKE",
     "SET", "SPLIT", "UNINSTALL", "UNLOCK",
 )  # fmt: skip
-_DATABASE_OPTIONS: Final = frozenset({
-    "DEFAULT", "CHARACTER", "CHAR", "CHARSET", "COLLATE", "ENCRYPTION", "READ", "PLACEMENT", "COMMENT",
-})  # fmt: skip
 
 _other: Final = _no_effect("other")
 _sequence: Final = _no_effect("sequence")
@@ -287,7 +277,7 @@ _CREATE: Final[dict[tuple[str, ...], Statement]] = {
 
 _ALTER: Final[dict[tuple[str, ...], Statement]] = {
     **_rows(read_alter_table, ("TABLE", "IGNORE TABLE", "ONLINE TABLE", "OFFLINE TABLE", "ONLINE IGNORE TABLE")),
-    ("DATABASE",): _alter_database, ("SCHEMA",): _alter_database, ("VIEW",): _create_view,
+    **_rows(_no_effect("alter_database"), ("DATABASE", "SCHEMA")), ("VIEW",): _create_view,
     ("SEQUENCE",): _sequence, ("PLACEMENT", "POLICY"): _policy, ("RANGE",): _policy,
     **_rows(_other, (*_OBJECTS, "INSTANCE")), **_rows(_routine, _ROUTINES),
 }  # fmt: skip
