@@ -94,6 +94,9 @@ def _replace_paths(root: Path, old: str, new: str) -> None:
         )
     for path in root.rglob("*.metadata.json"):
         path.write_text(path.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+    # Hadoop checks files against these, and does without where they are missing.
+    for checksum in root.rglob("metadata/.*.crc"):
+        checksum.unlink()
     files = sorted(root.rglob("metadata/*.avro"), key=lambda path: path.name.startswith("snap-"))
     sizes: dict[str, int] = {}
 
@@ -122,4 +125,3 @@ def _replace_paths(root: Path, old: str, new: str) -> None:
         with path.open("wb") as file:
             fastavro.writer(file, schema, records, codec=reader.codec, metadata=kept)
         sizes[path.name] = path.stat().st_size
-        (path.with_name(f".{path.name}.crc")).unlink(missing_ok=True)
