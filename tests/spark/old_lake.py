@@ -97,8 +97,11 @@ def _replace_paths(root: Path, old: str, new: str) -> None:
     # Hadoop checks files against these, and does without where they are missing.
     for checksum in root.rglob("metadata/.*.crc"):
         checksum.unlink()
-    files = sorted(root.rglob("metadata/*.avro"), key=lambda path: path.name.startswith("snap-"))
     sizes: dict[str, int] = {}
+    for path in root.rglob("*.puffin"):
+        path.write_bytes(_puffin(path.read_bytes(), old, new))
+        sizes[path.name] = path.stat().st_size
+    files = sorted(root.rglob("metadata/*.avro"), key=lambda path: path.name.startswith("snap-"))
 
     def replaced(value: Any) -> Any:
         match value:
@@ -120,8 +123,21 @@ def _replace_paths(root: Path, old: str, new: str) -> None:
         for record in records:
             if "manifest_path" in record:
                 record["manifest_length"] = sizes[Path(record["manifest_path"]).name]
+            elif (name := Path(record["data_file"]["file_path"]).name) in sizes:
+                record["data_file"]["file_size_in_bytes"] = sizes[name]
         kept = {key: value for key, value in reader.metadata.items() if not key.startswith("avro.")}
         schema = json.loads(reader.metadata["avro.schema"])
         with path.open("wb") as file:
             fastavro.writer(file, schema, records, codec=reader.codec, metadata=kept)
         sizes[path.name] = path.stat().st_size
+
+
+def _puffin(content: bytes, old: str, new: str) -> bytes:
+    """A Puffin file whose deletion vectors are of the data files below another directory.
+
+    It ends with `PFA1`, the footer as JSON, its length in four bytes (little endian), four bytes of flags, `PFA1`
+    (https://iceberg.apache.org/puffin-spec/). PyIceberg takes the data file's path from the footer."""
+    length = int.from_bytes(content[-12:-8], "little")
+    blobs, footer, flags = content[: -12 - length], content[-12 - length : -12], content[-8:-4]
+    footer = footer.replace(old.encode(), new.encode())
+    return blobs + footer + len(footer).to_bytes(4, "little") + flags + content[-4:]
