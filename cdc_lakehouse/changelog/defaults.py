@@ -121,6 +121,7 @@ def _filled(column: ColumnType, text: str) -> str:
 _NOW: Final = re.compile(r"(?:current_timestamp|now|localtimestamp|localtime)\s*(?:\(\s*([0-9]*)\s*\))?", re.IGNORECASE)
 _EXACT: Final = Context(prec=400, Emax=400_000, Emin=-400_000)
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,5})?")
+_EXPONENT: Final = re.compile(r"e\+?(-?)0*")
 _SEPARATOR: Final = r"[^0-9A-Za-z\s]+"
 _MOMENT: Final = re.compile(
     rf"\s*([0-9]{{1,4}}){_SEPARATOR}([0-9]{{1,2}}){_SEPARATOR}([0-9]{{1,2}})"
@@ -187,15 +188,18 @@ def _literal_text(text: str, kind: ColumnType, *, quoted: bool) -> str:
             return text if whole is None else f"b'{whole % (1 << 64):b}'"
         case "enum" | "set":
             return _labels_text(text, kind, quoted=quoted)
-        case "char":
-            return (text if quoted else _plain_number(text)).rstrip(" ")
+        case "char" | "varchar":
+            shown = text if quoted else _plain_number(text, kind.length)
+            # A CHAR has no spaces at its end; a VARCHAR loses those for which it has no room.
+            kept = 0 if kind.name == "char" else kind.length or len(shown)
+            return shown[:kept] + shown[kept:].rstrip(" ") if len(shown) > kept else shown
         case name if name in INTEGERS:
             whole = _whole(text.strip())
             return text if whole is None else str(whole)
         case name if name in TEMPORALS:
             return _time_text(text, kind, quoted=quoted) or text
         case _:
-            return text if quoted else _plain_number(text)
+            return text if quoted else _plain_number(text, kind.length)
 
 
 def _number(text: str) -> Decimal | None:
@@ -217,14 +221,19 @@ def _whole(text: str) -> int | None:
     return int(number.to_integral_value(ROUND_HALF_EVEN if "e" in text.lower() else ROUND_HALF_UP))
 
 
-def _plain_number(text: str) -> str:
-    """A number in a text column: without zeros before it, and without an exponent as far as it has 15 digits."""
+def _plain_number(text: str, width: int | None = None) -> str:
+    """A number in a text column that is `width` characters wide: without zeros before it, and without an exponent as
+    far as it has 15 digits and there is room."""
     number = _number(text)
     if number is None:
         return text
-    if "e" in text.lower() and abs(number.adjusted()) >= _MOST_PLACES:
-        return f"{float(number):.15g}".replace("e+", "e")
-    return f"{number.normalize(_EXACT) if 'e' in text.lower() else number:f}"
+    number = number or abs(number)  # There is no negative zero.
+    if "e" not in text.lower():
+        return f"{number:f}"
+    shown = f"{number.normalize(_EXACT):f}"
+    if abs(number.adjusted()) < _MOST_PLACES and (width is None or len(shown) <= width):
+        return shown
+    return _EXPONENT.sub(r"e\1", f"{float(number):.15g}")
 
 
 def _year_text(text: str, *, quoted: bool) -> str:
@@ -254,8 +263,12 @@ def _labels_text(text: str, kind: ColumnType, *, quoted: bool) -> str:
 
 def _time_text(text: str, kind: ColumnType, *, quoted: bool) -> str | None:
     """A date or time with all digits of its type; None where the text is none (MySQL, "Date and Time Literals")."""
+    text = text if quoted else _plain_number(text)
     if kind.name == "time":
-        return _clock_text(text, kind.fraction)
+        whole, point, fraction = text.partition(".")
+        # Of a number that is a date and a time, the time.
+        is_moment = not quoted and len(whole) in (12, 14)
+        return _clock_text(whole[-6:] + point + fraction if is_moment else text, kind.fraction)
     if not quoted:
         whole, point, fraction = text.partition(".")
         width = next((width for width in (6, 8, 12, 14) if len(whole) <= width), len(whole))

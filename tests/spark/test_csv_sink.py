@@ -199,7 +199,7 @@ def test_a_file_that_goes_between_a_crash_and_the_look_at_its_bad_rows(
     sink = two_tables(lake, PLAIN)
     place = sink.rows("d/t", 1, row("I", "t", 6, "2", "2", "3", '"x"'), "garbage", index=2)
     with monkeypatch.context() as patch:
-        patch.setattr(Events, "bad_lines", _killed)
+        patch.setattr(Events, "rejected", _killed)
         with pytest.raises(KeyboardInterrupt):
             run_all(lake.run())
     place.unlink()

@@ -20,6 +20,7 @@ from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.sample import changefeed
 from tests.kit.lakes import TestLake
+from tests.sample.test_shop import shop_of
 
 pytestmark = pytest.mark.spark
 
@@ -70,7 +71,7 @@ class Shop:
         return lines
 
     def check(self) -> None:
-        expected = {name: truth(*table) for name, table in changefeed.current_shop(self.lake.sink).tables().items()}
+        expected = {name: truth(*table) for name, table in shop_of(self.lake.sink).tables().items()}
         assert {name: rows(table) for name, table in self.lake.tables().items()} == expected
 
 
