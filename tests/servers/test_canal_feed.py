@@ -84,12 +84,12 @@ def never() -> Iterator[None]:
 
 
 def kills(chance: random.Random) -> Iterator[Kill | None]:
-    """A few, then none."""
-    for _ in range(chance.randint(0, 3)):
+    """A few, then none. A landing has two commits, its records and their segments, and mostly one acknowledgement."""
+    for _ in range(chance.randint(1, 3)):
         if chance.random() < 0.6:
-            yield KillAtCommit(chance.randint(1, 3))
+            yield KillAtCommit(chance.randint(1, 2))
         else:
-            yield KillAtCall(CanalClient, "ack", chance.randint(1, 3), after=chance.random() < 0.5)
+            yield KillAtCall(CanalClient, "ack", 1, after=chance.random() < 0.5)
     yield from never()
 
 
