@@ -17,9 +17,6 @@ PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob
 ENDINGS = "py|md|png|txt|toml|yaml|json|proto|lock"
 # A path with a folder in it, or a file of a kind that the project has.
 PATH = re.compile(rf"(?<![\w/.<:*-])((?:[\w.-]+/)+[\w.-]*|[\w-]+\.(?:{ENDINGS}))(?![\w/<*])")
-OF_OTHERS = re.compile(
-    r"^(/|~|demo/|cdc_<|topic/|d/|data/|lakehouse\.yaml$|dagster\.yaml$|metadata\.json$|schema\.json$|file\.json$|https?:)"
-)
 PACKAGES = {path.name for path in (ROOT / "cdc_lakehouse").iterdir() if path.is_dir()}
 
 

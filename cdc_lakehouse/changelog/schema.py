@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from cdc_lakehouse.changelog.ddl.definitions import Partitioning
@@ -165,9 +165,6 @@ class TableVersion:
     @property
     def key_names(self) -> tuple[str, ...]:
         return tuple(column.name for id in self.key if (column := self.column(id)))
-
-    def holding(self, reason: str) -> TableVersion:
-        return replace(self, effect="hold", hold=reason)
 
 
 # --- Two versions of a table ---

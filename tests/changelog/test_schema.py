@@ -39,11 +39,5 @@ def test_rows_have_what_is_carried() -> None:
     assert [column.name for column in VERSION.carried] == ["Id", "Straße"]
 
 
-def test_a_hold_keeps_everything_but_the_effect() -> None:
-    held = VERSION.holding("because")
-    assert (held.effect, held.hold) == ("hold", "because")
-    assert (held.columns, held.key, held.incarnation) == (VERSION.columns, VERSION.key, VERSION.incarnation)
-
-
 def test_a_name_prints_as_people_say_it() -> None:
     assert str(VERSION.name) == "my db.t.x"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
@@ -64,3 +65,16 @@ class HandSink:
 def row(op: str, table: str, at: int, *values: str, extra: Sequence[str] = ()) -> str:
     """A csv row; the values stand as they are given."""
     return ",".join([f'"{op}"', f'"{table}"', '"d"', str(T0 + at), *extra, *values])
+
+
+COLUMNS = (ID, integer("v"), text("s"))
+PARTITIONED = (
+    "CREATE TABLE `p` (`id` BIGINT PRIMARY KEY, `v` INT, `s` VARCHAR(50)) PARTITION BY RANGE (`id`) "
+    "(PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN MAXVALUE)"
+)
+
+
+def put(sink: HandSink, table: str, version: int, *changes: tuple[Any, ...], index: int = 1) -> Path:
+    """Changes as (op, at, values of all columns but `s`, which says what and when)."""
+    lines = [row(op, table, at, *map(str, values), f'"{table}{at}"') for op, at, *values in changes]
+    return sink.rows(f"d/{table}", version, *lines, index=index)

@@ -18,17 +18,19 @@ from cdc_lakehouse.pipeline.steps import run_all
 from tests.kit.data_sets import apply_stage
 from tests.kit.hand_sinks import (
     ADD_COLUMN,
+    COLUMNS,
     CREATE,
     CSV,
     DROP,
     EXCHANGE,
     ID,
     MODIFY,
+    PARTITIONED,
     RENAME,
     TRUNCATE,
     HandSink,
     integer,
-    row,
+    put,
     text,
 )
 from tests.kit.kills import kill_everywhere
@@ -37,18 +39,6 @@ from tests.kit.truth import Truth
 from tests.kit.waiting import until
 
 pytestmark = pytest.mark.spark
-
-COLUMNS = (ID, integer("v"), text("s"))
-PARTITIONED = (
-    "CREATE TABLE `p` (`id` BIGINT PRIMARY KEY, `v` INT, `s` VARCHAR(50)) PARTITION BY RANGE (`id`) "
-    "(PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN MAXVALUE)"
-)
-
-
-def put(sink: HandSink, table: str, version: int, *changes: tuple[Any, ...], index: int = 1) -> Path:
-    """Changes as (op, at, values of all columns but `s`, which says what and when)."""
-    lines = [row(op, table, at, *map(str, values), f'"{table}{at}"') for op, at, *values in changes]
-    return sink.rows(f"d/{table}", version, *lines, index=index)
 
 
 def create(sink: HandSink) -> None:

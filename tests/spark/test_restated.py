@@ -12,18 +12,20 @@ from cdc_lakehouse.changelog.schema import SourceColumn
 from cdc_lakehouse.pipeline.steps import Steps, run_all
 from tests.kit.hand_sinks import (
     ADD_KEY,
+    COLUMNS,
     CREATE,
     CSV,
     DAY,
     DROP_KEY,
     EXCHANGE,
-    ID,
     MODIFY,
     MULTI,
+    PARTITIONED,
     T0,
     TRUNCATE,
     HandSink,
     integer,
+    put,
     row,
     text,
 )
@@ -31,11 +33,6 @@ from tests.kit.lakes import TestLake
 
 pytestmark = pytest.mark.spark
 
-COLUMNS = (ID, integer("v"), text("s"))
-PARTITIONED = (
-    "CREATE TABLE `p` (`id` BIGINT PRIMARY KEY, `v` INT, `s` VARCHAR(50)) PARTITION BY RANGE (`id`) "
-    "(PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN MAXVALUE)"
-)
 SWAP = "ALTER TABLE `p` EXCHANGE PARTITION `p0` WITH TABLE `d`.`u`"
 
 
@@ -48,12 +45,6 @@ def keyed(name: str, kind: ColumnType = INT) -> SourceColumn:
 
 def plain(column: SourceColumn) -> SourceColumn:
     return SourceColumn(column.name, column.type, nullable=False)
-
-
-def put(sink: HandSink, table: str, version: int, *changes: tuple[str, int, str, str], index: int = 1) -> None:
-    """Changes as (op, at, id, v); `s` tells what and when."""
-    lines = [row(op, table, at, id, v, f'"{table}{at}"') for op, at, id, v in changes]
-    sink.rows(f"d/{table}", version, *lines, index=index)
 
 
 def run(lake: TestLake, sink: HandSink, at: int) -> Steps:

@@ -12,7 +12,6 @@ from cdc_lakehouse.changelog.ddl.options import read_option
 from cdc_lakehouse.changelog.ddl.partitions import read_partition_by
 from cdc_lakehouse.changelog.ddl.tokens import Token, name_value
 
-_Options = tuple[ddl.Partitioning | None, str | None, str | None, str | None]
 _QUERY_WORDS: Final = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "("})
 
 

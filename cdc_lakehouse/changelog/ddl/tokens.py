@@ -54,9 +54,7 @@ def _scanner(mode: SqlMode) -> re.Pattern[str]:
     """Finds a token, or spaces, or how a comment begins; a group that is no kind of token is neither of these."""
     double = _DOUBLE[mode.backslash_escapes and not mode.ansi_quotes]
     single = rf"[nN]?{_SINGLE[mode.backslash_escapes]}"
-    strings, names = (
-        (single, f"`(?:[^`]++|``)*+`|{double}") if mode.ansi_quotes else (f"{single}|{double}", "`(?:[^`]++|``)*+`")
-    )
+    strings, names = (single, f"{_BACKQUOTED}|{double}") if mode.ansi_quotes else (f"{single}|{double}", _BACKQUOTED)
     return re.compile(
         r"(?P<spaces>[ \t\r\n\v\f]++)"
         r"|(?P<line>(?:--(?=[\x00-\x20\x7f]|\Z)|\#)[^\n]*+)"
