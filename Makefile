@@ -27,9 +27,9 @@ demo: setup ## The sample changefeed through the main job, with the result shown
 dev: setup ## The Dagster UI on http://127.0.0.1:3000, sensors on, the sample changefeed alive
 	@./scripts/dev
 
-test: setup servers check unit spark ## Set up, then lint, types, import rules and all tests: 20 minutes on two cores
+test: setup servers check unit spark ## Set up, then lint, types, import rules and all tests
 
-quick: setup ## The inner loop, 2 minutes: lint, unit tests but the slow ones, one feed through Spark
+quick: setup ## The inner loop: lint, unit tests but the slow ones, one feed through Spark
 	time $(BIN)/ruff check .
 	time CDC_TESTS=quick $(BIN)/pytest -q -n $(WORKERS) -m "smoke or not (spark or server or slow)"
 

@@ -23,7 +23,7 @@ import pytest
 from tests.kit.lakes import TestLake
 
 _SAID: Final = "the run is killed before this commit"
-_TABLES: Final = {"iceberg_tables": "table_name", "iceberg_namespace_properties": "namespace"}
+_TABLES: Final = ("iceberg_tables", "iceberg_namespace_properties")
 
 
 class Crash(BaseException):
