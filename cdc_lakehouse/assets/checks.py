@@ -207,7 +207,7 @@ def table_evaluations(
         "rows_deleted": rows.deleted,
         "rows_written": rows.written,
         "rows_after": rows.after,
-        "keys_touched": "any" if rows.touched is None else rows.touched,
+        "keys_touched": "any" if rows.changed_keys is None else rows.changed_keys,
     }
     return [
         dg.AssetCheckResult(passed=duplicates.keys == 0, asset_key=asset, check_name=NO_DUPLICATE_KEYS, metadata=found),

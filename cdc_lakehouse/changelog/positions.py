@@ -7,8 +7,8 @@ The position of an event is `(commit_ts, delete first then upsert, segment, line
 DELETE and INSERT with one commit-ts, and a row that moves between partitions has the halves in different files, so
 neither the timestamp nor the place in a file alone is an order.
 
-A DDL comes after the row changes of its commit-ts. Rows that it moves are restated as events of that same commit-ts,
-which come after it. A *stage* puts both in one number: twice the commit-ts, and one more for a restated event.
+A DDL comes after the row changes of its commit-ts. Rows that it moves are synthetic events of that same commit-ts,
+which come after it. A *stage* puts both in one number: twice the commit-ts, and one more for a synthetic event.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def row_stage(commit_ts: int) -> int:
 
 
 def synthetic_stage(commit_ts: int) -> int:
-    """The stage of rows that a DDL at a commit-ts restates: the last one of that commit-ts."""
+    """The stage of the synthetic events of a DDL at a commit-ts: the last one of that commit-ts."""
     return 2 * commit_ts + 1
 
 

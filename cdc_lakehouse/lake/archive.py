@@ -26,7 +26,7 @@ class RawFiles(Protocol):
         ...
 
     def etag(self, segment: Segment) -> str | None:
-        """What its content must be told by, None where it cannot become another."""
+        """The ETag that a read must match; None for copies, which never change."""
         ...
 
     def head(self, segment: Segment, size: int) -> bytes:

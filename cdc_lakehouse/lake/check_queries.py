@@ -93,13 +93,13 @@ def _duplicates(keys: pa.Table) -> Duplicates:
 
 @dataclass(frozen=True, slots=True)
 class Conservation:
-    """Rows of a table before and after its last batch, and what the batch wrote. `touched` are the keys of which it
-    could delete rows, None where that is any row."""
+    """Rows of a table before and after its last batch, and what the batch wrote. `changed_keys` counts the keys of
+    which it could delete rows, None where that is any row."""
 
     before: int
     written: int
     after: int
-    touched: int | None
+    changed_keys: int | None
 
     @property
     def deleted(self) -> int:
@@ -107,20 +107,20 @@ class Conservation:
 
     @property
     def holds(self) -> bool:
-        """No row is lost: only those of touched keys went. No row is there twice: none that was written is missing."""
-        return self.deleted >= 0 and (self.touched is None or self.deleted <= self.touched)
+        """No row is lost: only those of changed keys went. No row is there twice: none that was written is missing."""
+        return self.deleted >= 0 and (self.changed_keys is None or self.deleted <= self.changed_keys)
 
 
 def conservation(table: Table) -> Conservation:
     """From the summaries of the snapshots that the last batch made."""
-    touched = table.properties.get(KEYS_TOUCHED, "")
+    changed_keys = table.properties.get(KEYS_TOUCHED, "")
     made, before = _last_batch(table)
     written = 0
     for snapshot in made:
         if snapshot.summary is not None and snapshot.summary.operation == Operation.APPEND:
             written += int(snapshot.summary.additional_properties.get("added-records", "0"))
     after = row_count(table.current_snapshot())
-    return Conservation(row_count(before), written, after, int(touched) if touched else None)
+    return Conservation(row_count(before), written, after, int(changed_keys) if changed_keys else None)
 
 
 def _last_batch(table: Table) -> tuple[list[Snapshot], Snapshot | None]:

@@ -72,11 +72,11 @@ class _RowMove:
 
     def fingerprint(self, run: FeedRun) -> str:
         """Of what the rows depend on beside the events."""
-        told = [
+        inputs = [
             (schema_fingerprint(t.life, run.value_format(t.version)), [c.id for c in t.key], t.void_upto_ts)
             for t in self.tables
         ]
-        return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
+        return hashlib.sha256(repr(inputs).encode()).hexdigest()[:16]
 
 
 def write_moved_rows(run: FeedRun, lives: Mapping[str, Incarnation], holds: Holds) -> Holds:
@@ -199,7 +199,7 @@ def _events(run: FeedRun, tables: Sequence[_Table], rows: Sequence[DataFrame]) -
 
 
 def _require_known_rows(run: FeedRun, table: _Table) -> None:
-    """Rows that were written while the table had no key cannot be told from each other."""
+    """Rows that were written while the table had no key cannot be distinguished."""
     if run.feed.settings_of(table.version.name.database, table.version.name.table).primary_key is not None:
         return
     events = run.events.frame()

@@ -82,7 +82,7 @@ def keyed_spans(
     life: Incarnation, key: Sequence[Column], number: int, above_stage: int, upto_stage: int
 ) -> list[KeyedSpan]:
     """Where a life's events at stages in (above, upto] are. Events of a commit-ts are of the version before its DDL,
-    restated ones of the version that it made."""
+    synthetic ones of the version that it made."""
     found: list[KeyedSpan] = []
     for span in life.spans():
         above = max(row_stage(span.above), above_stage)

@@ -89,7 +89,7 @@ def test_a_table_that_is_dropped_while_it_is_held_stays_at_its_last_good_cut(new
     table.put(1, 10)
     table.run()
     table.put(2, 20)
-    mend = table.spoil('"v": "20"', '"v": "twenty"')
+    mend = table.spoil('"v":"20"', '"v":"twenty"')
     assert table.run().applied.held
     table.drop()
     table.create("id")
@@ -123,7 +123,7 @@ def test_by_policy_a_table_goes_on_without_bad_rows(new_lake: Callable[..., Test
         table.feed.send(change)
     table.put(2, 20)
     table.put(3, 30)
-    mend = table.spoil('"v": "20"', '"v": "twenty"')
+    mend = table.spoil('"v":"20"', '"v":"twenty"')
     done = table.run()
     assert not done.applied.held
     assert table.rows() == {1: 10, 3: 30}
@@ -151,10 +151,10 @@ def test_bad_rows_beyond_those_that_are_listed_are_counted(
     table.put(7, 70)
     for id in range(2, 7):
         table.put(id, 20)
-    mend_first = table.spoil('"v": "20"', '"v": "twenty"')
+    mend_first = table.spoil('"v":"20"', '"v":"twenty"')
     for id in (8, 9):
         table.put(id, 20)
-    mend_second = table.spoil('"v": "20"', '"v": "twenty"')
+    mend_second = table.spoil('"v":"20"', '"v":"twenty"')
     done = table.run()
     assert not done.applied.held
     assert table.rows() == {1: 10, 7: 70}
@@ -183,7 +183,7 @@ def test_bad_lines_beyond_those_that_are_listed_are_counted(
     table.create("id")
     for id in range(5):
         table.put(id, 10)
-    table.spoil('"isDdl": false', '"isDdl": true')
+    table.spoil('"isDdl":false', '"isDdl":true')
     done = table.run()
     assert table.left_out() == {(1, 1): 1, (1, 2): 1, (1, None): 3}
     assert done.run.quarantine.count() == 5

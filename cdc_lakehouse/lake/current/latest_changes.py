@@ -1,6 +1,6 @@
 """The latest change of each key: computed once for all tables of a run, on keys and positions only.
 
-Rows are wide and never shuffled here: what comes out of the grouping is the `_row_id` of the winning event (Iceberg's
+Rows are wide and never shuffled here: what comes out of the grouping is the `_row_id` of the latest event (Iceberg's
 row lineage), by which the rows are fetched afterwards."""
 
 from __future__ import annotations
@@ -69,13 +69,18 @@ class LatestChanges:
         return self.frame.where(F.col("table_no") == table_no)
 
     def changed_key_count(self, table_no: int) -> int:
+        """Keys of the table that are written or deleted."""
         return self.upserts.get(table_no, 0) + self.deletes.get(table_no, 0)
 
 
 def keyed_events(spark: SparkSession, events: DataFrame, spans: Sequence[KeyedSpan]) -> DataFrame:
-    """Events within the spans, as keys and positions; a key change is a delete of the old key and an upsert of the new.
+    """Events as one row for each key and position. An UPDATE that changes the key gives two: a delete of the old key,
+    and an upsert of the new one.
 
-    Columns: table_no, version_no, key, position (a struct ordered as the feed is).
+    events: columns of the `events` table and `_row_id`. spans: ranges (above, upto] of stages (see
+    `changelog.positions`), not of commit-ts.
+    Columns: table_no int, version_no int, key array<string>, position struct<stage, upsert, segment, line, event,
+    version_no, commit_ts>. The order of the struct's fields is the order of the feed.
     """
     lower, upper = min(span.above for span in spans), max(span.upto for span in spans)
     within = events.where((F.col("commit_ts") >= lower // 2) & (F.col("commit_ts") <= upper // 2))
@@ -134,8 +139,11 @@ def no_changes(spark: SparkSession) -> LatestChanges:
 
 
 def find_latest(keyed: DataFrame, only: DataFrame | None = None) -> LatestChanges:
-    """The winners among keyed events. With `only` (table_no, key), of those keys alone, for each of them: a key without
-    any event left is deleted. The frame is cached until it is unpersisted."""
+    """The latest change of each key among keyed events (see `keyed_events`).
+
+    With `only` (columns table_no, key) there is one for each of these keys and for no other: a key without an event is
+    deleted. The frame is cached until it is unpersisted.
+    """
     frame = latest(keyed)
     if only is not None:
         frame = only.join(frame, ["table_no", "key"], "left").withColumn("upsert", F.coalesce("upsert", F.lit(False)))

@@ -1,4 +1,4 @@
-"""Rows that a DDL moves, restated as events of its commit-ts under the version that it made.
+"""Rows that a DDL moves, as synthetic events of its commit-ts under the version that it made.
 
 The source sends no row changes for them: an EXCHANGE PARTITION moves rows between tables, a change of the primary key
 makes other columns tell one row from another. As events they are folded, decoded again and rebuilt like all others.
@@ -37,8 +37,11 @@ def rows_at(
     emptied: Sequence[EmptiedPartition],
     value_format: ValueFormat,
 ) -> DataFrame:
-    """The rows that are live by the latest: `row`, a map of the last version's columns to their text, and `partial`,
-    whether the event behind it leaves columns out."""
+    """The rows that are live after the latest changes, without those of emptied partitions.
+
+    Columns: commit_ts bigint; row map<string,string>, the last version's columns to their text; partial boolean,
+    whether the event leaves columns out.
+    """
     chosen = latest.of(table_no).where("upsert").select("event", "version_no")
     names = {version.name for version in target.versions.values()}
     own = events.where(

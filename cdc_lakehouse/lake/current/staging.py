@@ -46,7 +46,7 @@ _SNAPSHOT_PROPERTY: Final = "spark.sql.iceberg.snapshot-property"
 REJECTED_LISTED: Final = 1000
 """Rows of an update that cannot be used and are listed one by one; those beyond are counted by segment."""
 _BROADCAST_LIMIT: Final = 2_000_000
-"""Ids of winning events that are sent to every task; above it the join shuffles, which spills and needs no memory."""
+"""Row ids of latest events that are sent to every task; above it the join shuffles, which spills, needing no memory."""
 _KEYS_BROADCAST: Final = 500_000
 """The same for changed keys, which may be wide texts."""
 
@@ -131,9 +131,9 @@ class Staging:
     ) -> StagedUpdate:
         """Write the update on the branch. With rejected rows, nothing may be published (see `discard`)."""
         self._evolve(update)
-        touched = latest.changed_key_count(update.table_no)
+        changed = latest.changed_key_count(update.table_no)
         rewritten = update.plan.rewritten and update.row_count
-        if not (touched or rewritten or update.emptied_now or (update.replaces_all_rows and update.row_count)):
+        if not (changed or rewritten or update.emptied_now or (update.replaces_all_rows and update.row_count)):
             return StagedUpdate(update)
         self._api.open_branch(update.identifier, BRANCH)
         self._prepare(update, latest, value_format)
@@ -206,8 +206,8 @@ class Staging:
             condition = F.lit(True)
             for name, column in zip(names, update.key, strict=True):
                 own = F.col(quote(update.target.names[column.id]))
-                blurred = value_parsing.may_collide(column.type, value_format)
-                condition = condition & (own.eqNullSafe(F.col(quote(name))) if blurred else own == F.col(quote(name)))
+                collides = value_parsing.may_collide(column.type, value_format)
+                condition = condition & (own.eqNullSafe(F.col(quote(name))) if collides else own == F.col(quote(name)))
             if latest.changed_key_count(update.table_no) <= _KEYS_BROADCAST:
                 keys = F.broadcast(keys)
             self._merge_delete(target, keys, condition)

@@ -1,6 +1,6 @@
 """Current-state tables: one row a key, typed, as of a commit-ts.
 
-Rows are staged on a branch (touched keys deleted, surviving rows appended) and then published with the schema's
+Rows are staged on a branch (rows of changed keys deleted, new ones appended) and then published with the schema's
 change as one commit, so readers see all of it or none. A table's own properties say up to where it is applied: a run
 that follows a crash sees which tables the earlier one had published."""
 
@@ -180,9 +180,9 @@ def schema_fingerprint(life: Incarnation, value_format: ValueFormat) -> str:
     """A digest of what a table went through and of how its values are read.
 
     When it differs from the one that the table was written under, DDL from before has come to light, or the
-    configuration has another time zone or policy: the table must be worked out anew.
+    configuration has another time zone or policy: the table must be recomputed.
     """
-    told = [
+    versions = [
         (
             version.commit_ts,
             str(version.name),
@@ -192,10 +192,10 @@ def schema_fingerprint(life: Incarnation, value_format: ValueFormat) -> str:
         for version in life.versions
         if version.effect != "none"
     ]
-    return _digest(json.dumps([_reading_text(value_format), told], ensure_ascii=False))
+    return _digest(json.dumps([_reading_text(value_format), versions], ensure_ascii=False))
 
 
-# Digests of these texts are in lakes: with other words every table would be worked out anew. They once were what
+# Digests of these texts are in lakes: with other words every table would be recomputed. They once were what
 # Python shows of the values.
 
 

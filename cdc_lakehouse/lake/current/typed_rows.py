@@ -1,4 +1,4 @@
-"""Winning events as typed rows of a current-state table.
+"""The latest events as typed rows of a current-state table.
 
 An event's values go through the columns of its own version: name → id → what that column is now. Between the two lie
 the type changes that came after the event, or, for a column that was added after it, the default that ALTER TABLE
@@ -52,17 +52,17 @@ class Target:
     """Version numbers, oldest first."""
 
 
-def typed_rows(winners: DataFrame, numbers: Sequence[int], target: Target, value_format: ValueFormat) -> DataFrame:
+def typed_rows(events: DataFrame, numbers: Sequence[int], target: Target, value_format: ValueFormat) -> DataFrame:
     """Typed rows (see `as_typed`) of events (columns version_no, commit_ts, after, segment, line, event); the versions
     among them are `numbers`."""
     frames = [
-        _rows_of_version(winners.where(F.col("version_no") == number), number, target, value_format)
+        _rows_of_version(events.where(F.col("version_no") == number), number, target, value_format)
         for number in numbers
     ]
     return functools.reduce(DataFrame.unionByName, frames)
 
 
-def _rows_of_version(winners: DataFrame, number: int, target: Target, value_format: ValueFormat) -> DataFrame:
+def _rows_of_version(events: DataFrame, number: int, target: Target, value_format: ValueFormat) -> DataFrame:
     version = target.versions[number]
     carried = version.carried
     names = F.array(*(F.lit(column.name) for column in carried))
@@ -74,7 +74,7 @@ def _rows_of_version(winners: DataFrame, number: int, target: Target, value_form
     all_names = F.array(*(F.lit(column.name) for column in version.columns))
     strange = ~regular & (F.size(F.array_except(keys, all_names)) > 0)
     absent = ~regular & (F.size(F.array_except(names, keys)) > 0)
-    base = winners.select(
+    base = events.select(
         *("commit_ts", "segment", "line", "after", "event"),
         texts.alias("texts"),
         strange.alias("strange"),

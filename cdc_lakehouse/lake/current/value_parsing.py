@@ -1,4 +1,4 @@
-"""Text of the source as values of Iceberg types, as Spark expressions. What cannot be read is told, never nulled.
+"""Text of the source as values of Iceberg types, as Spark expressions. What cannot be read is reported, never nulled.
 
 Notation of the text: numbers plain or with an exponent; BIT as an unsigned number; times as MySQL prints them; VECTOR
 as a JSON list. In Canal-JSON ENUM is its 1-based index, 0 for the empty error value, SET a bit mask, and a binary value

@@ -133,12 +133,12 @@ def _keys(table: Table | None, entries: Sequence[PlacedEntry]) -> Iterable[bytes
 
 
 def _of_their_times(entries: Sequence[PlacedEntry]) -> BooleanExpression:
-    told = [entry.time_ms for entry in entries]
-    times = [time for time in told if time is not None and 0 <= time < _LAST_MS]
+    times_ms = [entry.time_ms for entry in entries]
+    times = [time for time in times_ms if time is not None and 0 <= time < _LAST_MS]
     found: BooleanExpression = AlwaysFalse()
     if times:
         found = between("timestamp", _iso(min(times)), _iso(max(times)))
-    return found if len(times) == len(told) else Or(found, missing("timestamp"))
+    return found if len(times) == len(times_ms) else Or(found, missing("timestamp"))
 
 
 def _iso(time_ms: int) -> str:

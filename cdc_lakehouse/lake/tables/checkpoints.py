@@ -79,7 +79,7 @@ class Checkpoints:
         return [CutRow(**row) for row in self._table.read(row_filter=equal("checkpoint_ts", checkpoint_ts))]
 
     def publish(self, cut: Cut, rows: Iterable[CutRow]) -> None:
-        """One commit. A cut at the same checkpoint-ts again (a backfill, a mended table) takes the earlier one's
+        """One commit. Another cut at the same checkpoint-ts (a backfill, a table that is no longer held) takes its
         place."""
         properties = {
             CHECKPOINT_TS: str(cut.checkpoint_ts),

@@ -85,9 +85,9 @@ def state_of(table: Table | None) -> LandedState:
     topics: dict[str, LandedTopic] = {}
     for key, value in properties.items():
         if key.startswith(LANDED):
-            told: dict[str, Any] = json.loads(value)
-            ends = {int(number): end for number, end in told["ends"].items()}
-            topics[key.removeprefix(LANDED)] = LandedTopic(told["id"], ends, told["bytes"])
+            stored: dict[str, Any] = json.loads(value)
+            ends = {int(number): end for number, end in stored["ends"].items()}
+            topics[key.removeprefix(LANDED)] = LandedTopic(stored["id"], ends, stored["bytes"])
     segments = [
         LandedSegment(segment, Partition(topic, number), start, end, records, size, tuple(dates))
         for segment, topic, number, start, end, records, size, dates in json.loads(properties.get(BATCH_SEGMENTS, "[]"))
@@ -120,8 +120,8 @@ def landed_position(lake: Lake, feed: FeedConfig) -> tuple[int, str | None]:
     """How many entries are landed, and in words where in the binlog the last one was; for people."""
     table = lake.load(records_table(feed.name))
     landed = state_of(table).landed.end(Partition(feed.canal.destination, 0)) or 0
-    told = None if table is None else table.properties.get(CANAL_POSITION)
-    place = [] if told is None else json.loads(told)
+    stored = None if table is None else table.properties.get(CANAL_POSITION)
+    place = [] if stored is None else json.loads(stored)
     if len(place) < 4:
         return landed, None
     moment = datetime.datetime.fromtimestamp(place[3] / 1000, datetime.UTC)

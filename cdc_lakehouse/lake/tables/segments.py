@@ -188,7 +188,7 @@ def as_segments(rows: pa.Table) -> list[Segment]:
 
 
 def _with_kinds(rows: pa.Table) -> pa.Table:
-    """Rows as they are written now. Lakes of before `kind` told it by the name, an empty database, and what stood in
+    """Rows as they are written now. Lakes of before `kind` said it by the name, an empty database, and what stood in
     `etag`: the batch of `records`, or of moved rows a digest or the word `void`."""
     rows = rows.cast(pa.schema([field.with_nullable(True) for field in SCHEMA]))
     old = pc.is_null(rows["kind"])
