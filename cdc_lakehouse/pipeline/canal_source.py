@@ -5,20 +5,14 @@ come again are known, and what landed last stands with `records`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.tables.canal_records import EntryRecords
-from cdc_lakehouse.lake.tables.landed_offsets import last_batch
+from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch
 from cdc_lakehouse.pipeline.context import FeedContext
-from cdc_lakehouse.pipeline.source import Landed
-from cdc_lakehouse.pipeline.topic_source import (
-    RecordSource,
-    land_interrupted_batch,
-    land_segments,
-    next_batch,
-    requeue_dates,
-)
+from cdc_lakehouse.pipeline.topic_source import RecordSource
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.canal.rounds import BatchRounds
 
@@ -27,23 +21,18 @@ _PATIENCE_SECONDS: Final = 30
 
 
 class CanalServer(RecordSource):
-    """`Source` of a destination of a Canal server."""
+    """`Source` of a destination of a Canal server. It raises also when the server ends before it has given anything."""
 
-    def land(self) -> Landed:
-        """Up to the limits of a run. Raises also when the server ends before it has given anything at all."""
+    def _receive(self, batch: int) -> tuple[LandedBatch, Sequence[CdcError]]:
         run = self._run
-        last = last_batch(run.lake, run.feed.name)
-        new = land_interrupted_batch(run, last)
-        records = EntryRecords(run.lake, run.feed, next_batch(run, last))
-        faults: list[CdcError] = []
+        records = EntryRecords(run.lake, run.feed, batch)
         try:
             _take(run, records)
         except (SourceError, SourceUnreachableError) as error:
             if not records.batch.segments:
                 raise
-            faults.append(error)
-        new += land_segments(run, records.batch.number, records.batch.segments) + requeue_dates(run)
-        return Landed(tuple(new), tuple(map(str, faults)))
+            return records.batch, [error]
+        return records.batch, []
 
 
 def _take(run: FeedContext, records: EntryRecords) -> None:

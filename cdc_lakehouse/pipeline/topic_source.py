@@ -5,6 +5,7 @@ before its rows are counted, so that a checkpoint never promises more than is th
 
 from __future__ import annotations
 
+import abc
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,9 +22,10 @@ from cdc_lakehouse.decoders.messages.format import Format, Options
 from cdc_lakehouse.decoders.messages.registry import format_of
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.decoders.topic_reader import TopicFormat, changes_in_tasks
+from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.properties import of_batch
-from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch, LandedSegment, landed_offsets, landed_state
+from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch, LandedSegment, landed_offsets, last_batch
 from cdc_lakehouse.lake.tables.records import Records, records_frame
 from cdc_lakehouse.lake.tables.segments import COUNTS, DECODED, LANDED, OFFSETS, Kind, Segment
 from cdc_lakehouse.lake.tables.source_metadata import Position
@@ -33,8 +35,8 @@ from cdc_lakehouse.sources.kafka import choose_ranges, find_pending, read_topics
 from cdc_lakehouse.sources.record_log import Partition, parse_segment
 
 
-class RecordSource:
-    """What the sources have in common whose messages land in `records`: all of `Source` but `land`."""
+class RecordSource(abc.ABC):
+    """What the sources have in common whose messages land in `records`: all of `Source` but how they are received."""
 
     kind: Kind = OFFSETS
 
@@ -47,8 +49,61 @@ class RecordSource:
         """The options of the format, as the feed has them."""
         return {}
 
+    @abc.abstractmethod
+    def _receive(self, batch: int) -> tuple[LandedBatch, Sequence[CdcError]]:
+        """Append messages to `records` with the number of a batch, up to the limits of a run; and say which of them
+        are there now, and what could not be received."""
+
+    def land(self) -> Landed:
+        last = last_batch(self._run.lake, self._run.feed.name)
+        # The last run may have ended between its records and their segments.
+        known = self._run.segments.known(landed.segment for landed in last.segments)
+        new = self._land(last.number, [landed for landed in last.segments if landed.segment not in known])
+        batch, faults = self._receive(max(self._run.segments.batch, last.number) + 1)
+        new += self._land(batch.number, batch.segments) + self._requeue_dates()
+        return Landed(tuple(new), tuple(map(str, faults)))
+
+    def _land(self, batch: int, landed: Sequence[LandedSegment]) -> list[Segment]:
+        run = self._run
+        rows = [
+            Segment(
+                segment=each.segment,
+                kind=OFFSETS,
+                feed_date=each.dates[0] if each.dates else None,
+                size=each.bytes,
+                record_batch=batch,
+                batch=batch,
+                state=LANDED,
+                landed_at=run.clock(),
+            )
+            for each in landed
+        ]
+        if rows:
+            run.segments.land(rows, of_batch(batch))
+            run.log.info("landed %d segments in batch %d", len(rows), batch)
+        return rows
+
+    def _requeue_dates(self) -> list[Segment]:
+        """Land the batches again that have records of the dates which are to be decoded again: whole batches, for the
+        order of events goes through them."""
+        run = self._run
+        if not run.dates:
+            return []
+        records = records_frame(run.spark, run.feed.name)
+        dated = records.where(F.col("feed_date").isin(*run.dates)).select("batch").distinct().collect()
+        wanted = pc.field("record_batch").isin([row["batch"] for row in dated])
+        batch, snapshot = run.segments.batch + 1, run.events_snapshot()
+        nothing = dict.fromkeys(COUNTS)
+        rows = [
+            replace(row, batch=batch, state=LANDED, landed_at=run.clock(), replaces_snapshot=snapshot, **nothing)
+            for row in run.segments.select((pc.field("kind") == OFFSETS) & (pc.field("state") == DECODED) & wanted)
+        ]
+        if rows:
+            run.segments.land(rows, of_batch(batch))
+        return rows
+
     def look(self) -> None:
-        """What has landed says it all."""
+        return  # What has landed says it all.
 
     def decode(self, segments: Sequence[Segment], *, append: bool) -> tuple[Sequence[Segment], Sequence[Rejected]]:
         run = self._run
@@ -126,69 +181,13 @@ class Topics(RecordSource):
     def _options(self) -> Options:
         return self._format.configured(self._run.feed.kafka, self._run.lake.storage)
 
-    def land(self) -> Landed:
-        """Up to the limits of a run."""
-        run = self._run
-        source = run.feed.kafka
-        state = landed_state(run.lake, run.feed.name)
-        new = land_interrupted_batch(run, state.last)
-        pending = find_pending(source, read_topics(source), state.landed)
-        ranges = choose_ranges(pending.offsets, state.landed, source.max_records, source.max_bytes)
-        records = Records(run.lake, run.feed, lambda: run.spark)
-        appended = records.append(ranges, pending, next_batch(run, state.last))
-        new += land_segments(run, appended.batch.number, appended.batch.segments) + requeue_dates(run)
-        return Landed(tuple(new), tuple(str(fault) for fault in (*pending.faults, *appended.faults)))
-
-
-def land_interrupted_batch(run: FeedContext, last: LandedBatch) -> list[Segment]:
-    """Land the segments of the last batch of `records`, where its run ended between its records and this."""
-    known = run.segments.known(landed.segment for landed in last.segments)
-    missing = [landed for landed in last.segments if landed.segment not in known]
-    return land_segments(run, last.number, missing)
-
-
-def next_batch(run: FeedContext, last: LandedBatch) -> int:
-    """A number above that of the last batch of `records`, and of all that were decoded."""
-    return max(run.segments.batch, last.number) + 1
-
-
-def land_segments(run: FeedContext, batch: int, landed: Sequence[LandedSegment]) -> list[Segment]:
-    rows = [
-        Segment(
-            segment=each.segment,
-            kind=OFFSETS,
-            feed_date=each.dates[0] if each.dates else None,
-            size=each.bytes,
-            record_batch=batch,
-            batch=batch,
-            state=LANDED,
-            landed_at=run.clock(),
-        )
-        for each in landed
-    ]
-    if rows:
-        run.segments.land(rows, of_batch(batch))
-        run.log.info("landed %d segments in batch %d", len(rows), batch)
-    return rows
-
-
-def requeue_dates(run: FeedContext) -> list[Segment]:
-    """Land the batches again that have records of the dates which are to be decoded again: whole batches, for the order
-    of events goes through them."""
-    if not run.dates:
-        return []
-    records = records_frame(run.spark, run.feed.name)
-    dated = records.where(F.col("feed_date").isin(*run.dates)).select("batch").distinct().collect()
-    wanted = pc.field("record_batch").isin([row["batch"] for row in dated])
-    batch, snapshot = run.segments.batch + 1, run.events_snapshot()
-    nothing = dict.fromkeys(COUNTS)
-    rows = [
-        replace(row, batch=batch, state=LANDED, landed_at=run.clock(), replaces_snapshot=snapshot, **nothing)
-        for row in run.segments.select((pc.field("kind") == OFFSETS) & (pc.field("state") == DECODED) & wanted)
-    ]
-    if rows:
-        run.segments.land(rows, of_batch(batch))
-    return rows
+    def _receive(self, batch: int) -> tuple[LandedBatch, Sequence[CdcError]]:
+        run, source = self._run, self._run.feed.kafka
+        landed = landed_offsets(run.lake, run.feed.name)
+        pending = find_pending(source, read_topics(source), landed)
+        ranges = choose_ranges(pending.offsets, landed, source.max_records, source.max_bytes)
+        appended = Records(run.lake, run.feed, lambda: run.spark).append(ranges, pending, batch)
+        return appended.batch, [*pending.faults, *appended.faults]
 
 
 def _records_before(run: FeedContext, message_format: Format, batches: Sequence[int]) -> DataFrame | None:
