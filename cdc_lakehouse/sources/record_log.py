@@ -82,7 +82,7 @@ class LandedOffsets:
 @dataclass(frozen=True, slots=True)
 class Pending:
     """From where to where each partition is to be read, also those with nothing new. A partition that cannot be read
-    on without a loss is not among them, but told in `faults`: the others go on.
+    on without a loss is in `faults` instead, and the others go on.
 
     `ids` are those of the topics."""
 

@@ -193,11 +193,11 @@ def _value(name: str, number: int, image: Image) -> str | None:
 
 
 def _types(columns: Columns, *rows: list[Image] | tuple[()]) -> dict[str, str]:
-    told = (
+    types = (
         (name, column_type(number, [images[place] for images in rows if images]))
         for place, (name, number) in enumerate(columns.items())
     )
-    return {name: type for name, type in told if type is not None}
+    return {name: type for name, type in types if type is not None}
 
 
 def _key(pk_uk_info: str | None) -> tuple[str, ...] | None:

@@ -76,9 +76,9 @@ class KnownEntries:
         for key in keys:
             place, ordinal, digest = key.decode().rsplit(",", 2)
             known.by_place.setdefault(f"{place}]", {})[int(ordinal)] = digest[1:-2]
-            told = json.loads(f"{place}]")
-            if len(told) > 1 and told[4] == wire.TRANSACTION_BEGIN:
-                known.begun.add((told[1], told[2]))
+            parts = json.loads(f"{place}]")
+            if len(parts) > 1 and parts[4] == wire.TRANSACTION_BEGIN:
+                known.begun.add((parts[1], parts[2]))
         return known
 
     def holds(self, place: str, ordinal: int) -> bool:

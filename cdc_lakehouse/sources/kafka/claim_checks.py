@@ -40,10 +40,10 @@ class ClaimChecks:
             raise SourceError("the message names a claim check whose name is none of TiCDC's")
         content = read_segment(self.uri, self.storage, name, None, limit=_LIMIT)
         try:
-            told = cast("dict[str, Any] | None", json.loads(content))
+            document = cast("dict[str, Any] | None", json.loads(content))
         except (ValueError, RecursionError) as error:
             raise SourceError(f"the claim check {name} is not JSON") from error
-        value = told.get("value") if isinstance(told, dict) else None
+        value = document.get("value") if isinstance(document, dict) else None
         if not isinstance(value, str):
             return content
         try:

@@ -19,7 +19,7 @@ from cdc_lakehouse.errors import CdcError, ConfigurationError, SourceError, Sour
 
 _DEFAULTS: Final = {
     "client.id": "cdc-lakehouse",
-    # What goes wrong is told by errors; a log of the client would go to stderr, beside them.
+    # What goes wrong is raised; a log of the client would go to stderr beside it.
     "log_level": "0",
     "check.crcs": "true",
     # A range that ends with the marker of a transaction is known to be read only when the broker says that there is
@@ -121,35 +121,35 @@ _NOT_TRUSTED: Final = "certificate verify failed"
 
 
 class ClientErrors:
-    """What the client told of its brokers since it was made. It calls from threads of its own."""
+    """Errors that the client reported of its brokers since it was made, by code. It reports from threads of its own."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._told: dict[int, str] = {}
+        self._by_code: dict[int, str] = {}
         self.too_large: int | None = None
         """Bytes of an answer that the client refused to take."""
 
     def note(self, error: KafkaError) -> None:
         with self._lock:
-            self._told[error.code()] = error.str()
+            self._by_code[error.code()] = error.str()
             if found := _TOO_LARGE.search(error.str()):
                 self.too_large = int(found[1])
 
     def fault(self, brokers: str, error: KafkaError | None = None) -> CdcError:
         """Why a request was not answered."""
         with self._lock:
-            told = dict(self._told)
-        if _LOGIN & told.keys():
+            reported = dict(self._by_code)
+        if _LOGIN & reported.keys():
             return SourceError(
                 f"the Kafka brokers at {brokers} do not take the credentials",
                 advice="correct sasl.mechanism, sasl.username and sasl.password of source.kafka",
             )
-        if _NOT_TRUSTED in told.get(KafkaError._SSL, ""):
+        if _NOT_TRUSTED in reported.get(KafkaError._SSL, ""):
             return SourceError(
                 f"the certificate of the Kafka brokers at {brokers} cannot be verified",
                 advice="set ssl.ca.location of source.kafka to the authority that issued it",
             )
-        names = sorted(KafkaError(code).name() for code in told if code != KafkaError._ALL_BROKERS_DOWN)
+        names = sorted(KafkaError(code).name() for code in reported if code != KafkaError._ALL_BROKERS_DOWN)
         said = names or ([] if error is None else [error.name()])
         return SourceUnreachableError(
             f"the Kafka brokers at {brokers} cannot be reached for now ({', '.join(said) or 'no answer'})"

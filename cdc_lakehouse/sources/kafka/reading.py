@@ -58,7 +58,7 @@ class RangeReader:
         try:
             yield from self._read(self._parts)
         except _AnswerTooLargeError:
-            # It is not told of which partition: one after the other it is.
+            # The client does not say of which partition: reading one after the other shows it.
             for part in self._parts:
                 yield from self._read([part])
 
@@ -130,7 +130,7 @@ class _Part:
         held.size += size
 
     def finish(self) -> None:
-        """The rest of the range is markers and aborted messages."""
+        """Mark the range as read: its rest is markers and aborted messages."""
         self.position, self.over = self.range.end, True
 
     def hand_on(self) -> Iterator[Messages]:
@@ -257,8 +257,8 @@ class _Session:
             asked = TopicPartition(*partition)
             low, high = self._consumer.get_watermark_offsets(asked, self._client.timeout_seconds)
         except KafkaException as raised:
-            told: KafkaError = raised.args[0]
-            return topic_fault(partition.topic, told) or self._errors.fault(self._client.brokers, told)
+            cause: KafkaError = raised.args[0]
+            return topic_fault(partition.topic, cause) or self._errors.fault(self._client.brokers, cause)
         if position < low:
             return offsets_expired(partition, position, low)
         if part.range.end > high:

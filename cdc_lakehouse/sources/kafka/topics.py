@@ -141,15 +141,15 @@ class _Cluster:
     def _fault(self, error: KafkaException | None, topic: str | None = None) -> CdcError:
         # What the client has to tell it tells when it is asked.
         self._admin.poll(0)
-        told: KafkaError | None = None if error is None else error.args[0]
-        if told is not None and topic is not None:
-            if (found := topic_fault(topic, told)) is not None:
+        cause: KafkaError | None = None if error is None else error.args[0]
+        if cause is not None and topic is not None:
+            if (found := topic_fault(topic, cause)) is not None:
                 return found
-            if told.code() in NO_LEADER:
+            if cause.code() in NO_LEADER:
                 raise _NoLeaderError(
-                    SourceUnreachableError(f"a partition of the topic {topic} has no leader for now ({told.name()})")
+                    SourceUnreachableError(f"a partition of the topic {topic} has no leader for now ({cause.name()})")
                 )
-        return self._errors.fault(self._client.brokers, told)
+        return self._errors.fault(self._client.brokers, cause)
 
 
 def _id(topic: Any) -> str:

@@ -17,7 +17,7 @@ from cdc_lakehouse.sources.object_store.s3_credentials import S3Credentials, s3_
 if TYPE_CHECKING:
     from obstore.store import AzureConfig, ClientConfig, GCSConfig, RetryConfig, S3Config
 
-# A sensor's tick waits for it, so an outage is told after less than a minute; a run is tried again as a whole.
+# A sensor's tick waits for it, so an outage is reported after less than a minute; a run is tried again as a whole.
 RETRIES: RetryConfig = {"max_retries": 8, "retry_timeout": datetime.timedelta(seconds=45)}
 # A connection that brings nothing for half a minute is dead; a large file may take much longer than that in all.
 TIMEOUTS: ClientConfig = {"connect_timeout": "5s", "read_timeout": "30s", "timeout": "15m"}

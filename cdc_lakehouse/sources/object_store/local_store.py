@@ -119,4 +119,4 @@ def _is_directory(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
     except OSError:
-        return False  # A link that cannot be followed: told when it is looked at as a file.
+        return False  # A link that cannot be followed: reported when it is read as a file.

@@ -135,10 +135,10 @@ class RemoteStore:
     def _fault(self, error: BaseException, path: str | None = None, *, body: bool = False) -> CdcError:
         if self._client.failure is not None:
             return self._client.failure
-        told = fault(self._location, error, path)
-        if isinstance(told, SourceUnreachableError) and (body or broke_off(error)):
+        cause = fault(self._location, error, path)
+        if isinstance(cause, SourceUnreachableError) and (body or broke_off(error)):
             return _BrokenBodyError(f"an answer of the bucket {self._location.bucket!r} broke off", segment=path)
-        return told
+        return cause
 
 
 class _BrokenBodyError(SourceUnreachableError):
