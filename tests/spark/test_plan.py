@@ -66,7 +66,7 @@ def test_what_waits_and_what_it_does(new_lake: Callable[..., TestLake], plan: Ca
     told = plan(lake).replace("`", "")
     assert f"CREATE TABLE lake.{lake.name}__d.t (id long, v int, s string)" in told
     run_all(lake.run())
-    assert "no DDL waits" in plan(lake)
+    assert "no DDL is pending" in plan(lake)
 
     columns = (ID, text("v"), text("s"))
     sink.schema("t", 10, *columns, action=MODIFY, query="ALTER TABLE `t` MODIFY COLUMN `v` VARCHAR(50)")
