@@ -218,14 +218,26 @@ def _require_known_rows(run: FeedRun, table: _Table) -> None:
 
 def _commit(run: FeedRun, move: _RowMove, events: DataFrame) -> None:
     """Land, append, count: as for a segment of the source."""
-    batch, now = run.segments.batch + 1, run.clock()
-    fingerprint = move.fingerprint(run)
-    new = [_segment(run, table, fingerprint, batch) for table in move.tables]
-    run.segments.land(new, of_batch(batch))
+    now = run.clock()
+    new = _landed(run, move)
+    batch = new[0].batch
     run.events.replace_segments(events, batch, [segment.segment for segment in new])
     _finish(run, batch, new)
     names = " and ".join(str(table.version.name) for table in move.tables)
     run.log.info("wrote moved rows of %s in %s", names, run.clock() - now)
+
+
+def _landed(run: FeedRun, move: _RowMove) -> list[Segment]:
+    """The segments of a move, landed: those of a run that ended right after that, or new ones."""
+    fingerprint, newest = move.fingerprint(run), run.segments.batch
+    known = list(run.segments.find(table.segment for table in move.tables).values())
+    if [(each.state, each.fingerprint, each.batch) for each in known] == [(LANDED, fingerprint, newest)] * len(
+        move.tables
+    ):
+        return known
+    new = [_segment(run, table, fingerprint, newest + 1) for table in move.tables]
+    run.segments.land(new, of_batch(newest + 1))
+    return new
 
 
 def _segment(run: FeedRun, table: _Table, fingerprint: str, batch: int) -> Segment:

@@ -107,7 +107,7 @@ def kill_everywhere(lake: TestLake, run: Callable[[], Any]) -> list[str]:
             run()
         if not killed.happened:
             return hit
-        assert len(hit) < 100, "runs get no further"
+        assert len(hit) < 100, f"runs get no further: {hit}"
         hit.append(killed.commits[-1])
         after = _visible(lake)
         number = number + 1 if after == before else 2
