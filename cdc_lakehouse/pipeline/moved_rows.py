@@ -221,7 +221,7 @@ def _commit(run: FeedRun, move: _RowMove, events: DataFrame) -> None:
     now = run.clock()
     new = _landed(run, move)
     batch = new[0].batch
-    run.events.replace_segments(events, batch, [segment.segment for segment in new])
+    run.events.replace_segments(events, batch, [each.segment for each in new if each.replaces_snapshot is not None])
     _finish(run, batch, new)
     names = " and ".join(str(table.version.name) for table in move.tables)
     run.log.info("wrote moved rows of %s in %s", names, run.clock() - now)
