@@ -63,12 +63,10 @@ class Applied:
 
 def apply(run: FeedRun, upto: int) -> Applied:
     """Bring every table that has something new, and is not held, to the checkpoint."""
-    lives = {
-        id: life
-        for id, whole in run.history.history.incarnations().items()
-        if (life := whole.upto(upto)) is not None and _taken(run, life)
-    }
-    holds = find_holds(run, lives, upto)
+    incarnations = run.history.history.incarnations()
+    known = {id: life for id, whole in incarnations.items() if (life := whole.upto(upto)) is not None}
+    lives = {id: life for id, life in known.items() if _taken(run, life)}
+    holds = find_holds(run, known, upto)
     if upto == BEGINNING:
         return Applied(upto, lives, (), holds.reasons)
     holds |= find_unapproved(run, {id: life for id, life in lives.items() if id not in holds})

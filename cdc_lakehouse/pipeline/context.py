@@ -104,6 +104,7 @@ class FeedContext:
                 for name, table in self.feed.tables.settings.items()
             },
             "time_zone": self.feed.source.time_zone,
+            "taken": [self.feed.tables.include, self.feed.tables.exclude],
         }
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
 

@@ -38,7 +38,8 @@ def find_unreadable(run: FeedContext, segments: Sequence[Segment]) -> dict[str, 
 
 def defer(run: FeedContext, segments: Sequence[Segment], faults: Mapping[str, Mapping[str, str]]) -> Sequence[Segment]:
     """Split a batch. Segments with a fault stay in it and are tried again by every run; the rest move to a new batch,
-    for a batch is decoded as a whole.
+    for a batch is decoded as a whole. So do those that were deferred and can be decoded now: numbers of batches rise in
+    the order of their commits, and tables look for what came after the batch that they have applied.
 
     faults: reasons by segment, by error class. Gives the segments to decode now; writes `quarantine` and `segments`."""
     names = {segment.segment for segment in segments}
@@ -51,10 +52,11 @@ def defer(run: FeedContext, segments: Sequence[Segment], faults: Mapping[str, Ma
     run.quarantine.replace(
         lambda row: row.error_class in DEFERRED_CLASSES and row.segment in names, rejected, run.clock()
     )
-    if not rejected:
+    newest = run.segments.batch
+    if not rejected and all(segment.batch == newest for segment in segments):
         return segments
     deferred = {each.segment for each in rejected}
-    batch = run.segments.batch + 1
+    batch = newest + 1
     rest = [replace(s, batch=batch) for s in segments if s.segment not in deferred]
     if rest:
         run.segments.land(rest, of_batch(batch))

@@ -9,7 +9,7 @@ from typing import Final
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
-from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.config import FeedConfig, TablesConfig
 from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
@@ -41,11 +41,12 @@ class Holds:
 
 
 def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: int) -> Holds:
-    """The holds that follow from the history, the quarantine and missing files."""
+    """The holds that follow from the history, the quarantine and missing files, of the tables that are taken. `lives`
+    are all tables of the feed, for a path may be of one that is left out."""
     reasons: dict[str, list[str]] = defaultdict(list)
-    directory = _Directory(lives)
-    for id, life in lives.items():
-        _of_history(run.feed, life, reasons[id])
+    directory = _Directory(lives, run.feed.tables)
+    for id in directory.taken:
+        _of_history(run.feed, lives[id], reasons[id])
     rows = run.quarantine.open()
     segments = run.segments.find(row.segment for row in rows)
     for row in rows:
@@ -54,7 +55,8 @@ def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: in
             for id in directory.of_quarantined(row, segments):
                 reasons[id].append(_words(row))
     _of_segments(run, directory, checkpoint_ts, reasons)
-    return Holds({id: _joined(found) for id, found in reasons.items() if found})
+    left_out = lives.keys() - directory.taken
+    return Holds({id: _joined(found) for id, found in reasons.items() if found and id not in left_out})
 
 
 def find_unapproved(run: FeedRun, lives: Mapping[str, Incarnation]) -> Holds:
@@ -116,8 +118,12 @@ def _of_segments(run: FeedRun, directory: _Directory, checkpoint_ts: int, reason
 class _Directory:
     """From what a path says to the incarnation that is meant."""
 
-    def __init__(self, lives: Mapping[str, Incarnation]) -> None:
+    def __init__(self, lives: Mapping[str, Incarnation], tables: TablesConfig) -> None:
         self._lives = lives
+        self._tables = tables
+        self.taken = frozenset(
+            id for id, life in lives.items() if tables.takes(life.last.name.database, life.last.name.table)
+        )
         self._versions = {(v.name, v.commit_ts): life.id for life in lives.values() for v in life.versions}
         self._names: dict[TableName, list[str]] = defaultdict(list)
         for life in lives.values():
@@ -131,7 +137,8 @@ class _Directory:
         """The live tables of that name, else the last ones that had it, else the name itself."""
         ids = self._names.get(name, [])
         live = [id for id in ids if self._lives[id].dropped_ts is None and self._lives[id].last.name == name]
-        return live or ids[-1:] or [name.identity]
+        unknown = [name.identity] if self._tables.takes(name.database, name.table) else []
+        return live or ids[-1:] or unknown
 
     def of_quarantined(self, row: Quarantined, segments: Mapping[str, Segment]) -> list[str]:
         segment = segments.get(row.segment)
@@ -140,7 +147,7 @@ class _Directory:
             if (found := self.of_version(name, segment.table_version or 0)) is not None:
                 return [found]
         if row.database is None:
-            return list(self._lives)
+            return list(self.taken)
         if row.table is None:
             return [id for id, life in self._lives.items() if life.last.name.database == row.database]
         return self.named(TableName(row.database, row.table))

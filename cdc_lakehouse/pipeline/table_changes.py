@@ -122,21 +122,34 @@ def find_changed_tables(
     found: list[TableChanges] = []
     reasons: dict[str, str] = {}
     for id, life in lives.items():
-        was_held = id in cut.held_incarnations
+        shown = _is_shown(run, life)
         over = life.dropped_ts is not None and life.dropped_ts <= cut.checkpoint_ts
-        if id in holds or (over and not was_held and (is_purged(run, life) or not news.everywhere)):
+        if id in holds or (over and shown and (is_purged(run, life) or not news.everywhere)):
             continue
         if id in refused:
             reasons[id] = refused[id]
             continue
-        passed, batch = (BEGINNING, 0) if was_held else (cut.checkpoint_ts, cut.batch)
-        if not (was_held or news.everywhere or _has_ddl(life, passed) or news.concerns(life)):
+        passed, batch = (cut.checkpoint_ts, cut.batch) if shown else (BEGINNING, 0)
+        if shown and not (news.everywhere or _has_ddl(life, passed) or news.concerns(life)):
             continue
         try:
             found.append(_changes(run, len(found), life, tables.find(life), passed, batch, checkpoint_ts, news))
         except TableHeldError as error:
             reasons[id] = str(error)
     return found, Holds(reasons)
+
+
+def _is_shown(run: FeedRun, life: Incarnation) -> bool:
+    """Whether the last cut shows the table, so that it had nothing further to apply then. One that was held, or left
+    out by the configuration of then, is as far as its own properties say."""
+    cut = run.last_cut
+    before = life.upto(cut.checkpoint_ts)
+    return (
+        life.id not in cut.held_incarnations
+        and run.settings == cut.settings
+        and before is not None
+        and run.feed.tables.takes(before.last.name.database, before.last.name.table)
+    )
 
 
 def _refused(run: FeedRun, checkpoint_ts: int, news: _News) -> dict[str, str]:

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import pytest
 
+from cdc_lakehouse.lake.properties import STAGED
 from tests.kit.lakes import TestLake
 
 _SAID: Final = "the run is killed before this commit"
@@ -120,20 +121,22 @@ def _visible(lake: TestLake) -> dict[str, Any]:
     found: dict[str, Any] = {name: None for (name,) in namespaces if lake.name in (name[4:], name.partition("__")[0])}
     for name in lake.metadata():
         table = lake.lake.catalog.load_table(tuple(name.split(".")))
-        metadata = table.metadata
-        found[name] = (metadata.current_snapshot_id, metadata.current_schema_id, table.properties)
+        # Columns that an update adds before it writes are staged, and said to be so.
+        found[name] = (table.metadata.current_snapshot_id, {**table.properties, STAGED: None})
     return found
 
 
-def kill_further_and_further(lake: TestLake, run: Callable[[], Any]) -> int:
+def kill_further_and_further(lake: TestLake, run: Callable[[], Any]) -> list[str]:
     """Runs of which each gets one commit further than the one before, until one gets through: with fewer runs than
-    `kill_everywhere`, and not after each commit. Gives how many were killed."""
+    `kill_everywhere`, and not after each commit. Gives the commits that kills came right after."""
+    hit: list[str] = []
     for number in itertools.count(2):
         with KillAtCommit(number)(lake) as killed:
             run()
         if not killed.happened:
-            assert number > 3, "a run of so few commits proves little"
-            return number - 2
+            assert len(hit) > 1, "a run of so few commits proves little"
+            return hit
+        hit.append(killed.commits[-1])
     raise AssertionError
 
 

@@ -14,6 +14,7 @@ from cdc_lakehouse.changelog.positions import physical_ms
 from cdc_lakehouse.errors import SourceError, SourceUnreachableError
 from cdc_lakehouse.pipeline.steps import Steps, run_all
 from tests.kit.data_sets import apply_stage
+from tests.kit.kills import KillAtCommit
 from tests.kit.lakes import TestLake
 from tests.kit.truth import Truth
 
@@ -307,6 +308,35 @@ def test_an_unreadable_file(faulty: Faulty) -> None:
     path.unlink()
     path.write_bytes(sound)
     faulty.check_mended()
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["ends", "is killed"])
+def test_a_file_that_cannot_be_read_by_one_run(
+    killed: bool, data_sets: Path, new_lake: Callable[..., TestLake], tmp_path: Path
+) -> None:
+    """By the policy its table goes on without it. It is decoded later, under a number of its own: also where the run
+    before has appended the other files and was killed before it said so."""
+    faulty = Faulty(data_sets, new_lake(source={"date_separator": "none"}, policy={"quarantine": "skip"}))
+    faulty.stage(1)
+    faulty.run()
+    faulty.stage(2)
+    path = faulty.new_file()
+    steps = Steps(faulty.lake.run())
+    _ = steps.landed
+    path.rename(tmp_path / "away")
+    path.symlink_to(path)
+    if killed:
+        with KillAtCommit(5)(faulty.lake) as kill:
+            _ = steps.published
+        assert kill.happened and kill.commits[-2:] == ["update segments", "update events"]
+    else:
+        assert not steps.applied.held
+    path.unlink()
+    (tmp_path / "away").rename(path)
+    done = faulty.run()
+    assert not done.applied.held
+    faulty.check(2)
+    assert faulty.lake.events_by_segment() == faulty.truth.events_by_segment(2)
 
 
 def test_a_sink_without_commit_ts_is_refused_as_a_whole(data_sets: Path, new_lake: Callable[..., TestLake]) -> None:

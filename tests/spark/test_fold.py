@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, event, given, note, settings
+from hypothesis import HealthCheck, Phase, event, given, note, settings
 from hypothesis import strategies as st
 
 from cdc_lakehouse.pipeline.steps import run_all
@@ -21,15 +21,17 @@ from tests.model.history import Flush, Midnight, Restart, Run, Step, scenarios
 pytestmark = pytest.mark.spark
 
 # `make test-long` has other examples each time; as many as one likes.
-EXAMPLES = int(os.environ.get("CDC_LAKEHOUSE_EXAMPLES", 300 if LONG else 7))
+SPARK_EXAMPLES = settings(
+    max_examples=int(os.environ.get("CDC_LAKEHOUSE_EXAMPLES", 300 if LONG else 7)),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
+    # An example takes seconds: to make a smaller one of it takes an hour, and is for those who ask for it.
+    phases=set(Phase) if LONG else {Phase.explicit, Phase.generate},
+)
 
 
 @pytest.mark.parametrize("csv", [False, True], ids=["canal-json", "csv"])
-@settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+@SPARK_EXAMPLES
 @given(steps=scenarios(), old_values=st.booleans())
 def test_current_is_the_fold_at_every_cut(
     csv: bool, steps: list[Step], old_values: bool, new_lake: Callable[..., TestLake]
@@ -61,10 +63,29 @@ def test_current_is_the_fold_at_every_cut(
     check(late, feed.entries, feed.checkpoint_ts)
 
 
+@pytest.mark.long
+@SPARK_EXAMPLES
+@given(steps=scenarios(excluding=True))
+def test_a_table_that_was_left_out_for_some_runs_is_the_fold(
+    steps: list[Step], new_lake: Callable[..., TestLake]
+) -> None:
+    """Whatever has happened to it meanwhile: rows, TRUNCATE, DROP, other types, another key."""
+    lake = new_lake()
+    feed = Changefeed(lake.sink)
+    for step in steps:
+        note(str(step))
+        if isinstance(step, Run):
+            run(lake, feed, step)
+        else:
+            assert isinstance(step, Entry)
+            feed.send(step)
+
+
 def run(lake: TestLake, feed: Changefeed, step: Run) -> None:
     if not feed.entries:
         return
     upto = feed.advance(step.behind)
+    lake.configure(tables={"exclude": [f"{DATABASE}.{step.excluded}"] if step.excluded else []})
     if step.kill:
         with step.kill(lake) as killed:
             run_all(lake.run())
@@ -72,12 +93,12 @@ def run(lake: TestLake, feed: Changefeed, step: Run) -> None:
     done = run_all(lake.run())
     assert not done.applied.held
     assert done.published.cut.checkpoint_ts == upto
-    check(lake, feed.entries, upto)
+    check(lake, feed.entries, upto, step.excluded)
 
 
-def check(lake: TestLake, entries: list[Entry], upto: int) -> None:
-    expected = {(DATABASE, name): table.typed() for name, table in fold(entries, upto).items()}
-    tables = lake.tables()
+def check(lake: TestLake, entries: list[Entry], upto: int, excluded: str | None = None) -> None:
+    expected = {(DATABASE, name): table.typed() for name, table in fold(entries, upto).items() if name != excluded}
+    tables = {name: table for name, table in lake.tables().items() if name != (DATABASE, excluded)}
     assert {name: seen(table.schema(), table.scan()) for name, table in tables.items()} == expected
     # The same for those who read the published cut.
     cut = [row for row in lake.machinery("checkpoints") if row["checkpoint_ts"] == upto]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -110,6 +111,46 @@ def test_a_table_that_is_dropped_while_it_is_held_stays_at_its_last_good_cut(new
     mend()
     assert not table.run().applied.held
     assert table.rows() == {3: 30}
+
+
+LEFT_OUT: dict[str, Any] = {"exclude": [f"{DATABASE}.t0"]}
+
+
+def test_a_held_table_that_is_left_out_and_taken_again_has_all_that_came_meanwhile(
+    new_lake: Callable[..., TestLake],
+) -> None:
+    """How far a table is applied stands on the table: cuts that it was no part of say nothing of it."""
+    table = Table(new_lake())
+    table.create("id")
+    table.put(1, 10)
+    table.run()
+    table.put(1, 90, before=10)
+    table.put(3, 30)
+    mend = table.spoil('"v":"30"', '"v":"thirty"')
+    assert table.run().applied.held
+    table.lake.configure(tables=LEFT_OUT)
+    table.put(4, 40)
+    assert not table.run().applied.held, "a table that is left out is not held"
+    mend()
+    table.run()
+    assert table.rows() == {1: 10}
+    table.lake.configure(tables={})
+    assert not table.run().applied.held
+    assert table.rows() == {1: 90, 3: 30, 4: 40}
+
+
+def test_a_table_that_is_emptied_while_it_is_left_out(new_lake: Callable[..., TestLake]) -> None:
+    table = Table(new_lake())
+    table.create("id")
+    table.put(1, 10)
+    table.run()
+    table.lake.configure(tables=LEFT_OUT)
+    table.feed.send(Ddl(next(_clock), "t0", "truncate"))
+    table.put(7, 70)
+    table.run()
+    table.lake.configure(tables={})
+    table.run()
+    assert table.rows() == {7: 70}
 
 
 @pytest.mark.parametrize("partial", [False, True], ids=["whole rows", "a partial row beside"])
