@@ -1,10 +1,13 @@
-"""Changes as a source tells them, in short.
+"""What tests of the change log share: changes as a source tells them, in short, and what statements declare.
 
 >>> change(7, "db.t", 3, "CREATE TABLE `db`.`t` …", "id:bigint:pk v:int name:varchar:!null:#12")
 """
 
 from __future__ import annotations
 
+from cdc_lakehouse.changelog.ddl.clauses import AddColumn, ColumnDefinition, CreateTable, Partitioning
+from cdc_lakehouse.changelog.ddl.parser import parse
+from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
 
@@ -31,3 +34,23 @@ def change(ts: int, name: str, action: int, query: str = "", spec: str = "") -> 
     database, _, table = name.partition(".")
     kind = "columns" if action == SEEN else "statement"
     return SchemaChange(ts, database, table, action, query, columns(spec), f"{name}@{ts}", kind=kind)
+
+
+def history(*changes: SchemaChange) -> History:
+    made = History()
+    made.apply(changes)
+    return made
+
+
+def declared(text: str, *, backslash_escapes: bool = True) -> ColumnDefinition:
+    """The column of `ADD COLUMN c …`."""
+    (clause,) = parse(f"ALTER TABLE t ADD COLUMN c {text}", backslash_escapes=backslash_escapes)
+    assert isinstance(clause, AddColumn)
+    return clause.column
+
+
+def partitioned_by(clause: str) -> Partitioning:
+    """The partitioning of a table of `a` and `b`."""
+    (create,) = parse(f"CREATE TABLE t (a INT, b INT) PARTITION BY {clause}")
+    assert isinstance(create, CreateTable) and create.partitioning is not None
+    return create.partitioning

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from cdc_lakehouse.changelog.ddl.clauses import AddColumn, ColumnDefinition
-from cdc_lakehouse.changelog.ddl.parser import parse
 from cdc_lakehouse.changelog.defaults import initial_default
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SourceColumn
-
-
-def definition_of(text: str) -> ColumnDefinition:
-    (clause,) = parse(f"ALTER TABLE t ADD COLUMN c {text}", backslash_escapes=False)
-    assert isinstance(clause, AddColumn)
-    return clause.column
+from tests.changelog.statements import declared
 
 
 def older(text: str, source: str | None = None, *, explained: bool = True) -> tuple[str | None, str | None]:
     """Value and warning; `source` is the source's text of the default."""
-    definition = definition_of(text)
+    definition = declared(text, backslash_escapes=False)
     column = SourceColumn("c", definition.type, nullable=definition.nullable is not False, default=source)
     initial, warning = initial_default(column, definition if explained else None)
     return initial.text, warning
@@ -61,15 +54,12 @@ def test_a_default_is_as_a_row_prints_it(text: str, source: str | None, value: s
         ("BIT(8) DEFAULT b'101'", "\x05", "5"),
         ("INT DEFAULT 0x10", "16", "16"),
         ("VARCHAR(9) DEFAULT x'6162'", "ab", "ab"),
+        ("VARCHAR(9) DEFAULT x'E697A5'", "日", "日"),
     ],
 )
 def test_bytes_of_the_statement_go_before_the_sources_text(text: str, source: str, value: str) -> None:
-    """The source spoils bytes that are not UTF-8."""
+    """The source spoils bytes that are not UTF-8. Bytes of a text are text."""
     assert older(text, source) == (value, None)
-
-
-def test_bytes_of_a_text_are_text() -> None:
-    assert older("VARCHAR(9) DEFAULT x'E697A5'", "日") == ("日", None)
 
 
 @pytest.mark.parametrize(
@@ -109,10 +99,7 @@ def test_a_default_that_only_the_server_could_work_out_is_null_with_a_warning(te
     assert value is None and warning is not None and "column c hold NULL" in warning
 
 
-def test_a_virtual_column_is_in_no_row() -> None:
+def test_a_virtual_column_and_labels_that_nobody_says_give_no_default() -> None:
     assert older("INT AS (a + 1) VIRTUAL NOT NULL") == (None, None)
-
-
-def test_labels_that_nobody_says_give_no_default() -> None:
     initial, warning = initial_default(SourceColumn("c", ColumnType("enum"), nullable=False), None)
     assert (initial.text, warning) == (None, None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
@@ -18,18 +17,8 @@ from cdc_lakehouse.config import DateSeparator
 from cdc_lakehouse.sources.object_store import LocalStore
 from cdc_lakehouse.sources.sink.paths import SinkLayout, list_sink
 from cdc_lakehouse.sources.sink.schema_file import read_schema_file
-from tests.changelog.statements import (
-    ADD,
-    CREATE,
-    DROP,
-    DROP_COLUMN,
-    DROP_DATABASE,
-    MODIFY,
-    RENAME,
-    SEEN,
-    TRUNCATE,
-    change,
-)
+from tests.changelog import statements
+from tests.changelog.statements import ADD, DROP_COLUMN, DROP_DATABASE, RENAME, SEEN, change, history
 from tests.kit import data_sets as packed
 from tests.kit.truth import Truth
 
@@ -37,7 +26,7 @@ SPEC = "id:bigint:pk v"
 
 
 def create(ts: int, name: str) -> SchemaChange:
-    return change(ts, name, CREATE, f"CREATE TABLE {quoted(name)} (`id` BIGINT PRIMARY KEY, `v` INT)", SPEC)
+    return change(ts, name, statements.CREATE, f"CREATE TABLE {quoted(name)} (`id` BIGINT PRIMARY KEY, `v` INT)", SPEC)
 
 
 def rename(ts: int, old: str, new: str) -> SchemaChange:
@@ -45,17 +34,11 @@ def rename(ts: int, old: str, new: str) -> SchemaChange:
 
 
 def drop(ts: int, name: str) -> SchemaChange:
-    return change(ts, name, DROP, f"DROP TABLE {quoted(name)}", SPEC)
+    return change(ts, name, statements.DROP, f"DROP TABLE {quoted(name)}", SPEC)
 
 
 def quoted(name: str) -> str:
     return ".".join(f"`{part}`" for part in name.split("."))
-
-
-def history(*changes: SchemaChange) -> History:
-    made = History()
-    made.apply(changes)
-    return made
 
 
 def spans_at(found: History, name: str, commit_ts: int) -> list[tuple[str, list[tuple[str, int]]]]:
@@ -77,26 +60,23 @@ def owners(found: History, name: str, commit_ts: int) -> list[str]:
 BORN = [create(10, "db.a"), create(11, "db.b")]
 
 
-@pytest.mark.parametrize("pairs", list(itertools.permutations([("a", "tmp"), ("b", "a"), ("tmp", "b")])))
-def test_a_swap_in_any_order_of_its_files(pairs: Iterable[tuple[str, str]]) -> None:
-    found = history(*BORN, *(rename(20, f"db.{old}", f"db.{new}") for old, new in pairs))
-    assert [owners(found, "db.a", ts) for ts in (20, 21)] == [["db.a#1"], ["db.b#1"]]
-    assert [owners(found, "db.b", ts) for ts in (20, 21)] == [["db.b#1"], ["db.a#1"]]
-    assert [owners(found, "db.tmp", ts) for ts in (20, 21)] == [[], []]
-
-
-@pytest.mark.parametrize("pairs", list(itertools.permutations([("b", "c"), ("a", "b"), ("c", "d")])))
-def test_a_chain_in_any_order_of_its_files(pairs: Iterable[tuple[str, str]]) -> None:
-    """RENAME TABLE b TO c, a TO b, c TO d."""
-    found = history(*BORN, *(rename(20, f"db.{old}", f"db.{new}") for old, new in pairs))
-    now = {name: owners(found, f"db.{name}", 21) for name in "abcd"}
-    assert now == {"a": [], "b": ["db.a#1"], "c": [], "d": ["db.b#1"]}
-
-
-@pytest.mark.parametrize("pairs", list(itertools.permutations([("a", "z"), ("z", "y"), ("y", "x")])))
-def test_a_table_may_have_several_names_within_one_statement(pairs: Iterable[tuple[str, str]]) -> None:
-    found = history(*BORN, *(rename(20, f"db.{old}", f"db.{new}") for old, new in pairs))
-    assert {name: owners(found, f"db.{name}", 21) for name in "axyz"} == {"a": [], "x": ["db.a#1"], "y": [], "z": []}
+@pytest.mark.parametrize(
+    ("pairs", "after"),
+    [
+        ([("a", "tmp"), ("b", "a"), ("tmp", "b")], {"a": ["db.b#1"], "b": ["db.a#1"], "tmp": []}),
+        ([("b", "c"), ("a", "b"), ("c", "d")], {"a": [], "b": ["db.a#1"], "c": [], "d": ["db.b#1"]}),
+        ([("a", "z"), ("z", "y"), ("y", "x")], {"a": [], "b": ["db.b#1"], "x": ["db.a#1"], "y": [], "z": []}),
+    ],
+    ids=["swap", "chain", "several names within one statement"],
+)
+def test_renames_of_one_statement_in_any_order_of_their_files(
+    pairs: list[tuple[str, str]], after: dict[str, list[str]]
+) -> None:
+    before = {"a": ["db.a#1"], "b": ["db.b#1"]}
+    for order in itertools.permutations(pairs):
+        found = history(*BORN, *(rename(20, f"db.{old}", f"db.{new}") for old, new in order))
+        for ts, expected in ((20, {name: list[str]() for name in after} | before), (21, after)):
+            assert {name: owners(found, f"db.{name}", ts) for name in expected} == expected
 
 
 def test_a_rename_to_another_database() -> None:
@@ -116,13 +96,10 @@ def test_a_rename_that_leaves_the_sessions_database_out(statement: str) -> None:
 
 
 def test_a_name_may_come_again() -> None:
-    found = history(
-        create(10, "db.t"), drop(20, "db.t"), create(30, "db.t"), rename(40, "db.t", "db.u"), create(50, "db.t")
-    )
-    at = {ts: owners(found, "db.t", ts) for ts in (10, 20, 25, 30, 40, 45, 50, 60)}
-    assert at == {
-        10: [], 20: ["db.t#1"], 25: [], 30: [], 40: ["db.t#2"], 45: [], 50: [], 60: ["db.t#3"],
-    }  # fmt: skip
+    dropped = [create(10, "db.t"), drop(20, "db.t")]
+    found = history(*dropped, create(30, "db.t"), rename(40, "db.t", "db.u"), create(50, "db.t"))
+    expected = {10: [], 20: ["db.t#1"], 25: [], 30: [], 40: ["db.t#2"], 45: [], 50: [], 60: ["db.t#3"]}
+    assert {ts: owners(found, "db.t", ts) for ts in expected} == expected
     assert found.incarnations()["db.t#1"].dropped_ts == 20
 
 
@@ -212,18 +189,8 @@ class Played:
 NAMES = [f"{database}.{table}" for database in "xy" for table in "tuv"]
 COLUMNS = ["c", "d", "e"]
 STEPS = [
-    "create",
-    "create",
-    "drop",
-    "rename",
-    "swap",
-    "truncate",
-    "add",
-    "drop column",
-    "rename column",
-    "seen",
-    "drop db",
-]
+    "create", "create", "drop", "rename", "swap", "truncate", "add", "drop column", "rename column", "seen", "drop db",
+]  # fmt: skip
 
 
 def play(draw: st.DataObject, steps: int) -> Played:
@@ -262,7 +229,7 @@ def play(draw: st.DataObject, steps: int) -> Played:
                 pairs = [(name, "x.tmp"), (other, name), ("x.tmp", other)]
                 played.done(*(rename(ts, *pair) for pair in draw.draw(st.permutations(pairs))))
             case "truncate":
-                played.done(change(ts, name, TRUNCATE, f"TRUNCATE TABLE {quoted(name)}", SPEC))
+                played.done(change(ts, name, statements.TRUNCATE, f"TRUNCATE TABLE {quoted(name)}", SPEC))
             case "add" if unused:
                 column = draw.draw(st.sampled_from(unused))
                 columns.append((column, next(played.numbers)))
@@ -274,7 +241,7 @@ def play(draw: st.DataObject, steps: int) -> Played:
             case "rename column" if own and unused:
                 old, new = draw.draw(st.sampled_from(own)), draw.draw(st.sampled_from(unused))
                 columns[:] = [(new if column == old else column, number) for column, number in columns]
-                played.alter(name, MODIFY, f"RENAME COLUMN `{old}` TO `{new}`")
+                played.alter(name, statements.MODIFY, f"RENAME COLUMN `{old}` TO `{new}`")
             case _:
                 played.alter(name, SEEN)
     return played
@@ -284,8 +251,7 @@ def play(draw: st.DataObject, steps: int) -> Played:
 @given(st.data())
 def test_every_event_finds_its_table_and_columns(data: st.DataObject) -> None:
     played = play(data, data.draw(st.integers(1, 15)))
-    found = History()
-    found.apply(itertools.chain(*played.changes))
+    found = history(*itertools.chain(*played.changes))
     tables: dict[int, str] = {}
     columns: dict[int, tuple[str, int]] = {}
     for step, state in enumerate(played.states):
@@ -309,9 +275,7 @@ def test_every_event_finds_its_table_and_columns(data: st.DataObject) -> None:
 def test_the_history_does_not_depend_on_how_it_is_read(data: st.DataObject) -> None:
     """At once, shuffled; or in pieces, stored and loaded in between."""
     played = play(data, data.draw(st.integers(1, 12)))
-    every = list(itertools.chain(*played.changes))
-    at_once, pieces = History(), History()
-    at_once.apply(data.draw(st.permutations(every)))
+    at_once, pieces = history(*data.draw(st.permutations(list(itertools.chain(*played.changes))))), History()
     for group in played.changes:
         if data.draw(st.booleans()):
             pieces = History(pieces.versions)
@@ -327,13 +291,9 @@ def test_real_logs_end_in_the_servers_own_tables(data_sets: Path, name: str) -> 
     truth = Truth(data_sets / "canal-json" / name)
     store = LocalStore(truth.dataset / "tree")
     separator = cast("DateSeparator", truth.date_separator)
-    found = History()
-    found.apply(read_schema_file(store, file) for file in list_sink(store, SinkLayout(separator)).schemas)
-    live = {
-        (life.last.name.database, life.last.name.table): life.last
-        for life in found.incarnations().values()
-        if life.dropped_ts is None
-    }
+    found = history(*(read_schema_file(store, file) for file in list_sink(store, SinkLayout(separator)).schemas))
+    lives = [life.last for life in found.incarnations().values() if life.dropped_ts is None]
+    live = {(version.name.database, version.name.table): version for version in lives}
     expected = truth.tables(-1)
     # A table that is older than the feed and has had no change is in no file.
     assert set(live) == set(expected) - ({("test", "idle")} if name == "existing_before_feed" else set())

@@ -8,24 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_lakehouse.changelog.ddl.clauses import CreateTable, DefaultValue, NumberLiteral, Partitioning
+from cdc_lakehouse.changelog.ddl.clauses import DefaultValue, NumberLiteral, Partitioning
 from cdc_lakehouse.changelog.ddl.parser import parse
 from cdc_lakehouse.changelog.partitions import HashRows, ListRows, RangeRows, after, rows_of
 from cdc_lakehouse.errors import DdlError
+from tests.changelog.statements import partitioned_by
 
 RANGE = "RANGE (a) (PARTITION p0 VALUES LESS THAN (10), PARTITION P1 VALUES LESS THAN (20), PARTITION `p 2` VALUES LESS"
 RANGE += " THAN (MAXVALUE))"
 LIST = "LIST (a) (PARTITION x VALUES IN (1, 2), PARTITION y VALUES IN (NULL, 3), PARTITION rest VALUES IN (DEFAULT))"
 
 
-def scheme(clause: str) -> Partitioning:
-    (create,) = parse(f"CREATE TABLE t (a INT, b INT) PARTITION BY {clause}")
-    assert isinstance(create, CreateTable) and create.partitioning is not None
-    return create.partitioning
-
-
 def altered(clause: str, *statements: str) -> Partitioning | None:
-    found: Partitioning | None = scheme(clause)
+    found: Partitioning | None = partitioned_by(clause)
     for statement in statements:
         found = after(found, parse(f"ALTER TABLE t {statement}"))
     return found
@@ -45,12 +40,21 @@ def numbers(rows: Any) -> Any:
 # --- Rows ---
 
 
+TWO = "RANGE COLUMNS (a, b) (PARTITION p VALUES LESS THAN (1, 5), PARTITION q VALUES LESS THAN (1, MAXVALUE))"
+
+
 @pytest.mark.parametrize(
-    ("name", "lower", "upper"),
-    [("p0", None, (10,)), ("P0", None, (10,)), ("p1", (10,), (20,)), ("p 2", (20,), ("MaxValue",))],
+    ("clause", "name", "lower", "upper"),
+    [
+        (RANGE, "p0", None, (10,)),
+        (RANGE, "P0", None, (10,)),
+        (RANGE, "p1", (10,), (20,)),
+        (RANGE, "p 2", (20,), ("MaxValue",)),
+        (TWO, "q", (1, 5), (1, "MaxValue")),
+    ],
 )
-def test_a_range_begins_where_the_one_before_ends(name: str, lower: object, upper: object) -> None:
-    rows = rows_of(scheme(RANGE), name)
+def test_a_range_begins_where_the_one_before_ends(clause: str, name: str, lower: object, upper: object) -> None:
+    rows = rows_of(partitioned_by(clause), name)
     assert isinstance(rows, RangeRows) and (numbers(rows.lower), numbers(rows.upper)) == (lower, upper)
 
 
@@ -74,23 +78,12 @@ def test_every_value_is_in_the_first_range_above_it(bounds: list[int], value: in
     assert holding == ([] if first is None else [first])
 
 
-def test_a_range_over_several_columns() -> None:
-    found = scheme(
-        "RANGE COLUMNS (a, b) (PARTITION p VALUES LESS THAN (1, 5), PARTITION q VALUES LESS THAN (1, MAXVALUE))"
-    )
-    rows = rows_of(found, "q")
-    assert isinstance(rows, RangeRows) and (numbers(rows.lower), numbers(rows.upper)) == ((1, 5), (1, "MaxValue"))
-
-
 def test_rows_of_a_list() -> None:
-    rows = rows_of(scheme(LIST), "Y")
-    assert isinstance(rows, ListRows) and [numbers(row) for row in rows.rows] == [("NullLiteral",), (3,)]
-
-
-def test_the_default_of_a_list_has_what_no_other_partition_has() -> None:
-    rows = rows_of(scheme(LIST), "rest")
-    assert isinstance(rows, ListRows) and rows.rows == ((DefaultValue(),),)
-    assert [numbers(row) for row in rows.others] == [(1,), (2,), ("NullLiteral",), (3,)]
+    """Its default has what no other partition has."""
+    listed, rest = (rows_of(partitioned_by(LIST), name) for name in ("Y", "rest"))
+    assert isinstance(listed, ListRows) and [numbers(row) for row in listed.rows] == [("NullLiteral",), (3,)]
+    assert isinstance(rest, ListRows) and rest.rows == ((DefaultValue(),),)
+    assert [numbers(row) for row in rest.others] == [(1,), (2,), ("NullLiteral",), (3,)]
 
 
 @pytest.mark.parametrize(
@@ -103,10 +96,9 @@ def test_the_default_of_a_list_has_what_no_other_partition_has() -> None:
         ("HASH (a) PARTITIONS 4", ["ADD PARTITION PARTITIONS 2"], "p5", HashRows(5, 6)),
         ("HASH (a) PARTITIONS 4", ["COALESCE PARTITION 3"], "p0", HashRows(0, 1)),
         ("HASH (a) PARTITIONS 2 (PARTITION x, PARTITION y)", ["ADD PARTITION PARTITIONS 1"], "p2", HashRows(2, 3)),
-        pytest.param(
-            "HASH (a) PARTITIONS 4", ["ADD PARTITION (PARTITION extra)"], "extra", HashRows(4, 5)),
+        ("HASH (a) PARTITIONS 4", ["ADD PARTITION (PARTITION extra)"], "extra", HashRows(4, 5)),
     ],
-)  # fmt: skip
+)
 def test_rows_of_a_hash(clause: str, statements: list[str], name: str, rows: HashRows) -> None:
     found = altered(clause, *statements)
     assert found is not None and rows_of(found, name) == rows
@@ -126,7 +118,7 @@ def test_rows_of_a_hash(clause: str, statements: list[str], name: str, rows: Has
 )
 def test_rows_that_cannot_be_told(clause: str, name: str, said: str) -> None:
     with pytest.raises(DdlError, match=said):
-        rows_of(scheme(clause), name)
+        rows_of(partitioned_by(clause), name)
 
 
 # --- Changes ---
@@ -139,15 +131,13 @@ def test_rows_that_cannot_be_told(clause: str, name: str, said: str) -> None:
         ("DROP PARTITION P0, `p 2`", ["P1"]),
         ("TRUNCATE PARTITION p0", ["p0", "P1", "p 2"]),
         ("REORGANIZE PARTITION p0, p1 INTO (PARTITION n VALUES LESS THAN (20))", ["n", "p 2"]),
-        (
-            "REORGANIZE PARTITION p1 INTO (PARTITION m VALUES LESS THAN (15), PARTITION n VALUES LESS THAN (20))",
-            ["p0", "m", "n", "p 2"],
-        ),
+        ("REORGANIZE PARTITION p1 INTO (PARTITION m VALUES LESS THAN (15), PARTITION n VALUES LESS THAN (20))",
+         ["p0", "m", "n", "p 2"]),
         ("PARTITION BY RANGE (b) (PARTITION z VALUES LESS THAN (5))", ["z"]),
         ("REMOVE PARTITIONING", []),
         ("ADD COLUMN c INT", ["p0", "P1", "p 2"]),
     ],
-)
+)  # fmt: skip
 def test_partitions_after_a_change(statement: str, left: list[str]) -> None:
     assert names(altered(RANGE, statement)) == left
 

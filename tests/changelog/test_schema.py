@@ -1,22 +1,25 @@
+"""What a table version says of its columns, and the difference between two by the identity of columns."""
+
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.mysql_types import ColumnType
-from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
+from cdc_lakehouse.changelog.schema import Column, ColumnChange, TableName, TableVersion, column_changes
 
-INT = ColumnType("int")
-VERSION = TableVersion(
-    commit_ts=7,
-    name=TableName("my db", "t.x"),
-    incarnation="my db.t.x#1",
-    kind="create_table",
-    effect="create",
-    query="",
-    origin="",
-    columns=(Column(3, "Id", INT), Column(1, "Straße", INT), Column(2, "v", INT, carried=False)),
-    key=(1, 3),
-)
+INT, BIGINT = ColumnType.of("INT"), ColumnType.of("BIGINT")
+A, B, C, D = (Column(id, name, INT) for id, name in enumerate("abcd", 1))
+
+
+def version(*columns: Column, key: tuple[int, ...] = (1,)) -> TableVersion:
+    return TableVersion(1, TableName("my db", "t.x"), "my db.t.x#1", "seen", "none", "", "", columns, key)
+
+
+VERSION = version(Column(3, "Id", INT), Column(1, "Straße", INT), Column(2, "v", INT, carried=False), key=(1, 3))
 
 
 @pytest.mark.parametrize(
@@ -27,17 +30,37 @@ def test_names_of_columns_have_no_case(name: str, id: int | None) -> None:
     assert (found and found.id) == id
 
 
-def test_columns_by_id() -> None:
+def test_a_version_has_columns_by_id_a_key_in_its_own_order_and_what_rows_carry() -> None:
     assert [column.name for id in (1, 2, 3, 4) if (column := VERSION.column(id))] == ["Straße", "v", "Id"]
-
-
-def test_the_key_keeps_its_own_order() -> None:
     assert VERSION.key_names == ("Straße", "Id")
-
-
-def test_rows_have_what_is_carried() -> None:
     assert [column.name for column in VERSION.carried] == ["Id", "Straße"]
-
-
-def test_a_name_prints_as_people_say_it() -> None:
     assert str(VERSION.name) == "my db.t.x"
+
+
+def shown(change: ColumnChange) -> str:
+    names = [column.name if column else "-" for column in (change.before, change.after)]
+    key = " joins the key" if change.key_after > change.key_before else ""
+    return " → ".join(names) + key + (" moved" if change.moved else "")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "changes"),
+    [
+        (version(A, B), version(A, B), []),
+        (version(A, B, C), version(A, replace(B, name="x"), Column(9, "c", INT)), ["c → -", "b → x", "- → c"]),
+        (version(A, B, C, D), version(A, replace(B, type=BIGINT), replace(C, nullable=False), D, key=(1, 4)),
+         ["b → b", "c → c", "d → d joins the key"]),
+        (version(A, B, C, D), version(D, A, B, C), ["d → d moved"]),
+    ],
+    ids=["nothing", "dropped, renamed, added again", "type, nullability, key", "moved"],
+)  # fmt: skip
+def test_what_differs_between_versions(before: TableVersion, after: TableVersion, changes: list[str]) -> None:
+    assert [shown(each) for each in column_changes(before, after)] == changes
+
+
+@given(st.permutations([A, B, C, D]))
+def test_those_that_did_not_move_are_in_their_old_order(order: list[Column]) -> None:
+    moved = {change.after for change in column_changes(version(A, B, C, D), version(*order))}
+    stayed = [column for column in order if column not in moved]
+    assert stayed == sorted(stayed, key=lambda column: column.id)
+    assert len(moved) <= 3 and (not moved) == (order == [A, B, C, D])

@@ -5,187 +5,110 @@ The texts here are in lakes: a test that fails says that lakes cannot be read, n
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from cdc_lakehouse.changelog.ddl.clauses import CreateTable
-from cdc_lakehouse.changelog.ddl.definitions import (
-    BytesLiteral,
-    DefaultValue,
-    Expression,
-    InValues,
-    LessThan,
-    MaxValue,
-    NullLiteral,
-    NumberLiteral,
-    Partition,
-    Partitioning,
-    TextLiteral,
-)
-from cdc_lakehouse.changelog.ddl.parser import parse
+from cdc_lakehouse.changelog import schema
+from cdc_lakehouse.changelog.ddl import definitions as ddl
+from cdc_lakehouse.changelog.ddl.definitions import LessThan, NumberLiteral, Partition, Partitioning
 from cdc_lakehouse.changelog.mysql_types import ColumnType
-from cdc_lakehouse.changelog.schema import (
-    Column,
-    InitialDefault,
-    SchemaChange,
-    SourceColumn,
-    Swap,
-    TableName,
-    TableVersion,
-    UniqueKey,
-)
+from cdc_lakehouse.changelog.schema import Column, SchemaChange, SourceColumn, TableName, TableVersion
 from cdc_lakehouse.changelog.stored import change_from_json, change_to_json, version_from_json, version_to_json
 from cdc_lakehouse.errors import StoredFormError
+from tests.changelog.statements import partitioned_by
 
 DATA = Path(__file__).parents[1] / "data"
 
 PARTITIONING = Partitioning(
-    method="range columns",
-    expression="a, b",
-    columns=("a", "b"),
-    count=3,
+    method="range columns", expression="a, b", columns=("a", "b"), count=3, subpartitions=2, interval="(1)",
     partitions=(
-        Partition("p", LessThan((TextLiteral("x", "latin1"), BytesLiteral(b"\xff\x00"))), 2),
-        Partition("q", LessThan((NumberLiteral("-1"), NullLiteral()))),
-        Partition("r", LessThan((Expression("to_days('2026-01-01')"), MaxValue()))),
-        Partition("s", InValues(((NumberLiteral("1"),), (DefaultValue(),)))),
+        Partition("p", LessThan((ddl.TextLiteral("x", "latin1"), ddl.BytesLiteral(b"\xff\x00"))), 2),
+        Partition("q", LessThan((NumberLiteral("-1"), ddl.NullLiteral()))),
+        Partition("r", LessThan((ddl.Expression("to_days('2026-01-01')"), ddl.MaxValue()))),
+        Partition("s", ddl.InValues(((NumberLiteral("1"),), (ddl.DefaultValue(),)))),
         Partition("t"),
     ),
-    subpartitions=2,
-    interval="(1)",
-)
+)  # fmt: skip
 VERSION = TableVersion(
-    commit_ts=10,
-    name=TableName("d", "ö.t"),
-    incarnation="d.t#1",
-    kind="exchange partition",
-    effect="swap",
-    query="ALTER TABLE t …",
-    origin="d/t/meta/schema.json",
+    10, TableName("d", "ö.t"), "d.t#1", "exchange partition", "swap", "ALTER TABLE t …", "d/t/meta/schema.json",
     columns=(
         Column(1, "id", ColumnType("bigint", unsigned=True, length=20, zerofill=True), nullable=False, source_id=4),
-        Column(3, "e", ColumnType("enum", elements=("a", "b'"), charset="latin1"), initial=InitialDefault("a")),
+        Column(3, "e", ColumnType("enum", elements=("a", "b'"), charset="latin1"), initial=schema.InitialDefault("a")),
         Column(4, "d", ColumnType("datetime", scale=0), carried=False),
     ),
-    key=(1,),
-    unique_keys=(UniqueKey("u", (3, 1)),),
-    next_id=5,
-    partitioning=PARTITIONING,
-    emptied=("p",),
-    swap=Swap("d.t#1", "p", "d.u#1"),
-    previous_name=TableName("d", "s"),
-    since=9,
-    note="a note",
-    hold="why",
+    key=(1,), unique_keys=(schema.UniqueKey("u", (3, 1)),), next_id=5, partitioning=PARTITIONING, emptied=("p",),
+    swap=schema.Swap("d.t#1", "p", "d.u#1"), previous_name=TableName("d", "s"), since=9, note="a note", hold="why",
     primary_key=(1,),
-)
+)  # fmt: skip
 CHANGE = SchemaChange(
-    11,
-    "d",
-    "t",
-    42,
-    "ALTER TABLE t …",
+    11, "d", "t", 42, "ALTER TABLE t …",
     (
         SourceColumn("id", ColumnType("bigint", length=20), nullable=False, primary_key=True, source_id=1),
         SourceColumn("v", ColumnType("varchar", length=5), default="", virtual="seen"),
     ),
-    "topic:0:7",
-    backslash_escapes=True,
-    fault="bad",
-)
+    "topic:0:7", backslash_escapes=True, fault="bad",
+)  # fmt: skip
 DATABASE = TableVersion(1, TableName("d", ""), "", "create database", "none", "CREATE DATABASE d", "o")
 
 STORED_VERSION = {
-    "format": 2,
-    "commit_ts": 10,
-    "name": {"database": "d", "table": "ö.t"},
-    "incarnation": "d.t#1",
-    "kind": "exchange partition",
-    "effect": "swap",
-    "query": "ALTER TABLE t …",
-    "origin": "d/t/meta/schema.json",
+    "format": 2, "commit_ts": 10, "name": {"database": "d", "table": "ö.t"}, "incarnation": "d.t#1",
+    "kind": "exchange partition", "effect": "swap", "query": "ALTER TABLE t …", "origin": "d/t/meta/schema.json",
     "columns": [
-        {
-            "id": 1,
-            "name": "id",
-            "type": {"name": "bigint", "unsigned": True, "length": 20, "zerofill": True},
-            "source_id": 4,
-            "carried": True,
-        },
-        {
-            "id": 3,
-            "name": "e",
-            "type": {"name": "enum", "elements": ["a", "b'"], "charset": "latin1"},
-            "nullable": True,
-            "initial": {"text": "a"},
-            "carried": True,
-        },
+        {"id": 1, "name": "id", "type": {"name": "bigint", "unsigned": True, "length": 20, "zerofill": True},
+         "source_id": 4, "carried": True},
+        {"id": 3, "name": "e", "type": {"name": "enum", "elements": ["a", "b'"], "charset": "latin1"},
+         "nullable": True, "initial": {"text": "a"}, "carried": True},
         {"id": 4, "name": "d", "type": {"name": "datetime", "scale": 0}, "nullable": True},
     ],
-    "key": [1],
-    "unique_keys": [{"name": "u", "columns": [3, 1]}],
-    "next_id": 5,
+    "key": [1], "unique_keys": [{"name": "u", "columns": [3, 1]}], "next_id": 5,
     "partitioning": {
-        "method": "range columns",
-        "expression": "a, b",
-        "columns": ["a", "b"],
-        "count": 3,
+        "method": "range columns", "expression": "a, b", "columns": ["a", "b"], "count": 3,
         "partitions": [
             {"name": "p", "subpartitions": 2, "less_than": [{"text": "x", "charset": "latin1"}, {"bytes": "ff00"}]},
             {"name": "q", "subpartitions": 0, "less_than": [{"number": "-1"}, {"null": True}]},
-            {
-                "name": "r",
-                "subpartitions": 0,
-                "less_than": [{"expression": "to_days('2026-01-01')"}, {"maxvalue": True}],
-            },
+            {"name": "r", "subpartitions": 0,
+             "less_than": [{"expression": "to_days('2026-01-01')"}, {"maxvalue": True}]},
             {"name": "s", "subpartitions": 0, "in": [[{"number": "1"}], [{"default": True}]]},
             {"name": "t", "subpartitions": 0},
         ],
-        "subpartitions": 2,
-        "interval": "(1)",
+        "subpartitions": 2, "interval": "(1)",
     },
-    "emptied": ["p"],
-    "swap": {"partitioned": "d.t#1", "partition": "p", "plain": "d.u#1"},
-    "previous_name": {"database": "d", "table": "s"},
-    "since": 9,
-    "note": "a note",
-    "hold": "why",
-    "primary_key": [1],
-}
+    "emptied": ["p"], "swap": {"partitioned": "d.t#1", "partition": "p", "plain": "d.u#1"},
+    "previous_name": {"database": "d", "table": "s"}, "since": 9, "note": "a note", "hold": "why", "primary_key": [1],
+}  # fmt: skip
 STORED_CHANGE = {
-    "format": 2,
-    "commit_ts": 11,
-    "database": "d",
-    "table": "t",
-    "action": 42,
-    "kind": "statement",
+    "format": 2, "commit_ts": 11, "database": "d", "table": "t", "action": 42, "kind": "statement",
     "query": "ALTER TABLE t …",
     "columns": [
         {"name": "id", "type": {"name": "bigint", "length": 20}, "primary_key": True, "source_id": 1},
         {"name": "v", "type": {"name": "varchar", "length": 5}, "nullable": True, "default": "", "virtual": "seen"},
     ],
-    "origin": "topic:0:7",
-    "backslash_escapes": True,
-    "fault": "bad",
-}
+    "origin": "topic:0:7", "backslash_escapes": True, "fault": "bad",
+}  # fmt: skip
 STORED_DATABASE = {
     "format": 2, "commit_ts": 1, "name": {"database": "d", "table": ""}, "incarnation": "", "kind": "create database",
     "effect": "none", "query": "CREATE DATABASE d", "origin": "o", "next_id": 1, "since": 0,
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("version", "stored"), [(VERSION, STORED_VERSION), (DATABASE, STORED_DATABASE)])
-def test_a_version_is_stored_so(version: TableVersion, stored: object) -> None:
-    text = version_to_json(version)
+@pytest.mark.parametrize(
+    ("value", "stored", "to_json", "from_json"),
+    [
+        (VERSION, STORED_VERSION, version_to_json, version_from_json),
+        (DATABASE, STORED_DATABASE, version_to_json, version_from_json),
+        (CHANGE, STORED_CHANGE, change_to_json, change_from_json),
+    ],
+    ids=["version", "database", "change"],
+)
+def test_what_is_stored(
+    value: Any, stored: object, to_json: Callable[[Any], str], from_json: Callable[[str], Any]
+) -> None:
+    text = to_json(value)
     assert json.loads(text) == stored
-    assert version_from_json(text) == version
-
-
-def test_a_change_is_stored_so() -> None:
-    text = change_to_json(CHANGE)
-    assert json.loads(text) == STORED_CHANGE
-    assert change_from_json(text) == CHANGE
+    assert from_json(text) == value
 
 
 @pytest.mark.parametrize("clause", [
@@ -197,9 +120,7 @@ def test_a_change_is_stored_so() -> None:
     "RANGE (to_days(a)) (PARTITION p VALUES LESS THAN (to_days('2026-01-01')))",
 ])  # fmt: skip
 def test_a_partitioning_comes_back(clause: str) -> None:
-    (create,) = parse(f"CREATE TABLE t (a INT, b INT) PARTITION BY {clause}")
-    assert isinstance(create, CreateTable) and create.partitioning is not None
-    version = TableVersion(1, TableName("d", "t"), "d.t#1", "", "create", "", "", partitioning=create.partitioning)
+    version = TableVersion(1, TableName("d", "t"), "d.t#1", "", "create", "", "", partitioning=partitioned_by(clause))
     assert version_from_json(version_to_json(version)) == version
 
 

@@ -120,9 +120,8 @@ def test_a_statement_has_one_verdict(statement: str) -> None:
     created = SchemaChange(10, "d", "t", CREATE, BASE, shown_columns(base), "o1", backslash_escapes=True)
     for version in of_table if len(of_table) == 1 else []:
         name = version.name
-        file = SchemaChange(
-            20, name.database, name.table, None, statement, shown_columns(version), "o2", backslash_escapes=True
-        )
+        shown = shown_columns(version)
+        file = SchemaChange(20, name.database, name.table, None, statement, shown, "o2", backslash_escapes=True)
         if version.effect in ("move", "drop") and len(made) > 1:
             continue  # Each of the tables has a schema file of its own.
         seen = [each for each in History().apply([created, file]) if each.incarnation == base.incarnation][-1]

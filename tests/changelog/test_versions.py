@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
-from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.schema import SchemaChange, Swap, TableVersion
-from tests.changelog.statements import ADD, CREATE, DROP, DROP_COLUMN, MODIFY, RENAME, SEEN, TRUNCATE, change
+from tests.changelog.statements import ADD, CREATE, DROP, DROP_COLUMN, MODIFY, RENAME, SEEN, TRUNCATE, change, history
 
 TABLE = "id:bigint:pk a b:varchar"
 CREATED = change(10, "db.t", CREATE, "CREATE TABLE `db`.`t` (`id` BIGINT PRIMARY KEY, `a` INT, `b` VARCHAR(9))", TABLE)
@@ -17,20 +17,28 @@ PARTITIONED = change(
     "CREATE TABLE `t` (`id` BIGINT PRIMARY KEY, `a` INT, `b` VARCHAR(9)) PARTITION BY RANGE (`id`)"
     " (PARTITION `p0` VALUES LESS THAN (100), PARTITION `p1` VALUES LESS THAN (200))", TABLE,
 )  # fmt: skip
+OTHER = change(11, "db.u", CREATE, "CREATE TABLE `u` (id BIGINT PRIMARY KEY)", TABLE)
 
 
 def versions(*changes: SchemaChange) -> Sequence[TableVersion]:
-    history = History()
-    history.apply(changes)
-    return history.versions
-
-
-def last(*changes: SchemaChange) -> TableVersion:
-    return versions(*changes)[-1]
+    return history(*changes).versions
 
 
 def altered(clauses: str, spec: str = TABLE, action: int = MODIFY, *, first: SchemaChange = CREATED) -> TableVersion:
-    return last(first, change(20, "db.t", action, f"ALTER TABLE `t` {clauses}" if clauses else "", spec))
+    return versions(first, change(20, "db.t", action, f"ALTER TABLE `t` {clauses}" if clauses else "", spec))[-1]
+
+
+def check(version: TableVersion, effect: str, *, hold: str | None = None, note: str | None = None, **more: Any) -> None:
+    """`hold` and `note` are a part of what is said, or None where nothing is."""
+    assert version.effect == effect
+    for said, words in ((version.hold, hold), (version.note, note)):
+        assert said is None if words is None else said is not None and words in said
+    assert {name: getattr(version, name) for name in more} == more
+
+
+def partitions(version: TableVersion) -> list[str]:
+    assert version.partitioning is not None
+    return [partition.name for partition in version.partitioning.partitions]
 
 
 @pytest.mark.parametrize(
@@ -40,6 +48,7 @@ def altered(clauses: str, spec: str = TABLE, action: int = MODIFY, *, first: Sch
         ("ADD INDEX (a)", TABLE, "none"),
         ("COMMENT = 'x'", TABLE, "none"),
         ("ALTER COLUMN a SET DEFAULT 7", TABLE, "none"),
+        ("FROBNICATE", TABLE, "none"),
         ("MODIFY COLUMN a MEDIUMINT", "id:bigint:pk a:mediumint b:varchar", "none"),
         ("MODIFY COLUMN b TEXT", "id:bigint:pk a b:text", "none"),
         ("ADD COLUMN c INT", f"{TABLE} c", "evolve"),
@@ -56,38 +65,30 @@ def altered(clauses: str, spec: str = TABLE, action: int = MODIFY, *, first: Sch
 )
 def test_effects(clauses: str, spec: str, effect: str) -> None:
     version = altered(clauses, spec)
-    assert (version.effect, version.hold, version.note) == (effect, None, None)
+    check(version, effect, key_names=("id",))
     assert [column.name for column in version.columns] == [word.split(":")[0] for word in spec.split()]
-    assert version.key_names == ("id",)
 
 
 @pytest.mark.parametrize("number", [1, 2, 21, 24, 26, 9999])
 def test_what_is_no_tables_has_no_incarnation(number: int) -> None:
     name = "db.v" if number in (21, 24) else "db"
-    assert last(change(5, name, number, "…")).incarnation == ""
+    assert versions(change(5, name, number, "…"))[-1].incarnation == ""
 
 
-def test_a_statement_that_nobody_understands_is_noted_where_it_mattered() -> None:
-    harmless, evolved = altered("FROBNICATE"), altered("FROBNICATE", f"{TABLE} c")
-    assert (harmless.effect, harmless.note) == ("none", None)
-    assert evolved.effect == "evolve" and evolved.note is not None and "FROBNICATE" in evolved.note
-
-
-def test_a_rename_that_nobody_understands_holds_and_changes_nothing() -> None:
-    version = altered("FROBNICATE", "id:bigint:pk x b:varchar")
-    assert version.effect == "hold" and version.columns == last(CREATED).columns
-    assert version.hold is not None and "FROBNICATE" in version.hold
+def test_a_statement_that_nobody_understands_is_noted_where_it_mattered_and_holds_where_it_may_rename() -> None:
+    check(altered("FROBNICATE", f"{TABLE} c"), "evolve", note="FROBNICATE")
+    renamed = altered("FROBNICATE", "id:bigint:pk x b:varchar")
+    check(renamed, "hold", hold="FROBNICATE", columns=versions(CREATED)[-1].columns)
 
 
 def test_truncate_keeps_the_table() -> None:
     created, emptied = versions(CREATED, change(20, "db.t", TRUNCATE, "TRUNCATE TABLE `t`", TABLE))
-    assert (emptied.effect, emptied.emptied) == ("empty", ())
-    assert (emptied.incarnation, emptied.columns, emptied.key) == (created.incarnation, created.columns, created.key)
+    same = {"incarnation": created.incarnation, "columns": created.columns, "key": created.key}
+    check(emptied, "empty", emptied=(), **same)
 
 
 def test_a_drop_of_a_table_that_never_had_a_row_is_nothing() -> None:
-    version = last(change(20, "db.t", DROP, "DROP TABLE `db`.`t`", TABLE))
-    assert (version.effect, version.incarnation) == ("none", "")
+    check(versions(change(20, "db.t", DROP, "DROP TABLE `db`.`t`", TABLE))[-1], "none", incarnation="")
 
 
 def test_a_hold_is_of_its_own_version() -> None:
@@ -110,58 +111,61 @@ def test_a_hold_is_of_its_own_version() -> None:
     ],
 )
 def test_the_key_of_a_new_table(query: str, spec: str, key: set[str]) -> None:
-    assert set(last(change(5, "db.t", CREATE, query, spec)).key_names) == key
+    assert set(versions(change(5, "db.t", CREATE, query, spec))[-1].key_names) == key
 
 
-def test_the_key_follows_a_rename_of_its_column() -> None:
-    assert altered("RENAME COLUMN id TO no", "no:bigint:pk a b:varchar").key_names == ("no",)
-
-
-def test_a_file_that_leaves_the_primary_key_out_does_not_take_it_away() -> None:
-    version = altered("ADD INDEX (a)", "id:bigint:!null a b:varchar", 7)
-    assert (version.effect, version.key_names) == ("none", ("id",))
+BY_A = "rows are identified by a from here on, before by id"
 
 
 @pytest.mark.parametrize(
-    ("clauses", "spec", "action", "effect", "key"),
+    ("clauses", "spec", "action", "effect", "key", "note"),
     [
-        ("DROP PRIMARY KEY", "id:bigint:!null a b:varchar", 33, "none", ()),
-        ("DROP PRIMARY KEY, ADD PRIMARY KEY (a)", "id:bigint:!null a:int:pk b:varchar", 32, "rewrite", ("a",)),
-        ("DROP COLUMN id", "a b:varchar", DROP_COLUMN, "evolve", ()),
+        ("RENAME COLUMN id TO no", "no:bigint:pk a b:varchar", MODIFY, "evolve", ("no",), None),
+        # A file that leaves the primary key out does not take it away.
+        ("ADD INDEX (a)", "id:bigint:!null a b:varchar", 7, "none", ("id",), None),
+        ("DROP PRIMARY KEY", "id:bigint:!null a b:varchar", 33, "none", (), None),
+        ("DROP PRIMARY KEY, ADD PRIMARY KEY (a)", "id:bigint:!null a:int:pk b:varchar", 32, "rewrite", ("a",), BY_A),
+        ("DROP COLUMN id", "a b:varchar", DROP_COLUMN, "evolve", (), None),
     ],
 )
-def test_a_change_of_the_key_writes_the_rows_anew(
-    clauses: str, spec: str, action: int, effect: str, key: tuple[str, ...]
+def test_the_key_after_a_change(
+    clauses: str, spec: str, action: int, effect: str, key: tuple[str, ...], note: str | None
 ) -> None:
+    """Rows are written anew where others are the same by the new key."""
     version = altered(clauses, spec, action)
-    assert (version.effect, version.key_names, version.hold) == (effect, key, None)
-    assert (version.note or "").startswith("rows are identified by a from here on, before by id") == bool(key)
+    check(version, effect, note=note, key_names=key)
+    assert (version.note or "").startswith(note or "")
 
 
 def test_a_table_like_another_has_its_key_and_partitions() -> None:
     unique = change(5, "db.u", CREATE, "CREATE TABLE `u` (`a` INT NOT NULL, UNIQUE KEY k (`a`))", "a:int:!null")
-    like = last(unique, change(10, "db.t", CREATE, "CREATE TABLE `t` LIKE `u`", "a:int:!null"))
+    like = versions(unique, change(10, "db.t", CREATE, "CREATE TABLE `t` LIKE `u`", "a:int:!null"))[-1]
     assert (like.key_names, [key.name for key in like.unique_keys]) == (("a",), ["k"])
     model = change(5, "db.u", CREATE, PARTITIONED.query.replace("`t`", "`u`"), TABLE)
-    copy = last(model, change(10, "db.t", CREATE, "CREATE TABLE `t` LIKE `db`.`u`", TABLE))
-    assert copy.partitioning is not None and [each.name for each in copy.partitioning.partitions] == ["p0", "p1"]
+    copy = versions(model, change(10, "db.t", CREATE, "CREATE TABLE `t` LIKE `db`.`u`", TABLE))[-1]
+    assert partitions(copy) == ["p0", "p1"]
 
 
 # --- Partitions ---
 
+REORGANIZE = "REORGANIZE PARTITION p0 INTO (PARTITION q VALUES LESS THAN (100))"
+
 
 @pytest.mark.parametrize(
-    ("clauses", "action", "emptied", "left"),
+    ("clauses", "action", "effect", "emptied", "left"),
     [
-        ("DROP PARTITION `p0`", 20, ("p0",), ["p1"]),
-        ("TRUNCATE PARTITION `p0`, `p1`", 23, ("p0", "p1"), ["p0", "p1"]),
-        ("TRUNCATE PARTITION ALL", 23, (), ["p0", "p1"]),
+        ("DROP PARTITION `p0`", 20, "empty", ("p0",), ["p1"]),
+        ("TRUNCATE PARTITION `p0`, `p1`", 23, "empty", ("p0", "p1"), ["p0", "p1"]),
+        ("TRUNCATE PARTITION ALL", 23, "empty", (), ["p0", "p1"]),
+        (REORGANIZE, 64, "none", (), ["q", "p1"]),
     ],
 )
-def test_partitions_that_are_emptied(clauses: str, action: int, emptied: tuple[str, ...], left: list[str]) -> None:
+def test_partitions_that_are_emptied_or_rearranged(
+    clauses: str, action: int, effect: str, emptied: tuple[str, ...], left: list[str]
+) -> None:
     version = altered(clauses, TABLE, action, first=PARTITIONED)
-    assert (version.effect, version.emptied) == ("empty", emptied)
-    assert version.partitioning and [each.name for each in version.partitioning.partitions] == left
+    check(version, effect, emptied=emptied, note=version.note)
+    assert partitions(version) == left
 
 
 @pytest.mark.parametrize(
@@ -173,14 +177,7 @@ def test_partitions_that_are_emptied(clauses: str, action: int, emptied: tuple[s
     ],
 )
 def test_rows_of_partitions_that_cannot_be_told_hold(clauses: str, first: SchemaChange, said: str) -> None:
-    version = altered(clauses, TABLE, 20, first=first)
-    assert version.effect == "hold" and version.hold is not None and said in version.hold
-
-
-def test_a_rearrangement_moves_no_row() -> None:
-    version = altered("REORGANIZE PARTITION p0 INTO (PARTITION q VALUES LESS THAN (100))", TABLE, 64, first=PARTITIONED)
-    assert version.effect == "none" and version.partitioning
-    assert [each.name for each in version.partitioning.partitions] == ["q", "p1"]
+    check(altered(clauses, TABLE, 20, first=first), "hold", hold=said)
 
 
 EXCHANGE = "ALTER TABLE `db`.`t` EXCHANGE PARTITION `p0` WITH TABLE `db`.`{}`"
@@ -208,50 +205,45 @@ def test_an_exchange_is_of_both_tables(other: str, older: bool) -> None:
     ],
 )
 def test_an_exchange_whose_rows_cannot_be_told_holds(statement: str, other: str | None, said: str) -> None:
-    plain = [change(11, "db.u", CREATE, "CREATE TABLE `u` (id BIGINT PRIMARY KEY)", other)] if other else []
-    made = versions(PARTITIONED, *plain, change(20, "db.t", 42, statement, TABLE))
-    assert made[-1].effect == "hold" and made[-1].hold is not None and said in made[-1].hold
+    plain = [change(11, "db.u", CREATE, OTHER.query, other)] if other else []
+    version = versions(PARTITIONED, *plain, change(20, "db.t", 42, statement, TABLE))[-1]
+    check(version, "hold", hold=said, note=version.note)
 
 
-# --- Tables older than the feed ---
+# --- Tables older than the feed, and what the log left out ---
 
 
 @pytest.mark.parametrize("action", [SEEN, ADD, TRUNCATE, MODIFY, RENAME])
 def test_a_table_that_is_older_than_the_feed_begins_at_its_first_sight(action: int) -> None:
-    version = last(change(20, "db.t", action, "RENAME TABLE `db`.`s` TO `db`.`t`" if action == RENAME else "", TABLE))
-    assert (version.effect, version.incarnation, version.since) == ("create", "db.t#1", 0)
-    assert version.note is not None and "older than the feed" in version.note
-    assert version.key_names == ("id",)
+    seen = change(20, "db.t", action, "RENAME TABLE `db`.`s` TO `db`.`t`" if action == RENAME else "", TABLE)
+    begun = {"incarnation": "db.t#1", "since": 0, "key_names": ("id",)}
+    check(versions(seen)[-1], "create", note="older than the feed", **begun)
 
 
 def test_its_name_was_anothers_until_that_was_given_up() -> None:
     moved = change(20, "db.u", RENAME, "RENAME TABLE `db`.`t` TO `db`.`u`", TABLE)
     made = versions(CREATED, moved, change(30, "db.t", SEEN, "", TABLE))
-    assert [(version.incarnation, version.since) for version in made] == [
-        ("db.t#1", 10),
-        ("db.t#1", 20),
-        ("db.t#2", 20),
-    ]
+    assert [(each.incarnation, each.since) for each in made] == [("db.t#1", 10), ("db.t#1", 20), ("db.t#2", 20)]
 
 
-# --- What the log left out ---
-
-
-def test_a_table_created_over_another_ends_it_with_a_note() -> None:
-    made = versions(CREATED, change(20, "db.t", CREATE, CREATED.query, TABLE))
-    assert [(version.effect, version.incarnation) for version in made] == [
-        ("create", "db.t#1"), ("drop", "db.t#1"), ("create", "db.t#2"),
-    ]  # fmt: skip
-    assert made[1].note is not None and "no statement in the log drops" in made[1].note
-
-
-def test_a_table_renamed_over_another_ends_it_with_a_note() -> None:
-    other = change(11, "db.u", CREATE, "CREATE TABLE `u` (id BIGINT PRIMARY KEY)", TABLE)
-    made = versions(CREATED, other, change(20, "db.u", RENAME, "RENAME TABLE `db`.`t` TO `db`.`u`", TABLE))
-    assert [(version.effect, version.incarnation) for version in made[2:]] == [("drop", "db.u#1"), ("move", "db.t#1")]
-    assert made[2].note is not None
+@pytest.mark.parametrize(
+    ("changes", "effects"),
+    [
+        ([CREATED, change(20, "db.t", CREATE, CREATED.query, TABLE)],
+         [("create", "db.t#1"), ("drop", "db.t#1"), ("create", "db.t#2")]),
+        ([CREATED, OTHER, change(20, "db.u", RENAME, "RENAME TABLE `db`.`t` TO `db`.`u`", TABLE)],
+         [("create", "db.t#1"), ("create", "db.u#1"), ("drop", "db.u#1"), ("move", "db.t#1")]),
+    ],
+    ids=["created", "renamed"],
+)  # fmt: skip
+def test_a_table_that_comes_over_another_ends_it_with_a_note(
+    changes: list[SchemaChange], effects: list[tuple[str, str]]
+) -> None:
+    made = versions(*changes)
+    assert [(version.effect, version.incarnation) for version in made] == effects
+    check(made[-2], "drop", note="no statement in the log drops")
 
 
 def test_a_rename_that_does_not_say_of_what_holds_the_table_of_that_name() -> None:
-    version = last(CREATED, change(20, "db.t", RENAME, "FROBNICATE", TABLE))
-    assert version.effect == "hold" and version.hold is not None and "which table became db.t" in version.hold
+    version = versions(CREATED, change(20, "db.t", RENAME, "FROBNICATE", TABLE))[-1]
+    check(version, "hold", hold="which table became db.t")
