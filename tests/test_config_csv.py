@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cdc_lakehouse.config import load
 from tests.test_config import Edit, put, read, refusal
 
 SOURCE = "feeds.0.source"
@@ -40,8 +41,6 @@ def test_a_bare_null_is_the_options_name(tmp_path: Path) -> None:
     read(tmp_path, *csv())
     text = path.read_text(encoding="utf-8").replace("include-commit-ts: true", "include-commit-ts: true\n      null: x")
     path.write_text(text, encoding="utf-8")
-    from cdc_lakehouse.config import load
-
     options = load(path, {}).feed("shop").storage_sink.csv
     assert options is not None and options.null == "x"
 
@@ -65,13 +64,11 @@ def test_a_bare_null_is_the_options_name(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_is_refused_with_the_options_name(tmp_path: Path, options: dict[str, Any], said: str) -> None:
-    assert said in refusal(tmp_path, *csv(**options)) and "feeds[0].source.csv" in refusal(tmp_path, *csv(**options))
+    text = refusal(tmp_path, *csv(**options))
+    assert said in text and "feeds[0].source.csv" in text
 
 
-def test_csv_without_its_section_names_what_it_needs(tmp_path: Path) -> None:
-    assert "include-commit-ts: true" in refusal(tmp_path, put(f"{SOURCE}.protocol", "csv"))
-
-
-def test_csv_options_of_another_protocol_are_refused(tmp_path: Path) -> None:
-    said = refusal(tmp_path, put(f"{SOURCE}.csv", {"include-commit-ts": True}))
-    assert "mean nothing with protocol canal-json" in said
+def test_the_section_goes_with_the_protocol(tmp_path: Path) -> None:
+    protocol, options = csv()
+    assert "include-commit-ts: true" in refusal(tmp_path, protocol)
+    assert "mean nothing with protocol canal-json" in refusal(tmp_path, options)

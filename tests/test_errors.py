@@ -11,12 +11,7 @@ from cdc_lakehouse import errors
 from cdc_lakehouse.changelog.ddl.clauses import DdlSyntaxError
 from cdc_lakehouse.errors import CdcError, PermanentError, SourceError, TransientError
 
-PLACES: dict[str, Any] = {
-    "feed": "shop",
-    "table": "sales.orders",
-    "segment": "sales/orders/7/CDC1.json",
-    "line": 12,
-}
+PLACES: dict[str, Any] = {"feed": "shop", "table": "sales.orders", "segment": "sales/orders/7/CDC1.json", "line": 12}
 
 
 def kinds(base: type[CdcError] = CdcError) -> Iterator[type[CdcError]]:
@@ -29,11 +24,6 @@ def kinds(base: type[CdcError] = CdcError) -> Iterator[type[CdcError]]:
 KINDS = [CdcError, *kinds()]
 
 
-def test_text_says_what_where_and_what_to_do() -> None:
-    error = SourceError("cannot read", feed="f", table="d.t", segment="s", line=3, advice="mend it")
-    assert str(error) == "cannot read [feed f, table d.t, segment s, line 3]: mend it"
-
-
 @pytest.mark.parametrize(
     ("places", "text"),
     [
@@ -41,9 +31,11 @@ def test_text_says_what_where_and_what_to_do() -> None:
         ({"advice": "mend it"}, "broken: mend it"),
         ({"table": "d.t"}, "broken [table d.t]"),
         ({"segment": "s", "line": 0}, "broken [segment s, line 0]"),
+        ({"feed": "f", "table": "d.t", "segment": "s", "line": 3, "advice": "mend it"},
+         "broken [feed f, table d.t, segment s, line 3]: mend it"),
     ],
-)
-def test_text_has_only_what_is_known(places: dict[str, Any], text: str) -> None:
+)  # fmt: skip
+def test_text_says_what_where_and_what_to_do_and_only_what_is_known(places: dict[str, Any], text: str) -> None:
     assert str(SourceError("broken", **places)) == text
 
 
