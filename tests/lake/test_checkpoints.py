@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, Cut, CutRow
-from tests.kit.lakes import lake_config
-from tests.lake import LATER, NOON
+from tests.lake import LATER, NOON, runs, stored
+
+Runs = Callable[[], Checkpoints]
 
 
 @pytest.fixture
-def checkpoints(tmp_path: Path) -> Callable[[], Checkpoints]:
-    return lambda: Checkpoints(Lake(lake_config(tmp_path)), "f")
+def checkpoints(tmp_path: Path) -> Runs:
+    return runs(Checkpoints, tmp_path)
 
 
 def row(checkpoint_ts: int, table: str, rows: int = 1) -> CutRow:
@@ -28,32 +28,27 @@ def by_table(rows: list[CutRow]) -> list[CutRow]:
     return sorted(rows, key=lambda row: row.table)
 
 
-def test_before_the_first_cut_nothing_is_published(checkpoints: Callable[[], Checkpoints]) -> None:
+def test_before_the_first_cut_nothing_is_published(checkpoints: Runs) -> None:
     cut = checkpoints().last()
     assert (cut.checkpoint_ts, cut.batch, cut.versions, cut.held_incarnations) == (0, 0, 0, frozenset())
     assert checkpoints().rows(0) == []
 
 
+BATCHES = st.integers(0, 2**40)
+HELD = st.lists(st.tuples(st.text(), st.text()), max_size=3).map(tuple)
+
+
 @settings(max_examples=10, deadline=None)
-@given(
-    cut=st.builds(
-        Cut,
-        st.integers(1, 2**63 - 1),
-        st.integers(0, 2**40),
-        st.integers(0, 2**40),
-        st.text(max_size=12),
-        st.lists(st.tuples(st.text(), st.text()), max_size=3).map(tuple),
-    )
-)
+@given(cut=st.builds(Cut, st.integers(1, 2**63 - 1), BATCHES, BATCHES, st.text(max_size=12), HELD))
 def test_the_newest_cut_is_in_the_snapshot_as_it_was_published(
     tmp_path_factory: pytest.TempPathFactory, cut: Cut
 ) -> None:
-    config = lake_config(tmp_path_factory.mktemp("cut"))
-    Checkpoints(Lake(config), "f").publish(cut, [])
-    assert Checkpoints(Lake(config), "f").last() == cut
+    checkpoints = runs(Checkpoints, tmp_path_factory.mktemp("cut"))
+    checkpoints().publish(cut, [])
+    assert checkpoints().last() == cut
 
 
-def test_the_newest_cut_needs_no_data_file(checkpoints: Callable[[], Checkpoints], tmp_path: Path) -> None:
+def test_the_newest_cut_needs_no_data_file(checkpoints: Runs, tmp_path: Path) -> None:
     cut = Cut(10, 1, 2, "s", (("d.t#1", "it's held"),))
     checkpoints().publish(cut, [row(10, "a")])
     files = list(tmp_path.rglob("*.parquet"))
@@ -65,7 +60,7 @@ def test_the_newest_cut_needs_no_data_file(checkpoints: Callable[[], Checkpoints
         checkpoints().rows(10)
 
 
-def test_earlier_cuts_stay(checkpoints: Callable[[], Checkpoints]) -> None:
+def test_earlier_cuts_stay(checkpoints: Runs) -> None:
     run = checkpoints()
     run.publish(Cut(10), [row(10, "a"), row(10, "b")])
     run.publish(Cut(20), [row(20, "a", 5)])
@@ -75,7 +70,7 @@ def test_earlier_cuts_stay(checkpoints: Callable[[], Checkpoints]) -> None:
         assert seen.rows(20) == [row(20, "a", 5)]
 
 
-def test_a_cut_at_the_same_checkpoint_takes_the_place_of_the_earlier(checkpoints: Callable[[], Checkpoints]) -> None:
+def test_a_cut_at_the_same_checkpoint_takes_the_place_of_the_earlier(checkpoints: Runs) -> None:
     checkpoints().publish(Cut(10), [row(10, "a")])
     checkpoints().publish(Cut(20, batch=1, held=(("x", "y"),)), [row(20, "a")])
     checkpoints().publish(Cut(20, batch=2), [row(20, "a", 7), row(20, "b", 8)])
@@ -84,15 +79,14 @@ def test_a_cut_at_the_same_checkpoint_takes_the_place_of_the_earlier(checkpoints
     assert checkpoints().rows(10) == [row(10, "a")]
 
 
-def test_a_table_that_never_had_a_row_has_no_snapshot(checkpoints: Callable[[], Checkpoints]) -> None:
+def test_a_table_that_never_had_a_row_has_no_snapshot(checkpoints: Runs) -> None:
     empty = CutRow(10, "d", "t", None, 0, LATER)
     checkpoints().publish(Cut(10), [empty])
     assert checkpoints().rows(10) == [empty]
 
 
-def test_a_cut_is_the_last_commit_of_its_table(checkpoints: Callable[[], Checkpoints], tmp_path: Path) -> None:
+def test_a_cut_is_the_last_commit_of_its_table(checkpoints: Runs, tmp_path: Path) -> None:
     """Readers of the table by its current snapshot never see a cut half replaced."""
     checkpoints().publish(Cut(10), [row(10, "a"), row(10, "b")])
     checkpoints().publish(Cut(10, batch=1), [row(10, "a", 2)])
-    table = Lake(lake_config(tmp_path)).load(system_table("f", "checkpoints"))
-    assert table is not None and len(table.metadata.metadata_log) == 2  # Made, first cut, second cut.
+    assert len(stored(tmp_path, "checkpoints").metadata.metadata_log) == 2  # Made, first cut, second cut.

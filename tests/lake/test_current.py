@@ -8,14 +8,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cdc_lakehouse.changelog.history import History, Incarnation
-from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.changelog.history import Incarnation
+from cdc_lakehouse.changelog.schema import SchemaChange, TableName
 from cdc_lakehouse.lake.current.schema_plan import LakeColumn
 from cdc_lakehouse.lake.current.tables import CurrentTables, schema_fingerprint
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.names import Identifier
+from tests.changelog.statements import history
 from tests.kit.lakes import TestLake
-from tests.lake import ADD_COLUMN, CREATE, DROP, ID, RENAME, change, text
+from tests.lake import ADD_COLUMN, CREATE, DROP, ID, RENAME, change, make_current_table, text
 
 A, B = TableName("d", "a"), TableName("d", "b")
 COLUMNS = pa.schema([pa.field("id", pa.int64()), pa.field("x y", pa.string()), pa.field("_commit_ts", pa.int64())])
@@ -26,10 +27,8 @@ def tables(lake: TestLake) -> CurrentTables:
     return CurrentTables(lake.lake, lake.feed)
 
 
-def life_of(*changes: Any) -> Incarnation:
-    history = History()
-    history.apply(changes)
-    return history.incarnations()["d.a#1"]
+def life_of(*changes: SchemaChange) -> Incarnation:
+    return history(*changes).incarnations()["d.a#1"]
 
 
 BORN = change(10, "a", CREATE, "CREATE TABLE a (id BIGINT PRIMARY KEY)")
@@ -38,11 +37,8 @@ MOVED = life_of(BORN, change(20, "b", RENAME, "RENAME TABLE d.a TO d.b"))
 DROPPED = life_of(BORN, change(30, "a", DROP, "DROP TABLE a"))
 
 
-def make(lake: TestLake, where: Identifier, **properties: str) -> None:
-    own = {**CurrentTables(lake.lake, lake.feed).first_properties(LIFE), "format-version": "2"}
-    lake.lake.ensure_namespace(where.namespace)
-    settings = {**own, **{name.replace("_", "."): value for name, value in properties.items()}}
-    lake.lake.catalog.create_table(where.parts, COLUMNS, properties=settings)
+def make(lake: TestLake, where: Identifier, **properties: str) -> Any:
+    return make_current_table(lake, LIFE, where, COLUMNS, **properties)
 
 
 def test_a_table_belongs_where_the_configured_namespace_says(lake: TestLake, tables: CurrentTables) -> None:
@@ -59,17 +55,18 @@ def test_a_table_is_found_under_every_name_it_had(lake: TestLake, tables: Curren
     assert found is not None and found.identifier == tables.identifier(B)
 
 
-@pytest.mark.parametrize("life", [LIFE, MOVED, DROPPED])
-def test_a_table_that_stands_aside_is_found(lake: TestLake, tables: CurrentTables, life: Incarnation) -> None:
-    place = tables.parking_identifier(life, A)
+@pytest.mark.parametrize(
+    ("life", "parked_as"),
+    [(LIFE, LIFE), (MOVED, MOVED), (DROPPED, DROPPED), (DROPPED, LIFE)],
+    ids=["live", "moved", "dropped", "dropped, where it stood between two renames"],
+)
+def test_a_table_that_stands_aside_is_found(
+    lake: TestLake, tables: CurrentTables, life: Incarnation, parked_as: Incarnation
+) -> None:
+    place = tables.parking_identifier(parked_as, A)
     make(lake, place)
     found = tables.find(life)
     assert found is not None and found.identifier == place
-
-
-def test_a_dropped_table_is_found_where_it_stood_between_two_renames(lake: TestLake, tables: CurrentTables) -> None:
-    make(lake, tables.parking_identifier(LIFE, A))
-    assert tables.find(DROPPED) is not None
 
 
 @pytest.mark.parametrize("properties", [{"cdc_feed": "another"}, {"cdc_incarnation": "d.a#2"}])
@@ -90,13 +87,11 @@ def test_a_users_own_table_is_not_the_feeds(lake: TestLake, tables: CurrentTable
 
 def test_a_state_is_what_the_properties_say(lake: TestLake, tables: CurrentTables) -> None:
     where = tables.identifier(A)
-    make(lake, where, cdc_columns='[[1, "id"], [7, "x y"]]', cdc_staged='["x y"]', cdc_lineage="abc")
-    lake.lake.catalog.load_table(where.parts).transaction().set_properties(
-        {"cdc.applied-ts": str(2**62), "cdc.applied-batch": "9"}
-    ).commit_transaction()
-    lake.lake.catalog.load_table(where.parts).append(
-        pa.Table.from_pylist([{"id": n, "x y": "v", "_commit_ts": 1} for n in range(3)], schema=COLUMNS)
-    )
+    table = make(lake, where, cdc_columns='[[1, "id"], [7, "x y"]]', cdc_staged='["x y"]', cdc_lineage="abc")
+    with table.transaction() as transaction:
+        transaction.set_properties({"cdc.applied-ts": str(2**62), "cdc.applied-batch": "9"})
+    rows = [{"id": n, "x y": "v", "_commit_ts": 1} for n in range(3)]
+    table.append(pa.Table.from_pylist(rows, schema=COLUMNS))
     state = tables.at(where)
     assert state is not None
     assert (state.applied_ts, state.applied_batch, state.schema_fingerprint) == (2**62, 9, "abc")
@@ -123,14 +118,12 @@ def test_two_lives_of_one_name_have_files_of_their_own(tables: CurrentTables) ->
     [
         (LIFE, ValueFormat("Asia/Shanghai")),
         (LIFE, ValueFormat(zero_dates="string")),
-        (
-            life_of(BORN, change(20, "a", ADD_COLUMN, "ALTER TABLE a ADD COLUMN x VARCHAR(20)", ID, text("x"))),
-            ValueFormat(),
-        ),
+        (life_of(BORN, change(20, "a", ADD_COLUMN, "ALTER TABLE a ADD COLUMN x VARCHAR(20)", ID, text("x"))),
+         ValueFormat()),
         (MOVED, ValueFormat()),
         (DROPPED, ValueFormat()),
     ],
-)
+)  # fmt: skip
 def test_a_lineage_tells_what_changes_values(life: Incarnation, reading: ValueFormat) -> None:
     assert schema_fingerprint(life, reading) != schema_fingerprint(LIFE, ValueFormat())
 

@@ -73,47 +73,56 @@ def columns_of(draw: st.DrawFn, ids: list[int]) -> list[LakeColumn]:
     return [LakeColumn(id, name, draw(st.sampled_from(TYPES))) for id, name in zip(ids, names, strict=True)]
 
 
+@dataclass(frozen=True)
+class Evolution:
+    current: list[LakeColumn]
+    target: list[LakeColumn]
+    converted: frozenset[int]
+    plan: Plan
+
+    def carried_out(self) -> tuple[Table, Table]:
+        """The table when rows are written, and when the plan is published."""
+        written, published = (Table([*((c.name, c.type) for c in self.current), (META, "long")]) for _ in range(2))
+        for table in (written, published):
+            table.step(self.plan.before)
+        for step in self.plan.publish:
+            published.step(step)
+        return written, published
+
+
 @st.composite
-def evolutions(draw: st.DrawFn) -> tuple[list[LakeColumn], list[LakeColumn], frozenset[int]]:
+def evolutions(draw: st.DrawFn) -> Evolution:
     id_lists = st.lists(st.integers(1, 8), min_size=1, max_size=6, unique=True)
     current, target = columns_of(draw, draw(id_lists)), columns_of(draw, draw(id_lists))
-    return current, target, frozenset(draw(st.sets(st.integers(1, 8), max_size=2)))
-
-
-def carried_out(current: list[LakeColumn], plan: Plan) -> tuple[Table, Table]:
-    """The table when rows are written, and when the plan is published."""
-    written, published = (Table([*((c.name, c.type) for c in current), (META, "long")]) for _ in range(2))
-    for table in (written, published):
-        table.step(plan.before)
-    for step in plan.publish:
-        published.step(step)
-    return written, published
+    converted = frozenset(draw(st.sets(st.integers(1, 8), max_size=2)))
+    plan = plan_evolution(current, target, [*(c.name for c in current), META], converted)
+    return Evolution(current, target, converted, plan)
 
 
 @given(evolutions())
-def test_a_plan_ends_at_the_target_with_the_lakes_own_columns_behind(
-    evolution: tuple[list[LakeColumn], list[LakeColumn], frozenset[int]],
+def test_a_plan_ends_at_the_target_and_nothing_that_readers_see_goes_before_the_rows_are_published(
+    evolution: Evolution,
 ) -> None:
-    current, target, converted = evolution
-    plan = plan_evolution(current, target, [*(c.name for c in current), META], converted)
-    _, published = carried_out(current, plan)
-    assert [(c.name, c.type) for c in published.columns] == [*((c.name, c.type) for c in target), (META, "long")]
+    written, published = evolution.carried_out()
+    # The lake's own columns stand behind.
+    wanted = [*((c.name, c.type) for c in evolution.target), (META, "long")]
+    assert [(c.name, c.type) for c in published.columns] == wanted
+    before = [*(c.name for c in evolution.current), META]
+    assert [(c.field, c.name) for c in written.columns[: len(before)]] == list(enumerate(before))
+    assert set(evolution.plan.staged) == set(written.names()[len(before) :])
 
 
 @given(evolutions())
-def test_values_stay_with_their_column_or_are_rewritten(
-    evolution: tuple[list[LakeColumn], list[LakeColumn], frozenset[int]],
-) -> None:
-    current, target, converted = evolution
-    plan = plan_evolution(current, target, [*(c.name for c in current), META], converted)
-    written, published = carried_out(current, plan)
-    field_of = {column.id: number for number, column in enumerate(current)}
-    types = {column.id: column.type for column in current}
+def test_values_stay_with_their_column_or_are_rewritten(evolution: Evolution) -> None:
+    plan = evolution.plan
+    written, published = evolution.carried_out()
+    field_of = {column.id: number for number, column in enumerate(evolution.current)}
+    types = {column.id: column.type for column in evolution.current}
     rewritten = {id: (old, new) for id, old, new in plan.rewritten}
-    for column in target:
+    for column in evolution.target:
         field = published.find(column.name).field
         readable = types.get(column.id) == column.type or (types.get(column.id), column.type) in WIDENS
-        in_place = column.id in types and readable and column.id not in converted
+        in_place = column.id in types and readable and column.id not in evolution.converted
         assert (field in field_of.values()) == in_place
         if in_place:
             assert field == field_of[column.id]
@@ -126,23 +135,8 @@ def test_values_stay_with_their_column_or_are_rewritten(
 
 
 @given(evolutions())
-def test_nothing_that_readers_see_goes_before_the_rows_are_published(
-    evolution: tuple[list[LakeColumn], list[LakeColumn], frozenset[int]],
-) -> None:
-    current, target, converted = evolution
-    plan = plan_evolution(current, target, [*(c.name for c in current), META], converted)
-    written, _ = carried_out(current, plan)
-    assert [(c.field, c.name) for c in written.columns[: len(current) + 1]] == list(
-        enumerate([*(c.name for c in current), META])
-    )
-    assert set(plan.staged) == set(written.names()[len(current) + 1 :])
-
-
-@given(evolutions())
-def test_a_table_that_is_at_the_target_has_an_empty_plan(
-    evolution: tuple[list[LakeColumn], list[LakeColumn], frozenset[int]],
-) -> None:
-    columns, _, _ = evolution
+def test_a_table_that_is_at_the_target_has_an_empty_plan(evolution: Evolution) -> None:
+    columns = evolution.current
     plan = plan_evolution(columns, columns, [*(c.name for c in columns), META])
     assert not plan.changes_schema and not plan.rewritten
 
@@ -150,10 +144,8 @@ def test_a_table_that_is_at_the_target_has_an_empty_plan(
 def test_a_default_is_of_new_columns_only() -> None:
     target = [LakeColumn(1, "a", "string", "7"), LakeColumn(2, "b", "int", 5)]
     plan = plan_evolution([LakeColumn(1, "a", "int", 7)], target, ["a"])
-    assert [(added.type, added.default) for added in plan.before if isinstance(added, Add)] == [
-        ("string", None),
-        ("int", 5),
-    ]
+    added = [(each.type, each.default) for each in plan.before if isinstance(each, Add)]
+    assert added == [("string", None), ("int", 5)]
 
 
 def test_a_new_column_never_stands_beside_one_that_differs_in_case_only() -> None:

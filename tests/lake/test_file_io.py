@@ -23,17 +23,21 @@ def of(warehouse: str, **settings: Any) -> tuple[dict[str, str], dict[str, str],
     return small.pyiceberg, large.catalog, large.system
 
 
-@pytest.mark.parametrize("warehouse", ["file:///lake", "hdfs://n/lake", "s3a://bucket/lake"])
-def test_other_warehouses_need_nothing(warehouse: str) -> None:
+@pytest.mark.parametrize(
+    ("warehouse", "bundle"),
+    [
+        ("s3://b/lake", "aws"), ("gs://b/lake", "gcp"), (ABFSS, "azure"), ("file:///lake", None),
+        ("hdfs://n/lake", None), ("s3a://bucket/lake", None),
+    ],
+)  # fmt: skip
+def test_a_service_needs_its_bundle_and_other_warehouses_nothing(warehouse: str, bundle: str | None) -> None:
+    if bundle is not None:
+        (package,) = packages(warehouse)
+        assert f"iceberg-{bundle}-bundle:" in package
+        return
     storage = StorageConfig.model_validate({"s3": {"region": "x"}})
     assert packages(warehouse) == ()
     assert pyiceberg_file_io(warehouse, storage).pyiceberg == spark_file_io(warehouse, storage).catalog == {}
-
-
-@pytest.mark.parametrize(("warehouse", "bundle"), [("s3://b/lake", "aws"), ("gs://b/lake", "gcp"), (ABFSS, "azure")])
-def test_a_service_needs_its_bundle(warehouse: str, bundle: str) -> None:
-    (package,) = packages(warehouse)
-    assert f"iceberg-{bundle}-bundle:" in package
 
 
 @pytest.mark.parametrize("warehouse", ["azure://c/lake", "gcs://b/lake"])
@@ -45,24 +49,13 @@ def test_a_warehouse_under_another_name(warehouse: str) -> None:
 def test_s3_by_keys() -> None:
     keys = {"access_key_id": "id", "secret_access_key": SECRET, "session_token": SECRET}
     small, large, system = of("s3://b/lake", endpoint="http://e:1", path_style=True, region="r", **keys)
-    assert small == {
-        "s3.endpoint": "http://e:1",
-        "s3.force-virtual-addressing": "False",
-        "s3.region": "r",
-        "s3.access-key-id": "id",
-        "s3.secret-access-key": SECRET,
+    both = {
+        "s3.endpoint": "http://e:1", "s3.access-key-id": "id", "s3.secret-access-key": SECRET,
         "s3.session-token": SECRET,
-    }
-    assert large == {
-        "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
-        "s3.endpoint": "http://e:1",
-        "s3.path-style-access": "true",
-        "client.region": "r",
-        "s3.access-key-id": "id",
-        "s3.secret-access-key": SECRET,
-        "s3.session-token": SECRET,
-    }
-    assert system == {}
+    }  # fmt: skip
+    assert small == {**both, "s3.force-virtual-addressing": "False", "s3.region": "r"}
+    own = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO", "s3.path-style-access": "true", "client.region": "r"}
+    assert (large, system) == ({**both, **own}, {})
 
 
 def test_s3_by_the_environment() -> None:
@@ -80,18 +73,22 @@ def test_s3_by_a_profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     assert system == {"aws.profile": "p"}
 
 
-def test_s3_by_a_role_for_spark() -> None:
-    storage = StorageConfig.model_validate({"s3": {"role_arn": "arn", "external_id": "x", "region": "r"}})
-    large = spark_file_io("s3://b/lake", storage)
-    assert large.catalog["client.factory"] == "org.apache.iceberg.aws.AssumeRoleAwsClientFactory"
-    assert large.catalog["client.assume-role.arn"] == "arn" and large.catalog["client.assume-role.external-id"] == "x"
-
-
-def test_s3_by_a_web_identity_for_spark() -> None:
-    storage = StorageConfig.model_validate({"s3": {"role_arn": "arn", "web_identity_token_file": "/t"}})
-    large = spark_file_io("s3://b/lake", storage)
-    assert large.catalog["client.credentials-provider"].endswith(".WebIdentityTokenFileCredentialsProvider")
-    assert large.system == {"aws.roleArn": "arn", "aws.webIdentityTokenFile": "/t"}
+@pytest.mark.parametrize(
+    ("s3", "catalog", "system"),
+    [
+        ({"role_arn": "arn", "external_id": "x", "region": "r"},
+         {"client.factory": "org.apache.iceberg.aws.AssumeRoleAwsClientFactory", "client.assume-role.arn": "arn",
+          "client.assume-role.external-id": "x"}, {}),
+        ({"role_arn": "arn", "web_identity_token_file": "/t"}, {},
+         {"aws.roleArn": "arn", "aws.webIdentityTokenFile": "/t"}),
+    ],
+    ids=["role", "web identity"],
+)  # fmt: skip
+def test_s3_by_a_role_for_spark(s3: dict[str, str], catalog: dict[str, str], system: dict[str, str]) -> None:
+    large = spark_file_io("s3://b/lake", StorageConfig.model_validate({"s3": s3}))
+    assert large.catalog.items() >= catalog.items() and large.system == system
+    provider = large.catalog.get("client.credentials-provider", "")
+    assert provider.endswith(".WebIdentityTokenFileCredentialsProvider") == bool(system)
 
 
 def test_s3_of_the_warehouses_own_bucket() -> None:
@@ -107,18 +104,11 @@ def test_gs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert large["gcs.service.host"] == "http://e:1" and large["gcs.no-auth"] == "true"
 
 
-def test_azure_by_key() -> None:
+def test_azure_by_key_by_sas_and_by_secret() -> None:
     small, large, system = of(ABFSS, account_key=SECRET)
-    assert small == {"adls.account-name": "acct", "adls.account-key": SECRET}
-    assert large == {
-        "io-impl": "org.apache.iceberg.azure.adlsv2.ADLSFileIO",
-        "adls.auth.shared-key.account.name": "acct",
-        "adls.auth.shared-key.account.key": SECRET,
-    }
-    assert system == {}
-
-
-def test_azure_by_sas_and_by_secret() -> None:
+    account, key = "adls.auth.shared-key.account.name", "adls.auth.shared-key.account.key"
+    assert (small, system) == ({"adls.account-name": "acct", "adls.account-key": SECRET}, {})
+    assert large == {"io-impl": "org.apache.iceberg.azure.adlsv2.ADLSFileIO", account: "acct", key: SECRET}
     small, large, _ = of(ABFSS, sas_token=SECRET)
     assert small["adls.sas-token"] == large["adls.sas-token.acct.dfs.core.windows.net"] == SECRET
     small, large, system = of(ABFSS, tenant_id="t", client_id="c", client_secret=SECRET)

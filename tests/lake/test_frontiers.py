@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 
 from cdc_lakehouse.errors import ConcurrentRunError
-from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.frontiers import Frontiers
 from cdc_lakehouse.sources.sink.listing_state import FileSequence, Frontier, KnownTable
-from tests.kit.lakes import lake_config
-from tests.lake import NOON
+from tests.lake import NOON, runs
 
 FULL = Frontier(
     (
@@ -31,15 +29,12 @@ FULL = Frontier(
 
 @pytest.fixture
 def frontiers(tmp_path: Path) -> Callable[[], Frontiers]:
-    return lambda: Frontiers(Lake(lake_config(tmp_path)), "f")
-
-
-def test_a_new_feed_has_none(frontiers: Callable[[], Frontiers]) -> None:
-    assert frontiers().last() is None
+    return runs(Frontiers, tmp_path)
 
 
 @pytest.mark.parametrize("frontier", [FULL, replace(FULL, oldest_date=None, unclear=True), replace(FULL, tables=())])
 def test_everything_is_there_for_the_next_run(frontiers: Callable[[], Frontiers], frontier: Frontier) -> None:
+    assert frontiers().last() is None
     frontiers().write(FULL)
     frontiers().write(frontier)
     assert frontiers().last() == frontier

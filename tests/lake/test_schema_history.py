@@ -11,10 +11,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.schema import SchemaChange
-from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
-from tests.kit.lakes import lake_config
-from tests.lake import ADD_COLUMN, CREATE, DROP, DROP_DATABASE, ID, LATER, NOON, RENAME, TRUNCATE, change, text
+from tests.lake import (
+    ADD_COLUMN,
+    CREATE,
+    DROP,
+    DROP_DATABASE,
+    ID,
+    LATER,
+    NOON,
+    RENAME,
+    TRUNCATE,
+    change,
+    runs,
+    stored,
+    text,
+)  # fmt: skip
+
+Runs = Callable[[], SchemaHistory]
 
 STORY = [
     change(10, "a", CREATE, "CREATE TABLE a (id BIGINT PRIMARY KEY)"),
@@ -26,20 +40,16 @@ STORY = [
     change(70, "a", CREATE, "CREATE TABLE a (id BIGINT PRIMARY KEY, y VARCHAR(20))", ID, text("y")),
 ]
 TOLD = {
-    "d.a#1": [
-        ("d.a", 10, "create", ["id"]),
-        ("d.a", 20, "evolve", ["id", "x"]),
-        ("d.b", 30, "move", ["id", "x"]),
-        ("d.b", 50, "empty", ["id", "x"]),
-    ],
+    "d.a#1": [("d.a", 10, "create", ["id"]), ("d.a", 20, "evolve", ["id", "x"]), ("d.b", 30, "move", ["id", "x"]),
+              ("d.b", 50, "empty", ["id", "x"])],
     "d.a#2": [("d.a", 40, "create", ["id"]), ("d.a", 60, "drop", ["id"])],
     "d.a#3": [("d.a", 70, "create", ["id", "y"])],
-}
+}  # fmt: skip
 
 
 @pytest.fixture
-def history(tmp_path: Path) -> Callable[[], SchemaHistory]:
-    return lambda: SchemaHistory(Lake(lake_config(tmp_path)), "f")
+def history(tmp_path: Path) -> Runs:
+    return runs(SchemaHistory, tmp_path)
 
 
 def told(history: SchemaHistory) -> dict[str, list[tuple[str, int, str, list[str]]]]:
@@ -50,17 +60,16 @@ def told(history: SchemaHistory) -> dict[str, list[tuple[str, int, str, list[str
 
 
 def table_of(directory: Path) -> list[dict[str, object]]:
-    table = Lake(lake_config(directory)).load(system_table("f", "schema_history"))
-    assert table is not None
-    return sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row["number"])
+    rows = stored(directory, "schema_history").scan().to_arrow().to_pylist()
+    return sorted(rows, key=lambda row: row["number"])
 
 
-def test_no_changes_are_no_commit(history: Callable[[], SchemaHistory], tmp_path: Path) -> None:
+def test_no_changes_are_no_commit(history: Runs, tmp_path: Path) -> None:
     assert history().record([], NOON) == []
-    assert Lake(lake_config(tmp_path)).load(system_table("f", "schema_history")) is None
+    assert stored(tmp_path, "schema_history") is None
 
 
-def test_a_story_is_read_as_it_was_told(history: Callable[[], SchemaHistory]) -> None:
+def test_a_story_is_read_as_it_was_told(history: Runs) -> None:
     first = history()
     made = first.record(STORY, NOON)
     assert [version.commit_ts for version in made] == [10, 20, 30, 40, 50, 60, 70]
@@ -76,17 +85,17 @@ def test_changes_in_any_order_and_number_of_runs_make_one_history(
     tmp_path_factory: pytest.TempPathFactory, order: list[SchemaChange], cuts: set[int]
 ) -> None:
     directory = tmp_path_factory.mktemp("order")
-    bounds = [0, *sorted(cuts), len(order)]
-    for low, high in itertools.pairwise(bounds):
-        SchemaHistory(Lake(lake_config(directory)), "f").record(order[low:high], NOON)
-    again = SchemaHistory(Lake(lake_config(directory)), "f")
+    history = runs(SchemaHistory, directory)
+    for low, high in itertools.pairwise([0, *sorted(cuts), len(order)]):
+        history().record(order[low:high], NOON)
+    again = history()
     assert told(again) == TOLD
     assert again.changes.keys() == {each.origin for each in STORY}
     assert [row["number"] for row in table_of(directory)] == list(range(1, len(STORY) + 1))
 
 
 def test_a_late_change_gives_the_versions_it_made_and_leaves_when_others_were_applied(
-    history: Callable[[], SchemaHistory], tmp_path: Path
+    history: Runs, tmp_path: Path
 ) -> None:
     history().record([STORY[0], *STORY[2:]], NOON)
     made = history().record([STORY[1]], LATER)
@@ -95,7 +104,7 @@ def test_a_late_change_gives_the_versions_it_made_and_leaves_when_others_were_ap
     assert applied == {each.origin: LATER if each is STORY[1] else NOON for each in STORY}
 
 
-def test_a_change_of_several_tables_is_kept_once(history: Callable[[], SchemaHistory], tmp_path: Path) -> None:
+def test_a_change_of_several_tables_is_kept_once(history: Runs, tmp_path: Path) -> None:
     gone = change(20, "", DROP_DATABASE, "DROP DATABASE d")
     history().record([change(10, "a", CREATE), change(11, "b", CREATE), gone], NOON)
     rows = table_of(tmp_path)
@@ -104,7 +113,7 @@ def test_a_change_of_several_tables_is_kept_once(history: Callable[[], SchemaHis
     assert {life.dropped_ts for life in history().history.incarnations().values()} == {20}
 
 
-def test_rows_say_what_people_ask(history: Callable[[], SchemaHistory], tmp_path: Path) -> None:
+def test_rows_say_what_people_ask(history: Runs, tmp_path: Path) -> None:
     history().record(STORY[:3], NOON)
     last = table_of(tmp_path)[-1]
     assert (last["statement"], last["effect"], last["previous_table"]) == ("RENAME TABLE d.a TO d.b", "move", "a")
@@ -115,7 +124,7 @@ def test_rows_say_what_people_ask(history: Callable[[], SchemaHistory], tmp_path
     ]
 
 
-def test_names_with_dots_are_tables_of_their_own(history: Callable[[], SchemaHistory]) -> None:
+def test_names_with_dots_are_tables_of_their_own(history: Runs) -> None:
     one = SchemaChange(10, "x.y", "z", CREATE, "CREATE TABLE z (id BIGINT PRIMARY KEY)", (ID,), "one")
     other = SchemaChange(11, "x", "y.z", CREATE, "CREATE TABLE `y.z` (id BIGINT PRIMARY KEY)", (ID,), "other")
     history().record([one, other], NOON)

@@ -24,10 +24,12 @@ from cdc_lakehouse.lake.tables.segments import (
     may_hold,
     table_versions,
     totals,
-)
+)  # fmt: skip
 from cdc_lakehouse.lake.tables.small_table import SmallTable
 from tests.kit.lakes import lake_config
-from tests.lake import LATER, NOON, segment
+from tests.lake import LATER, NOON, runs, segment
+
+Runs = Callable[[], Segments]
 
 A, B, C = (segment(f"d/t/1/CDC00000{number}.json", file_index=number) for number in (1, 2, 3))
 
@@ -37,16 +39,16 @@ def by_name(segments: Segments) -> dict[str, Segment]:
 
 
 @pytest.fixture
-def segments(tmp_path: Path) -> Callable[[], Segments]:
-    return lambda: Segments(Lake(lake_config(tmp_path)), "f")
+def segments(tmp_path: Path) -> Runs:
+    return runs(Segments, tmp_path)
 
 
-def test_a_new_feed_has_none(segments: Callable[[], Segments]) -> None:
+def test_a_new_feed_has_none(segments: Runs) -> None:
     run = segments()
     assert (run.rows.num_rows, run.batch, run.undecoded("file"), run.etags(["a"])) == (0, 0, {}, [None])
 
 
-def test_every_field_is_there_for_the_next_run(segments: Callable[[], Segments]) -> None:
+def test_every_field_is_there_for_the_next_run(segments: Runs) -> None:
     full = segment(
         "d b/订'单/7/2026-06-01/CDC_12_000009.json", 4, "decoded",
         physical_partition=77, feed_date="2026-06-01", dispatcher="12", file_index=9, decoded_at=LATER,
@@ -57,20 +59,15 @@ def test_every_field_is_there_for_the_next_run(segments: Callable[[], Segments])
     assert as_segments(segments().rows) == [full, A]
 
 
-def test_batches_that_are_not_decoded_come_in_order(segments: Callable[[], Segments]) -> None:
-    run = segments()
-    run.land([replace(B, batch=2)], {})
-    run.land([replace(C, batch=3)], {})
-    run.land([A], {})
-    assert list(segments().undecoded("file").items()) == [
-        (1, [A]),
-        (2, [replace(B, batch=2)]),
-        (3, [replace(C, batch=3)]),
-    ]
+def test_batches_that_are_not_decoded_come_in_order(segments: Runs) -> None:
+    run, second, third = segments(), replace(B, batch=2), replace(C, batch=3)
+    for landed in (second, third, A):
+        run.land([landed], {})
+    assert list(segments().undecoded("file").items()) == [(1, [A]), (2, [second]), (3, [third])]
     assert segments().batch == 3
 
 
-def test_decoding_a_batch_leaves_the_others(segments: Callable[[], Segments]) -> None:
+def test_decoding_a_batch_leaves_the_others(segments: Runs) -> None:
     run = segments()
     run.land([A, B], {})
     run.land([replace(C, batch=2)], {})
@@ -81,7 +78,7 @@ def test_decoding_a_batch_leaves_the_others(segments: Callable[[], Segments]) ->
         assert list(seen.undecoded("file")) == [2]
 
 
-def test_a_segment_that_lands_again_is_one_row_in_its_new_batch(segments: Callable[[], Segments]) -> None:
+def test_a_segment_that_lands_again_is_one_row_in_its_new_batch(segments: Runs) -> None:
     run = segments()
     run.land([A, B], {})
     run.mark_decoded(1, [replace(each, state="decoded") for each in (A, B)], {})
@@ -153,7 +150,7 @@ def test_a_lake_of_before_the_kinds_has_them_when_it_is_read(tmp_path: Path) -> 
     assert first.batch == 5 and first.rows.num_rows == 5
 
 
-def test_a_condition_on_tables_holds_for_what_can_be_of_any_table(segments: Callable[[], Segments]) -> None:
+def test_a_condition_on_tables_holds_for_what_can_be_of_any_table(segments: Runs) -> None:
     run = segments()
     offsets = Segment(segment="x/0/1", kind="offsets", size=1, batch=1, state="landed", landed_at=NOON, record_batch=1)
     other = segment("d/u/1/CDC000001.json")

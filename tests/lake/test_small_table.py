@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -20,32 +22,12 @@ from tests.kit.lakes import lake_config
 
 SCHEMA = pa.schema([pa.field("name", pa.string(), nullable=False), pa.field("size", pa.int64())])
 ODD = [
-    "",
-    " ",
-    "'",
-    '"',
-    "a'b",
-    "\\",
-    "\\'",
-    "%",
-    "_",
-    "*",
-    "None",
-    "null",
-    "true",
-    "1",
-    "it's; DROP TABLE x",
-    "a\nb",
-    "a\x00b",
-    "é",
-    "e\u0301",
-    "订单/表 1/2026-06-01/CDC000001.json",
-    "x" * 16,
-    "x" * 16 + "y",
-    "\U0010ffff" * 17,
-    "A",
+    "", " ", "'", '"', "a'b", "\\", "\\'", "%", "_", "*", "None", "null", "true", "1", "it's; DROP TABLE x", "a\nb",
+    "a\x00b", "é", "e\u0301", "订单/表 1/2026-06-01/CDC000001.json", "x" * 16, "x" * 16 + "y", "\U0010ffff" * 17, "A",
     "a",
-]
+]  # fmt: skip
+Table = Callable[[], SmallTable]
+"""Each call is another run: its own catalog and its own sight of the one table."""
 
 
 @dataclass(frozen=True)
@@ -55,42 +37,36 @@ class Row:
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Callable[[], SmallTable]:
-    """Each call is another run: its own catalog and its own sight of the one table."""
+def table(tmp_path: Path) -> Table:
     return lambda: SmallTable(Lake(lake_config(tmp_path)), "f", "things", SCHEMA)
 
 
+def rows(table: SmallTable) -> list[dict[str, Any]]:
+    return sorted(table.read(), key=lambda row: row["name"])
+
+
 def names(table: SmallTable) -> list[str]:
-    return sorted(row["name"] for row in table.read())
+    return [row["name"] for row in rows(table)]
 
 
-def test_a_table_that_is_not_there_is_empty_and_reading_does_not_make_it(table: Callable[[], SmallTable]) -> None:
+def test_a_table_that_is_not_there_is_empty_and_reading_does_not_make_it(table: Table) -> None:
     run = table()
     assert (run.read(), run.properties()) == ([], {})
     assert table().table is None
 
 
-def test_rows_and_snapshot_properties_are_there_for_the_next_run(table: Callable[[], SmallTable]) -> None:
+def test_rows_and_snapshot_properties_are_there_for_the_next_run(table: Table) -> None:
     table().write([Row("a", 1), Row("b")], properties={"cdc.batch": "7"})
-    assert sorted(table().read(), key=lambda row: row["name"]) == [
-        {"name": "a", "size": 1},
-        {"name": "b", "size": None},
-    ]
+    assert rows(table()) == [{"name": "a", "size": 1}, {"name": "b", "size": None}]
     assert table().properties()["cdc.batch"] == "7"
 
 
-def test_one_object_sees_what_it_wrote_and_can_write_again(table: Callable[[], SmallTable]) -> None:
+def test_one_object_sees_what_it_wrote_and_can_write_again(table: Table) -> None:
     run = table()
     for number in range(3):
         run.write([Row(str(number))], properties={"n": str(number)})
     assert names(run) == ["0", "1", "2"]
     assert run.properties()["n"] == "2"
-
-
-@pytest.mark.parametrize("value", ODD)
-def test_a_filter_finds_the_one_row_of_an_odd_value(odd_table: SmallTable, value: str) -> None:
-    assert [row["name"] for row in odd_table.read(row_filter=equal("name", value))] == [value]
-    assert [row["name"] for row in odd_table.read(row_filter=among("name", [value]))] == [value]
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +76,12 @@ def odd_table(tmp_path_factory: pytest.TempPathFactory) -> SmallTable:
     for part in (ODD[:3], ODD[3:12], ODD[12:20], *([value] for value in ODD[20:])):
         table.write([Row(value) for value in part])
     return table
+
+
+def test_a_filter_finds_the_one_row_of_an_odd_value(odd_table: SmallTable) -> None:
+    for value in ODD:
+        for condition in (equal("name", value), among("name", [value])):
+            assert [row["name"] for row in odd_table.read(row_filter=condition)] == [value]
 
 
 @settings(max_examples=20, deadline=None)
@@ -122,32 +104,18 @@ def test_replacing_takes_the_named_rows_away_and_no_others(
 
 
 @pytest.mark.parametrize("size", [-(2**63), -1, 0, 2**53 + 1, 2**63 - 1])
-def test_a_filter_by_a_number_is_exact(table: Callable[[], SmallTable], size: int) -> None:
+def test_a_filter_by_a_number_is_exact(table: Table, size: int) -> None:
     run = table()
     near = [number for number in (size - 1, size, size + 1) if -(2**63) <= number < 2**63]
     run.write([Row(str(number), number) for number in near])
     assert [row["size"] for row in run.read(row_filter=equal("size", size))] == [size]
 
 
-def test_everything_can_be_replaced_by_nothing(table: Callable[[], SmallTable]) -> None:
+def test_everything_can_be_replaced_by_nothing(table: Table) -> None:
     run = table()
     run.write([Row("a")])
     run.write([], replacing=AlwaysTrue(), properties={"why": "gone"})
     assert (run.read(), run.properties()["why"]) == ([], "gone")
-
-
-@dataclass(frozen=True)
-class NewerRow:
-    kind: str
-    name: str
-    parts: list[dict[str, str | None]]
-
-
-NEWER = pa.schema([
-    pa.field("kind", pa.string(), nullable=False),
-    pa.field("name", pa.string(), nullable=False),
-    pa.field("parts", pa.list_(pa.struct([pa.field("a", pa.string()), pa.field("b", pa.string())]))),
-])  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -157,49 +125,52 @@ class OlderRow:
     parts: list[dict[str, str]]
 
 
-OLDER = pa.schema([
-    pa.field("name", pa.string(), nullable=False),
-    pa.field("size", pa.int64(), nullable=False),
-    pa.field("parts", pa.list_(pa.struct([pa.field("a", pa.string())]))),
-])  # fmt: skip
+@dataclass(frozen=True)
+class NewerRow:
+    kind: str
+    name: str
+    parts: list[dict[str, str | None]]
+
+
+def schema_of(required: list[str], *parts: str) -> pa.Schema:
+    kinds = {"size": pa.int64()}
+    structs = pa.list_(pa.struct([pa.field(name, pa.string()) for name in parts]))
+    fields = [pa.field(name, kinds.get(name, pa.string()), nullable=False) for name in required]
+    return pa.schema([*fields, pa.field("parts", structs)])
+
+
+OLDER, NEWER = schema_of(["name", "size"], "a"), schema_of(["kind", "name"], "a", "b")
 
 
 @pytest.mark.parametrize("replacing", [None, "one"])
 def test_a_table_of_older_code_is_read_and_gets_its_new_columns_with_the_first_rows(
     tmp_path: Path, replacing: str | None
 ) -> None:
-    def older() -> SmallTable:
-        return SmallTable(Lake(lake_config(tmp_path)), "f", "things", OLDER)
+    def table(schema: pa.Schema) -> SmallTable:
+        return SmallTable(Lake(lake_config(tmp_path)), "f", "things", schema)
 
-    def newer() -> SmallTable:
-        return SmallTable(Lake(lake_config(tmp_path)), "f", "things", NEWER)
-
-    older().write([OlderRow("one", 1, [{"a": "x"}]), OlderRow("two", 2, [])])
-    before = older().table
-    assert sorted(newer().read(), key=lambda row: row["name"]) == [
-        {"kind": None, "name": "one", "parts": [{"a": "x"}]},
-        {"kind": None, "name": "two", "parts": []},
-    ]
-    assert newer().scan().schema.names == NEWER.names
-    assert newer().scan(row_filter=equal("name", "two")).to_pylist() == [{"kind": None, "name": "two", "parts": []}]
-    assert older().table == before, "reading has changed the table"
-    run = newer()
-    rows = [NewerRow("new", "three", [{"a": "y", "b": "z"}]), NewerRow("new", "four", [{"a": None, "b": None}])]
-    run.write(rows, replacing=equal("name", replacing) if replacing else None, properties={"n": "1"})
+    table(OLDER).write([OlderRow("one", 1, [{"a": "x"}]), OlderRow("two", 2, [])])
+    before, two = table(OLDER).table, {"kind": None, "name": "two", "parts": []}
+    assert rows(table(NEWER)) == [{"kind": None, "name": "one", "parts": [{"a": "x"}]}, two]
+    assert table(NEWER).scan().schema.names == NEWER.names
+    assert table(NEWER).scan(row_filter=equal("name", "two")).to_pylist() == [two]
+    assert table(OLDER).table == before, "reading has changed the table"
+    run = table(NEWER)
+    new = [NewerRow("new", "three", [{"a": "y", "b": "z"}]), NewerRow("new", "four", [{"a": None, "b": None}])]
+    run.write(new, replacing=equal("name", replacing) if replacing else None, properties={"n": "1"})
     expected = [
         {"kind": "new", "name": "four", "parts": [{"a": None, "b": None}]},
         *([] if replacing else [{"kind": None, "name": "one", "parts": [{"a": "x", "b": None}]}]),
         {"kind": "new", "name": "three", "parts": [{"a": "y", "b": "z"}]},
-        {"kind": None, "name": "two", "parts": []},
+        two,
     ]
-    for reader in (run, newer()):
-        assert sorted(reader.read(), key=lambda row: row["name"]) == expected
-        assert reader.properties()["n"] == "1"
-    newer().write([NewerRow("new", "five", [])])
-    assert len(newer().read()) == len(expected) + 1
+    for reader in (run, table(NEWER)):
+        assert (rows(reader), reader.properties()["n"]) == (expected, "1")
+    table(NEWER).write([NewerRow("new", "five", [])])
+    assert len(table(NEWER).read()) == len(expected) + 1
 
 
-def test_writing_rows_of_the_same_columns_leaves_the_schema(table: Callable[[], SmallTable]) -> None:
+def test_writing_rows_of_the_same_columns_leaves_the_schema(table: Table) -> None:
     for name in "ab":
         table().write([Row(name)], replacing=equal("name", name))
     stored = table().table
@@ -208,55 +179,37 @@ def test_writing_rows_of_the_same_columns_leaves_the_schema(table: Callable[[], 
     assert stored.schema().find_field("name").required
 
 
-def test_a_writer_that_has_not_seen_the_others_rows_is_refused(table: Callable[[], SmallTable]) -> None:
-    table().write([Row("first")])
+@pytest.mark.parametrize("replacing", [None, AlwaysTrue()])
+@pytest.mark.parametrize("there", [[], ["first"]])
+def test_a_writer_that_has_not_seen_the_others_rows_is_refused_and_takes_nothing_away(
+    table: Table, there: list[str], replacing: AlwaysTrue | None
+) -> None:
+    if there:
+        table().write([Row(name) for name in there])
     slow, quick = table(), table()
-    assert names(slow) == names(quick) == ["first"]
+    assert names(slow) == names(quick) == there
     quick.write([Row("quick")])
     with pytest.raises(ConcurrentRunError, match="things"):
-        slow.write([Row("slow")])
-    assert names(table()) == ["first", "quick"]
+        slow.write([Row("slow")], replacing=replacing)
+    assert names(table()) == [*there, "quick"]
 
 
-def test_a_refused_replacement_takes_nothing_away(table: Callable[[], SmallTable]) -> None:
-    table().write([Row("first")])
-    slow, quick = table(), table()
-    assert slow.read() == quick.read()
-    quick.write([Row("quick")])
-    with pytest.raises(ConcurrentRunError):
-        slow.write([Row("slow")], replacing=AlwaysTrue())
-    assert names(table()) == ["first", "quick"]
-
-
-def test_a_writer_that_saw_no_table_is_refused_when_another_has_made_it(table: Callable[[], SmallTable]) -> None:
-    slow, quick = table(), table()
-    assert slow.read() == quick.read() == []
-    quick.write([Row("quick")])
-    with pytest.raises(ConcurrentRunError):
-        slow.write([Row("slow")])
-
-
-def test_of_writers_at_one_moment_one_wins(table: Callable[[], SmallTable]) -> None:
+def test_of_writers_at_one_moment_one_wins(table: Table) -> None:
     table().write([Row("first")])
     runs = [table() for _ in range(4)]
     for run in runs:
         run.read()
     start = threading.Barrier(len(runs))
-    outcomes: list[str | None] = [None] * len(runs)
 
-    def write(number: int) -> None:
+    def write(number: int) -> str | None:
         start.wait()
         try:
             runs[number].write([Row(f"run{number}")])
-            outcomes[number] = f"run{number}"
         except ConcurrentRunError:
-            outcomes[number] = "refused"
+            return None
+        return f"run{number}"
 
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(len(runs))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    winners = [outcome for outcome in outcomes if outcome != "refused"]
+    with ThreadPoolExecutor(len(runs)) as threads:
+        winners = [name for name in threads.map(write, range(len(runs))) if name is not None]
     assert len(winners) == 1
-    assert names(table()) == sorted(["first", *(name for name in winners if name)])
+    assert names(table()) == ["first", *winners]

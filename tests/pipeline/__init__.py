@@ -6,8 +6,11 @@ import datetime
 from pathlib import Path
 from typing import Any
 
+from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
+from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.source import Landed
 from cdc_lakehouse.sample.sink_writer import RowChange, SinkWriter, Table
 from tests.kit.lakes import TestLake
 from tests.lake import CREATE, ID
@@ -24,12 +27,25 @@ def lake_in(directory: Path, **feed: Any) -> TestLake:
     return TestLake(directory / "lake", directory / "feed", _no_session, **feed)
 
 
+def lives_upto(run: FeedRun, upto: int) -> dict[str, Incarnation]:
+    """The tables that there were at a commit-ts."""
+    return {id: life for id, whole in run.history.history.incarnations().items() if (life := whole.upto(upto))}
+
+
+def paths(landed: Landed) -> list[str]:
+    return sorted(segment.segment for segment in landed.new)
+
+
 class Sink:
     """A changefeed of tables in database `d`; `at` counts commit-ts from `T0`."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *tables: str, checkpoint: int | None = None) -> None:
         self.directory = directory
         self.writer = SinkWriter(directory)
+        for table in tables:
+            self.create(table)
+        if checkpoint is not None:
+            self.checkpoint(checkpoint)
 
     def create(self, table: str, *, at: int = 0, columns: tuple[SourceColumn, ...] = (ID,)) -> None:
         query = f"CREATE TABLE `{table}` (`id` BIGINT PRIMARY KEY)"

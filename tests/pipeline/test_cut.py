@@ -12,10 +12,8 @@ from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.pipeline.apply import Applied, AppliedTable
 from cdc_lakehouse.pipeline.publish import Published, publish_cut
 from tests.kit.lakes import TestLake
-from tests.lake import CREATE, DROP, NOON, change, segment
-from tests.pipeline import lake_in
-
-ROWS = pa.schema([pa.field("id", pa.int64())])
+from tests.lake import CREATE, DROP, KEY_ALONE, NOON, change, make_current_table, segment
+from tests.pipeline import lake_in, lives_upto
 
 
 class Feed:
@@ -30,27 +28,21 @@ class Feed:
         life = run.history.history.incarnations()[f"d.{table}#1"]
         where = tables.identifier(life.last.name)
         if tables.find(life) is None:
-            run.lake.ensure_namespace(where.namespace)
-            properties = {**tables.first_properties(life), "format-version": "2"}
-            run.lake.catalog.create_table(where.parts, ROWS, properties=properties)
-        run.lake.catalog.load_table(where.parts).append(pa.table({"id": list(range(rows))}, schema=ROWS))
+            make_current_table(self.lake, life, where)
+        run.lake.catalog.load_table(where.parts).append(pa.table({"id": list(range(rows))}, schema=KEY_ALONE))
         state = tables.find(life)
         assert state is not None
         return state
 
     def publish(self, upto: int, *states: TableState, **held: str) -> Published:
         run = self.lake.run()
-        lives = {id: life for id, whole in run.history.history.incarnations().items() if (life := whole.upto(upto))}
+        lives = lives_upto(run, upto)
         done = tuple(AppliedTable(lives[s.incarnation], s, ("id",), 1, 0, 0, False) for s in states)
         return publish_cut(run, Applied(upto, lives, done, held))
 
     def rows(self, checkpoint_ts: int) -> dict[str, tuple[Any, ...]]:
-        rows = self.lake.machinery("checkpoints")
-        return {
-            row["table"]: (row["snapshot_id"], row["row_count"])
-            for row in rows
-            if row["checkpoint_ts"] == checkpoint_ts
-        }
+        rows = [row for row in self.lake.machinery("checkpoints") if row["checkpoint_ts"] == checkpoint_ts]
+        return {row["table"]: (row["snapshot_id"], row["row_count"]) for row in rows}
 
 
 @pytest.fixture
@@ -64,29 +56,20 @@ def test_without_a_checkpoint_nothing_is_published(feed: Feed) -> None:
 
 
 def test_a_cut_names_the_snapshot_of_each_table_that_is_there(feed: Feed) -> None:
-    state = feed.put("a", 3)
+    """Also of one that an earlier run made before it crashed."""
+    state, before = feed.put("a", 3), feed.put("b", 2)
     published = feed.publish(50, state)
     assert published.new and published.cut.checkpoint_ts == 50
-    assert feed.rows(50) == {"a": (state.snapshot_id, 3)}
+    assert feed.rows(50) == {"a": (state.snapshot_id, 3), "b": (before.snapshot_id, 2)}
 
 
-def test_a_table_that_an_earlier_run_made_before_it_crashed_is_in_the_cut(feed: Feed) -> None:
-    state = feed.put("b", 2)
-    feed.publish(50)
-    assert feed.rows(50) == {"b": (state.snapshot_id, 2)}
-
-
-def test_nothing_new_commits_nothing(feed: Feed) -> None:
-    feed.publish(50, feed.put("a", 1))
+def test_nothing_new_commits_nothing_and_a_checkpoint_that_moved_is_a_cut_with_the_same_snapshots(feed: Feed) -> None:
+    state = feed.put("a", 1)
+    feed.publish(50, state)
     before = feed.lake.metadata()
     again = feed.publish(50)
     assert (again.new, [row.table for row in again.rows]) == (False, ["a"])
     assert feed.lake.metadata() == before
-
-
-def test_a_checkpoint_that_moved_is_a_cut_with_the_same_snapshots(feed: Feed) -> None:
-    state = feed.put("a", 1)
-    feed.publish(50, state)
     assert feed.publish(60).new
     assert feed.rows(60) == feed.rows(50) == {"a": (state.snapshot_id, 1)}
 

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_lakehouse.changelog.history import History, Incarnation
+from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.pipeline.table_renames import TableLocation, rename_to_source_names
+from tests.changelog.statements import history
 from tests.kit.lakes import TestLake
-from tests.lake import CREATE, DROP, change
+from tests.lake import CREATE, DROP, change, make_current_table
 from tests.pipeline import lake_in
-
-ROW = pa.schema([pa.field("id", pa.int64())])
 
 
 class Names:
@@ -34,26 +32,20 @@ class Names:
 
     def make(self, name: str, *, dropped: bool = False, feed: str | None = None) -> str:
         """A table of an incarnation that was born under its name."""
-        history = History()
-        history.apply([change(10, name, CREATE), *([change(20, name, DROP)] if dropped else [])])
-        ((id, life),) = history.incarnations().items()
-        properties = {**self.tables.first_properties(life), "format-version": "2"}
-        properties |= {"cdc.dropped-ts": "20"} if dropped else {}
-        properties |= {"cdc.feed": feed} if feed else {}
-        self.lake.lake.ensure_namespace(self.at(name).namespace)
-        self.lake.lake.catalog.create_table(self.at(name).parts, ROW, properties=properties)
+        changes = [change(10, name, CREATE), *([change(20, name, DROP)] if dropped else [])]
+        ((id, life),) = history(*changes).incarnations().items()
+        more = {"cdc_dropped-ts": "20"} if dropped else {"cdc_feed": feed} if feed else {}
+        make_current_table(self.lake, life, self.at(name), **more)
         self.lives[id] = life
         return id
 
     def settle(self, wanted: dict[str, str]) -> dict[str, str]:
         """`wanted`: name now → name that should be."""
         placed = [TableLocation(self.lives[f"d.{now}#1"], self.at(now), self.at(name)) for now, name in wanted.items()]
-        catalog = self.lake.lake.catalog
-        return dict(
-            rename_to_source_names(
-                self.tables, placed, self.lives, lambda old, new: catalog.rename_table(old.parts, new.parts) and None
-            ).reasons
-        )
+        return dict(rename_to_source_names(self.tables, placed, self.lives, self.rename).reasons)
+
+    def rename(self, old: Identifier, new: Identifier) -> None:
+        self.lake.lake.catalog.rename_table(old.parts, new.parts)
 
     def found(self) -> dict[str, str]:
         """Name → incarnation of what is there."""
@@ -109,13 +101,13 @@ def test_a_dropped_table_of_an_unknown_life_is_not_moved(names: Names) -> None:
 def test_a_circle_that_a_crash_cut_short_is_finished_by_the_next_run(names: Names) -> None:
     for name in ("a", "b"):
         names.make(name)
-    catalog, done = names.lake.lake.catalog, list[str]()
+    done: list[str] = []
 
     def rename_once(old: Identifier, new: Identifier) -> None:
         if done:
             raise KeyboardInterrupt
         done.append(new.name)
-        catalog.rename_table(old.parts, new.parts)
+        names.rename(old, new)
 
     wanted = {"d.a#1": names.at("b"), "d.b#1": names.at("a")}
 
@@ -126,8 +118,5 @@ def test_a_circle_that_a_crash_cut_short_is_finished_by_the_next_run(names: Name
     with pytest.raises(KeyboardInterrupt):
         rename_to_source_names(names.tables, placed(), names.lives, rename_once)
     assert len(placed()) == 2
-    rest = placed()
-    rename_to_source_names(
-        names.tables, rest, names.lives, lambda old, new: catalog.rename_table(old.parts, new.parts) and None
-    )
+    rename_to_source_names(names.tables, placed(), names.lives, names.rename)
     assert names.found() == {"b": "d.a#1", "a": "d.b#1"}

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from cdc_lakehouse.changelog.mysql_types import ColumnType
@@ -20,8 +19,8 @@ from cdc_lakehouse.pipeline.holds import Holds
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.table_changes import TableChanges, find_changed_tables
 from tests.kit.lakes import TestLake
-from tests.lake import ADD_COLUMN, CREATE, DROP, ID, NOON, RENAME, TRUNCATE, change, segment, text
-from tests.pipeline import lake_in
+from tests.lake import ADD_COLUMN, CREATE, DROP, ID, NOON, RENAME, TRUNCATE, change, make_current_table, segment, text
+from tests.pipeline import lake_in, lives_upto
 
 A, B = change(10, "a", CREATE), change(10, "b", CREATE)
 
@@ -48,30 +47,19 @@ class Feed:
     def land(self, *segments: Segment) -> None:
         self.lake.run().segments.land(segments, {})
 
-    def table(
-        self, name: str, *, applied_ts: int = 50, batch: int = 1, upto: int = 50, read_as: str | None = None
-    ) -> None:
+    def table(self, name: str, *, applied_ts: int = 50, batch: int = 1, read_as: str | None = None) -> None:
         """The current-state table as an earlier run left it."""
         run = self.lake.run()
         tables = CurrentTables(run.lake, run.feed)
-        whole = run.history.history.incarnations()[f"d.{name}#1"]
-        life = whole.upto(upto)
-        assert life is not None
-        where = tables.identifier(life.last.name)
-        run.lake.ensure_namespace(where.namespace)
-        properties = {
-            **tables.first_properties(whole),
-            "format-version": "2",
-            "cdc.applied-ts": str(applied_ts),
-            "cdc.applied-batch": str(batch),
-            "cdc.lineage": schema_fingerprint(life, run.value_format(life.last)) if read_as is None else read_as,
-        }
-        run.lake.catalog.create_table(where.parts, pa.schema([pa.field("id", pa.int64())]), properties=properties)
+        life = lives_upto(run, 50)[f"d.{name}#1"]
+        lineage = schema_fingerprint(life, run.value_format(life.last)) if read_as is None else read_as
+        applied = {"cdc_applied-ts": str(applied_ts), "cdc_applied-batch": str(batch)}
+        make_current_table(self.lake, life, tables.identifier(life.last.name), **applied, cdc_lineage=lineage)
 
     def work(self, upto: int = 50, **held: str) -> tuple[dict[str, TableChanges], dict[str, str]]:
         run: FeedRun = self.lake.run()
-        lives = {id: life for id, whole in run.history.history.incarnations().items() if (life := whole.upto(upto))}
-        found, more = find_changed_tables(run, CurrentTables(run.lake, run.feed), lives, Holds(held), upto)
+        tables, lives = CurrentTables(run.lake, run.feed), lives_upto(run, upto)
+        found, more = find_changed_tables(run, tables, lives, Holds(held), upto)
         assert [each.number for each in found] == list(range(len(found)))
         return {each.life.id: each for each in found}, {**held, **more.reasons}
 
@@ -170,8 +158,20 @@ def test_a_table_written_under_another_lineage_is_worked_out_anew(feed: Feed) ->
     assert stages(work) == [(row_stage(10), synthetic_stage(60))]
 
 
-def test_a_truncate_voids_what_was_before_it(tmp_path: Path) -> None:
-    feed = Feed(tmp_path, change(58, "a", TRUNCATE, "TRUNCATE TABLE a"))
+OTHER_KEY = SourceColumn("id", ColumnType.of("VARCHAR", length=20), nullable=False, primary_key=True)
+
+
+@pytest.mark.parametrize(
+    "ended",
+    [
+        change(58, "a", TRUNCATE, "TRUNCATE TABLE a"),
+        # The text of a key changes its meaning.
+        change(58, "a", 12, "ALTER TABLE a MODIFY COLUMN id VARCHAR(20)", OTHER_KEY),
+    ],
+    ids=["truncate", "key"],
+)
+def test_what_was_before_a_truncate_or_another_meaning_of_the_key_is_void(tmp_path: Path, ended: SchemaChange) -> None:
+    feed = Feed(tmp_path, ended)
     feed.table("a")
     work = feed.work(60)[0]["d.a#1"]
     assert (work.void_upto_ts, work.replaces_all_rows) == (58, True)
@@ -218,15 +218,6 @@ def test_a_table_that_was_dropped_before_the_last_cut_is_over(tmp_path: Path) ->
     feed = Feed(tmp_path, change(45, "a", DROP, "DROP TABLE a"))
     feed.land(decoded("a", 2, 30, 30), decoded("b", 3, 30, 30))
     assert list(feed.work(60)[0]) == ["d.b#1"]
-
-
-def test_a_key_whose_text_changes_its_meaning_voids_what_was_before_it(tmp_path: Path) -> None:
-    other = SourceColumn("id", ColumnType.of("VARCHAR", length=20), nullable=False, primary_key=True)
-    feed = Feed(tmp_path, change(55, "a", 12, "ALTER TABLE a MODIFY COLUMN id VARCHAR(20)", other))
-    feed.table("a")
-    work = feed.work(60)[0]["d.a#1"]
-    assert (work.void_upto_ts, work.replaces_all_rows) == (55, True)
-    assert stages(work) == [(row_stage(55), synthetic_stage(60))]
 
 
 def test_rows_that_did_not_fit_are_not_tried_again_until_something_is_new(tmp_path: Path) -> None:
