@@ -81,16 +81,16 @@ def test_each_entry_lands_once_and_in_order(log: Binlog, steps: list[dict[str, A
         assert lake.metadata() == before
 
 
-LONG = binlog_of([{"kind": "mysql", "rows": 40, "seconds": 1, "rotated": False}] * 3)
+LOG = binlog_of([{"kind": "mysql", "rows": 40, "seconds": 1, "rotated": False}] * 3)
 
 
 def test_a_ring_that_is_full_is_emptied_and_read_on(tmp_path: Path) -> None:
-    server = HandMadeCanal(list(LONG.entries), ring=10)
+    server = HandMadeCanal(list(LOG.entries), ring=10)
     with serving(server) as address:
         lake = canal_lake(tmp_path, address)
         landed = lake.run().source.land()
-    assert server.acked == len(LONG.entries)
-    assert numbers(lake) == list(range(len(LONG.entries)))
+    assert server.acked == len(LOG.entries)
+    assert numbers(lake) == list(range(len(LOG.entries)))
     (segment,) = landed.new
     assert {row["segment"] for row in lake.machinery("records")} == {segment.segment}
     assert len(lake.lake.catalog.load_table((f"cdc_{lake.name}", "records")).snapshots()) > 10
@@ -98,13 +98,13 @@ def test_a_ring_that_is_full_is_emptied_and_read_on(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("bounds", "most"), [({"max_entries": 20}, 23), ({"max_bytes": 1500}, 40)])
 def test_a_run_takes_no_more_than_its_bounds(tmp_path: Path, bounds: dict[str, int], most: int) -> None:
-    server = HandMadeCanal(list(LONG.entries))
+    server = HandMadeCanal(list(LOG.entries))
     with serving(server) as address:
         lake = canal_lake(tmp_path, address, **bounds)
         for _ in range(2):
             before = server.acked
             lake.run().source.land()
-            assert 0 < server.acked - before <= most < len(LONG.entries)
+            assert 0 < server.acked - before <= most < len(LOG.entries)
     assert numbers(lake) == list(range(server.acked))
 
 
@@ -120,12 +120,12 @@ def test_a_run_ends_in_time_where_the_source_never_rests(tmp_path: Path) -> None
 
 
 def test_a_connection_that_does_not_last_lands_all_the_same(tmp_path: Path) -> None:
-    server = HandMadeCanal(list(LONG.entries), cuts=[1200] * 30)
+    server = HandMadeCanal(list(LOG.entries), cuts=[1200] * 30)
     with serving(server) as address:
         lake = canal_lake(tmp_path, address)
         lake.run().source.land()
-    assert server.acked == len(LONG.entries) and server.connections > 5
-    assert numbers(lake) == list(range(len(LONG.entries)))
+    assert server.acked == len(LOG.entries) and server.connections > 5
+    assert numbers(lake) == list(range(len(LOG.entries)))
 
 
 def test_a_server_that_cannot_be_reached_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +137,7 @@ def test_a_server_that_cannot_be_reached_is_told(tmp_path: Path, monkeypatch: py
 
 
 def test_where_the_last_entry_is(tmp_path: Path) -> None:
-    with serving(HandMadeCanal(list(LONG.entries[:42]))) as address:
+    with serving(HandMadeCanal(list(LOG.entries[:42]))) as address:
         lake = canal_lake(tmp_path, address)
         assert landed_position(lake.lake, lake.feed) == (0, None)
         lake.run().source.land()

@@ -39,13 +39,9 @@ def quarantine(run: FeedRun, *rejected: Rejected) -> None:
     run.quarantine.replace(lambda _: True, rejected, NOON)
 
 
-def test_sound_tables_are_not_held(tmp_path: Path) -> None:
-    assert holds(run_of(tmp_path, A, B, segments=[segment("d/a/10/CDC000001.json")])) == {}
-
-
-def test_a_table_without_a_key_is_held_and_told_what_to_set(tmp_path: Path) -> None:
-    (found,) = holds(run_of(tmp_path, A, KEYLESS)).items()
-    assert found[0] == "d.log#1" and 'tables.settings."d.log".primary_key' in found[1]
+def test_a_table_without_a_key_is_held_and_told_what_to_set_and_sound_tables_are_not(tmp_path: Path) -> None:
+    ((table, reason),) = holds(run_of(tmp_path, A, KEYLESS, segments=[segment("d/a/10/CDC000001.json")])).items()
+    assert table == "d.log#1" and 'tables.settings."d.log".primary_key' in reason
 
 
 def test_a_dropped_table_without_a_key_is_nobodys_trouble(tmp_path: Path) -> None:
@@ -91,25 +87,18 @@ def test_what_is_quarantined_holds_the_tables_that_it_is_of(tmp_path: Path, row:
 def test_a_segment_is_of_the_table_that_had_the_name_then(tmp_path: Path) -> None:
     """Its path says `d/a`, and that name is another table's by now."""
     moved = change(20, "old", RENAME, "RENAME TABLE d.a TO d.old")
-    run = run_of(
-        tmp_path, A, moved, change(30, "a", CREATE), segments=[segment("d/a/10/CDC000001.json")]
-    )  # fmt: skip
+    run = run_of(tmp_path, A, moved, change(30, "a", CREATE), segments=[segment("d/a/10/CDC000001.json")])
     quarantine(run, bad("d/a/10/CDC000001.json"))
     (held,) = holds(run)
     assert run.history.history.incarnations()[held].last.name.table == "old"
 
 
-def test_what_is_mended_is_not_held_any_more(tmp_path: Path) -> None:
-    run = run_of(tmp_path, A)
+@pytest.mark.parametrize(("policy", "held"), [("hold", ["d.a#1"]), ("skip", [])])
+def test_what_is_mended_or_skipped_by_policy_is_not_held(tmp_path: Path, policy: str, held: list[str]) -> None:
+    run = run_of(tmp_path, A, policy={"quarantine": policy})
     quarantine(run, bad("s"))
-    assert list(holds(run)) == ["d.a#1"]
+    assert list(holds(run)) == held
     quarantine(run)
-    assert holds(run) == {}
-
-
-def test_by_policy_quarantined_rows_are_skipped(tmp_path: Path) -> None:
-    run = run_of(tmp_path, A, policy={"quarantine": "skip"})
-    quarantine(run, bad("s"))
     assert holds(run) == {}
 
 

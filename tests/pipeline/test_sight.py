@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import Landed
 from cdc_lakehouse.sources.sink import incremental_listing
 from tests.kit.lakes import TestLake
-from tests.pipeline import T0, Sink, lake_in
+from tests.pipeline import T0, Sink, paths
 from tests.sources.changing_sink import CountingStore
 
 # Later than all files of the test, by the clocks' tolerance too.
@@ -31,16 +31,8 @@ def _no_table_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> TestLake:
-    return lake_in(tmp_path)
-
-
-@pytest.fixture
 def sink(lake: TestLake) -> Sink:
-    sink = Sink(lake.sink)
-    sink.create("t")
-    sink.checkpoint(LATER)
-    return sink
+    return Sink(lake.sink, "t", checkpoint=LATER)
 
 
 def look(lake: TestLake, *, whole: bool, run: FeedRun | None = None, **options: Any) -> Landed:
@@ -53,8 +45,13 @@ def look(lake: TestLake, *, whole: bool, run: FeedRun | None = None, **options: 
     return landed
 
 
-def paths(landed: Landed) -> list[str]:
-    return sorted(segment.segment for segment in landed.new)
+def files(sink: Sink, days: Iterable[int], at: int = 1) -> list[str]:
+    """A file of each of these days after the first."""
+    return [sink.file("t", at=at + day, days=day) for day in days]
+
+
+def states(lake: TestLake) -> list[str]:
+    return [row["state"] for row in lake.machinery("quarantine")]
 
 
 def test_a_run_after_the_first_lists_what_is_new(lake: TestLake, sink: Sink) -> None:
@@ -75,17 +72,15 @@ def test_a_run_after_the_first_lists_what_is_new(lake: TestLake, sink: Sink) -> 
 def test_a_run_that_dies_before_it_leaves_a_frontier_has_landed_once(
     lake: TestLake, sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Killed(Exception): ...  # noqa: N818
-
     def die(_: Frontiers, __: Any) -> None:
-        raise Killed
+        raise KeyboardInterrupt
 
     first = sink.file("t")
     look(lake, whole=True)
     second = sink.file("t", at=2)
     with monkeypatch.context() as patch:
         patch.setattr(Frontiers, "write", die)
-        with pytest.raises(Killed):
+        with pytest.raises(KeyboardInterrupt):
             look(lake, whole=False)
     third = sink.file("t", at=3)
     assert paths(look(lake, whole=False)) == [third]
@@ -114,13 +109,13 @@ def test_a_directory_that_could_not_be_listed_is_looked_for_until_it_can(lake: T
     here.rename(away)
     here.symlink_to(here)
     assert paths(look(lake, whole=True)) == []
-    assert [row["state"] for row in lake.machinery("quarantine")] == ["open"]
+    assert states(lake) == ["open"]
     new = sink.file("t")
     assert paths(look(lake, whole=True)) == [new]
     here.unlink()
     away.rename(here)
     assert paths(look(lake, whole=True)) == hidden
-    assert [row["state"] for row in lake.machinery("quarantine")] == ["replayed"]
+    assert states(lake) == ["replayed"]
     assert paths(look(lake, whole=False)) == []
 
 
@@ -128,9 +123,8 @@ def test_a_file_that_closes_an_old_gap_is_found_where_it_is_missing(lake: TestLa
     _, gap, _ = (sink.file("t", at=at) for at in (1, 2, 3))
     content = (lake.sink / gap).read_bytes()
     (lake.sink / gap).unlink()
-    for days in (1, 2, 3, 4):
-        sink.file("t", at=3 + days, days=days)
-        sink.file("t", at=9 + days, days=days)
+    files(sink, range(1, 5), at=3)
+    files(sink, range(1, 5), at=9)
     look(lake, whole=True)
     look(lake, whole=False)
     (row,) = lake.machinery("frontier")
@@ -141,8 +135,7 @@ def test_a_file_that_closes_an_old_gap_is_found_where_it_is_missing(lake: TestLa
 
 def test_a_mended_file_is_found_where_one_was_quarantined(lake: TestLake, sink: Sink) -> None:
     bad, other = sink.file("t"), sink.file("t", at=2)
-    for days in (1, 2, 3, 4):
-        sink.file("t", at=2 + days, days=days)
+    files(sink, range(1, 5), at=2)
     run = lake.run()
     look(lake, whole=True, run=run)
     now = utc_now()
@@ -159,11 +152,7 @@ def test_a_mended_file_is_found_where_one_was_quarantined(lake: TestLake, sink: 
 
 
 @pytest.mark.parametrize(("hours", "whole"), [(0, True), (23, False), (24, True)])
-def test_the_whole_sink_is_listed_again_and_again(tmp_path: Path, hours: int, whole: bool) -> None:
-    lake = lake_in(tmp_path)
-    sink = Sink(lake.sink)
-    sink.create("t")
-    sink.checkpoint(LATER)
+def test_the_whole_sink_is_listed_again_and_again(lake: TestLake, sink: Sink, hours: int, whole: bool) -> None:
     sink.file("t")
     look(lake, whole=True)
 
@@ -206,7 +195,7 @@ def test_a_last_file_that_is_not_where_it_is_expected_is_looked_for_everywhere(l
     look(lake, whole=False)
     (place / "CDC00000000000000000009.json").write_text("{}\r\n")
     assert len(paths(look(lake, whole=False))) == 1
-    assert [row["state"] for row in lake.machinery("quarantine")] == ["replayed"]
+    assert states(lake) == ["replayed"]
 
 
 def test_an_index_file_is_looked_at_until_the_checkpoint_has_passed_it(lake: TestLake, sink: Sink) -> None:
@@ -214,11 +203,10 @@ def test_an_index_file_is_looked_at_until_the_checkpoint_has_passed_it(lake: Tes
     sink.checkpoint(1)
     missing = sink.file("t")
     (lake.sink / missing).unlink()
-    for days in range(1, 7):
-        sink.file("t", at=1 + days, days=days)
+    files(sink, range(1, 7))
     look(lake, whole=True)
-    for days in range(7, 9):
-        sink.file("t", at=1 + days, days=days)
+    for day in (7, 8):
+        files(sink, [day])
         look(lake, whole=False)
     assert lake.machinery("quarantine") == []
     sink.checkpoint(LATER)

@@ -30,16 +30,18 @@ class Partitions:
         self._ids += 1
         self.sources[partition].insert("t", row(self._ids, COLUMNS))
 
+    def transaction(self, partition: int = 0) -> None:
+        self.sources[partition].begin()
+        self.insert(partition)
+        self.sources[partition].commit()
+
     def run(self) -> int:
         """The checkpoint after a batch with all that is there."""
         self._batch += 1
         values = [source.records for source in self.sources]
         self._reading.read(values, [len(each) for each in values])
-        signals = self.lake.run().signals
-        signals.write(
-            self._batch,
-            {place: summary for place, summary in self._reading.summaries.items() if place[2] == self._batch},
-        )
+        new = {place: summary for place, summary in self._reading.summaries.items() if place[2] == self._batch}
+        self.lake.run().signals.write(self._batch, new)
         return self.lake.run().source.checkpoint_ts()
 
     @property
@@ -72,9 +74,7 @@ def test_a_transaction_waits_for_its_end(tmp_path: Path) -> None:
 def test_a_statement_ends_what_is_open_and_waits_for_nothing(tmp_path: Path) -> None:
     topic = Partitions(tmp_path)
     (source,) = topic.sources
-    source.begin()
-    topic.insert()
-    source.commit()
+    topic.transaction()
     whole = topic.run()
     source.statement("ALTER TABLE t COMMENT 'x'", "t")
     assert topic.run() == topic.last > whole
@@ -83,14 +83,10 @@ def test_a_statement_ends_what_is_open_and_waits_for_nothing(tmp_path: Path) -> 
 def test_a_partition_that_stands_still_holds_up_no_other(tmp_path: Path) -> None:
     topic = Partitions(tmp_path, count=2)
     for partition in (0, 1):
-        topic.sources[partition].begin()
-        topic.insert(partition)
-        topic.sources[partition].commit()
+        topic.transaction(partition)
     topic.run()
     topic.sources[0].beside()
-    topic.sources[1].begin()
-    topic.insert(1)
-    topic.sources[1].commit()
+    topic.transaction(1)
     assert topic.run() == topic.last
     topic.sources[0].beside()
     assert topic.run() == topic.last
