@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import dagster as dg
+
+from cdc_lakehouse.assets.jobs import build_job
+from cdc_lakehouse.assets.sensors import build_sensor
+from tests.kit.lakes import TestLake
+
+START, END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 
 
 @functools.cache
@@ -17,3 +24,27 @@ def empty_instance() -> dg.DagsterInstance:
 def check_context() -> dg.OpExecutionContext:
     """What a check is called with, where it asks for nothing."""
     return dg.build_op_context(instance=empty_instance())
+
+
+def tick(lake: TestLake, cursor: str | None = None, instance: dg.DagsterInstance | None = None) -> Any:
+    """What the feed's sensor answers."""
+    sensor = build_sensor(lake.lake, lake.feed, build_job(lake.feed, []))
+    with dg.build_sensor_context(instance=instance or empty_instance(), cursor=cursor) as context:
+        return sensor(context)
+
+
+def skipped(result: Any) -> str:
+    assert isinstance(result, dg.SkipReason), result
+    return str(result.skip_message)
+
+
+def asked(result: Any) -> dg.RunRequest:
+    assert isinstance(result, dg.SensorResult), result
+    (request,) = result.run_requests or []
+    return request
+
+
+def dates(result: Any) -> tuple[str, str]:
+    """The first and the last date of the run that is asked for."""
+    tags = asked(result).tags
+    return tags[START], tags[END]

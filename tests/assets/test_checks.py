@@ -106,19 +106,16 @@ def test_freshness_is_as_old_as_the_configuration_allows(tmp_path: Path, minutes
     assert check(lake, "fresh").passed == passed
 
 
-TOPICS = {"type": "kafka", "bootstrap_servers": "k:9092", "topics": ["t"]}
-
-
-def doubted(lake: TestLake, count: int) -> None:
-    """Messages of a batch that contradict the feed's option."""
-    finds = PartitionSummary(0, 0, option_conflict=OptionConflict("t", 0, 17, "a row of DELETE is in old", count))
-    lake.run().signals.write(1, {("t", 0, 1): finds})
+def topics(directory: Path, name: str) -> TestLake:
+    source = {"type": "kafka", "bootstrap_servers": "k:9092", "topics": ["t"], "format": name}
+    return lake_in(directory, source=source)
 
 
 def test_messages_that_contradict_an_option_fail_a_check_until_they_are_read_again(tmp_path: Path) -> None:
-    lake = lake_in(tmp_path, source={**TOPICS, "format": "dts-canal-json"})
+    lake = topics(tmp_path, "dts-canal-json")
     assert check(lake, "options_agree").passed
-    doubted(lake, 3)
+    conflict = OptionConflict("t", 0, 17, "a row of DELETE is in old", 3)
+    lake.run().signals.write(1, {("t", 0, 1): PartitionSummary(0, 0, option_conflict=conflict)})
     result = check(lake, "options_agree")
     assert not result.passed and number(result, "messages") == 3
     assert "a row of DELETE is in old" in str(result.description) and "offset 17" in number(result, "where")
@@ -126,18 +123,15 @@ def test_messages_that_contradict_an_option_fail_a_check_until_they_are_read_aga
     assert check(lake, "options_agree").passed
 
 
-@pytest.mark.parametrize("name", ["dts-avro", "shareplex-json", "canal-json"])
-def test_formats_without_options_have_no_such_check(tmp_path: Path, name: str) -> None:
-    lake = lake_in(tmp_path, source={**TOPICS, "format": name})
+@pytest.mark.parametrize(("name", "labels"), [("dts-avro", True), ("canal-json", False), ("shareplex-json", None)])
+def test_formats_without_options_have_no_such_check_and_those_with_labels_need_none_from_statements(
+    tmp_path: Path, name: str, labels: bool | None
+) -> None:
+    lake = topics(tmp_path, name)
     checks = {key.name for each in build_checks(lake.lake, lake.feed, []) for key in each.check_keys}
     assert "options_agree" not in checks and "labels_known" in checks
-
-
-@pytest.mark.parametrize(("name", "passed"), [("dts-avro", True), ("canal-json", False)])
-def test_formats_that_have_labels_need_none_from_statements(tmp_path: Path, name: str, passed: bool) -> None:
-    lake = lake_in(tmp_path, source={**TOPICS, "format": name})
     labels_unknown(lake)
-    assert check(lake, "labels_known").passed == passed
+    assert labels is None or check(lake, "labels_known").passed == labels
 
 
 class Written:
@@ -159,9 +153,8 @@ class Written:
 
     def check(self, *, of_batch: bool = False) -> dict[str, dg.AssetCheckResult]:
         results = table_evaluations(self.lake.feed, T, self.table, of_batch=of_batch)
-        assert {tuple(result.asset_key.path) for result in results if result.asset_key} == {
-            (self.lake.name, "current", "d", "t")
-        }
+        tables = {tuple(result.asset_key.path) for result in results if result.asset_key}
+        assert tables == {(self.lake.name, "current", "d", "t")}
         return {str(result.check_name): result for result in results}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import dagster as dg
 
 from cdc_lakehouse.assets import metadata
-from cdc_lakehouse.changelog.history import History, Incarnation
+from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.lake.current.tables import TableState
 from cdc_lakehouse.lake.names import Identifier
@@ -19,6 +19,7 @@ from cdc_lakehouse.lake.tables.segments import Segment, Totals, as_rows, totals
 from cdc_lakehouse.pipeline.apply import Applied, AppliedTable
 from cdc_lakehouse.pipeline.publish import Published
 from cdc_lakehouse.pipeline.source import Landed
+from tests.changelog.statements import history
 from tests.lake import ADD_COLUMN, CREATE, ID, NOON, change, segment, text
 
 T = tso(NOON)
@@ -41,15 +42,10 @@ def stored(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value.value for name, value in dg.AssetMaterialization("a", metadata=metadata).metadata.items()}
 
 
-def story() -> History:
-    history = History()
-    history.apply(
-        [
-            change(T, "t", CREATE, "CREATE TABLE t (id BIGINT PRIMARY KEY)"),
-            change(T + 1, "t", ADD_COLUMN, "ALTER TABLE t ADD COLUMN x VARCHAR(20)", ID, text("x")),
-        ]
-    )
-    return history
+STORY = history(
+    change(T, "t", CREATE, "CREATE TABLE t (id BIGINT PRIMARY KEY)"),
+    change(T + 1, "t", ADD_COLUMN, "ALTER TABLE t ADD COLUMN x VARCHAR(20)", ID, text("x")),
+)
 
 
 def test_of_what_landed() -> None:
@@ -80,7 +76,7 @@ def test_of_segments_without_an_event() -> None:
 
 
 def test_of_ddl() -> None:
-    versions = list(story().versions)
+    versions = list(STORY.versions)
     noted = [replace(versions[0], note="a note"), versions[1]]
     lives = {noted[0].incarnation: Incarnation(noted[0].incarnation, tuple(noted))}
     seen = stored(metadata.schema_metadata(noted, lives))
@@ -88,22 +84,17 @@ def test_of_ddl() -> None:
     assert "ALTER TABLE t ADD COLUMN x" in seen["statements"] and "2026-06-01 12:00:00" in seen["statements"]
     assert "```diff\n+ x varchar(20)\n```" in seen["statements"] and "+ id" not in seen["statements"]
     assert "a note" in seen["notes"]
-    columns = [
-        (column.name, column.type, column.constraints.nullable) for column in seen["dagster/column_schema"].columns
-    ]
-    assert columns == [("id", "bigint", False), ("x", "varchar(20)", True)]
-    assert [dict(column.tags) for column in seen["dagster/column_schema"].columns] == [{"key": ""}, {}]
-
-
-def test_columns_that_rows_do_not_have_are_not_in_a_tables_schema() -> None:
-    version = story().versions[1]
-    id, x = version.columns
-    shown = metadata.column_schema(replace(version, columns=(id, replace(x, carried=False))))
-    assert [column.name for column in shown.columns] == ["id"]
+    columns = seen["dagster/column_schema"].columns
+    shown = [(each.name, each.type, each.constraints.nullable, dict(each.tags)) for each in columns]
+    assert shown == [("id", "bigint", False, {"key": ""}), ("x", "varchar(20)", True, {})]
+    # Columns that rows do not have are not in a table's schema.
+    id, x = versions[1].columns
+    carried = metadata.column_schema(replace(versions[1], columns=(id, replace(x, carried=False))))
+    assert [column.name for column in carried.columns] == ["id"]
 
 
 def applied(held: dict[str, str]) -> tuple[AppliedTable, Applied]:
-    (life,) = story().incarnations().values()
+    (life,) = STORY.incarnations().values()
     state = TableState(
         Identifier("d", "t"), life.id, life.last.name, T, 1, "x", (), (), (), row_count=41, snapshot_id=2**62,
         dropped_ts=None,

@@ -31,6 +31,12 @@ def started(instance: dg.DagsterInstance, tags: dict[str, str], status: dg.Dagst
     return instance.create_run_for_job(dg.job(name="a")(lambda: None), tags=tags, status=status).run_id
 
 
+def run_of(instance: dg.DagsterInstance, run_id: str) -> dg.DagsterRun:
+    run = instance.get_run_by_id(run_id)
+    assert run is not None
+    return run
+
+
 def now() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC)
 
@@ -46,8 +52,7 @@ def locked_elsewhere(instance: dg.DagsterInstance) -> Any:
 def test_a_run_without_a_process_is_reported_as_failed(instance: dg.DagsterInstance) -> None:
     run_id = started(instance, HERE)
     assert active_run(instance, FEED, now()) is None
-    run = instance.get_run_by_id(run_id)
-    assert run is not None
+    run = run_of(instance, run_id)
     assert (run.status, run.tags[FAILURE_TAG]) == (dg.DagsterRunStatus.FAILURE, "transient")
 
 
@@ -64,16 +69,18 @@ def test_a_run_whose_process_holds_the_feed_is_waited_for(instance: dg.DagsterIn
 @pytest.mark.parametrize(
     ("tags", "status"),
     [
-        ({FEED_TAG: FEED, HOST_TAG: "another machine"}, dg.DagsterRunStatus.STARTED),
-        ({FEED_TAG: FEED}, dg.DagsterRunStatus.STARTED),
-        ({FEED_TAG: FEED}, dg.DagsterRunStatus.NOT_STARTED),
+        ({HOST_TAG: "another machine"}, dg.DagsterRunStatus.STARTED),
+        ({}, dg.DagsterRunStatus.STARTED),
+        ({}, dg.DagsterRunStatus.NOT_STARTED),
     ],
     ids=["on another machine", "just started", "not started yet"],
 )
-def test_what_cannot_be_told_from_here_is_waited_for(
+def test_what_cannot_be_told_from_here_is_waited_for_but_not_another_feeds(
     instance: dg.DagsterInstance, tags: dict[str, str], status: dg.DagsterRunStatus
 ) -> None:
-    run_id = started(instance, tags, status)
+    started(instance, {**tags, FEED_TAG: "other"}, status)
+    assert active_run(instance, FEED, now()) is None
+    run_id = started(instance, {**tags, FEED_TAG: FEED}, status)
     found = active_run(instance, FEED, now())
     assert found is not None and found.run_id == run_id
 
@@ -84,20 +91,13 @@ def test_a_run_that_never_said_where_it_is_is_dead_after_the_time_of_a_start(ins
     assert active_run(instance, FEED, now() + datetime.timedelta(minutes=6)) is None
 
 
-def test_another_feeds_run_is_no_matter(instance: dg.DagsterInstance) -> None:
-    started(instance, {FEED_TAG: "other", HOST_TAG: "another machine"})
-    assert active_run(instance, FEED, now()) is None
-
-
 def test_a_process_takes_a_feed_for_one_run_after_the_other(instance: dg.DagsterInstance) -> None:
     first, second = started(instance, HERE), started(instance, HERE)
     acquire_feed_lock(instance, FEED, first)
     acquire_feed_lock(instance, FEED, first)
     with pytest.raises(ConcurrentRunError, match=first):
         acquire_feed_lock(instance, FEED, second)
-    run = instance.get_run_by_id(first)
-    assert run is not None
-    instance.report_run_failed(run)
+    instance.report_run_failed(run_of(instance, first))
     acquire_feed_lock(instance, FEED, second)
 
 
@@ -116,9 +116,7 @@ def test_what_may_pass_is_tried_again_after_longer_and_longer(
     instance: dg.DagsterInstance, kind: str, attempt: int, after_seconds: int, expected: int | None
 ) -> None:
     run_id = started(instance, {**HERE, FAILURE_TAG: kind, ATTEMPT_TAG: str(attempt)})
-    run = instance.get_run_by_id(run_id)
-    assert run is not None
-    instance.report_run_failed(run)
+    instance.report_run_failed(run_of(instance, run_id))
     (record,) = instance.get_run_records()
     assert record.end_time is not None
     later = datetime.datetime.fromtimestamp(record.end_time + after_seconds, datetime.UTC)
