@@ -5,15 +5,15 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from cdc_lakehouse.cli import main
+from tests import commands
+from tests.commands import HEAVY, imported_by
 from tests.kit.lakes import TestLake
 from tests.pipeline import Sink
 
@@ -24,12 +24,7 @@ Call = Callable[..., Result]
 def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
     """A command with the configuration of `lake`, or another one."""
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
-
-    def run(*arguments: str, config: Path = tmp_path / "feed" / "lakehouse.yaml") -> Result:
-        monkeypatch.setenv("CDC_LAKEHOUSE_CONFIG", str(config))
-        return CliRunner().invoke(main, arguments)
-
-    return run
+    return partial(commands.call, config=tmp_path / "feed" / "lakehouse.yaml")
 
 
 def edited(lake: TestLake, where: str, value: object) -> Path:
@@ -65,17 +60,13 @@ def test_a_bad_configuration_is_2_and_names_the_key(
     assert where in result.stderr and "Traceback" not in result.output + result.stderr
 
 
-@pytest.mark.parametrize("command", [("run",), ("status",), ("show",)])
-def test_a_configuration_that_is_not_there_is_2_and_names_the_path(
-    call: Call, tmp_path: Path, command: tuple[str, ...]
-) -> None:
-    path = tmp_path / "absent.yaml"
-    result = call(*command, config=path)
-    assert result.exit_code == 2 and str(path) in result.stderr
-
-
 @pytest.mark.parametrize("command", ["run", "status", "show"])
-def test_a_feed_that_is_not_there_is_2_and_the_others_are_named(lake: TestLake, call: Call, command: str) -> None:
+def test_a_configuration_or_a_feed_that_is_not_there_is_2_and_named(
+    lake: TestLake, call: Call, tmp_path: Path, command: str
+) -> None:
+    absent = tmp_path / "absent.yaml"
+    result = call(command, config=absent)
+    assert result.exit_code == 2 and str(absent) in result.stderr
     result = call(command, "--feed", "nosuch")
     assert result.exit_code == 2 and "nosuch" in result.stderr and lake.name in result.stderr
 
@@ -86,15 +77,11 @@ def test_a_partition_that_is_not_the_feeds_is_2(lake: TestLake, call: Call, part
     assert result.exit_code == 2 and partition in result.stderr and lake.name in result.stderr
 
 
-def test_a_source_that_is_not_there_is_3_and_told_as_json(lake: TestLake, call: Call) -> None:
+def test_a_source_that_is_not_there_is_3_and_told_as_json_and_in_words(lake: TestLake, call: Call) -> None:
     result = call("run", "--json")
-    assert result.exit_code == 3
     (feed,) = json.loads(result.stdout)["feeds"]
-    assert (feed["feed"], feed["exit_code"], feed["run_id"], feed["published"]) == (lake.name, 3, None, False)
-    assert str(lake.sink) in feed["error"]
-
-
-def test_a_source_that_is_not_there_is_3_and_told_in_words(lake: TestLake, call: Call) -> None:
+    told = (feed["feed"], feed["exit_code"], feed["run_id"], feed["published"])
+    assert (result.exit_code, told) == (3, (lake.name, 3, None, False)) and str(lake.sink) in feed["error"]
     result = call("run")
     assert result.exit_code == 3
     assert f"feed {lake.name}" in result.stdout and f"{lake.sink} is not a directory" in result.stdout
@@ -123,34 +110,23 @@ def test_a_mistyped_path_leaves_nothing_behind(call: Call, tmp_path: Path, monke
     assert not (tmp_path / "mistyped").exists()
 
 
-def imported_by(*arguments: str) -> set[str]:
-    program = (
-        "import sys\nfrom cdc_lakehouse.cli import main\n"
-        "try:\n    main(sys.argv[1:])\nexcept SystemExit as end:\n    assert not end.code\n"
-        "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
-    )
-    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)
-    return set(done.stdout.splitlines()[-1].split())
-
-
 @pytest.mark.parametrize(
     ("arguments", "heavy"),
     [
-        (("sample", "--help"), {"dagster", "pyspark", "pyiceberg"}),
+        (("sample", "--help"), HEAVY),
         (("status", "--help"), {"dagster", "pyspark"}),
-        (("--version",), {"dagster", "pyspark", "pyiceberg"}),
-        (("--help",), {"dagster", "pyspark", "pyiceberg"}),
+        (("--version",), HEAVY),
+        (("--help",), HEAVY),
+        (("canal", "tail", "--help"), HEAVY),
+        (("ddl", "apply", "--help"), HEAVY | {"pyarrow", "pymysql"}),
     ],
 )
 def test_help_is_quick_for_it_loads_nothing_heavy(arguments: tuple[str, ...], heavy: set[str]) -> None:
     assert not imported_by(*arguments) & heavy
 
 
-def test_help_has_every_command(call: Call) -> None:
+def test_help_has_every_command_and_an_unknown_one_is_refused(call: Call) -> None:
     result = call("--help")
     assert result.exit_code == 0
     assert all(f"\n  {command} " in result.stdout for command in ("ddl", "run", "sample", "show", "status"))
-
-
-def test_an_unknown_command_is_refused(call: Call) -> None:
     assert call("rnu").exit_code == 2

@@ -6,13 +6,12 @@ import json
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_lakehouse.cli import main
 from cdc_lakehouse.commands.ddl import split
-from tests.commands.test_cli import imported_by
+from tests.commands import call
 
 SCRIPT = """-- a shop
 USE shop;
@@ -24,16 +23,16 @@ ALTER TABLE t ADD d DATETIME(3) FIRST; CREATE TABLE other.u LIKE t
 """
 
 
-def call(*arguments: str, script: str | bytes) -> Result:
-    return CliRunner().invoke(main, ["ddl", *arguments], input=script)
+def ddl(*arguments: str, script: str | bytes) -> Result:
+    return call("ddl", *arguments, script=script)
 
 
 def told(*arguments: str, script: str) -> dict[str, Any]:
-    return json.loads(call(*arguments, "--json", script=script).stdout)
+    return json.loads(ddl(*arguments, "--json", script=script).stdout)
 
 
 def test_apply_as_json() -> None:
-    result = call("apply", "--json", script=SCRIPT)
+    result = ddl("apply", "--json", script=SCRIPT)
     assert result.exit_code == 0
     columns = [
         {"name": "d", "type": "datetime(3)", "nullable": True, "default": None, "key": False},
@@ -50,9 +49,9 @@ def test_apply_as_json() -> None:
 
 
 def test_apply_in_words() -> None:
-    result = call("apply", script=SCRIPT)
+    result = ddl("apply", script=SCRIPT)
     assert result.exit_code == 0
-    assert "shop.t" in result.stdout and "bigint(20) unsigned" in result.stdout and "PRI" in result.stdout
+    assert [words for words in ("shop.t", "bigint(20) unsigned", "PRI") if words not in result.stdout] == []
 
 
 def test_the_database_of_names_without_one() -> None:
@@ -66,39 +65,35 @@ def test_databases_without_tables() -> None:
     assert told("apply", script=script) == {"databases": ["a", "b"], "tables": []}
 
 
-@pytest.mark.parametrize(
-    ("statement", "error", "line", "column"),
-    [("ALTER TABLE t\n DORP a", "DdlSyntaxError", 3, 2)],
-)
-def test_apply_stops_at_what_is_not_understood(statement: str, error: str, line: int, column: int | None) -> None:
-    result = call("apply", "--json", script=f"CREATE TABLE t (a INT);\n{statement};\nDROP TABLE t")
+def test_apply_stops_at_what_is_not_understood() -> None:
+    statement = "ALTER TABLE t\n DORP a"
+    result = ddl("apply", "--json", script=f"CREATE TABLE t (a INT);\n{statement};\nDROP TABLE t")
     assert result.exit_code == 2
     document = json.loads(result.stdout)
     assert [table["table"] for table in document["tables"]] == ["t"]
     fault = document["error"]
-    assert (fault["class"], fault["line"], fault["column"], fault["statement"]) == (error, line, column, statement)
-    assert error in result.stderr and f"line {line}" in result.stderr and "Traceback" not in result.stderr
+    said = (fault["class"], fault["line"], fault["column"], fault["statement"])
+    assert said == ("DdlSyntaxError", 3, 2, statement)
+    assert "DdlSyntaxError" in result.stderr and "line 3" in result.stderr and "Traceback" not in result.stderr
 
 
 def test_apply_notes_what_does_not_fit() -> None:
-    script = (
-        "CREATE TABLE t (a INT);\nALTER TABLE t DROP nope, ADD d DATETIME NOT NULL DEFAULT '0000-00-00'; DROP TABLE u"
-    )
-    result = call("apply", "--json", script=script)
+    alter = "ALTER TABLE t DROP nope, ADD d DATETIME NOT NULL DEFAULT '0000-00-00'"
+    result = ddl("apply", "--json", script=f"CREATE TABLE t (a INT);\n{alter}; DROP TABLE u")
     assert result.exit_code == 0
     assert [column["name"] for column in json.loads(result.stdout)["tables"][0]["columns"]] == ["a", "d"]
     assert result.stderr == "note, line 2: the statement names column nope, which is not known\n"
 
 
 def test_parse_goes_on_after_what_is_not_understood() -> None:
-    result = call("parse", script="SELEKT 1;\nDROP TABLE a, b; ALTER TABLE t ADD c INT, RENAME u")
+    result = ddl("parse", script="SELEKT 1;\nDROP TABLE a, b; ALTER TABLE t ADD c INT, RENAME u")
     assert result.exit_code == 2
     assert "drop_table  table=a" in result.stdout and "add_column" in result.stdout and "rename_table" in result.stdout
     assert "DdlSyntaxError, line 1, column 1" in result.stderr
 
 
 def test_parse_as_json() -> None:
-    result = call("parse", "--json", script="ALTER TABLE d.t ADD c INT DEFAULT 1 AFTER b,\n DROP e; ALTER TABLE t FOO")
+    result = ddl("parse", "--json", script="ALTER TABLE d.t ADD c INT DEFAULT 1 AFTER b,\n DROP e; ALTER TABLE t FOO")
     assert result.exit_code == 2
     good, bad = json.loads(result.stdout)["statements"]
     assert (good["line"], good["kinds"]) == (1, ["add_column", "drop_column"])
@@ -110,18 +105,13 @@ def test_parse_as_json() -> None:
 
 
 def test_what_is_understood_is_0() -> None:
-    assert call("parse", script=SCRIPT).exit_code == 0
-    assert call("parse", script="").exit_code == 0
+    assert [ddl("parse", script=script).exit_code for script in (SCRIPT, "")] == [0, 0]
 
 
 @pytest.mark.parametrize("which", ["parse", "apply"])
 def test_what_is_not_utf8_is_2(which: str) -> None:
-    result = call(which, script=b"USE a;\nCREATE TABLE \xff (a INT)")
+    result = ddl(which, script=b"USE a;\nCREATE TABLE \xff (a INT)")
     assert result.exit_code == 2 and "line 2" in result.stderr
-
-
-def test_nothing_heavy_is_loaded() -> None:
-    assert not imported_by("ddl", "apply", "--help") & {"dagster", "pyspark", "pyiceberg", "pyarrow", "pymysql"}
 
 
 # --- Scripts ---

@@ -5,22 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from cdc_lakehouse.assets.keys import partitions_of
 from cdc_lakehouse.changelog.positions import commit_time
-from cdc_lakehouse.cli import main
 from cdc_lakehouse.config import load
 from cdc_lakehouse.sources.object_store import LocalStore, open_store
 from cdc_lakehouse.sources.sink.paths import SinkLayout, list_sink, read_checkpoint
+from tests.commands import call
+from tests.sample.fold import contents
 
 
 def sample(directory: Path, *options: str) -> Result:
-    return CliRunner().invoke(main, ["sample", "--directory", str(directory), "--transactions", "40", *options])
-
-
-def tree(directory: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(directory)): p.read_bytes() for p in directory.rglob("*") if p.is_file()}
+    return call("sample", "--directory", str(directory), "--transactions", "40", *options)
 
 
 def test_the_configuration_is_valid_and_every_partition_has_files(tmp_path: Path) -> None:
@@ -38,10 +35,10 @@ def test_the_configuration_is_valid_and_every_partition_has_files(tmp_path: Path
 def test_what_is_there_is_kept(tmp_path: Path) -> None:
     sample(tmp_path)
     (tmp_path / "lakehouse.yaml").write_text("mine")
-    before = tree(tmp_path)
+    before = contents(tmp_path)
     result = sample(tmp_path, "--seed", "2")
     assert result.exit_code == 0 and "kept" in result.stdout
-    assert tree(tmp_path) == before
+    assert contents(tmp_path) == before
 
 
 def test_following_moves_the_checkpoint_batch_by_batch_and_changes_no_file(tmp_path: Path) -> None:
