@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from cdc_lakehouse import config
 from cdc_lakehouse.config import CanalSource, KafkaSource, StorageSinkSource
@@ -22,11 +25,10 @@ MAY_NAME_A_FORMAT = (
 )  # fmt: skip
 
 
-def modules(*but: str) -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        name = path.relative_to(PACKAGE).as_posix()
-        if not name.startswith(but):
-            yield name, ast.parse(path.read_text(encoding="utf-8"))
+@functools.cache
+def modules() -> dict[str, ast.Module]:
+    paths = sorted(PACKAGE.rglob("*.py"))
+    return {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
 
 
 def names(node: ast.AST) -> set[str]:
@@ -50,14 +52,14 @@ def formats_named(tree: ast.Module) -> set[str]:
     return texts & FORMATS.keys()
 
 
-def test_nobody_asks_for_the_kind_of_a_source_but_who_opens_it() -> None:
-    found = {name: kinds for name, tree in modules(*MAY_ASK_FOR_A_KIND) if (kinds := kinds_asked_for(tree))}
-    assert found == {}
-
-
-def test_nobody_asks_for_a_format_by_its_name() -> None:
-    found = {name: formats for name, tree in modules(*MAY_NAME_A_FORMAT) if (formats := formats_named(tree))}
-    assert found == {}
+@pytest.mark.parametrize(
+    ("asked", "may_ask"), [(kinds_asked_for, MAY_ASK_FOR_A_KIND), (formats_named, MAY_NAME_A_FORMAT)]
+)
+def test_nobody_asks_for_a_kind_of_source_or_a_format_but_who_may(
+    asked: Callable[[ast.Module], set[str]], may_ask: tuple[str, ...]
+) -> None:
+    found = {name: asked(tree) for name, tree in modules().items() if not name.startswith(may_ask)}
+    assert {name: said for name, said in found.items() if said} == {}
 
 
 def test_questions_are_seen() -> None:
@@ -65,5 +67,5 @@ def test_questions_are_seen() -> None:
     assert kinds_asked_for(asking) == {"KafkaSource", "CanalSource"}
     assert formats_named(ast.parse("if name in ('dts-avro', 'other'): pass")) == {"dts-avro"}
     # The places that may ask do: else these tests would look for names that are no more.
-    opening = {name: kinds_asked_for(tree) for name, tree in modules() if name in MAY_ASK_FOR_A_KIND}
+    opening = {name: kinds_asked_for(tree) for name, tree in modules().items() if name in MAY_ASK_FOR_A_KIND}
     assert all(opening.values()) and len(opening) == 2

@@ -101,16 +101,14 @@ class Changefeed:
         written = sink_writer.Table(name, self._versions[change.table], tuple(_source_columns(table)))
 
         def inserted(row: Values) -> sink_writer.RowChange:
-            return sink_writer.RowChange(
-                "INSERT", written, change.commit_ts, row, partition=_partition(change, table, row)
-            )
+            place = _partition(change, table, row)
+            return sink_writer.RowChange("INSERT", written, change.commit_ts, row, partition=place)
 
         def deleted(row: Values) -> sink_writer.RowChange:
             # Some changefeeds send nothing but the key of a deleted row.
             image = {name: row[name] for name in table.key} if change.style % 3 == 0 and not self.csv else row
-            return sink_writer.RowChange(
-                "DELETE", written, change.commit_ts, image, partition=_partition(change, table, row)
-            )
+            place = _partition(change, table, row)
+            return sink_writer.RowChange("DELETE", written, change.commit_ts, image, partition=place)
 
         if before is None:
             assert after is not None

@@ -60,26 +60,11 @@ class Run:
 Step = Entry | Flush | Midnight | Restart | Run
 _numbers = st.integers(0, 11)
 _ROWS = st.tuples(st.sampled_from(["put", "put", "put", "delete", "move"]), _numbers, _numbers, _numbers)
-_DDL = st.tuples(
-    st.sampled_from(
-        [
-            "add",
-            "drop column",
-            "rename column",
-            "retype",
-            "retype",
-            "truncate",
-            "rename table",
-            "drop",
-            "rekey",
-            "exchange",
-            "exchange",
-        ]
-    ),
-    _numbers,
-    _numbers,
-    _numbers,
-)
+_STATEMENTS: Final = (
+    "add", "drop column", "rename column", "retype", "retype", "truncate", "rename table", "drop", "rekey", "exchange",
+    "exchange",
+)  # fmt: skip
+_DDL = st.tuples(st.sampled_from(_STATEMENTS), _numbers, _numbers, _numbers)
 _kills = st.builds(KillAtCommit, st.integers(1, 12))
 _RUNS = st.builds(Run, behind=st.integers(0, 4), kill=st.none() | _kills)
 _FEED = st.one_of(st.builds(Flush, lines=st.integers(1, 5)), st.just(Midnight()), st.just(Restart()), _RUNS)
@@ -156,14 +141,9 @@ class _History:
         if name is None:
             return []
         table = self._tables[name]
-        twin = next(
-            (
-                other
-                for other, each in sorted(self._tables.items())
-                if each.partition is None and each.columns == table.columns and each.key == table.key
-            ),
-            None,
-        )
+        others = [(name, each) for name, each in sorted(self._tables.items()) if each.partition is None]
+        same = [other for other, each in others if (each.columns, each.key) == (table.columns, table.key)]
+        twin = same[0] if same else None
         if twin is None:
             free = next((name for name in NAMES if name not in self._tables), None)
             if free is None:
@@ -237,11 +217,8 @@ class _History:
             wider = wider if column.type in ("int", "bigint") else ()
         if not wider:
             return []
-        return [
-            self._ddl(
-                "retype", name, name=column.name, column=Column(column.name, wider[c % len(wider)], column.default)
-            )
-        ]
+        retyped = Column(column.name, wider[c % len(wider)], column.default)
+        return [self._ddl("retype", name, name=column.name, column=retyped)]
 
     def _rekey(self, name: str, b: int) -> list[Entry]:
         table = self._tables[name]

@@ -58,6 +58,17 @@ def shop_of(sink: Path) -> Shop:
     return Shop.from_state(json.loads(state_path(sink).read_text(encoding="utf-8"))["shop"])
 
 
+def opened(seed: int = 1) -> Shop:
+    shop = Shop(seed=seed)
+    shop.open(START)
+    return shop
+
+
+def dates(sink: Path) -> Counter[str]:
+    """How many files each date has."""
+    return Counter(path.parent.name for path in data_files(sink))
+
+
 def assert_true(sink: Path) -> None:
     """The files say what the shop says, and nothing is above the checkpoint."""
     found, tables = fold(sink), shop_of(sink).tables()
@@ -119,15 +130,12 @@ def test_the_checkpoint_is_the_end(tmp_path: Path) -> None:
 
 
 def test_the_days_are_full(sink: Path) -> None:
-    files = Counter(path.parent.name for path in data_files(sink))
+    files = dates(sink)
     assert sorted(files) == [f"2026-06-0{day}" for day in range(1, 6)]
     assert min(files.values()) >= 6
     # As with TiCDC, the directory's date is that of the flush, not of the commit.
-    assert any(
-        commit_time(json.loads(path.read_bytes().splitlines()[0])["_tidb"]["commitTs"]).date().isoformat()
-        < path.parent.name
-        for path in data_files(sink)
-    )
+    firsts = [(json.loads(path.read_bytes().splitlines()[0]), path.parent.name) for path in data_files(sink)]
+    assert any(commit_time(each["_tidb"]["commitTs"]).date().isoformat() < date for each, date in firsts)
 
 
 @pytest.mark.parametrize("days", [1, 3, 40])
@@ -137,16 +145,18 @@ def test_every_date_has_files(days: int, hours: float, tmp_path: Path) -> None:
     start = datetime.datetime(2026, 6, 1, tzinfo=datetime.UTC)
     end = start + datetime.timedelta(days=days - 1, hours=hours)
     write_history(tmp_path / "sink", start=start, end=end, transactions=5)
-    dates = {path.parent.name for path in data_files(tmp_path / "sink")}
-    assert dates == {f"{start + datetime.timedelta(days=day):%Y-%m-%d}" for day in range(days)}
+    assert set(dates(tmp_path / "sink")) == {f"{start + datetime.timedelta(days=day):%Y-%m-%d}" for day in range(days)}
 
 
 def test_following_fills_the_dates_that_were_missed(tmp_path: Path) -> None:
     sink = tmp_path / "sink"
     write(sink)
     go_on(sink, 2, Clock(END + datetime.timedelta(days=3)))
-    dates = {path.parent.name for path in data_files(sink)}
-    assert {f"2026-06-0{day}" for day in range(1, 9)} == dates
+    # The state lies beside the sink.
+    assert state_path(sink) == tmp_path / "sink.state.json"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["sink", "sink.state.json"]
+    assert sorted(path.name for path in sink.iterdir()) == ["metadata", "shop"]
+    assert {f"2026-06-0{day}" for day in range(1, 9)} == set(dates(sink))
     assert_true(sink)
 
 
@@ -180,16 +190,14 @@ def test_the_seed_decides_everything(tmp_path: Path) -> None:
 
 
 def test_commits_rise_when_the_clock_stands(tmp_path: Path) -> None:
-    shop = Shop()
-    shop.open(START)
+    shop = opened()
     commits = [shop.trade(START)[0].commit_ts for _ in range(50)]
     assert all(earlier < later for earlier, later in itertools.pairwise(commits))
     assert shop.resolve(START) > commits[-1]
 
 
 def test_a_shop_goes_on_from_its_state() -> None:
-    shop = Shop(seed=7)
-    shop.open(START)
+    shop = opened(seed=7)
     for _ in range(30):
         shop.trade(START)
     again = Shop.from_state(json.loads(json.dumps(shop.state())))
@@ -250,44 +258,27 @@ def test_a_schema_changes_now_and_then(tmp_path: Path) -> None:
     assert listing.unknown == []
 
 
-def test_the_state_lies_beside_the_sink(tmp_path: Path) -> None:
-    sink = tmp_path / "sink"
-    write(sink)
-    go_on(sink, 2)
-    assert state_path(sink) == tmp_path / "sink.state.json"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["sink", "sink.state.json"]
-    assert sorted(path.name for path in sink.iterdir()) == ["metadata", "shop"]
-
-
 def test_campaigns_come_and_go() -> None:
-    shop = Shop()
-    shop.open(START)
+    shop = opened()
     kinds = [shop.change_schema(START).action for _ in range(16)]
     assert kinds[8:] == [5, 5, 5, 5, 6, 5, 6, 5]
 
 
 def test_a_shop_does_not_grow_without_end() -> None:
-    shop = Shop()
-    shop.open(START)
+    shop = opened()
     for _ in range(4_500):
         shop.trade(START)
     sizes = {table: len(rows) for (_, table), (_, rows) in shop.tables().items()}
     assert 300 < sizes["customers"] <= 501 and 500 < sizes["orders"] <= 1_001
 
 
-def test_a_history_needs_an_empty_directory(tmp_path: Path) -> None:
+def test_a_history_needs_an_empty_directory_without_a_state_of_another_and_time(tmp_path: Path) -> None:
     (tmp_path / "metadata").touch()
     with pytest.raises(SourceError, match="not empty"):
         write(tmp_path)
-
-
-def test_a_history_does_not_take_over_another_state(tmp_path: Path) -> None:
     state_path(tmp_path / "sink").touch()
     with pytest.raises(SourceError, match="left of an earlier sample"):
         write(tmp_path / "sink")
-
-
-def test_a_history_needs_time() -> None:
     with pytest.raises(ConfigurationError, match="not before"):
         write_history(Path("nowhere"), start=END, end=START, transactions=1)
 
