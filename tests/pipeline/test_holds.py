@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
 from cdc_lakehouse.decoders.problems import Rejected
+from cdc_lakehouse.lake.tables.segments import Segment
 from cdc_lakehouse.pipeline.holds import find_holds
 from cdc_lakehouse.pipeline.row_keys import key_columns
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -19,7 +21,14 @@ A, B = change(10, "a", CREATE), change(10, "b", CREATE)
 KEYLESS = change(10, "log", CREATE, "CREATE TABLE log (x VARCHAR(20))", text("x"), text("y"))
 
 
-def run_of(directory: Path, *changes: SchemaChange, segments: Any = (), **feed: Any) -> FeedRun:
+FILE = segment("d/a/10/CDC000001.json")
+GAP = [
+    segment("d/a/10/2026-06-01/CDC_7_000003.json", file_index=3, dispatcher="7"),
+    segment("d/b/10/2026-06-01/CDC000001.json"),
+]
+
+
+def run_of(directory: Path, *changes: SchemaChange, segments: Iterable[Segment] = (), **feed: Any) -> FeedRun:
     run = lake_in(directory, **feed).run()
     run.history.record(changes, NOON)
     run.segments.land(list(segments), {})
@@ -39,13 +48,37 @@ def quarantine(run: FeedRun, *rejected: Rejected) -> None:
     run.quarantine.replace(lambda _: True, rejected, NOON)
 
 
-def test_a_table_without_a_key_is_held_and_told_what_to_set_and_sound_tables_are_not(tmp_path: Path) -> None:
-    ((table, reason),) = holds(run_of(tmp_path, A, KEYLESS, segments=[segment("d/a/10/CDC000001.json")])).items()
-    assert table == "d.log#1" and 'tables.settings."d.log".primary_key' in reason
+DROPPED = change(20, "log", DROP, "DROP TABLE log", text("x"))
+EXCHANGE = change(20, "a", 42, "ALTER TABLE a EXCHANGE PARTITION p WITH TABLE b")
 
 
-def test_a_dropped_table_without_a_key_is_nobodys_trouble(tmp_path: Path) -> None:
-    assert holds(run_of(tmp_path, KEYLESS, change(20, "log", DROP, "DROP TABLE log", text("x")))) == {}
+@pytest.mark.parametrize(
+    ("changes", "segments", "policy", "upto", "held"),
+    [
+        pytest.param([A, B], [FILE], {}, 100, {}, id="sound"),
+        pytest.param([A, KEYLESS], [], {}, 100, {"d.log#1": 'tables.settings."d.log".primary_key'}, id="no key"),
+        pytest.param([KEYLESS, DROPPED], [], {}, 100, {}, id="no key, dropped"),
+        # Above the checkpoint the schema file may still come.
+        pytest.param([A, B], [segment("d/a/50/CDC000001.json")], {}, 49, {}, id="schema file to come"),
+        pytest.param([A, B], [segment("d/a/50/CDC000001.json")], {}, 50, {"d.a#1": ""}, id="schema file missing"),
+        pytest.param([A, B], GAP, {"index_gap": "hold"}, 100, {"d.a#1": "has no file 1, 2"}, id="data file missing"),
+        pytest.param([A, B], GAP, {"index_gap": "skip"}, 100, {}, id="data file missing, skipped"),
+        pytest.param([A, B, EXCHANGE], [], {}, 100, {"d.a#1": "ALTER TABLE a EXCHANGE",
+                     "d.b#1": "partitions of table d.a are not known"}, id="a DDL that cannot be carried out"),
+    ],
+)  # fmt: skip
+def test_what_holds_a_table_and_no_other(
+    tmp_path: Path,
+    changes: list[SchemaChange],
+    segments: list[Segment],
+    policy: dict[str, str],
+    upto: int,
+    held: dict[str, str],
+) -> None:
+    """`held` has a part of what is said."""
+    found = holds(run_of(tmp_path, *changes, segments=segments, policy=policy), upto)
+    assert list(found) == list(held)
+    assert [words for id, words in held.items() if words not in found[id]] == []
 
 
 @pytest.mark.parametrize(
@@ -77,7 +110,7 @@ def test_a_configured_key_goes_before_the_tables_own(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_quarantined_holds_the_tables_that_it_is_of(tmp_path: Path, row: Rejected, held: list[str]) -> None:
-    run = run_of(tmp_path, A, B, segments=[segment("d/a/10/CDC000001.json")])
+    run = run_of(tmp_path, A, B, segments=[FILE])
     quarantine(run, row)
     found = holds(run)
     assert sorted(found) == held
@@ -87,7 +120,7 @@ def test_what_is_quarantined_holds_the_tables_that_it_is_of(tmp_path: Path, row:
 def test_a_segment_is_of_the_table_that_had_the_name_then(tmp_path: Path) -> None:
     """Its path says `d/a`, and that name is another table's by now."""
     moved = change(20, "old", RENAME, "RENAME TABLE d.a TO d.old")
-    run = run_of(tmp_path, A, moved, change(30, "a", CREATE), segments=[segment("d/a/10/CDC000001.json")])
+    run = run_of(tmp_path, A, moved, change(30, "a", CREATE), segments=[FILE])
     quarantine(run, bad("d/a/10/CDC000001.json"))
     (held,) = holds(run)
     assert run.history.history.incarnations()[held].last.name.table == "old"
@@ -100,35 +133,6 @@ def test_what_is_mended_or_skipped_by_policy_is_not_held(tmp_path: Path, policy:
     assert list(holds(run)) == held
     quarantine(run)
     assert holds(run) == {}
-
-
-@pytest.mark.parametrize(("upto", "held"), [(49, []), (50, ["d.a#1"])])
-def test_files_of_a_version_hold_their_table_while_its_schema_file_is_missing(
-    tmp_path: Path, upto: int, held: list[str]
-) -> None:
-    """Above the checkpoint the schema file may still come."""
-    run = run_of(tmp_path, A, B, segments=[segment("d/a/50/CDC000001.json")])
-    assert list(holds(run, upto)) == held
-
-
-@pytest.mark.parametrize(("policy", "held"), [("hold", ["d.a#1"]), ("skip", [])])
-def test_a_missing_data_file_holds_its_table_unless_the_policy_says_skip(
-    tmp_path: Path, policy: str, held: list[str]
-) -> None:
-    files = [
-        segment("d/a/10/2026-06-01/CDC_7_000003.json", file_index=3, dispatcher="7"),
-        segment("d/b/10/2026-06-01/CDC000001.json"),
-    ]
-    found = holds(run_of(tmp_path, A, B, segments=files, policy={"index_gap": policy}))
-    assert list(found) == held
-    assert all(reason.endswith("has no file 1, 2") for reason in found.values())
-
-
-def test_a_ddl_that_cannot_be_carried_out_holds_its_table(tmp_path: Path) -> None:
-    exchange = change(20, "a", 42, "ALTER TABLE a EXCHANGE PARTITION p WITH TABLE b")
-    found = holds(run_of(tmp_path, A, B, exchange))
-    assert list(found) == ["d.a#1", "d.b#1"]
-    assert "ALTER TABLE a EXCHANGE" in found["d.a#1"] and "partitions of table d.a are not known" in found["d.b#1"]
 
 
 def test_of_many_reasons_a_few_are_shown_and_the_rest_counted(tmp_path: Path) -> None:

@@ -69,30 +69,35 @@ def feed(tmp_path: Path) -> Feed:
     return Feed(tmp_path)
 
 
-@pytest.mark.parametrize("upto", [50, 60])
-def test_without_anything_new_there_is_no_work(feed: Feed, upto: int) -> None:
-    assert feed.work(upto) == ({}, {})
+NEW = decoded("a", 2, 55, 58)
+EMPTIED = decoded("a", 2, None, None, replaces_snapshot=7)
 
 
 @pytest.mark.parametrize(
-    ("new", "upto", "tables"),
+    ("changes", "landed", "upto", "tables"),
     [
-        (decoded("a", 2, 55, 58), 60, ["d.a#1"]),
-        (decoded("a", 2, 30, 30), 50, ["d.a#1"]),
-        (decoded("a", 2, None, None), 60, []),
-        (decoded("a", 2, None, None, replaces_snapshot=7), 60, ["d.a#1"]),
-        (replace(decoded("a", 2, 55, 58), state="landed"), 60, []),
+        pytest.param([], [], 50, [], id="nothing new"),
+        pytest.param([], [], 60, [], id="a checkpoint that moved"),
+        pytest.param([], [NEW], 60, ["d.a#1"], id="new"),
+        pytest.param([], [decoded("a", 2, 30, 30)], 50, ["d.a#1"], id="late"),
+        pytest.param([], [decoded("a", 2, None, None)], 60, [], id="empty"),
+        pytest.param([], [EMPTIED], 60, ["d.a#1"], id="emptied"),
+        pytest.param([], [replace(NEW, state="landed")], 60, [], id="not decoded"),
+        pytest.param([change(45, "a", DROP, "DROP TABLE a")], [decoded("a", 2, 30, 30), decoded("b", 3, 30, 30)], 60,
+                     ["d.b#1"], id="dropped before the last cut"),
     ],
-    ids=["new", "late", "empty", "emptied", "not decoded"],
-)
-def test_new_segments_are_work_for_their_table_alone(feed: Feed, new: Segment, upto: int, tables: list[str]) -> None:
-    feed.land(new)
-    assert list(feed.work(upto)[0]) == tables
+)  # fmt: skip
+def test_what_is_new_is_work_for_its_table_alone(
+    tmp_path: Path, changes: list[SchemaChange], landed: list[Segment], upto: int, tables: list[str]
+) -> None:
+    feed = Feed(tmp_path, *changes)
+    feed.land(*landed)
+    found, held = feed.work(upto)
+    assert (list(found), held) == (tables, {})
 
 
 @pytest.mark.parametrize(("upto", "tables"), [(59, []), (60, ["d.b#1"])])
-def test_events_above_the_checkpoint_wait_until_it_has_come(tmp_path: Path, upto: int, tables: list[str]) -> None:
-    feed = Feed(tmp_path)
+def test_events_above_the_checkpoint_wait_until_it_has_come(feed: Feed, upto: int, tables: list[str]) -> None:
     feed.land(decoded("b", 2, 60, 70))
     run = feed.lake.run()
     run.checkpoints.publish(Cut(55, 2, 2, run.settings), [])
@@ -100,7 +105,7 @@ def test_events_above_the_checkpoint_wait_until_it_has_come(tmp_path: Path, upto
 
 
 def test_a_held_table_has_no_work(feed: Feed) -> None:
-    feed.land(decoded("a", 2, 55, 58))
+    feed.land(NEW)
     assert feed.work(60, **{"d.a#1": "reason"}) == ({}, {"d.a#1": "reason"})
 
 
@@ -118,71 +123,51 @@ def test_other_settings_are_work_for_all_tables(feed: Feed) -> None:
     assert list(feed.work()[0]) == ["d.a#1", "d.b#1"]
 
 
-def test_a_table_that_is_not_there_begins_at_the_beginning(feed: Feed) -> None:
-    feed.land(decoded("a", 2, 55, 58))
-    work = feed.work(60)[0]["d.a#1"]
-    assert (work.state, work.applied_ts, work.checkpoint_ts, work.rebuild) == (None, 0, 60, False)
-    assert stages(work) == [(row_stage(10), synthetic_stage(60))]
-    assert [span.key_columns for span in work.spans()] == [("id",)]
-
-
-def test_a_table_goes_on_from_where_it_stands(feed: Feed) -> None:
-    feed.table("a")
-    feed.land(decoded("a", 2, 55, 58))
-    work = feed.work(60)[0]["d.a#1"]
-    assert (work.applied_ts, work.checkpoint_ts, work.rebuild, work.redecoded) == (50, 60, False, ())
-    assert stages(work) == [(synthetic_stage(50), synthetic_stage(60))]
-
-
-def test_a_table_that_a_crashed_run_published_is_not_applied_twice(feed: Feed) -> None:
-    feed.table("a", applied_ts=60, batch=2)
-    feed.land(decoded("a", 2, 55, 58))
-    work = feed.work(60)[0]["d.a#1"]
-    assert (work.applied_ts, list(work.spans()), work.redecoded) == (60, [], ())
-
-
-@pytest.mark.parametrize("late", [decoded("a", 2, 30, 58), decoded("a", 2, 55, 58, replaces_snapshot=7)])
-def test_events_that_the_table_has_passed_are_looked_up_among_all(feed: Feed, late: Segment) -> None:
-    feed.table("a")
-    feed.land(late)
-    work = feed.work(60)[0]["d.a#1"]
-    assert work.redecoded == (late,) and work.reads_all_events
-    assert stages(work) == [(row_stage(10), synthetic_stage(60))]
-
-
-def test_a_table_written_under_another_lineage_is_worked_out_anew(feed: Feed) -> None:
-    feed.table("a", read_as="another")
-    feed.land(decoded("a", 2, 30, 58))
-    work = feed.work(60)[0]["d.a#1"]
-    assert (work.rebuild, work.replaces_all_rows, work.redecoded) == (True, True, ())
-    assert stages(work) == [(row_stage(10), synthetic_stage(60))]
-
-
 OTHER_KEY = SourceColumn("id", ColumnType.of("VARCHAR", length=20), nullable=False, primary_key=True)
+LATE = decoded("a", 2, 30, 58)
+UP = synthetic_stage(60)
 
 
 @pytest.mark.parametrize(
-    "ended",
+    ("changes", "table", "landed", "wanted", "spans"),
     [
-        change(58, "a", TRUNCATE, "TRUNCATE TABLE a"),
-        # The text of a key changes its meaning.
-        change(58, "a", 12, "ALTER TABLE a MODIFY COLUMN id VARCHAR(20)", OTHER_KEY),
+        pytest.param([], None, [NEW], {"state": None, "applied_ts": 0, "checkpoint_ts": 60, "rebuild": False},
+                     [(row_stage(10), UP)], id="a table that is not there begins at the beginning"),
+        pytest.param([], {}, [NEW], {"applied_ts": 50, "checkpoint_ts": 60, "rebuild": False, "redecoded": ()},
+                     [(synthetic_stage(50), UP)], id="a table goes on from where it stands"),
+        pytest.param([], {"applied_ts": 60, "batch": 2}, [NEW], {"applied_ts": 60, "redecoded": ()}, [],
+                     id="what a crashed run published is not applied twice"),
+        pytest.param([], {}, [LATE], {"redecoded": (LATE,), "reads_all_events": True}, [(row_stage(10), UP)],
+                     id="events that the table has passed are looked up among all"),
+        pytest.param([], {}, [replace(NEW, replaces_snapshot=7)], {"redecoded": (replace(NEW, replaces_snapshot=7),),
+                     "reads_all_events": True}, [(row_stage(10), UP)], id="decoded again"),
+        pytest.param([], {"read_as": "another"}, [LATE], {"rebuild": True, "replaces_all_rows": True, "redecoded": ()},
+                     [(row_stage(10), UP)], id="a table written under another lineage is worked out anew"),
+        pytest.param([change(58, "a", TRUNCATE, "TRUNCATE TABLE a")], {}, [],
+                     {"void_upto_ts": 58, "replaces_all_rows": True}, [(row_stage(58), UP)], id="truncate"),
+        pytest.param([change(58, "a", 12, "ALTER TABLE a MODIFY COLUMN id VARCHAR(20)", OTHER_KEY)], {}, [],
+                     {"void_upto_ts": 58, "replaces_all_rows": True}, [(row_stage(58), UP)],
+                     id="the text of a key changes its meaning"),
+        pytest.param([change(45, "a", TRUNCATE, "TRUNCATE TABLE a")], {}, [NEW], {"replaces_all_rows": False},
+                     [(synthetic_stage(50), UP)], id="a truncate that was applied before clears nothing"),
     ],
-    ids=["truncate", "key"],
-)
-def test_what_was_before_a_truncate_or_another_meaning_of_the_key_is_void(tmp_path: Path, ended: SchemaChange) -> None:
-    feed = Feed(tmp_path, ended)
-    feed.table("a")
+)  # fmt: skip
+def test_what_is_done_for_a_table(
+    tmp_path: Path,
+    changes: list[SchemaChange],
+    table: dict[str, Any] | None,
+    landed: list[Segment],
+    wanted: dict[str, Any],
+    spans: list[tuple[int, int]],
+) -> None:
+    feed = Feed(tmp_path, *changes)
+    if table is not None:
+        feed.table("a", **table)
+    feed.land(*landed)
     work = feed.work(60)[0]["d.a#1"]
-    assert (work.void_upto_ts, work.replaces_all_rows) == (58, True)
-    assert stages(work) == [(row_stage(58), synthetic_stage(60))]
-
-
-def test_a_truncate_that_was_applied_before_clears_nothing(tmp_path: Path) -> None:
-    feed = Feed(tmp_path, change(45, "a", TRUNCATE, "TRUNCATE TABLE a"))
-    feed.table("a")
-    feed.land(decoded("a", 2, 55, 58))
-    assert not feed.work(60)[0]["d.a#1"].replaces_all_rows
+    assert {name: getattr(work, name) for name in wanted} == wanted
+    assert stages(work) == spans
+    assert {span.key_columns for span in work.spans()} <= {("id",)}
 
 
 def test_events_go_to_the_names_and_columns_of_their_time(tmp_path: Path) -> None:
@@ -193,9 +178,7 @@ def test_events_go_to_the_names_and_columns_of_their_time(tmp_path: Path) -> Non
     )
     work = feed.work(60)[0]["d.a#1"]
     assert [(span.table, span.version_no) for span in work.spans()] == [("a", 0), ("a", 1), ("c", 2)]
-    assert stages(work) == [
-        (row_stage(10), row_stage(30)), (row_stage(30), row_stage(55)), (row_stage(55), synthetic_stage(60)),
-    ]  # fmt: skip
+    assert stages(work) == [(row_stage(10), row_stage(30)), (row_stage(30), row_stage(55)), (row_stage(55), UP)]
     assert [column.name for column in work.applied_version.columns] == ["id"]
     assert (str(work.target.name), [column.name for column in work.target.columns]) == ("d.c", ["id", "x"])
 
@@ -212,12 +195,6 @@ def test_an_emptied_partition_is_told_with_the_partitions_before_it(tmp_path: Pa
     assert (gone.commit_ts, gone.name) == (55, "p0")
     assert [partition.name for partition in gone.scheme.partitions] == ["p0", "p1"]
     assert work.emptied(55) == () and work.void_upto_ts == 0
-
-
-def test_a_table_that_was_dropped_before_the_last_cut_is_over(tmp_path: Path) -> None:
-    feed = Feed(tmp_path, change(45, "a", DROP, "DROP TABLE a"))
-    feed.land(decoded("a", 2, 30, 30), decoded("b", 3, 30, 30))
-    assert list(feed.work(60)[0]) == ["d.b#1"]
 
 
 def test_rows_that_did_not_fit_are_not_tried_again_until_something_is_new(tmp_path: Path) -> None:
