@@ -9,6 +9,7 @@ import pytest
 
 from cdc_lakehouse import errors
 from cdc_lakehouse.changelog.ddl.clauses import DdlSyntaxError
+from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.errors import CdcError, PermanentError, SourceError, TransientError
 
 PLACES: dict[str, Any] = {"feed": "shop", "table": "sales.orders", "segment": "sales/orders/7/CDC1.json", "line": 12}
@@ -50,11 +51,27 @@ def test_every_error_survives_a_process_boundary(kind: type[CdcError], clone: Ca
     assert (arrived.message, arrived.advice) == ("broken", "mend it")
 
 
-def test_a_subclass_with_fields_of_its_own_survives_too() -> None:
-    error = DdlSyntaxError.at("expected a name", "ALTER TABLE\n ,", 13)
+@pytest.mark.parametrize(
+    ("error", "fields"),
+    [
+        (DdlSyntaxError.at("expected a name", "ALTER TABLE\n ,", 13),
+         {"statement_line": 2, "statement_column": 2, "offset": 13}),
+        (MessageError("bad", of=("d", "t"), advice="mend it"), {"of": ("d", "t"), "table": "d.t"}),
+    ],
+)  # fmt: skip
+def test_a_subclass_with_fields_of_its_own_survives_too(error: CdcError, fields: dict[str, Any]) -> None:
     arrived = pickle.loads(pickle.dumps(error))
-    assert str(arrived) == str(error)
-    assert (arrived.statement_line, arrived.statement_column, arrived.offset) == (2, 2, 13)
+    assert (str(arrived), type(arrived)) == (str(error), type(error))
+    assert {name: getattr(arrived, name) for name in fields} == fields
+
+
+def test_an_error_of_a_message_keeps_the_table_that_was_known_first() -> None:
+    error = MessageError("bad", advice="mend it")
+    assert error.of is None and error.table is None
+    known = error.within("a.b", "t")
+    assert (known.of, known.table, str(known)) == (("a.b", "t"), "a.b.t", "bad [table a.b.t]: mend it")
+    assert known.within("other", "x") is known
+    assert (error.within("d", None).of, error.within("d", None).table) == (("d", None), None)
 
 
 TRIED_AGAIN = {"TransientError", "SourceUnreachableError", "ConcurrentRunError"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -54,18 +55,31 @@ def test_statements_are_carried_out_one_after_the_other() -> None:
     assert made[1].columns[1].initial.text == "1.50" and made[1].key_names == ("id",)
 
 
-def test_a_table_that_no_statement_makes_is_known_from_its_first_row() -> None:
-    made = versions(row(id="bigint", v="varchar"), statement("ALTER TABLE t ADD COLUMN w BIT(3)"))
-    assert [(v.effect, v.kind) for v in made] == [("create", "seen"), ("evolve", "add_column")]
-    assert columns(made[-1]) == [("id", "long"), ("v", "string"), ("w", "long")] and made[-1].key_names == ("id",)
-    assert made[0].since == 0
+LATE = [row(id="bigint", v="", w=""), row(id="bigint", v="longblob", w=""), row(V="", id="bigint")]
 
 
-def test_a_type_that_only_later_rows_tell_is_the_columns_from_the_beginning() -> None:
-    """NULL does not tell it. So the table is not made twice, and nothing contradicts."""
-    made = versions(row(id="bigint", v="", w=""), row(id="bigint", v="longblob", w=""), row(V="", id="bigint"))
-    assert [v.effect for v in made] == ["create"]
-    assert columns(made[0]) == [("id", "long"), ("v", "binary"), ("w", "string")]
+@pytest.mark.parametrize(
+    ("log", "types", "effects", "expected"),
+    [
+        pytest.param([row(id="bigint", v="varchar"), statement("ALTER TABLE t ADD COLUMN w BIT(3)")], {},
+                     ["create", "evolve"], [("id", "long"), ("v", "string"), ("w", "long")], id="no statement makes it: its first row does"),
+        # NULL does not tell a type. So the table is not made twice, and nothing contradicts.
+        pytest.param(LATE, {}, ["create"], [("id", "long"), ("v", "binary"), ("w", "string")],
+                     id="a type that only later rows tell is the column's from the beginning"),
+        pytest.param([row(id="int", p="decimal")], {"d.t": {"p": "decimal(10,2)"}}, ["create"],
+                     [("id", "int"), ("p", "decimal(10,2)")], id="types of the configuration go before those of rows"),
+        pytest.param([statement("ALTER TABLE t ADD COLUMN w INT"), row(id="int", w="int")], {}, ["none", "create"],
+                     [("id", "int"), ("w", "int")], id="a statement on an unknown table waits for a row"),
+    ],
+)  # fmt: skip
+def test_a_table_whose_create_is_not_in_the_log(
+    log: list[Statement | ObservedColumns], types: dict[str, Any], effects: list[str], expected: list[tuple[str, str]]
+) -> None:
+    made = versions(*log, types=types)
+    assert ([each.effect for each in made], columns(made[-1])) == (effects, expected)
+    first = made[effects.index("create")]
+    assert (first.kind, first.since, first.incarnation, made[-1].key_names) == ("seen", 0, "d.t#1", ("id",))
+    assert {each.incarnation for each in made if each.effect == "none"} <= {""}
 
 
 def test_configured_types_are_for_what_there_is() -> None:
@@ -131,19 +145,9 @@ def test_what_does_not_fit_is_carried_out_as_far_as_it_does_with_a_note(
     assert note is None or (last.note is not None and note in last.note)
 
 
-def test_of_an_unknown_table_it_waits_for_a_row() -> None:
-    made = versions(statement("ALTER TABLE t ADD COLUMN w INT"), row(id="int", w="int"))
-    assert [(v.effect, v.incarnation) for v in made] == [("none", ""), ("create", "d.t#1")]
-
-
 @pytest.mark.parametrize("text", ["CREATE VIEW w AS SELECT 1", "CREATE DATABASE e", "SET GLOBAL x = 1"])
 def test_every_statement_is_told(text: str) -> None:
     assert len(versions(CREATED, statement(text))) == 2
-
-
-def test_types_of_the_configuration_go_before_those_of_rows() -> None:
-    (version,) = versions(row(id="int", p="decimal"), types={"d.t": {"p": "decimal(10,2)"}})
-    assert columns(version)[1] == ("p", "decimal(10,2)")
 
 
 @pytest.mark.parametrize(

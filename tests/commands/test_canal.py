@@ -18,18 +18,9 @@ from cdc_lakehouse.sources.canal.connection import scrambled
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
 from tests.canal_captures import capture
 from tests.commands import call
+from tests.sources.canal import servers
 from tests.sources.canal.hand_made import HandMadeCanal
-from tests.sources.canal.servers import (
-    HANDSHAKE,
-    OPENING,
-    SEED,
-    Handler,
-    closed_port,
-    conversation,
-    heard,
-    refusal,
-    serving,
-)  # fmt: skip
+from tests.sources.canal.servers import OPENING, Handler, conversation, refusal, serving
 
 ENTRIES = capture("mysql8.0.12").entries
 
@@ -103,10 +94,10 @@ def test_user_password_destination_and_filter(monkeypatch: pytest.MonkeyPatch) -
     said: list[Any] = []
 
     def handler(connection: Any) -> None:
-        connection.sendall(HANDSHAKE)
-        said.append(wire.ClientAuth.FromString(heard(connection).body))
+        connection.sendall(servers.HANDSHAKE)
+        said.append(wire.ClientAuth.FromString(servers.heard(connection).body))
         connection.sendall(OPENING[2])
-        said.append(wire.Sub.FromString(heard(connection).body))
+        said.append(wire.Sub.FromString(servers.heard(connection).body))
         connection.sendall(refusal("no more"))
 
     with serving(handler) as address:
@@ -114,7 +105,7 @@ def test_user_password_destination_and_filter(monkeypatch: pytest.MonkeyPatch) -
         result = tail(address, *options)
     assert result.exit_code == 1 and "no more" in result.stderr
     auth, sub = said
-    assert (auth.username, auth.password) == ("u", scrambled("hunter2", SEED))
+    assert (auth.username, auth.password) == ("u", scrambled("hunter2", servers.SEED))
     assert (sub.destination, sub.filter) == ("shop", r"a\..*")
     assert "hunter2" not in result.output + result.stderr
 
@@ -143,7 +134,7 @@ def test_a_server_that_refuses_is_an_error_in_a_line(handler: Handler, words: st
     ids=["not there", "no host", "a password on the command line"],
 )
 def test_what_cannot_be_asked_at_all(address: str | None, options: list[str], code: int, words: str) -> None:
-    result = tail(address or closed_port(), *options)
+    result = tail(address or servers.closed_port(), *options)
     assert result.exit_code == code and words in result.stderr
 
 

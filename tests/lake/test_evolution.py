@@ -10,17 +10,8 @@ from dataclasses import dataclass, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_lakehouse.lake.current.schema_plan import (
-    Add,
-    Drop,
-    LakeColumn,
-    Move,
-    Plan,
-    Rename,
-    SchemaOperation,
-    Widen,
-    plan_evolution,
-)
+from cdc_lakehouse.lake.current import schema_plan
+from cdc_lakehouse.lake.current.schema_plan import LakeColumn, Plan, SchemaOperation, plan_evolution
 
 META = "_commit_ts"
 TYPES = ["int", "long", "string", "decimal(10,2)", "decimal(12,2)", "timestamp"]
@@ -52,16 +43,16 @@ class Table:
         before = {column.name: column for column in self.columns}
         for operation in operations:
             match operation:
-                case Add(name, type):
+                case schema_plan.Add(name, type):
                     self.columns.append(Stored(max((c.field for c in self.columns), default=0) + 1, name, type))
-                case Drop(name):
+                case schema_plan.Drop(name):
                     self.columns.remove(before[name])
-                case Rename(name, new_name):
+                case schema_plan.Rename(name, new_name):
                     self.columns[self.columns.index(before[name])] = replace(before[name], name=new_name)
-                case Widen(name, type):
+                case schema_plan.Widen(name, type):
                     assert (before[name].type, type) in WIDENS
                     self.columns[self.columns.index(before[name])] = replace(before[name], type=type)
-                case Move(name, after):
+                case schema_plan.Move(name, after):
                     moved = self.find(name)
                     self.columns.remove(moved)
                     self.columns.insert(0 if after is None else self.names().index(after) + 1, moved)
@@ -144,7 +135,7 @@ def test_a_table_that_is_at_the_target_has_an_empty_plan(evolution: Evolution) -
 def test_a_default_is_of_new_columns_only() -> None:
     target = [LakeColumn(1, "a", "string", "7"), LakeColumn(2, "b", "int", 5)]
     plan = plan_evolution([LakeColumn(1, "a", "int", 7)], target, ["a"])
-    added = [(each.type, each.default) for each in plan.before if isinstance(each, Add)]
+    added = [(each.type, each.default) for each in plan.before if isinstance(each, schema_plan.Add)]
     assert added == [("string", None), ("int", 5)]
 
 

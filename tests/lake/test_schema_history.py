@@ -12,21 +12,8 @@ from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.schema import SchemaChange
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
-from tests.lake import (
-    ADD_COLUMN,
-    CREATE,
-    DROP,
-    DROP_DATABASE,
-    ID,
-    LATER,
-    NOON,
-    RENAME,
-    TRUNCATE,
-    change,
-    runs,
-    stored,
-    text,
-)  # fmt: skip
+from tests import lake
+from tests.lake import ADD_COLUMN, CREATE, DROP, ID, LATER, NOON, RENAME, TRUNCATE, change, text
 
 Runs = Callable[[], SchemaHistory]
 
@@ -49,7 +36,7 @@ TOLD = {
 
 @pytest.fixture
 def history(tmp_path: Path) -> Runs:
-    return runs(SchemaHistory, tmp_path)
+    return lake.runs(SchemaHistory, tmp_path)
 
 
 def told(history: SchemaHistory) -> dict[str, list[tuple[str, int, str, list[str]]]]:
@@ -60,13 +47,13 @@ def told(history: SchemaHistory) -> dict[str, list[tuple[str, int, str, list[str
 
 
 def table_of(directory: Path) -> list[dict[str, object]]:
-    rows = stored(directory, "schema_history").scan().to_arrow().to_pylist()
+    rows = lake.stored(directory, "schema_history").scan().to_arrow().to_pylist()
     return sorted(rows, key=lambda row: row["number"])
 
 
 def test_no_changes_are_no_commit(history: Runs, tmp_path: Path) -> None:
     assert history().record([], NOON) == []
-    assert stored(tmp_path, "schema_history") is None
+    assert lake.stored(tmp_path, "schema_history") is None
 
 
 def test_a_story_is_read_as_it_was_told(history: Runs) -> None:
@@ -85,7 +72,7 @@ def test_changes_in_any_order_and_number_of_runs_make_one_history(
     tmp_path_factory: pytest.TempPathFactory, order: list[SchemaChange], cuts: set[int]
 ) -> None:
     directory = tmp_path_factory.mktemp("order")
-    history = runs(SchemaHistory, directory)
+    history = lake.runs(SchemaHistory, directory)
     for low, high in itertools.pairwise([0, *sorted(cuts), len(order)]):
         history().record(order[low:high], NOON)
     again = history()
@@ -105,7 +92,7 @@ def test_a_late_change_gives_the_versions_it_made_and_leaves_when_others_were_ap
 
 
 def test_a_change_of_several_tables_is_kept_once(history: Runs, tmp_path: Path) -> None:
-    gone = change(20, "", DROP_DATABASE, "DROP DATABASE d")
+    gone = change(20, "", lake.DROP_DATABASE, "DROP DATABASE d")
     history().record([change(10, "a", CREATE), change(11, "b", CREATE), gone], NOON)
     rows = table_of(tmp_path)
     assert [row["table"] for row in rows if row["origin"] == gone.origin] == ["", "a", "b"]

@@ -24,7 +24,7 @@ from cdc_lakehouse.lake.tables.segments import (
     may_hold,
     table_versions,
     totals,
-)  # fmt: skip
+)
 from cdc_lakehouse.lake.tables.small_table import SmallTable
 from tests.kit.lakes import lake_config
 from tests.lake import LATER, NOON, runs, segment

@@ -14,15 +14,8 @@ import pytest
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
-from cdc_lakehouse.sample.sink_writer import (
-    LINE_END,
-    RowChange,
-    SinkWriter,
-    Table,
-    canal_json,
-    csv,
-    csv_with_old_values,
-)  # fmt: skip
+from cdc_lakehouse.sample import sink_writer
+from cdc_lakehouse.sample.sink_writer import LINE_END, RowChange, SinkWriter, Table
 from cdc_lakehouse.sources.object_store import LocalStore
 from cdc_lakehouse.sources.sink.paths import SinkLayout, list_sink, read_checkpoint
 from cdc_lakehouse.sources.sink.schema_file import read_schema_file
@@ -111,7 +104,7 @@ def csv_again(content: str, table: Table) -> Iterator[str]:
             before = row
             continue
         kind = "UPDATE" if is_update or op == "U" else {"I": "INSERT", "D": "DELETE"}[str(op)]
-        write = csv_with_old_values if has_old else csv
+        write = sink_writer.csv_with_old_values if has_old else sink_writer.csv
         yield write(RowChange(kind, table, int(str(commit_ts)), row, before if is_update else None), DAY) + LINE_END
 
 
@@ -169,7 +162,7 @@ def test_a_partition_and_a_limit_of_changes_make_files_of_their_own(tmp_path: Pa
 def test_an_image_has_the_columns_of_the_row(tmp_path: Path) -> None:
     change = RowChange("UPDATE", TABLE, tso(DAY), {"id": "1", "s": "b"}, {"s": "a"})
     gone = RowChange("DELETE", TABLE, tso(DAY), {"id": "1"})
-    messages = [json.loads(canal_json(each, DAY)) for each in (change, gone)]
+    messages = [json.loads(sink_writer.canal_json(each, DAY)) for each in (change, gone)]
     images = [(message["data"], message["old"]) for message in messages]
     assert images == [([{"id": "1", "s": "b"}], [{"s": "a"}]), ([{"id": "1"}], None)]
     assert list(messages[1]["mysqlType"]) == ["id"]

@@ -7,14 +7,7 @@ import pickle
 import pytest
 
 from cdc_lakehouse.changelog.ddl import clauses as ddl
-from cdc_lakehouse.changelog.ddl.clauses import (
-    AddColumn,
-    ColumnDefinition,
-    DdlSyntaxError,
-    DropTable,
-    KeyPart,
-    TableName,
-)
+from cdc_lakehouse.changelog.ddl.clauses import AddColumn, ColumnDefinition, DdlSyntaxError, KeyPart, TableName
 from cdc_lakehouse.changelog.ddl.parser import parse, parse_type
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from tests.changelog.ddl.cases import cases, show
@@ -102,7 +95,7 @@ def test_one_statement_in_many_wrappings(statement: str) -> None:
 
 
 def test_a_name_over_lines() -> None:
-    assert parse("DROP TABLE `d`\n.\n`t`") == (DropTable(TableName("d", "t")),)
+    assert parse("DROP TABLE `d`\n.\n`t`") == (ddl.DropTable(TableName("d", "t")),)
 
 
 def test_ansi_quotes_enclose_names_everywhere() -> None:
