@@ -52,7 +52,9 @@ def test_client_settings_are_text_and_their_files_are_where_the_file_is(tmp_path
     settings = {"fetch.max.bytes": 1000, "check.crcs": True, "ssl.ca.location": "keys/ca.pem", "client.id": "cdc"}
     texts = {"fetch.max.bytes": "1000", "check.crcs": "true", "ssl.ca.location": f"{tmp_path}/keys/ca.pem"}
     assert source(tmp_path, kafka(kafka=settings)).kafka == {**texts, "client.id": "cdc"}
-    assert source(tmp_path, kafka(kafka={"ssl.ca.location": "probe"})).kafka == {"ssl.ca.location": "probe"}
+    files = {"ssl.key.location": "/keys/client.pem", "sasl.oauthbearer.assertion.private.key.file": "/keys/a.pem"}
+    for settings in ({"ssl.ca.location": "probe"}, files):
+        assert source(tmp_path, kafka(kafka=settings)).kafka == settings
 
 
 @pytest.mark.parametrize(
@@ -124,11 +126,6 @@ def test_secrets_come_from_the_environment_alone(tmp_path: Path, name: str) -> N
     config = read(tmp_path, kafka(kafka={name: "${SECRET}"}), SECRET=SECRET)
     assert config.feed("shop").kafka.kafka == {name: SECRET}
     assert SECRET not in repr(config) and SECRET not in str(config)
-
-
-def test_files_with_secrets_may_be_named(tmp_path: Path) -> None:
-    settings = {"ssl.key.location": "/keys/client.pem", "sasl.oauthbearer.assertion.private.key.file": "/keys/a.pem"}
-    assert source(tmp_path, kafka(kafka=settings)).kafka == settings
 
 
 def test_what_is_for_another_kind_of_source_says_so(tmp_path: Path) -> None:

@@ -57,22 +57,12 @@ def test_of_what_landed() -> None:
     assert "it went backwards" in seen["faults"]
 
 
-def test_of_a_source_without_a_checkpoint() -> None:
-    seen = stored(metadata.landed_metadata(Landed(files_listed=0), sums([]), sums([]), LATER))
-    assert seen == {"segments": 0, "bytes": 0, "new_segments": 0, "new_bytes": 0, "files_listed": 0}
-
-
 def test_of_decoded_segments() -> None:
     seen = stored(metadata.events_metadata(sums(SEGMENTS), sums(SEGMENTS[:1])))
     counts = {"events": 4, "inserts": 2, "updates": 1, "deletes": 1, "quarantined": 1, "segments": 3, "bytes": 30}
     assert {name: seen[name] for name in counts} == counts
     assert (seen["new_segments"], seen["new_events"]) == (1, SEGMENTS[0].events)
     assert (seen["dagster/row_count"], seen["first_commit_ts"], seen["last_commit_ts"]) == (4, str(T), str(T + 9))
-
-
-def test_of_segments_without_an_event() -> None:
-    seen = stored(metadata.events_metadata(sums(SEGMENTS[1:2]), sums([])))
-    assert seen["events"] == 0 and not any("commit" in name for name in seen)
 
 
 def test_of_ddl() -> None:
@@ -122,7 +112,12 @@ def test_of_a_cut() -> None:
     assert seen["held"].index("first") < seen["held"].index("second")
 
 
-def test_of_nothing_published() -> None:
-    seen = stored(metadata.checkpoint_metadata(Published(Cut(), (), False), Applied(0, {}, (), {}), LATER))
-    assert (seen["tables"], seen["new_cut"]) == (0, False)
-    assert not {"held", "lag_seconds", "checkpoint_ts"} & set(seen)
+def test_of_nothing() -> None:
+    """A source without a checkpoint, segments without an event, and nothing published."""
+    landed = stored(metadata.landed_metadata(Landed(files_listed=0), sums([]), sums([]), LATER))
+    assert landed == {"segments": 0, "bytes": 0, "new_segments": 0, "new_bytes": 0, "files_listed": 0}
+    events = stored(metadata.events_metadata(sums(SEGMENTS[1:2]), sums([])))
+    assert events["events"] == 0 and not any("commit" in name for name in events)
+    cut = stored(metadata.checkpoint_metadata(Published(Cut(), (), False), Applied(0, {}, (), {}), LATER))
+    assert (cut["tables"], cut["new_cut"]) == (0, False)
+    assert not {"held", "lag_seconds", "checkpoint_ts"} & set(cut)

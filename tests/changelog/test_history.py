@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.history import History
-from cdc_lakehouse.changelog.schema import SchemaChange, TableName
+from cdc_lakehouse.changelog.schema import SchemaChange
 from cdc_lakehouse.config import DateSeparator
 from cdc_lakehouse.sources.object_store import LocalStore
 from cdc_lakehouse.sources.sink.paths import SinkLayout, list_sink
@@ -35,6 +35,10 @@ def rename(ts: int, old: str, new: str) -> SchemaChange:
 
 def drop(ts: int, name: str) -> SchemaChange:
     return change(ts, name, statements.DROP, f"DROP TABLE {quoted(name)}", SPEC)
+
+
+def drop_database(ts: int, name: str) -> SchemaChange:
+    return change(ts, name, DROP_DATABASE, f"DROP DATABASE `{name}`")
 
 
 def quoted(name: str) -> str:
@@ -79,35 +83,39 @@ def test_renames_of_one_statement_in_any_order_of_their_files(
             assert {name: owners(found, f"db.{name}", ts) for name in expected} == expected
 
 
-def test_a_rename_to_another_database() -> None:
-    found = history(create(10, "a.t"), create(11, "b.u"), rename(20, "a.t", "b.t"), change(30, "a", DROP_DATABASE, "…"))
-    (life,) = [life for life in found.incarnations().values() if life.id == "a.t#1"]
-    assert life.names == (TableName("b", "t"), TableName("a", "t")) and life.dropped_ts is None
-    assert owners(found, "b.t", 40) == ["a.t#1"] and owners(found, "a.t", 40) == []
-
-
 @pytest.mark.parametrize(
-    "statement",
-    ["RENAME TABLE `t` TO `b`.`t`", "ALTER TABLE `t` RENAME AS `b`.`t`", "ALTER TABLE `a`.`t` RENAME TO `b`.`t`"],
-)
-def test_a_rename_that_leaves_the_sessions_database_out(statement: str) -> None:
-    found = history(create(10, "a.t"), change(20, "b.t", RENAME, statement, SPEC))
-    assert owners(found, "b.t", 21) == ["a.t#1"]
-
-
-def test_a_name_may_come_again() -> None:
-    dropped = [create(10, "db.t"), drop(20, "db.t")]
-    found = history(*dropped, create(30, "db.t"), rename(40, "db.t", "db.u"), create(50, "db.t"))
-    expected = {10: [], 20: ["db.t#1"], 25: [], 30: [], 40: ["db.t#2"], 45: [], 50: [], 60: ["db.t#3"]}
-    assert {ts: owners(found, "db.t", ts) for ts in expected} == expected
-    assert found.incarnations()["db.t#1"].dropped_ts == 20
-
-
-def test_a_drop_of_a_database_ends_its_tables_alone() -> None:
-    tables = [create(ts, name) for ts, name in enumerate(["a.t", "a.u", "ab.t"], start=10)]
-    found = history(*tables, change(20, "a", DROP_DATABASE, "DROP DATABASE `a`"))
-    ended = {id: life.dropped_ts for id, life in found.incarnations().items()}
-    assert ended == {"a.t#1": 20, "a.u#1": 20, "ab.t#1": None}
+    ("changes", "owned", "tables"),
+    [
+        pytest.param([create(10, "a.t"), create(11, "b.u"), rename(20, "a.t", "b.t"), drop_database(30, "a")],
+                     {"b.t": {40: ["a.t#1"]}, "a.t": {20: ["a.t#1"], 40: []}},
+                     {"a.t#1": (None, "b.t", "a.t"), "b.u#1": (None, "b.u")}, id="a rename to another database"),
+        pytest.param([create(10, "db.t"), drop(20, "db.t"), create(30, "db.t"), rename(40, "db.t", "db.u"),
+                      create(50, "db.t")],
+                     {"db.t": {10: [], 20: ["db.t#1"], 25: [], 30: [], 40: ["db.t#2"], 45: [], 50: [], 60: ["db.t#3"]}},
+                     {"db.t#1": (20, "db.t"), "db.t#2": (None, "db.u", "db.t"), "db.t#3": (None, "db.t")},
+                     id="a name may come again"),
+        pytest.param([create(10, "a.t"), create(11, "a.u"), create(12, "ab.t"), drop_database(20, "a")], {},
+                     {"a.t#1": (20, "a.t"), "a.u#1": (20, "a.u"), "ab.t#1": (None, "ab.t")},
+                     id="a drop of a database ends its tables alone"),
+        # It is older than the feed: its events before the first file are its own too.
+        pytest.param([create(10, "db.u"), change(500, "db.t", SEEN, "", SPEC)],
+                     {"db.t": {1: ["db.t#1"], 500: ["db.t#1"], 501: ["db.t#1"]}},
+                     {"db.u#1": (None, "db.u"), "db.t#1": (None, "db.t")}, id="the first sight of a table may be late"),
+        *(
+            pytest.param([create(10, "a.t"), change(20, "b.t", RENAME, statement, SPEC)], {"b.t": {21: ["a.t#1"]}},
+                         {"a.t#1": (None, "b.t", "a.t")}, id=f"the session's database is left out: {statement}")
+            for statement in ("RENAME TABLE `t` TO `b`.`t`", "ALTER TABLE `t` RENAME AS `b`.`t`",
+                              "ALTER TABLE `a`.`t` RENAME TO `b`.`t`")
+        ),
+    ],
+)  # fmt: skip
+def test_whose_a_name_is_and_when_tables_end(
+    changes: list[SchemaChange], owned: dict[str, dict[int, list[str]]], tables: dict[str, tuple[int | str | None, ...]]
+) -> None:
+    """`tables` has when each was dropped, and its names from the last to the first."""
+    found = history(*changes)
+    assert {name: {ts: owners(found, name, ts) for ts in times} for name, times in owned.items()} == owned
+    assert {id: (life.dropped_ts, *map(str, life.names)) for id, life in found.incarnations().items()} == tables
 
 
 def test_names_that_differ_in_where_the_dot_is_are_two_tables() -> None:
@@ -218,7 +226,7 @@ def play(draw: st.DataObject, steps: int) -> Played:
             case "drop db":
                 database = name[0]
                 played.tables = {other: table for other, table in played.tables.items() if other[0] != database}
-                played.done(change(ts, database, DROP_DATABASE, f"DROP DATABASE `{database}`"))
+                played.done(drop_database(ts, database))
             case "rename" if free:
                 new = draw.draw(st.sampled_from(free))
                 played.tables[new] = played.tables.pop(name)

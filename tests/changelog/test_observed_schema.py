@@ -62,7 +62,8 @@ LATE = [row(id="bigint", v="", w=""), row(id="bigint", v="longblob", w=""), row(
     ("log", "types", "effects", "expected"),
     [
         pytest.param([row(id="bigint", v="varchar"), statement("ALTER TABLE t ADD COLUMN w BIT(3)")], {},
-                     ["create", "evolve"], [("id", "long"), ("v", "string"), ("w", "long")], id="no statement makes it: its first row does"),
+                     ["create", "evolve"], [("id", "long"), ("v", "string"), ("w", "long")],
+                     id="no statement makes it: its first row does"),
         # NULL does not tell a type. So the table is not made twice, and nothing contradicts.
         pytest.param(LATE, {}, ["create"], [("id", "long"), ("v", "binary"), ("w", "string")],
                      id="a type that only later rows tell is the column's from the beginning"),

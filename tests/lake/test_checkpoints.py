@@ -63,11 +63,12 @@ def test_the_newest_cut_needs_no_data_file(checkpoints: Runs, tmp_path: Path) ->
 def test_earlier_cuts_stay(checkpoints: Runs) -> None:
     run = checkpoints()
     run.publish(Cut(10), [row(10, "a"), row(10, "b")])
-    run.publish(Cut(20), [row(20, "a", 5)])
+    empty = CutRow(20, "d", "t", None, 0, LATER)  # A table that never had a row has no snapshot.
+    run.publish(Cut(20), [row(20, "a", 5), empty])
     for seen in (run, checkpoints()):
         assert seen.last().checkpoint_ts == 20
         assert by_table(seen.rows(10)) == [row(10, "a"), row(10, "b")]
-        assert seen.rows(20) == [row(20, "a", 5)]
+        assert by_table(seen.rows(20)) == [row(20, "a", 5), empty]
 
 
 def test_a_cut_at_the_same_checkpoint_takes_the_place_of_the_earlier(checkpoints: Runs) -> None:
@@ -77,12 +78,6 @@ def test_a_cut_at_the_same_checkpoint_takes_the_place_of_the_earlier(checkpoints
     assert checkpoints().last() == Cut(20, batch=2)
     assert by_table(checkpoints().rows(20)) == [row(20, "a", 7), row(20, "b", 8)]
     assert checkpoints().rows(10) == [row(10, "a")]
-
-
-def test_a_table_that_never_had_a_row_has_no_snapshot(checkpoints: Runs) -> None:
-    empty = CutRow(10, "d", "t", None, 0, LATER)
-    checkpoints().publish(Cut(10), [empty])
-    assert checkpoints().rows(10) == [empty]
 
 
 def test_a_cut_is_the_last_commit_of_its_table(checkpoints: Runs, tmp_path: Path) -> None:

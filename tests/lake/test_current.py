@@ -50,6 +50,7 @@ def test_a_table_is_found_under_every_name_it_had(lake: TestLake, tables: Curren
     make(lake, tables.identifier(A))
     found = tables.find(MOVED)
     assert found is not None and found.identifier == tables.identifier(A)
+    assert (found.row_count, found.snapshot_id, found.columns) == (0, None, ())
     lake.lake.catalog.rename_table(tables.identifier(A).parts, tables.identifier(B).parts)
     found = tables.find(MOVED)
     assert found is not None and found.identifier == tables.identifier(B)
@@ -99,12 +100,6 @@ def test_a_state_is_what_the_properties_say(lake: TestLake, tables: CurrentTable
     assert state.columns == (LakeColumn(1, "id", "long"), LakeColumn(7, "x y", "string"))
     assert (state.order, state.staged) == (("id", "x y", "_commit_ts"), ("x y",))
     assert (state.row_count, state.dropped_ts) == (3, None) and state.snapshot_id is not None
-
-
-def test_a_table_without_a_row_has_no_snapshot(lake: TestLake, tables: CurrentTables) -> None:
-    make(lake, tables.identifier(A))
-    state = tables.at(tables.identifier(A))
-    assert state is not None and (state.row_count, state.snapshot_id, state.columns) == (0, None, ())
 
 
 def test_two_lives_of_one_name_have_files_of_their_own(tables: CurrentTables) -> None:
