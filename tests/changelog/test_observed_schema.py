@@ -115,7 +115,7 @@ def test_a_column_that_only_rows_have_is_there_for_that_row() -> None:
 def test_rows_show_types_loosely_and_hold_a_table_whose_statements_they_contradict(
     rows: list[dict[str, str]], held: str | None
 ) -> None:
-    made = versions(CREATED, *(row(**each) for each in rows))
+    made = versions(CREATED, *(row(key=("id",), **each) for each in rows))
     if held is None:
         assert [version.hold for version in made] == [None]
     else:

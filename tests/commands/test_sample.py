@@ -28,7 +28,9 @@ def test_the_configuration_is_valid_and_every_partition_has_files(tmp_path: Path
     listing = list_sink(store, SinkLayout(feed.storage_sink.date_separator))
     assert str(read_checkpoint(store)) in result.stdout
     assert listing.unknown == [] and {file.database for file in listing.data} == {"shop"}
-    dates = partitions_of(feed).get_partition_keys(commit_time(read_checkpoint(store)))
+    partitions = partitions_of(feed)
+    assert partitions is not None
+    dates = partitions.get_partition_keys(commit_time(read_checkpoint(store)))
     assert len(dates) == 2 and {file.feed_date for file in listing.data} == set(dates)
 
 

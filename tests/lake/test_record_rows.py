@@ -20,12 +20,11 @@ LAST_MS = 253_402_300_799_999
 times = st.integers(0, 4 * 10**12) | st.integers(0, LAST_MS)
 
 
-def messages(timestamps: list[tuple[int, int]], values: list[bytes | None] | None = None, **more: Any) -> Messages:
-    values = values or [None] * len(timestamps)
-    columns = {"keys": [None] * len(values), "headers": [None] * len(values), **more}
-    where = OffsetRange(Partition("orders", 3), 100, 100 + len(values), 1)
-    offsets = list(range(100, 100 + len(values)))
-    return Messages(where, offsets, timestamps, columns["keys"], values, columns["headers"], 0)
+def messages(timestamps: list[tuple[int, int]], **columns: Any) -> Messages:
+    count = len(timestamps)
+    keys, values, headers = (columns.get(name, [None] * count) for name in ("keys", "values", "headers"))
+    where = OffsetRange(Partition("orders", 3), 100, 100 + count, 1)
+    return Messages(where, list(range(100, 100 + count)), timestamps, keys, values, headers, 0)
 
 
 def rows(what: Messages, zone: str = "UTC", separator: DateSeparator = "day") -> list[dict[str, Any]]:
@@ -73,7 +72,7 @@ VALUES = st.none() | st.binary(max_size=40)
 @given(st.lists(st.tuples(VALUES, VALUES), min_size=1, max_size=30))
 def test_every_byte_is_kept(pairs: list[tuple[bytes | None, bytes | None]]) -> None:
     keys, values = [key for key, _ in pairs], [value for _, value in pairs]
-    what = messages([(1, 0)] * len(pairs), values, keys=keys)
+    what = messages([(1, 0)] * len(pairs), values=values, keys=keys)
     seen = rows(what)
     assert [(row["key"], row["value"]) for row in seen] == pairs
     assert [row["offset"] for row in seen] == what.offsets

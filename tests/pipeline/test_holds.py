@@ -85,8 +85,8 @@ def test_what_holds_a_table_and_no_other(
     ("key", "columns"), [(["y"], ["y"]), (["Y", "x"], ["y", "x"]), (["x", "gone"], []), (None, [])]
 )
 def test_a_configured_key_is_taken_whole_or_not(tmp_path: Path, key: list[str] | None, columns: list[str]) -> None:
-    settings = {"tables": {"settings": {"d.log": {"primary_key": key}}}} if key else {}
-    run = run_of(tmp_path, KEYLESS, **settings)
+    settings = {"d.log": {"primary_key": key}} if key else {}
+    run = run_of(tmp_path, KEYLESS, tables={"settings": settings})
     assert [column.name for column in key_columns(run.feed, run.history.history.versions[0])] == columns
     assert list(holds(run)) == ([] if columns else ["d.log#1"])
 
