@@ -40,16 +40,15 @@ def edited(lake: TestLake, where: str, value: object) -> Path:
     return path
 
 
-@pytest.mark.parametrize("command", ["run", "status"])
 @pytest.mark.parametrize(
-    ("where", "value"),
+    ("command", "where", "value"),
     [
-        ("feeds[0].source.date_separator", "hour"),
-        ("feeds[0].source.time_zone", "Mars/Olympus"),
-        ("feeds[0].nmae", "typo"),
-        ("feeds[0].tables", {"include": ["orders"]}),
-        ("feeds[0].policy", {"quarantine": "drop"}),
-        ("lake.catalog", {"type": "sql"}),
+        ("run", "feeds[0].source.date_separator", "hour"),
+        ("status", "feeds[0].source.time_zone", "Mars/Olympus"),
+        ("run", "feeds[0].nmae", "typo"),
+        ("status", "feeds[0].tables", {"include": ["orders"]}),
+        ("run", "feeds[0].policy", {"quarantine": "drop"}),
+        ("status", "lake.catalog", {"type": "sql"}),
     ],
 )
 def test_a_bad_configuration_is_2_and_names_the_key(
