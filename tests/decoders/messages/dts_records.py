@@ -93,9 +93,42 @@ def value_of(number: int, image: Image) -> str | None:
     return after["c"]
 
 
+def integer(digits: str) -> Image:
+    return "Integer", {"precision": 8, "value": digits}
+
+
+def decimal(digits: str, scale: int, precision: int = 65) -> Image:
+    return "Decimal", {"value": digits, "precision": precision, "scale": scale}
+
+
+def double(value: float) -> Image:
+    return "Float", {"value": value, "precision": 8, "scale": 2}
+
+
 def character(charset: str, value: bytes) -> Image:
     return "Character", {"charset": charset, "value": value}
 
 
+def timestamp(seconds: int, micros: int = 0) -> Image:
+    return "Timestamp", {"timestamp": seconds, "millis": micros}
+
+
 def date_time(**parts: int) -> Image:
     return "DateTime", {name: parts.get(name) for name in TIME_PARTS}
+
+
+def zoned(image: Image, zone: str) -> Image:
+    assert image is not None
+    return "TimestampWithTimeZone", {"value": image[1], "timezone": zone}
+
+
+def text_object(type: str, value: str) -> Image:
+    return "TextObject", {"type": type, "value": value}
+
+
+def binary_object(type: str, value: bytes) -> Image:
+    return "BinaryObject", {"type": type, "value": value}
+
+
+NULL: Image = ("EmptyObject", "NULL")
+LEFT_OUT: Image = ("EmptyObject", "NONE")

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin, RowChange
+from cdc_lakehouse.decoders.messages.format import Decode
 from cdc_lakehouse.decoders.messages.registry import format_of
+from tests.kit.cases import shown
 
 since = format_of("dts-canal-json").decoder({})
 before = format_of("dts-canal-json").decoder({"before_2022_03_20": True})
@@ -19,24 +21,50 @@ COMMON = {
     "sql": "", "sqlType": {"id": -5, "carrier": 12}, "table": "parcels", "ts": 1709629811250,
 }  # fmt: skip
 ORIGIN = Origin(time_ms=1_709_629_811_000)
+OLD, NEW = {"id": "1", "carrier": "a"}, {"id": "1", "carrier": "b"}
+ONE, TWO, THREE, FOUR = ({"id": number} for number in "1234")
 
 
 def message(**values: Any) -> bytes:
     return json.dumps({**COMMON, **values}).encode()
 
 
-def _change(op: Any, old: Any, new: Any) -> RowChange:
-    return RowChange("shop", "parcels", op, old, new, TYPES, ("id",))
+def change(op: Any, old: Any, new: Any, key: tuple[str, ...] = ("id",)) -> RowChange:
+    return RowChange("shop", "parcels", op, old, new, TYPES, key)
 
 
-def test_a_delete_of_before_2022() -> None:
-    value = message(type="DELETE", old=[{"carrier": "post"}])
-    assert before(None, value) == Message(ORIGIN, (_change("D", {"carrier": "post"}, None),))
+MESSAGES = [
+    (since, {"type": "INSERT", "data": [ONE, TWO]}, [change("I", None, ONE), change("I", None, TWO)]),
+    (since, {"type": "INIT", "data": [NEW], "old": None}, [change("I", None, NEW)]),
+    (before, {"type": "INSERT", "data": [ONE, TWO]}, [change("I", None, ONE), change("I", None, TWO)]),
+    (before, {"type": "INIT", "data": [NEW]}, [change("I", None, NEW)]),
+    (before, {"type": "INSERT", "data": None, "old": [ONE, TWO]}, [change("I", None, ONE), change("I", None, TWO)]),
+    (before, {"type": "INIT", "data": None, "old": [NEW]}, [change("I", None, NEW)]),
+    # A deleted row is in `data` since 2022, and was in `old` before.
+    (since, {"type": "DELETE", "data": [ONE, TWO]}, [change("D", ONE, None), change("D", TWO, None)]),
+    (since, {"type": "DELETE", "data": [{**ONE, "carrier": None}]}, [change("D", {**ONE, "carrier": None}, None)]),
+    (before, {"type": "DELETE", "old": [{"carrier": "post"}]}, [change("D", {"carrier": "post"}, None)]),
+    # An updated row, whole or with the changed columns only, is in `old` since 2022, and was in `data` before.
+    (since, {"type": "UPDATE", "data": [NEW], "old": [OLD]}, [change("U", OLD, NEW)]),
+    (before, {"type": "UPDATE", "data": [OLD], "old": [NEW]}, [change("U", OLD, NEW)]),
+    (since, {"type": "UPDATE", "data": [NEW], "old": [{"carrier": "a"}]}, [change("U", {"carrier": "a"}, NEW)]),
+    (before, {"type": "UPDATE", "data": [OLD], "old": [{"carrier": "b"}]}, [change("U", OLD, NEW)]),
+    (since, {"type": "UPDATE", "data": [NEW], "old": [{}]}, [change("U", {}, NEW)]),
+    *((since, {"type": "UPDATE", "data": [NEW], "old": old}, [change("U", None, NEW)]) for old in (None, [], [None])),
+    (
+        since,
+        {"type": "UPDATE", "data": [THREE, FOUR], "old": [ONE, TWO]},
+        [change("U", ONE, THREE), change("U", TWO, FOUR)],
+    ),
+    (since, {"type": "INSERT", "data": [NEW], "pkNames": ["b", "a"]}, [change("I", None, NEW, ("b", "a"))]),
+    (since, {"type": "INSERT", "data": [NEW], "pkNames": None}, [change("I", None, NEW, ())]),
+    (since, {"type": "INSERT", "data": [NEW], "pkNames": []}, [change("I", None, NEW, ())]),
+]
 
 
-def test_a_delete_since_2022() -> None:
-    row = {"id": "41", "carrier": None}
-    assert since(None, message(type="DELETE", data=[row])) == Message(ORIGIN, (_change("D", row, None),))
+@pytest.mark.parametrize(("decode", "values", "changes"), MESSAGES, ids=shown)
+def test_changes(decode: Decode, values: dict[str, Any], changes: list[RowChange]) -> None:
+    assert decode(None, message(**values)) == Message(ORIGIN, tuple(changes))
 
 
 def test_a_ddl() -> None:
@@ -47,69 +75,17 @@ def test_a_ddl() -> None:
     assert since(None, value.encode()) == Message(ORIGIN, (Ddl("shop", "parcels", "CREATE TABLE parcels (id INT)"),))
 
 
-OLD, NEW = {"id": "1", "carrier": "a"}, {"id": "1", "carrier": "b"}
-
-
-def test_an_update_has_the_new_row_in_data_since_2022_and_in_old_before() -> None:
-    assert since(None, message(type="UPDATE", data=[NEW], old=[OLD])).parts == (_change("U", OLD, NEW),)
-    assert before(None, message(type="UPDATE", data=[OLD], old=[NEW])).parts == (_change("U", OLD, NEW),)
-
-
-def test_an_update_with_the_changed_columns_only() -> None:
-    changed = {"carrier": "a"}
-    assert since(None, message(type="UPDATE", data=[NEW], old=[changed])).parts == (_change("U", changed, NEW),)
-    changed = {"carrier": "b"}
-    assert before(None, message(type="UPDATE", data=[OLD], old=[changed])).parts == (_change("U", OLD, NEW),)
-
-
-def test_an_update_that_changed_nothing() -> None:
-    assert since(None, message(type="UPDATE", data=[NEW], old=[{}])).parts == (_change("U", {}, NEW),)
-
-
-@pytest.mark.parametrize("old", [None, [], [None]])
-def test_an_update_without_its_old_row(old: Any) -> None:
-    assert since(None, message(type="UPDATE", data=[NEW], old=old)).parts == (_change("U", None, NEW),)
-
-
-@pytest.mark.parametrize("type", ["INSERT", "INIT"])
-def test_rows_of_the_full_load_and_inserts(type: str) -> None:
-    rows = [{"id": str(number), "carrier": None} for number in range(3)]
-    expected = tuple(_change("I", None, row) for row in rows)
-    assert since(None, message(type=type, data=rows, old=None)).parts == expected
-    assert before(None, message(type=type, data=rows)).parts == expected
-    assert before(None, message(type=type, data=None, old=rows)).parts == expected
-
-
-def test_all_rows_of_a_message_in_order() -> None:
-    olds, news = [{"id": "1"}, {"id": "2"}], [{"id": "3"}, {"id": "4"}]
-    expected = (_change("U", olds[0], news[0]), _change("U", olds[1], news[1]))
-    assert since(None, message(type="UPDATE", data=news, old=olds)).parts == expected
-    assert since(None, message(type="DELETE", data=olds)).parts == tuple(_change("D", row, None) for row in olds)
+def test_what_is_left_out_is_not_said() -> None:
+    value = b'{"database":"d","table":"t","type":"INSERT","data":[{"id":"1"}]}'
+    assert since(None, value) == Message(Origin(), (RowChange("d", "t", "I", None, {"id": "1"}, {}, None),))
 
 
 def test_values_are_text() -> None:
     row = '{"id":18446744073709551615,"n":1.10,"e":1E5,"t":true,"f":false,"s":"中\\u0000","z":null,"":"a"}'
-    value = message(type="INSERT", data="DATA").replace(b'"DATA"', f"[{row}]".encode())
-    (part,) = since(None, value).parts
-    assert isinstance(part, RowChange) and part.after is not None
-    assert part.after == {
-        "id": "18446744073709551615", "n": "1.10", "e": "1E5", "t": "1", "f": "0", "s": "中\0", "z": None, "": "a",
-    }  # fmt: skip
-    assert all(text is None or type(text) is str for text in part.after.values())
-
-
-@pytest.mark.parametrize(
-    ("values", "key"),
-    [({}, ("id",)), ({"pkNames": ["b", "a"]}, ("b", "a")), ({"pkNames": None}, ()), ({"pkNames": []}, ())],
-)
-def test_keys(values: dict[str, Any], key: tuple[str, ...]) -> None:
-    (part,) = since(None, message(type="INSERT", data=[NEW], **values)).parts
-    assert isinstance(part, RowChange) and part.key == key
-
-
-def test_what_is_left_out_is_not_said() -> None:
-    value = b'{"database":"d","table":"t","type":"INSERT","data":[{"id":"1"}]}'
-    assert since(None, value) == Message(Origin(), (RowChange("d", "t", "I", None, {"id": "1"}, {}, None),))
+    texts = {"id": "18446744073709551615", "n": "1.10", "e": "1E5", "t": "1", "f": "0", "s": "中\0", "z": None, "": "a"}
+    found = since(None, message(type="INSERT", data="DATA").replace(b'"DATA"', f"[{row}]".encode()))
+    assert found == Message(ORIGIN, (change("I", None, texts),))
+    assert all(text is None or type(text) is str for text in found.parts[0].after.values())
 
 
 def test_the_gtid() -> None:
@@ -117,53 +93,43 @@ def test_the_gtid() -> None:
     assert since(None, message(type="INSERT", data=[NEW], gtid="")).origin.gtid is None
 
 
-@pytest.mark.parametrize(
-    ("values", "problem"),
-    [
-        ({"type": "QUERY"}, "type 'QUERY' is none of"),
-        ({"type": None}, "does not say its type"),
-        ({"type": 7}, "type is not text"),
-        ({"type": "INSERT", "database": None}, "does not say its database"),
-        ({"type": "INSERT", "table": ""}, "does not say its table"),
-        ({"type": "INSERT"}, "has no row"),
-        ({"type": "INSERT", "data": [{}]}, "without columns"),
-        ({"type": "INSERT", "data": [NEW, None]}, "without columns"),
-        ({"type": "INSERT", "data": [NEW], "old": [NEW]}, "both data and old"),
-        ({"type": "DELETE", "data": [NEW], "old": [NEW]}, "both data and old"),
-        ({"type": "INSERT", "data": NEW}, "data is no list"),
-        ({"type": "INSERT", "data": ["x"]}, "data is no list"),
-        ({"type": "INSERT", "data": [{"id": [1]}]}, "column 'id' is a list or an object"),
-        ({"type": "UPDATE", "data": [], "old": []}, "no new row"),
-        ({"type": "UPDATE", "data": [NEW, NEW], "old": [OLD]}, r"\d new rows for \d old ones"),
-        ({"type": "INSERT", "data": [NEW], "mysqlType": {"id": 1.5e3, "v": ["x"]}}, "mysqlType"),
-        ({"type": "INSERT", "data": [NEW], "mysqlType": "int"}, "mysqlType is not an object"),
-        ({"type": "INSERT", "data": [NEW], "pkNames": "id"}, "pkNames"),
-        ({"type": "INSERT", "data": [NEW], "pkNames": [1]}, "pkNames"),
-        ({"type": "INSERT", "data": [NEW], "es": "soon"}, "es is not a whole number"),
-        ({"type": "INSERT", "data": [NEW], "es": 1 << 63}, "es is not a whole number"),
-        ({"type": "INSERT", "data": [NEW], "es": 1_709_629_811_000_000}, "es is no time"),
-        ({"type": "INSERT", "data": [NEW], "isDdl": "no"}, "isDdl"),
-        ({"type": "DDL", "sql": ""}, "no statement"),
-        ({"type": "ALTER", "isDdl": True, "sql": None}, "no statement"),
-    ],
-)
-def test_what_cannot_be_used_is_an_error(values: dict[str, Any], problem: str) -> None:
-    for decode in (since, before):
+BOTH = (since, before)
+ERRORS = [
+    (BOTH, {"type": "QUERY"}, "type 'QUERY' is none of"),
+    (BOTH, {"type": None}, "does not say its type"),
+    (BOTH, {"type": 7}, "type is not text"),
+    (BOTH, {"type": "INSERT", "database": None}, "does not say its database"),
+    (BOTH, {"type": "INSERT", "table": ""}, "does not say its table"),
+    (BOTH, {"type": "INSERT"}, r"has no row.*\[table shop\.parcels\]"),
+    (BOTH, {"type": "INSERT", "data": [{}]}, "without columns"),
+    (BOTH, {"type": "INSERT", "data": [NEW, None]}, "without columns"),
+    (BOTH, {"type": "INSERT", "data": [NEW], "old": [NEW]}, "both data and old"),
+    (BOTH, {"type": "DELETE", "data": [NEW], "old": [NEW]}, "both data and old"),
+    (BOTH, {"type": "INSERT", "data": NEW}, "data is no list"),
+    (BOTH, {"type": "INSERT", "data": ["x"]}, "data is no list"),
+    (BOTH, {"type": "INSERT", "data": [{"id": [1]}]}, "column 'id' is a list or an object"),
+    (BOTH, {"type": "UPDATE", "data": [], "old": []}, "no new row"),
+    ([since], {"type": "UPDATE", "old": [OLD]}, "no new row"),
+    ([before], {"type": "UPDATE", "data": [OLD]}, "no new row"),
+    (BOTH, {"type": "UPDATE", "data": [NEW, NEW], "old": [OLD]}, r"\d new rows for \d old ones"),
+    (BOTH, {"type": "INSERT", "data": [NEW], "mysqlType": {"id": 1.5e3, "v": ["x"]}}, "mysqlType"),
+    (BOTH, {"type": "INSERT", "data": [NEW], "mysqlType": "int"}, "mysqlType is not an object"),
+    (BOTH, {"type": "INSERT", "data": [NEW], "pkNames": "id"}, "pkNames"),
+    (BOTH, {"type": "INSERT", "data": [NEW], "pkNames": [1]}, "pkNames"),
+    (BOTH, {"type": "INSERT", "data": [NEW], "es": "soon"}, "es is not a whole number"),
+    (BOTH, {"type": "INSERT", "data": [NEW], "es": 1 << 63}, "es is not a whole number"),
+    (BOTH, {"type": "INSERT", "data": [NEW], "es": 1_709_629_811_000_000}, "es is no time"),
+    (BOTH, {"type": "INSERT", "data": [NEW], "isDdl": "no"}, "isDdl"),
+    (BOTH, {"type": "DDL", "sql": ""}, "no statement"),
+    (BOTH, {"type": "ALTER", "isDdl": True, "sql": None}, "no statement"),
+]
+
+
+@pytest.mark.parametrize(("decoders", "values", "problem"), ERRORS, ids=shown)
+def test_what_cannot_be_used_is_an_error(decoders: list[Decode], values: dict[str, Any], problem: str) -> None:
+    for decode in decoders:
         with pytest.raises(MessageError, match=problem):
             decode(None, message(**values))
-
-
-def test_an_update_without_its_new_row_is_an_error() -> None:
-    with pytest.raises(MessageError, match="no new row"):
-        since(None, message(type="UPDATE", old=[OLD]))
-    with pytest.raises(MessageError, match="no new row"):
-        before(None, message(type="UPDATE", data=[OLD]))
-
-
-def test_an_error_of_a_row_says_its_table() -> None:
-    with pytest.raises(MessageError) as caught:
-        since(None, message(type="INSERT"))
-    assert caught.value.table == "shop.parcels"
 
 
 @pytest.mark.parametrize(
@@ -179,6 +145,7 @@ def test_an_error_of_a_row_says_its_table() -> None:
         ({"type": "UPDATE", "data": [NEW], "old": [{"id": "1"}]}, None),
         ({"type": "DDL", "isDdl": True, "sql": "DROP TABLE t", "data": None}, None),
     ],
+    ids=shown,
 )
 def test_messages_that_contradict_the_option(values: dict[str, Any], says_before: bool | None) -> None:
     value = message(**values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import tracemalloc
+from collections.abc import Iterator
 from typing import Any
 
 import fastavro
@@ -33,6 +34,16 @@ def _image(expected: dict[str, Any] | None) -> tuple[str, Any] | None:
 
 def _images(expected: list[dict[str, Any] | None] | str | None) -> object:
     return [_image(image) for image in expected] if isinstance(expected, list) else expected
+
+
+@contextlib.contextmanager
+def memory_below(limit: int) -> Iterator[None]:
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < limit
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("value", [value for value, _ in sdk_records()], ids=map(str, range(24)))
@@ -121,26 +132,17 @@ def test_a_length_that_is_not_there_takes_no_memory(length: int, at: str) -> Non
         "fields": body(born=None)[:-3] + _long(2) + _long(length) + b"\x02a\x02",
         "afterImages": body(born=None)[:-1] + _long(2) + _long(length) + b"\x00\x00",
     }[at]
-    tracemalloc.start()
-    try:
-        with pytest.raises(MessageError):
-            read_record(value)
-        assert tracemalloc.get_traced_memory()[1] < 1_000_000
-    finally:
-        tracemalloc.stop()
+    with memory_below(1_000_000), pytest.raises(MessageError):
+        read_record(value)
 
 
 @pytest.mark.slow
 def test_a_body_of_many_small_values_takes_bounded_memory() -> None:
     """Three bytes make a Character: the most objects that a body can hold."""
     value = body(born=None)[:-1] + _long(2) + _long(100_000) + b"\x04\x00\x00" * 100_000 + b"\x00"
-    tracemalloc.start()
-    try:
+    with memory_below(200 * len(value)):
         images = read_record(value).after_images
         assert images is not None and len(images) == 100_000
-        assert tracemalloc.get_traced_memory()[1] < 200 * len(value)
-    finally:
-        tracemalloc.stop()
 
 
 def test_a_body_that_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import pytest
 from cdc_lakehouse.decoders.messages.registry import FORMATS, format_of
 from cdc_lakehouse.errors import ConfigurationError
 from tests.decoders.messages.dts_records import sdk_records
+from tests.kit.cases import shown
 
 VALUES = {
     "dts-avro": sdk_records()[1][0],
@@ -26,18 +27,18 @@ def test_a_decoder_can_be_pickled(name: str) -> None:
     assert pickle.loads(pickle.dumps(message)) == message
 
 
-def test_an_unknown_format_is_an_error_that_names_the_known_ones() -> None:
-    with pytest.raises(ConfigurationError, match=r"no format dts of messages.*dts-avro, dts-canal-json"):
-        format_of("dts")
-
-
-@pytest.mark.parametrize("name", sorted(FORMATS))
-def test_an_unknown_option_is_an_error(name: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"format {name} has no option before_2022_03_02"):
-        format_of(name).decoder({"before_2022_03_02": True})
-
-
-@pytest.mark.parametrize("value", ["true", 1, None])
-def test_an_option_that_is_not_true_or_false_is_an_error(value: object) -> None:
-    with pytest.raises(ConfigurationError, match="before_2022_03_20 of format dts-canal-json"):
-        format_of("dts-canal-json").decoder({"before_2022_03_20": value})
+@pytest.mark.parametrize(
+    ("name", "options", "problem"),
+    [
+        ("dts", {}, r"no format dts of messages.*dts-avro, dts-canal-json"),
+        *((name, {"before_2022_03_02": True}, f"format {name} has no option before_2022_03_02") for name in FORMATS),
+        *(
+            ("dts-canal-json", {"before_2022_03_20": value}, "before_2022_03_20 of format dts-canal-json")
+            for value in ("true", 1, None)
+        ),
+    ],
+    ids=shown,
+)
+def test_what_is_configured_wrongly(name: str, options: dict[str, object], problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
+        format_of(name).decoder(options)

@@ -15,6 +15,7 @@ from cdc_lakehouse.changelog.ddl.clauses import DropColumn, TableName, TruncateT
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin, RowChange
 from cdc_lakehouse.decoders.messages.shareplex_json import decode
 from cdc_lakehouse.decoders.partition_sequence import UpdatePairing
+from tests.kit.cases import shown
 
 
 def message(op: str | None, **values: Any) -> bytes:
@@ -26,7 +27,11 @@ def _change(op: Any, before: Any, after: Any) -> RowChange:
     return RowChange("SALES", "PARCELS", op, before, after)
 
 
-def test_an_insert() -> None:
+def _ddl(sql: str) -> Ddl:
+    return Ddl("SALES", "PARCELS", sql)
+
+
+def test_a_whole_message() -> None:
     meta = {
         "op": "ins", "table": "SALES.PARCELS", "time": "2024-03-05T09:10:11", "scn": "20480004711", "seq": 3, "size": 7,
         "idx": "3/7", "trans": "3.1.20", "rowid": "AAAQ01AAEAAB7cAAAK", "userid": 9, "posttime": "2024-03-05T09:10:15",
@@ -36,50 +41,35 @@ def test_an_insert() -> None:
     assert decode(None, value) == Message(origin, (_change("I", None, {"ID": "7"}),))
 
 
-def test_an_update() -> None:
-    key = {"ID": "7", "ROUTE": "12", "NOTE": None, "WEIGHT": None, "CODE": "old"}
-    value = message("upd", data={"CODE": "new"}, key=key, meta={"time": "2024-03-05T09:10:12", "userid": 9})
-    # A NULL beside the key may be a value that was not sent: it does not become one of the new row.
-    after = {"ID": "7", "ROUTE": "12", "CODE": "new"}
-    assert decode(None, value) == Message(Origin(time_ms=1_709_629_812_000), (_change("U", key, after),))
-
-
-def test_a_delete() -> None:
-    row = {"ID": "7", "ROUTE": "12", "NOTE": None, "WEIGHT": None}
-    value = message("del", data=row, meta={"time": "2024-03-05T09:10:13", "userid": 9})
-    assert decode(None, value).parts == (_change("D", row, None),)
-
-
-@pytest.mark.parametrize("op", ["INSERT", "insert", "Ins"])
-def test_long_and_short_names(op: str) -> None:
-    assert decode(None, message(op, data={"A": "1"})).parts == (_change("I", None, {"A": "1"}),)
+ONE, TWO = {"A": "1"}, {"A": "2"}
+KEY = {"ID": "7", "ROUTE": "12", "NOTE": None, "WEIGHT": None, "CODE": "old"}
 
 
 @pytest.mark.parametrize(
-    ("values", "expected"),
+    ("op", "values", "expected"),
     [
-        ({"op": "UPDATE", "data": {"A": "2"}, "key": {"A": "1"}}, _change("U", {"A": "1"}, {"A": "2"})),
+        *((op, {"data": ONE}, _change("I", None, ONE)) for op in ("ins", "INSERT", "insert", "Ins")),
+        ("UPDATE", {"data": TWO, "key": ONE}, _change("U", ONE, TWO)),
+        ("upd", {"data": {"B": None}, "key": {**ONE, "B": "x"}}, _change("U", {**ONE, "B": "x"}, {**ONE, "B": None})),
+        # A NULL beside the key may be a value that was not sent: it does not become one of the new row.
+        ("upd", {"data": {"CODE": "new"}, "key": KEY}, _change("U", KEY, {"ID": "7", "ROUTE": "12", "CODE": "new"})),
+        ("del", {"data": KEY}, _change("D", KEY, None)),
+        ("DELETE", {"key": ONE}, _change("D", ONE, None)),
+        ("del", {"data": {"B": "2"}, "key": ONE}, _change("D", {**ONE, "B": "2"}, None)),
+        ("UPDATE BEFORE", {"data": ONE}, _change("U", ONE, None)),
+        ("update  after", {"data": TWO}, _change("U", None, TWO)),
+        ("TRUNCATE", {}, _ddl("TRUNCATE TABLE `SALES`.`PARCELS`")),
+        ("drop column", {"key": {"A": None}}, _ddl("ALTER TABLE `SALES`.`PARCELS` DROP COLUMN `A`")),
         (
-            {"op": "upd", "data": {"B": None}, "key": {"A": "1", "B": "x"}},
-            _change("U", {"A": "1", "B": "x"}, {"A": "1", "B": None}),
-        ),
-        ({"op": "DELETE", "key": {"A": "1"}}, _change("D", {"A": "1"}, None)),
-        ({"op": "del", "data": {"B": "2"}, "key": {"A": "1"}}, _change("D", {"A": "1", "B": "2"}, None)),
-        ({"op": "UPDATE BEFORE", "data": {"A": "1"}}, _change("U", {"A": "1"}, None)),
-        ({"op": "update  after", "data": {"A": "2"}}, _change("U", None, {"A": "2"})),
-        ({"op": "TRUNCATE"}, Ddl("SALES", "PARCELS", "TRUNCATE TABLE `SALES`.`PARCELS`")),
-        (
-            {"op": "DROP COLUMN", "data": {"A": None, "b`c": None}},
-            Ddl("SALES", "PARCELS", "ALTER TABLE `SALES`.`PARCELS` DROP COLUMN `A`, DROP COLUMN `b``c`"),
-        ),
-        (
-            {"op": "drop column", "key": {"A": None}},
-            Ddl("SALES", "PARCELS", "ALTER TABLE `SALES`.`PARCELS` DROP COLUMN `A`"),
+            "DROP COLUMN",
+            {"data": {"A": None, "b`c": None}},
+            _ddl("ALTER TABLE `SALES`.`PARCELS` DROP COLUMN `A`, DROP COLUMN `b``c`"),
         ),
     ],
+    ids=shown,
 )
-def test_operations(values: dict[str, Any], expected: RowChange | Ddl) -> None:
-    assert decode(None, message(values.pop("op"), **values)).parts == (expected,)
+def test_operations(op: str, values: dict[str, Any], expected: RowChange | Ddl) -> None:
+    assert decode(None, message(op, **values)).parts == (expected,)
 
 
 identifiers = st.text(
@@ -130,33 +120,34 @@ def test_scn_and_seq_are_the_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "problem"),
+    ("op", "values", "problem"),
     [
-        ({"op": None}, "op '' is none of"),
-        ({"op": "merge"}, "op 'merge' is none of"),
-        ({"op": "x" * 10_000}, "op 'x"),
-        ({"op": "ins"}, "insert lacks what it needs"),
-        ({"op": "ins", "data": {}}, "insert lacks"),
-        ({"op": "upd", "data": {"A": "1"}}, "update lacks"),
-        ({"op": "upd", "key": {"A": "1"}}, "update lacks"),
-        ({"op": "del"}, "delete lacks"),
-        ({"op": "update before"}, "update before lacks"),
-        ({"op": "update after", "key": {"A": "1"}}, "update after lacks"),
-        ({"op": "drop column"}, "drop column lacks"),
-        ({"op": "ins", "data": [1]}, "data is not an object"),
-        ({"op": "ins", "data": {"A": {}}}, "column 'A'"),
-        ({"op": "ins", "data": {"A": "1"}, "meta": {"table": None}}, "table '' is not written as"),
-        ({"op": "ins", "data": {"A": "1"}, "meta": {"table": "t"}}, "table 't' is not written as"),
-        ({"op": "ins", "data": {"A": "1"}, "meta": {"table": ".t"}}, "table"),
-        ({"op": "ins", "data": {"A": "1"}, "meta": {"scn": "x"}}, "scn is not a whole number"),
-        ({"op": "ins", "data": {"A": "1"}, "meta": {"time": "yesterday"}}, "time 'yesterday'"),
-        ({"op": "ins", "data": {"A": "1"}, "meta": {"time": "2023-02-30T00:00:00"}}, "time"),
-        ({"op": "ins", "data": {"A": "1"}, "meta": {"time": "0000-01-01T00:00:00Z"}}, "time"),
+        (None, {}, "op '' is none of"),
+        ("merge", {}, "op 'merge' is none of"),
+        ("x" * 10_000, {}, "op 'x"),
+        ("ins", {}, "insert lacks what it needs"),
+        ("ins", {"data": {}}, "insert lacks"),
+        ("upd", {"data": ONE}, "update lacks"),
+        ("upd", {"key": ONE}, "update lacks"),
+        ("del", {}, "delete lacks"),
+        ("update before", {}, "update before lacks"),
+        ("update after", {"key": ONE}, "update after lacks"),
+        ("drop column", {}, "drop column lacks"),
+        ("ins", {"data": [1]}, "data is not an object"),
+        ("ins", {"data": {"A": {}}}, "column 'A'"),
+        ("ins", {"data": ONE, "meta": {"table": None}}, "table '' is not written as"),
+        ("ins", {"data": ONE, "meta": {"table": "t"}}, "table 't' is not written as"),
+        ("ins", {"data": ONE, "meta": {"table": ".t"}}, "table"),
+        ("ins", {"data": ONE, "meta": {"scn": "x"}}, "scn is not a whole number"),
+        ("ins", {"data": ONE, "meta": {"time": "yesterday"}}, "time 'yesterday'"),
+        ("ins", {"data": ONE, "meta": {"time": "2023-02-30T00:00:00"}}, "time"),
+        ("ins", {"data": ONE, "meta": {"time": "0000-01-01T00:00:00Z"}}, "time"),
     ],
+    ids=shown,
 )
-def test_what_cannot_be_used_is_an_error(values: dict[str, Any], problem: str) -> None:
+def test_what_cannot_be_used_is_an_error(op: str | None, values: dict[str, Any], problem: str) -> None:
     with pytest.raises(MessageError, match=problem) as caught:
-        decode(None, message(values.pop("op"), **values))
+        decode(None, message(op, **values))
     assert len(str(caught.value)) < 400
 
 
@@ -185,37 +176,37 @@ def paired(messages: Sequence[Message | MessageError]) -> tuple[list[Message | M
     return done, 0 if pairing.waiting is None else 1
 
 
-def test_halves_become_one_update() -> None:
-    done, waiting = paired([INSERT, BEFORE, AFTER, INSERT])
-    change = RowChange("d", "t", "U", {"A": "1", "B": "x", "C": None}, {"A": "2", "B": "x", "C": "c"})
-    assert done == [INSERT, Message(BEFORE.origin), Message(AFTER.origin, (change,)), INSERT]
-    assert waiting == 0
+WHOLE = decode(None, message("upd", data=TWO, key=ONE))
+PAIRED = Message(
+    AFTER.origin, (RowChange("d", "t", "U", {"A": "1", "B": "x", "C": None}, {"A": "2", "B": "x", "C": "c"}),)
+)
 
 
-def test_whole_updates_are_left_alone() -> None:
-    whole = decode(None, message("upd", data={"A": "2"}, key={"A": "1"}))
-    assert paired([whole, TRUNCATE, BAD]) == ([whole, TRUNCATE, BAD], 0)
-
-
-def test_a_half_at_the_end_waits() -> None:
-    assert paired([INSERT, BEFORE]) == ([INSERT], 1)
-    assert paired([BEFORE]) == ([], 1)
-    assert paired([]) == ([], 0)
+@pytest.mark.parametrize(
+    ("messages", "done", "waiting"),
+    [
+        ([INSERT, BEFORE, AFTER, INSERT], [INSERT, Message(BEFORE.origin), PAIRED, INSERT], 0),
+        ([WHOLE, TRUNCATE, BAD], [WHOLE, TRUNCATE, BAD], 0),
+        ([INSERT, BEFORE], [INSERT], 1),
+        ([BEFORE], [], 1),
+        ([], [], 0),
+    ],
+    ids=["two halves", "nothing to pair", "a half at the end", "one half", "nothing"],
+)
+def test_halves_become_one_update(
+    messages: list[Message | MessageError], done: list[Message | MessageError], waiting: int
+) -> None:
+    assert paired(messages) == (done, waiting)
 
 
 @pytest.mark.parametrize(
     "messages",
     [
-        [BEFORE, INSERT],
-        [BEFORE, BAD],
-        [BEFORE, TRUNCATE],
-        [AFTER],
-        [INSERT, AFTER],
-        [BEFORE, BEFORE, INSERT],
-        [AFTER, AFTER],
-        [BEFORE, _half("AFTER", {"A": "2"}, table="d.other")],
-        [BEFORE, _half("AFTER", {"A": "2"}, table="other.t")],
-        [BEFORE, _half("AFTER", {"A": "2"}, scn=2)],
+        *([BEFORE, INSERT], [BEFORE, BAD], [BEFORE, TRUNCATE], [BEFORE, BEFORE, INSERT]),
+        *([AFTER], [INSERT, AFTER], [AFTER, AFTER]),
+        [BEFORE, _half("AFTER", TWO, table="d.other")],
+        [BEFORE, _half("AFTER", TWO, table="other.t")],
+        [BEFORE, _half("AFTER", TWO, scn=2)],
     ],
 )
 def test_a_half_alone_is_an_error_and_the_others_stay(messages: list[Message | MessageError]) -> None:
