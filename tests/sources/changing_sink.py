@@ -53,7 +53,8 @@ class SinkTable:
 
 
 class ChangingSink:
-    """`ddl` has the newest DDL of each table's directory."""
+    """`ddl` has the newest DDL of each table's directory. What happens, happens to the first table and to its first
+    stream unless it is said to which."""
 
     def __init__(self, root: Path, layout: SinkLayout) -> None:
         self.root = root
@@ -85,46 +86,57 @@ class ChangingSink:
 
     def schema(self, directory: str) -> int:
         version = self.tick()
-        self._write(f"{directory}/meta/schema_{version}_{1:010d}.json")
+        self.write(f"{directory}/meta/schema_{version}_{1:010d}.json")
         return version
 
-    def alter(self, table: SinkTable) -> None:
+    def alter(self, table: SinkTable | None = None) -> None:
+        table = table or self.tables[0]
         version = self.statement(table.directory)
         for stream in table.streams:
             stream.version = version
 
-    def move(self, table: SinkTable, stream: Stream) -> None:
+    def move(self, table: SinkTable | None = None, stream: Stream | None = None) -> None:
         """A dispatcher starts again on another node: under a version of its own, while the others go on in theirs."""
-        stream.version = self.schema(table.directory)
+        table = table or self.tables[0]
+        (stream or table.streams[0]).version = self.schema(table.directory)
 
-    def rename(self, table: SinkTable, directory: str) -> None:
+    def rename(self, directory: str, table: SinkTable | None = None) -> None:
+        table = table or self.tables[0]
         self.tables = [each for each in self.tables if each.directory != directory or each is table]
         table.directory = directory
         self.alter(table)
 
-    def flush(self, table: SinkTable, stream: Stream, *, days: int = 0, files: int = 1) -> list[str]:
+    def flush(
+        self, table: SinkTable | None = None, stream: Stream | None = None, *, days: int = 0, files: int = 1
+    ) -> list[str]:
         """Data files and then their index file; `days` is by how much the server's clock differs."""
+        table = table or self.tables[0]
+        stream = stream or table.streams[0]
         directory = self.place(table, stream, days)
         stem = "CDC" if stream.dispatcher is None else f"CDC_{stream.dispatcher}"
         joint = "" if stream.dispatcher is None else "_"
         number = sum(path.name.startswith(f"{stem}{joint}0") for path in (self.root / directory).glob("CDC*.json"))
         paths = [f"{directory}/{stem}{joint}{number + each:020d}.json" for each in range(1, files + 1)]
         for path in paths:
-            stream.last = self._write(path)
-        self._write(f"{directory}/meta/{stem}.index", f"{paths[-1].rpartition('/')[2]}\n")
+            stream.last = self.write(path)
+        self.write(f"{directory}/meta/{stem}.index", f"{paths[-1].rpartition('/')[2]}\n")
         return paths
 
-    def overwrite(self, table: SinkTable, stream: Stream) -> None:
+    def overwrite(self, table: SinkTable | None = None, stream: Stream | None = None) -> None:
         """After a crash between a file and its index, the last number of the day is written again."""
+        table = table or self.tables[0]
+        stream = stream or table.streams[0]
         if stream.last is not None and stream.last.parent == self.root / self.place(table, stream):
             stream.last.write_text(stream.last.read_text() + "y")
 
-    def place(self, table: SinkTable, stream: Stream, days: int = 0) -> str:
+    def place(self, table: SinkTable | None = None, stream: Stream | None = None, days: int = 0) -> str:
+        table = table or self.tables[0]
+        stream = stream or table.streams[0]
         date = (self.day + datetime.timedelta(days=days)).strftime(FORMS[self.layout.separator])
         partition = None if stream.partition is None else str(stream.partition)
         return "/".join(filter(None, [table.directory, str(stream.version), partition, date]))
 
-    def _write(self, path: str, text: str = "x") -> Path:
+    def write(self, path: str, text: str = "x") -> Path:
         place = self.root / path
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text)

@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,14 +19,18 @@ from cdc_lakehouse.errors import (
     SourceUnreachableError,
 )
 from cdc_lakehouse.sources.object_store import LocalStore, StoredObject, UnreadableDirectory, open_store
+from tests.kit.cases import shown
 
 # Of `mkdir -p`, this often, makes a path that the system refuses to open by its whole name, even to root.
 DEEP = ("d" * 200,) * 25
 
 
 def listed(store: LocalStore) -> dict[str, int | str]:
-    found = (each for each in store.list())
-    return {each.path: each.size if isinstance(each, StoredObject) else each.reason for each in found}
+    return {each.path: each.size if isinstance(each, StoredObject) else each.reason for each in store.list()}
+
+
+def etags(store: LocalStore) -> dict[str, str]:
+    return {each.path: each.etag for each in store.list() if isinstance(each, StoredObject)}
 
 
 @contextlib.contextmanager
@@ -76,11 +81,10 @@ def test_the_etag_changes_with_the_file(tmp_path: Path, change: Callable[[Path],
     path.write_bytes(b"x" * 8)
     os.utime(path, ns=(0, 10**18))
     store = LocalStore(tmp_path)
-    before = [each for each in store.list() if isinstance(each, StoredObject)]
-    assert before == list(store.list())
+    before = etags(store)
+    assert before == etags(store)
     change(path)
-    after = [each for each in store.list() if isinstance(each, StoredObject)]
-    assert [each.etag for each in before] != [each.etag for each in after]
+    assert before != etags(store)
 
 
 def test_listing_and_reading_change_nothing(tmp_path: Path) -> None:
@@ -151,48 +155,35 @@ def test_a_link_to_a_directory_is_one(tmp_path: Path) -> None:
     assert [each.path for each in LocalStore(tmp_path).list("link/")] == ["link/f"]
 
 
-def test_a_prefix_is_a_directory(tmp_path: Path) -> None:
-    store = LocalStore(tmp_path)
+@pytest.mark.parametrize(
+    ("root", "prefix", "error", "said"),
+    [("", "a/b", ValueError, "'a/b'"), ("sink", "a/", SourceUnreachableError, "sink is not a directory")],
+)
+def test_a_prefix_that_is_none(tmp_path: Path, root: str, prefix: str, error: type[Exception], said: str) -> None:
+    store = LocalStore(tmp_path / root)
     for call in (store.directories, lambda prefix: list(store.list(prefix))):
-        with pytest.raises(ValueError, match="'a/b'"):
-            call("a/b")
-
-
-def test_a_prefix_below_a_root_that_is_not_there(tmp_path: Path) -> None:
-    store = LocalStore(tmp_path / "sink")
-    for call in (store.directories, lambda prefix: list(store.list(prefix))):
-        with pytest.raises(SourceUnreachableError):
-            call("a/")
-
-
-def test_a_prefix_that_may_not_be_listed() -> None:
-    with tempfile.TemporaryDirectory() as name:
-        root = Path(name)
-        root.chmod(0o755)
-        (root / "db").mkdir(mode=0)
-        store = LocalStore(root)
-        with unprivileged():
-            assert list(store.list("db/")) == [UnreadableDirectory("db", "Permission denied")]
-            with pytest.raises(SourceError, match=r"Permission denied \[segment db/\]"):
-                store.directories("db/")
+        with pytest.raises(error, match=said):
+            call(prefix)
 
 
 # --- What cannot be listed ---
 
 
-@pytest.mark.parametrize("make", [lambda path: None, lambda path: path.write_text("a file")])
-def test_a_root_that_is_no_directory(tmp_path: Path, make: Callable[[Path], object]) -> None:
-    root = tmp_path / "sink"
-    make(root)
-    store = LocalStore(root)
+@pytest.mark.parametrize(
+    ("root", "said"),
+    [
+        ("sink", r"sink is not a directory.*source.uri"),
+        ("file", r"file is not a directory.*source.uri"),
+        ("x" * 300, "File name too long"),
+    ],
+    ids=shown,
+)
+def test_a_root_that_is_no_directory(tmp_path: Path, root: str, said: str) -> None:
+    (tmp_path / "file").write_text("a file")
+    store = LocalStore(tmp_path / root)
     for call in (store.check, lambda: listed(store)):
-        with pytest.raises(SourceUnreachableError, match=r"sink is not a directory.*source.uri"):
+        with pytest.raises(SourceUnreachableError, match=said):
             call()
-
-
-def test_a_root_that_cannot_be_looked_at(tmp_path: Path) -> None:
-    with pytest.raises(SourceUnreachableError):
-        LocalStore(tmp_path / ("x" * 300)).check()
 
 
 def test_a_directory_that_cannot_be_listed_is_told_and_the_rest_listed(tmp_path: Path) -> None:
@@ -223,8 +214,12 @@ def test_a_directory_without_permission() -> None:
         root.chmod(0o755)
         (root / "db").mkdir(mode=0)
         (root / "metadata").write_bytes(b"{}")
+        store = LocalStore(root)
         with unprivileged():
-            assert listed(LocalStore(root)) == {"metadata": 2, "db": "Permission denied"}
+            assert listed(store) == {"metadata": 2, "db": "Permission denied"}
+            assert list(store.list("db/")) == [UnreadableDirectory("db", "Permission denied")]
+            with pytest.raises(SourceError, match=r"Permission denied \[segment db/\]"):
+                store.directories("db/")
 
 
 def test_a_link_that_leads_nowhere_is_told_only_where_it_loops(tmp_path: Path) -> None:
@@ -234,65 +229,59 @@ def test_a_link_that_leads_nowhere_is_told_only_where_it_loops(tmp_path: Path) -
     assert listed(LocalStore(tmp_path)) == {"loop": "Too many levels of symbolic links", "z": 0}
 
 
-def test_a_file_that_goes_while_listing_is_left_out(tmp_path: Path) -> None:
-    for name in "abc":
-        (tmp_path / name).touch()
-    listing = iter(LocalStore(tmp_path).list())
-    first = next(listing)
-    (tmp_path / "b").unlink()
-    assert [each.path for each in (first, *listing)] == ["a", "c"]
-
-
-def test_a_directory_that_goes_while_listing_is_left_out(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("make", "remove"), [(Path.touch, Path.unlink), (Path.mkdir, Path.rmdir)], ids=shown)
+def test_what_goes_while_listing_is_left_out(tmp_path: Path, make: Any, remove: Any) -> None:
     """TiCDC removes the directories of dates that have expired."""
     (tmp_path / "a").touch()
-    (tmp_path / "b").mkdir()
+    make(tmp_path / "b")
+    (tmp_path / "c").touch()
     listing = iter(LocalStore(tmp_path).list())
     first = next(listing)
-    (tmp_path / "b").rmdir()
-    assert [each.path for each in (first, *listing)] == ["a"]
+    remove(tmp_path / "b")
+    assert [each.path for each in (first, *listing)] == ["a", "c"]
 
 
 # --- Reading ---
 
 
-@pytest.mark.parametrize("size", [0, 1, 9, 10])
-def test_a_file_up_to_the_limit_is_read_whole(tmp_path: Path, size: int) -> None:
-    (tmp_path / "f").write_bytes(b"x" * size)
-    assert LocalStore(tmp_path).read("f", limit=10) == b"x" * size
-
-
-def test_a_file_above_the_limit_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "f").write_bytes(b"x" * 11)
-    with pytest.raises(SourceError, match=r"larger than 10 bytes \[segment f\]"):
-        LocalStore(tmp_path).read("f", limit=10)
-
-
-@pytest.mark.parametrize(("size", "head"), [(0, b""), (2, b"ab"), (3, b"abc"), (9, b"abc")])
-def test_the_head_of_a_file(tmp_path: Path, size: int, head: bytes) -> None:
+@pytest.fixture
+def with_file(tmp_path: Path) -> LocalStore:
     (tmp_path / "f").write_bytes(b"abc")
-    assert LocalStore(tmp_path).head("f", size) == head
+    (tmp_path / "empty").touch()
+    (tmp_path / "d").mkdir()
+    return LocalStore(tmp_path)
 
 
-def etag_of(store: LocalStore, path: str) -> str:
-    (found,) = [each for each in store.list() if each.path == path]
-    assert isinstance(found, StoredObject)
-    return found.etag
+def test_a_file_up_to_the_limit_is_read_whole(with_file: LocalStore) -> None:
+    etag = etags(with_file)["f"]
+    assert with_file.read("f", limit=3) == with_file.read("f", limit=3, etag=etag) == b"abc"
+    assert with_file.read("f", limit=4) == b"abc"
+    assert with_file.read("empty", limit=0) == b""
+    assert with_file.head("f", 2, etag=etag) == b"ab"
+    assert [with_file.head("f", size) for size in (0, 2, 3, 9)] == [b"", b"ab", b"abc", b"abc"]
 
 
-def test_a_file_that_is_the_listed_one(tmp_path: Path) -> None:
-    (tmp_path / "f").write_bytes(b"abc")
-    store = LocalStore(tmp_path)
-    etag = etag_of(store, "f")
-    assert store.read("f", limit=3, etag=etag) == b"abc"
-    assert store.head("f", 2, etag=etag) == b"ab"
+@pytest.mark.parametrize(
+    ("path", "error", "said"),
+    [
+        ("f", SourceError, "larger than 2 bytes"),
+        ("d/f", ObjectMissingError, ""),
+        ("d", SourceError, "Is a directory"),
+        ("f/x", SourceError, "Not a directory"),
+    ],
+)
+def test_a_file_that_cannot_be_read(with_file: LocalStore, path: str, error: type[SourceError], said: str) -> None:
+    with pytest.raises(error, match=rf"{said}.*\[segment {path}\]") as refused:
+        with_file.read(path, limit=2)
+    assert isinstance(refused.value, ObjectMissingError) == (error is ObjectMissingError)
+    assert refused.value.segment == path
 
 
 def test_a_file_that_is_another_one_by_now(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_bytes(b"x" * 8)
     store = LocalStore(tmp_path)
-    etag = etag_of(store, "f")
+    etag = etags(store)["f"]
     replaced(path)
     for read in (lambda: store.read("f", limit=8, etag=etag), lambda: store.head("f", 1, etag=etag)):
         with pytest.raises(ObjectChangedError, match=r"changed since it was listed \[segment f\]"):
@@ -315,20 +304,6 @@ def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(os, "fstat", changing)
     with pytest.raises(ObjectChangedError, match=r"changes while it is read \[segment f\]"):
         LocalStore(tmp_path).read("f", limit=10)
-
-
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ObjectMissingError, match=r"segment d/f"):
-        LocalStore(tmp_path).read("d/f", limit=1)
-
-
-@pytest.mark.parametrize(("path", "reason"), [("d", "Is a directory"), ("f/x", "Not a directory")])
-def test_a_path_that_is_no_file(tmp_path: Path, path: str, reason: str) -> None:
-    (tmp_path / "d").mkdir()
-    (tmp_path / "f").touch()
-    with pytest.raises(SourceError, match=reason) as refused:
-        LocalStore(tmp_path).read(path, limit=1)
-    assert not isinstance(refused.value, ObjectMissingError) and refused.value.segment == path
 
 
 # --- Opening ---

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
@@ -17,6 +18,7 @@ from cdc_lakehouse.errors import CheckpointError, ObjectMissingError, SourceErro
 from cdc_lakehouse.sources.object_store import LocalStore, UnreadableDirectory
 from cdc_lakehouse.sources.sink.paths import DataFile, Listing, SinkLayout, list_sink, read_checkpoint, read_index
 from tests.kit import data_sets as packed
+from tests.kit.cases import shown
 
 SEPARATORS: tuple[DateSeparator, ...] = get_args(DateSeparator)
 DATES: dict[DateSeparator, str | None] = {"none": None, "year": "2026", "month": "2026-01", "day": "2026-01-31"}
@@ -49,8 +51,8 @@ def place(file: DataFile) -> tuple[str, str, int, int | None, str | None]:
 
 @pytest.mark.parametrize("separator", SEPARATORS)
 @pytest.mark.parametrize("partition", [None, "247"])
-@pytest.mark.parametrize("dispatcher", [None, DISPATCHER])
-@pytest.mark.parametrize("with_schema", [True, False])
+@pytest.mark.parametrize("dispatcher", [None, DISPATCHER], ids=["", "dispatcher"])
+@pytest.mark.parametrize("with_schema", [True, False], ids=["schema", ""])
 def test_every_layout(
     tmp_path: Path, separator: DateSeparator, partition: str | None, dispatcher: str | None, with_schema: bool
 ) -> None:
@@ -78,21 +80,17 @@ def test_odd_names_are_told_by_their_schema_file(tmp_path: Path, database: str, 
     listing = listing_of(
         tmp_path, f"{database}/{SCHEMA}", f"{database}/{table}/{SCHEMA}", f"{database}/{table}/7/2026-02-01/{FIRST}"
     )
-    (file,) = listing.data
-    assert place(file) == (database, table, 7, None, "2026-02-01")
+    assert [place(file) for file in listing.data] == [(database, table, 7, None, "2026-02-01")]
     assert sorted(schema.directory for schema in listing.schemas) == [database, f"{database}/{table}"]
     assert listing.unknown == []
 
 
 def test_a_table_may_lie_below_another(tmp_path: Path) -> None:
     """Tables `t` and `t/7`: the deepest directory with a schema file owns the data."""
-    listing = listing_of(
-        tmp_path, f"db/t/{SCHEMA}", f"db/t/7/{SCHEMA}", f"db/t/7/2026-01-31/{FIRST}", f"db/t/7/9/2026-01-31/{FIRST}"
-    )
-    assert [place(file) for file in listing.data] == [
-        ("db", "t", 7, None, "2026-01-31"),
-        ("db", "t/7", 9, None, "2026-01-31"),
-    ]
+    files = [f"db/t/7/2026-01-31/{FIRST}", f"db/t/7/9/2026-01-31/{FIRST}"]
+    listing = listing_of(tmp_path, f"db/t/{SCHEMA}", f"db/t/7/{SCHEMA}", *files)
+    of_t, of_t_7 = ("db", "t", 7, None, "2026-01-31"), ("db", "t/7", 9, None, "2026-01-31")
+    assert [place(file) for file in listing.data] == [of_t, of_t_7]
 
 
 @pytest.mark.parametrize("digits", [6, 12, 20])
@@ -101,61 +99,45 @@ def test_the_width_of_the_index_is_configurable(tmp_path: Path, digits: int) -> 
     assert file.index == 42
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "db/t/7/2026-01-31/CDC00001.json",
-        "db/t/7/2026-01-31/CDC000000000000000000001.json",
-        "db/t/7/2026-01-31/CDC000001.parquet",
-        "db/t/7/2026-01-31/cdc000001.json",
-        "db/t/7/2026-01-31/CDC000001.json.gz",
-        "db/t/v7/2026-01-31/CDC000001.json",
-        "db/t/7/2026-01-31/extra/CDC000001.json",
-        "7/2026-01-31/CDC000001.json",
-        "t/7/2026-01-31/CDC000001.json",
-        "db/meta/schema_7_123.json",
-        "db/t/meta/schema_7.json",
-        "db/metadata",
-        "README",
-    ],
-)
-def test_what_no_rule_explains_is_told(tmp_path: Path, path: str) -> None:
-    listing = listing_of(tmp_path, path, "metadata")
-    assert listing.unknown == [path]
-    assert (listing.data, listing.schemas, listing.indexes) == ([], [], [])
+# What no rule explains is told; what is still being written is passed over.
+UNKNOWN = [
+    "db/t/7/2026-01-31/CDC00001.json",
+    "db/t/7/2026-01-31/CDC000000000000000000001.json",
+    "db/t/7/2026-01-31/CDC000001.parquet",
+    "db/t/7/2026-01-31/cdc000001.json",
+    "db/t/7/2026-01-31/CDC000001.json.gz",
+    "db/t/v7/2026-01-31/CDC000001.json",
+    "db/t/7/2026-01-31/extra/CDC000001.json",
+    *("7/2026-01-31/CDC000001.json", "t/7/2026-01-31/CDC000001.json"),
+    *("db/meta/schema_7_123.json", "db/t/meta/schema_7.json", "db/metadata", "README"),
+]
+UNFINISHED = [f"db/t/7/2026-01-31/{FIRST}", f"db/t/{SCHEMA}", "db/t/7/2026-01-31/meta/CDC.index", "metadata"]
 
 
 @pytest.mark.parametrize(
-    "path",
+    ("path", "unknown"),
     [
-        f"db/t/7/2026-01-31/{FIRST}",
-        f"db/t/{SCHEMA}",
-        "db/t/7/2026-01-31/meta/CDC.index",
-        "metadata",
+        *((path, [path]) for path in UNKNOWN),
+        *((f"{path}.tmp.5b8a8a3e-1e5f-4f0e-a2ad-2a1d3a1c0d11", []) for path in UNFINISHED),
     ],
+    ids=shown,
 )
-def test_what_is_still_being_written_is_passed_over(tmp_path: Path, path: str) -> None:
-    assert listing_of(tmp_path, f"{path}.tmp.5b8a8a3e-1e5f-4f0e-a2ad-2a1d3a1c0d11") == Listing()
+def test_a_path_that_is_no_file_of_the_sink(tmp_path: Path, path: str, unknown: list[str]) -> None:
+    assert listing_of(tmp_path, path, "metadata") == Listing(unknown=unknown)
 
 
 # The number of a physical partition may look like a year: a sink of years read as one without dates cannot be told.
-MISTAKEN = [
-    (written, configured)
-    for written in SEPARATORS
-    for configured in SEPARATORS
-    if written != configured and (written, configured) != ("year", "none")
-]
+MISTAKEN = [pair for pair in itertools.permutations(SEPARATORS, 2) if pair != ("year", "none")]
 
 
 @pytest.mark.parametrize(("written", "configured"), MISTAKEN)
-@pytest.mark.parametrize("with_schema", [True, False])
+@pytest.mark.parametrize("with_schema", [True, False], ids=["schema", ""])
 def test_another_date_separator_is_refused(
     tmp_path: Path, written: DateSeparator, configured: DateSeparator, with_schema: bool
 ) -> None:
     path = joined("db", "t", "450000000000000001", DATES[written], FIRST)
-    with pytest.raises(SourceError) as refused:
+    with pytest.raises(SourceError, match=f"date-separator {written}.* says {configured}") as refused:
         listing_of(tmp_path, path, *[f"db/t/{SCHEMA}"][: int(with_schema)], separator=configured)
-    assert f"date-separator {written}" in str(refused.value) and f"says {configured}" in str(refused.value)
     assert refused.value.segment == path and f"date_separator to {written}" in str(refused.value.advice)
 
 
@@ -182,8 +164,8 @@ def test_directories_called_by_the_ids_of_tables(
     path = joined("112", "450000000000000001", partition, DATES[separator], "CDC000001.csv")
     listing = list_sink(sink(tmp_path, path, f"112/{SCHEMA}"), SinkLayout(separator, "csv", table_ids=True))
     (file,) = listing.data
-    assert (file.directory, file.database, file.table, file.version) == ("112", "", "", 450000000000000001)
-    assert file.physical_partition == (None if partition is None else int(partition))
+    number = None if partition is None else int(partition)
+    assert (file.directory, *place(file)) == ("112", "", "", 450000000000000001, number, DATES[separator])
     assert [schema.directory for schema in listing.schemas] == ["112"]
 
 
@@ -191,11 +173,8 @@ def test_the_layout_before_v7_1(tmp_path: Path) -> None:
     paths = ["db/t/7/CDC000001.csv", "db/t/7/schema.json", "db/t/9/schema.json"]
     listing = list_sink(sink(tmp_path, *paths), SinkLayout("none", "csv"))
     assert [place(file) for file in listing.data] == [("db", "t", 7, None, None)]
-    assert sorted((s.directory, s.version, s.checksum) for s in listing.schemas) == [
-        ("db/t", 7, None),
-        ("db/t", 9, None),
-    ]
-    assert listing.unknown == []
+    schemas = sorted((schema.directory, schema.version, schema.checksum) for schema in listing.schemas)
+    assert schemas == [("db/t", 7, None), ("db/t", 9, None)] and listing.unknown == []
 
 
 # --- Schema and index files ---
@@ -206,15 +185,26 @@ def test_a_schema_file_is_known_by_its_name(tmp_path: Path) -> None:
     assert (schema.directory, schema.version, schema.checksum) == ("db/t", 450000000000000001, 42)
 
 
+OF_DISPATCHER = f"CDC_{DISPATCHER}"
+
+
 @pytest.mark.parametrize(
-    ("name", "dispatcher", "content", "last"),
+    ("directory", "name", "dispatcher", "content", "last"),
     [
-        ("CDC.index", None, "CDC000002.json\n", "CDC000002.json"),
-        ("CDC.index", None, "CDC000002.json", "CDC000002.json"),
-        (f"CDC_{DISPATCHER}.index", DISPATCHER, f"CDC_{DISPATCHER}_000003.json\n", f"CDC_{DISPATCHER}_000003.json"),
+        ("db/t/7/2026-01-31", "CDC.index", None, "CDC000002.json\n", "CDC000002.json"),
+        ("db/meta/7", "CDC.index", None, "CDC000002.json", "CDC000002.json"),
+        *(
+            (
+                each,
+                f"{OF_DISPATCHER}.index",
+                DISPATCHER,
+                f"{OF_DISPATCHER}_000003.json\n",
+                f"{OF_DISPATCHER}_000003.json",
+            )
+            for each in ("my db/日本/7/247/2026", "db/meta/7")
+        ),
     ],
 )
-@pytest.mark.parametrize("directory", ["db/t/7/2026-01-31", "db/meta/7", "my db/日本/7/247/2026"])
 def test_an_index_names_the_last_file_beside_it(
     tmp_path: Path, directory: str, name: str, dispatcher: str | None, content: str, last: str
 ) -> None:
@@ -227,25 +217,20 @@ def test_an_index_names_the_last_file_beside_it(
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"\n", b"CDC.json", b"../CDC000001.json", b"\xff\x00", b"CDC000001.json CDC000002.json", b"x" * 5000],
+    [b"", b"\n", b"CDC.json", b"../CDC000001.json", b"\xff\x00", b"CDC000001.json CDC000002.json", b"x" * 5000, None],
+    ids=shown,
 )
-def test_an_index_that_names_no_file(tmp_path: Path, content: bytes) -> None:
+def test_an_index_that_names_no_file(tmp_path: Path, content: bytes | None) -> None:
     path = "db/t/7/2026-01-31/meta/CDC.index"
     store = sink(tmp_path, path)
-    (tmp_path / path).write_bytes(content)
     (index,) = list_sink(store, SinkLayout()).indexes
-    with pytest.raises(SourceError) as refused:
+    if content is None:
+        (tmp_path / path).unlink()
+    else:
+        (tmp_path / path).write_bytes(content)
+    with pytest.raises(ObjectMissingError if content is None else SourceError) as refused:
         read_index(store, index)
     assert refused.value.segment == path
-
-
-def test_an_index_that_is_gone(tmp_path: Path) -> None:
-    path = "db/t/7/2026-01-31/meta/CDC.index"
-    store = sink(tmp_path, path)
-    (index,) = list_sink(store, SinkLayout()).indexes
-    (tmp_path / path).unlink()
-    with pytest.raises(ObjectMissingError):
-        read_index(store, index)
 
 
 def test_a_part_that_cannot_be_listed_is_told(tmp_path: Path) -> None:
@@ -276,8 +261,9 @@ def test_the_checkpoint(tmp_path: Path, value: int) -> None:
         b'{"checkpoint-ts":null}', b'{"checkpoint-ts":true}', b'{"checkpoint-ts":"466687623288586256"}',
         b'{"checkpoint-ts":7.0}', b'{"checkpoint-ts":NaN}', b'{"checkpoint-ts":[7]}', b'{"checkpoint-ts":0}',
         b'{"checkpoint-ts":-7}', b'{"checkpoint-ts":9223372036854775808}', b'{"checkpoint-ts":' + b"9" * 5000 + b"}",
-        b'{"checkpoint-ts":7}{"checkpoint-ts":8}', b"\0" * 100,
+        b'{"checkpoint-ts":7}{"checkpoint-ts":8}', b"\0" * 100, b"[" * 60_000,
     ],
+    ids=shown,
 )  # fmt: skip
 def test_a_file_that_holds_no_checkpoint(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(CheckpointError) as refused:
@@ -285,24 +271,18 @@ def test_a_file_that_holds_no_checkpoint(tmp_path: Path, content: bytes) -> None
     assert refused.value.segment == "metadata" and len(str(refused.value)) < 6000
 
 
-def test_a_file_larger_than_any_checkpoint(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="larger than"):
-        checkpoint(tmp_path, b'{"checkpoint-ts":7}' + b" " * (1 << 16))
-
-
-def test_a_checkpoint_that_is_a_directory(tmp_path: Path) -> None:
-    (tmp_path / "metadata").mkdir()
-    with pytest.raises(CheckpointError, match="Is a directory"):
-        read_checkpoint(LocalStore(tmp_path))
-
-
-def test_a_checkpoint_of_many_levels(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError):
-        checkpoint(tmp_path, b"[" * 60_000)
-
-
-def test_a_sink_without_metadata(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"no metadata file .*source\.uri"):
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda path: path.write_bytes(b'{"checkpoint-ts":7}' + b" " * (1 << 16)), "larger than"),
+        (lambda path: path.mkdir(), "Is a directory"),
+        (lambda path: None, r"no metadata file .*source\.uri"),
+    ],
+    ids=["too large", "a directory", "none"],
+)
+def test_metadata_that_is_no_file_of_a_checkpoint(tmp_path: Path, make: Callable[[Path], object], said: str) -> None:
+    make(tmp_path / "metadata")
+    with pytest.raises(CheckpointError, match=said):
         read_checkpoint(LocalStore(tmp_path))
 
 

@@ -34,6 +34,17 @@ class Follower:
     ddl: dict[str, int] = field(default_factory=dict[str, int])
     watched: tuple[str, ...] = ()
 
+    @classmethod
+    def of_one_table(cls, directory: Path, *, files: int = 3, **parts: int) -> Follower:
+        """It has looked at a sink with one table and `files` of each of its streams."""
+        sink = sink_in(directory)
+        table = sink.create("db/t", **parts)
+        for stream in table.streams:
+            sink.flush(table, stream, files=files)
+        follower = cls(sink)
+        follower.look()
+        return follower
+
     def store(self) -> CountingStore:
         return CountingStore(self.sink.root)
 
@@ -49,6 +60,11 @@ class Follower:
             self.frontier = advance(self.frontier, listing, given)
         self.landed |= {file.path: file.etag for file in listing.data}
         self.ddl = dict(self.sink.ddl)
+        return listing
+
+    def lands_all(self, store: LocalStore | None = None) -> Listing:
+        listing = self.look(store)
+        assert self.landed == self.true_files()
         return listing
 
     def true_files(self) -> dict[str, str]:
@@ -85,46 +101,38 @@ def test_a_large_sink_that_gained_little_is_not_looked_through(tmp_path: Path, m
     tables = [sink.create(f"db/t{number}") for number in range(3)]
     for _ in range(6):
         for table in tables:
-            sink.flush(table, table.streams[0], files=60)
+            sink.flush(table, files=60)
         sink.day += datetime.timedelta(days=1)
     follower = Follower(sink)
     store = follower.store()
     follower.look(store)
     assert store.objects > 1000 and store.requests == 1
-    new = sink.flush(tables[0], tables[0].streams[0], files=10)
+    new = sink.flush(files=10)
     assert follower.noticed() == set(new)
     store = follower.store()
-    listing = follower.look(store)
-    assert set(new) <= {file.path for file in listing.data}
+    assert set(new) <= {file.path for file in follower.lands_all(store).data}
     # A schema file, an index file and two data files for each of at most three dates of each table.
     assert store.objects <= 3 * (1 + 3 * 3) + 10 + 1
     assert store.requests <= 2 + 3 * 6 + 1
-    assert follower.landed == follower.true_files()
 
 
 def test_a_frontier_does_not_grow_with_the_files(tmp_path: Path) -> None:
-    sink = sink_in(tmp_path)
-    table = sink.create("db/t")
-    follower = Follower(sink)
+    follower = Follower.of_one_table(tmp_path, files=20)
     sizes: list[int] = []
     for _ in range(20):
-        sink.flush(table, table.streams[0], files=20)
-        sink.day += datetime.timedelta(days=1)
-        follower.look()
         assert follower.frontier is not None
         (known,) = follower.frontier.tables
         sizes.append(len(known.sequences))
         assert known.files == len(follower.true_files())
+        follower.sink.day += datetime.timedelta(days=1)
+        follower.sink.flush(files=20)
+        follower.look()
     assert sizes[4:] == [3] * 16
 
 
 def test_a_small_table_is_one_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    sink = sink_in(tmp_path)
-    table = sink.create("db/t")
-    sink.flush(table, table.streams[0], files=20)
-    follower = Follower(sink)
-    follower.look()
+    follower = Follower.of_one_table(tmp_path, files=20)
     store = follower.store()
     follower.look(store)
     assert store.listed == [("db/t/", None)] and store.requests == 3
@@ -132,46 +140,34 @@ def test_a_small_table_is_one_request(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_dates_with_few_files_are_one_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(incremental_listing, "REQUEST", 10)
-    sink = sink_in(tmp_path)
-    table = sink.create("db/t")
-    (stream,) = table.streams
-    sink.flush(table, stream, files=60)
+    follower = Follower.of_one_table(tmp_path, files=60)
+    sink = follower.sink
     for _ in range(4):
         sink.day += datetime.timedelta(days=1)
-        sink.flush(table, stream, files=3)
-    follower = Follower(sink)
+        sink.flush(files=3)
     follower.look()
+    (stream,) = sink.tables[0].streams
     for days in (-2, 0, -1):
-        sink.flush(table, stream, days=days)
+        sink.flush(days=days)
         store = follower.store()
-        follower.look(store)
-        assert follower.landed == follower.true_files()
-        first = f"db/t/{stream.version}/2026-02-01"
-        assert (f"db/t/{stream.version}/", first) in store.listed
+        follower.lands_all(store)
+        assert (f"db/t/{stream.version}/", f"db/t/{stream.version}/2026-02-01") in store.listed
         assert store.requests == 6 and store.objects <= 20
 
 
 def test_partitions_are_gone_through_one_by_one(tmp_path: Path) -> None:
-    sink = sink_in(tmp_path)
-    table = sink.create("db/t", partitions=2)
-    for stream in table.streams:
-        sink.flush(table, stream, files=30)
-    follower = Follower(sink)
-    follower.look()
-    new = sink.flush(table, table.streams[1], files=2)
+    follower = Follower.of_one_table(tmp_path, files=30, partitions=2)
+    table = follower.sink.tables[0]
+    new = follower.sink.flush(table, table.streams[1], files=2)
     store = follower.store()
     follower.look(store)
     assert set(new) <= set(follower.landed) and store.objects <= 10
 
 
 def test_listing_again_adds_nothing(tmp_path: Path) -> None:
-    sink = sink_in(tmp_path)
-    table = sink.create("db/t", partitions=2, dispatchers=2)
-    for stream in table.streams:
-        sink.flush(table, stream, files=3)
-    sink.alter(table)
-    sink.flush(table, table.streams[0])
-    follower = Follower(sink)
+    follower = Follower.of_one_table(tmp_path, partitions=2, dispatchers=2)
+    follower.sink.alter()
+    follower.sink.flush()
     follower.look()
     first = follower.frontier
     follower.look()
@@ -185,11 +181,6 @@ def test_listing_again_adds_nothing(tmp_path: Path) -> None:
 Change = Callable[[ChangingSink], Any]
 
 
-def _stream(sink: ChangingSink, number: int = 0) -> Any:
-    table = sink.tables[0]
-    return table, table.streams[number]
-
-
 def _new_partition_of_an_old_version(sink: ChangingSink) -> None:
     """Two partitions move, so that the table has later versions, and then a third one writes for the first time."""
     table = sink.tables[0]
@@ -199,38 +190,33 @@ def _new_partition_of_an_old_version(sink: ChangingSink) -> None:
     sink.flush(table, table.streams[2])
 
 
-def _later(sink: ChangingSink, days: int) -> None:
-    sink.day += datetime.timedelta(days=days)
-    sink.flush(*_stream(sink))
+def _a_year_later(sink: ChangingSink) -> None:
+    sink.day += datetime.timedelta(days=365)
+    sink.flush()
 
 
 CHANGES: dict[str, Change] = {
-    "a file": lambda sink: sink.flush(*_stream(sink)),
-    "many files": lambda sink: sink.flush(*_stream(sink), files=30),
-    "the last file again": lambda sink: sink.overwrite(*_stream(sink)),
-    "a day later": lambda sink: sink.flush(*_stream(sink), days=1),
-    "a year later": lambda sink: _later(sink, 365),
-    "a day before": lambda sink: sink.flush(*_stream(sink), days=-1),
-    "two days before": lambda sink: sink.flush(*_stream(sink), days=-2),
-    "a DDL": lambda sink: (sink.alter(sink.tables[0]), sink.flush(*_stream(sink))),
-    "three DDL": lambda sink: [(sink.alter(sink.tables[0]), sink.flush(*_stream(sink))) for _ in range(3)],
-    "a move": lambda sink: (sink.move(*_stream(sink)), sink.flush(*_stream(sink))),
+    "a file": lambda sink: sink.flush(),
+    "many files": lambda sink: sink.flush(files=30),
+    "the last file again": lambda sink: sink.overwrite(),
+    "a day later": lambda sink: sink.flush(days=1),
+    "a year later": _a_year_later,
+    "a day before": lambda sink: sink.flush(days=-1),
+    "two days before": lambda sink: sink.flush(days=-2),
+    "a DDL": lambda sink: (sink.alter(), sink.flush()),
+    "three DDL": lambda sink: [(sink.alter(), sink.flush()) for _ in range(3)],
+    "a move": lambda sink: (sink.move(), sink.flush()),
     "a partition that was quiet": _new_partition_of_an_old_version,
-    "a new table": lambda sink: sink.flush((table := sink.create("db/u")), table.streams[0]),
-    "a new database": lambda sink: sink.flush((table := sink.create("ab/u")), table.streams[0]),
-    "a table that sorts before": lambda sink: sink.flush((table := sink.create("db/!")), table.streams[0]),
-    "a table below another": lambda sink: sink.flush((table := sink.create("db/t/7")), table.streams[0]),
-    "a table called meta": lambda sink: sink.flush((table := sink.create("db/meta")), table.streams[0]),
-    "a table of two levels": lambda sink: sink.flush((table := sink.create("db/a/b")), table.streams[0]),
-    "a rename": lambda sink: (sink.rename(sink.tables[0], "db/v"), sink.flush(*_stream(sink))),
-    "a version without a schema file": lambda sink: write(sink, "db/t/17/2026-01-30/CDC000001.json"),
-    "another dispatcher": lambda sink: write(sink, f"{sink.place(*_stream(sink))}/CDC_0_00000000000000000001.json"),
+    "a new table": lambda sink: sink.flush(sink.create("db/u")),
+    "a new database": lambda sink: sink.flush(sink.create("ab/u")),
+    "a table that sorts before": lambda sink: sink.flush(sink.create("db/!")),
+    "a table below another": lambda sink: sink.flush(sink.create("db/t/7")),
+    "a table called meta": lambda sink: sink.flush(sink.create("db/meta")),
+    "a table of two levels": lambda sink: sink.flush(sink.create("db/a/b")),
+    "a rename": lambda sink: (sink.rename("db/v"), sink.flush()),
+    "a version without a schema file": lambda sink: sink.write("db/t/17/2026-01-30/CDC000001.json"),
+    "another dispatcher": lambda sink: sink.write(f"{sink.place()}/CDC_0_00000000000000000001.json"),
 }
-
-
-def write(sink: ChangingSink, path: str, text: str = "x") -> None:
-    (sink.root / path).parent.mkdir(parents=True, exist_ok=True)
-    (sink.root / path).write_text(text)
 
 
 def _can_be(separator: str, shape: str, what: str) -> bool:
@@ -264,40 +250,33 @@ def test_it_finds_what_is_new(tmp_path: Path, separator: DateSeparator, shape: s
     follower.look()
     CHANGES[what](sink)
     assert follower.changed() and follower.noticed() == follower.changed()
-    follower.look()
-    assert follower.landed == follower.true_files()
+    follower.lands_all()
     CHANGES["a file"](sink)
-    follower.look()
-    assert follower.landed == follower.true_files()
+    follower.lands_all()
 
 
 def test_numbers_of_another_width_are_found_by_the_index_file(tmp_path: Path) -> None:
     """Longer names of the same directory sort before the shorter ones that are known."""
     sink = sink_in(tmp_path)
-    table = sink.create("db/t")
-    place = sink.place(table, table.streams[0])
+    sink.create("db/t")
+    place = sink.place()
     for number in (1, 2, 3):
-        write(sink, f"{place}/CDC{number:06d}.json")
-    write(sink, f"{place}/meta/CDC.index", "CDC000003.json\n")
+        sink.write(f"{place}/CDC{number:06d}.json")
+    sink.write(f"{place}/meta/CDC.index", "CDC000003.json\n")
     follower = Follower(sink)
     follower.look()
     for number in (4, 5):
-        write(sink, f"{place}/CDC{number:020d}.json")
-        write(sink, f"{place}/meta/CDC.index", f"CDC{number:020d}.json\n")
-        follower.look()
-        assert follower.landed == follower.true_files()
+        sink.write(f"{place}/CDC{number:020d}.json")
+        sink.write(f"{place}/meta/CDC.index", f"CDC{number:020d}.json\n")
+        follower.lands_all()
 
 
 def test_a_directory_that_starts_afresh_is_listed_whole(tmp_path: Path) -> None:
-    sink = sink_in(tmp_path)
-    table = sink.create("db/t")
-    sink.flush(table, table.streams[0], files=9)
-    follower = Follower(sink)
-    follower.look()
-    place = sink.root / sink.place(table, table.streams[0])
-    shutil.rmtree(place)
-    (new,) = sink.flush(table, table.streams[0])
-    write(sink, new, "another")
+    follower = Follower.of_one_table(tmp_path, files=9)
+    sink = follower.sink
+    shutil.rmtree(sink.root / sink.place())
+    (new,) = sink.flush()
+    sink.write(new, "another")
     assert new in {file.path for file in follower.look().data}
     assert follower.frontier is not None
     assert [(s.last, s.previous) for s in follower.frontier.tables[0].sequences] == [(new.rpartition("/")[2], "")]
@@ -308,83 +287,66 @@ def test_schema_files_are_listed_each_time(tmp_path: Path) -> None:
     sink.schema("db")
     for name in ("t", "meta", "a/b", "meta/x"):
         table = sink.create(f"db/{name}")
-        sink.flush(table, table.streams[0], files=3)
+        sink.flush(table, files=3)
         sink.alter(table)
     follower = Follower(sink)
-    all_of_it = follower.look()
-    for _ in range(3):
-        listing = follower.look()
-        assert sorted(s.path for s in listing.schemas) == sorted(s.path for s in all_of_it.schemas)
+    for _ in range(4):
+        assert sorted(schema.path for schema in follower.look().schemas) == sorted(follower.true_schemas())
 
 
 def test_directories_called_by_ids_of_tables(tmp_path: Path) -> None:
     sink = ChangingSink(tmp_path / "sink", SinkLayout(table_ids=True))
-    table = sink.create("112")
-    sink.flush(table, table.streams[0], files=3)
+    sink.flush(sink.create("112"), files=3)
     follower = Follower(sink)
     follower.look()
-    other = sink.create("7")
-    new = [*sink.flush(table, table.streams[0], files=2), *sink.flush(other, other.streams[0])]
+    new = [*sink.flush(files=2), *sink.flush(sink.create("7"))]
     assert follower.noticed() == set(new)
     store = follower.store()
-    follower.look(store)
-    assert follower.landed == follower.true_files() and ("112/", None) not in store.listed
+    follower.lands_all(store)
+    assert ("112/", None) not in store.listed
 
 
 def test_the_layout_before_v7_1_is_always_listed_whole(tmp_path: Path) -> None:
     sink = ChangingSink(tmp_path / "sink", SinkLayout("none", "csv"))
     follower = Follower(sink)
     for version in (7, 19, 8):
-        write(sink, f"db/t/{version}/schema.json")
-        write(sink, f"db/t/{version}/CDC000001.csv")
-        follower.look()
-        assert follower.landed == follower.true_files()
+        sink.write(f"db/t/{version}/schema.json")
+        sink.write(f"db/t/{version}/CDC000001.csv")
+        follower.lands_all()
         assert len(follower.look().schemas) == len(list(sink.root.rglob("schema.json")))
 
 
 def test_what_lies_before_a_known_ddl_is_left_behind(tmp_path: Path) -> None:
     """Rows written again after a restart may still come there: a full listing takes them, this one does not."""
-    sink = sink_in(tmp_path)
-    table = sink.create("db/t")
-    (stream,) = table.streams
-    old = sink.flush(table, stream, files=3)[0].rpartition("/")[0]
-    follower = Follower(sink)
+    follower = Follower.of_one_table(tmp_path)
+    sink, old = follower.sink, follower.sink.place()
+    sink.alter()
+    sink.write(f"{old}/CDC{4:020d}.json")  # Before the DDL was seen: it must be found.
+    follower.lands_all()
     follower.look()
-    sink.alter(table)
-    write(sink, f"{old}/CDC{4:020d}.json")  # Before the DDL was seen: it must be found.
-    follower.look()
-    assert follower.landed == follower.true_files()
-    follower.look()
-    write(sink, f"{old}/CDC{5:020d}.json")
+    sink.write(f"{old}/CDC{5:020d}.json")
     follower.look()
     assert follower.changed() == {f"{old}/CDC{5:020d}.json"}
     follower.watched = (old,)
-    follower.look()
-    assert follower.landed == follower.true_files()
+    follower.lands_all()
 
 
 def test_a_date_ahead_of_our_own_clock_leaves_nothing_behind(tmp_path: Path) -> None:
     sink = sink_in(tmp_path)
-    table = sink.create("db/t")
-    (stream,) = table.streams
+    sink.create("db/t")
     sink.day = NOW.date()
-    sink.flush(table, stream, files=3)
-    sink.flush(table, stream, files=3, days=300)
+    sink.flush(files=3)
+    sink.flush(files=3, days=300)
     follower = Follower(sink)
     follower.look()
     follower.look()
     for days in (0, -2, 300, 3):
-        sink.flush(table, stream, days=days)
-        follower.look()
-        assert follower.landed == follower.true_files()
+        sink.flush(days=days)
+        follower.lands_all()
 
 
 def test_a_part_that_cannot_be_listed_is_told(tmp_path: Path) -> None:
-    sink = sink_in(tmp_path)
-    table = sink.create("db/t")
-    sink.flush(table, table.streams[0], files=3)
-    follower = Follower(sink)
-    follower.look()
+    follower = Follower.of_one_table(tmp_path)
 
     class Closed(LocalStore):
         def directories(self, prefix: str = "") -> tuple[str, ...]:
@@ -393,18 +355,16 @@ def test_a_part_that_cannot_be_listed_is_told(tmp_path: Path) -> None:
                 return LocalStore(tmp_path).directories("loop/")
             return super().directories(prefix)
 
-    (unreadable,) = follower.look(Closed(sink.root)).unreadable
+    (unreadable,) = follower.look(Closed(follower.sink.root)).unreadable
     assert isinstance(unreadable, UnreadableDirectory)
-    sink.flush(table, table.streams[0])
-    follower.look()
-    assert follower.landed == follower.true_files()
+    follower.sink.flush()
+    follower.lands_all()
 
 
 def test_a_sink_that_is_gone_is_unreachable(tmp_path: Path) -> None:
-    sink = sink_in(tmp_path)
-    follower = Follower(sink)
+    follower = Follower(sink_in(tmp_path))
     follower.look()
-    shutil.rmtree(sink.root)
+    shutil.rmtree(follower.sink.root)
     with pytest.raises(SourceUnreachableError):
         follower.look()
 
@@ -444,7 +404,7 @@ def happen(sink: ChangingSink, event: tuple[Any, ...], shape: tuple[int, int]) -
         case "alter":
             sink.alter(table)
         case _:
-            sink.rename(table, f"db/{NAMES[numbers[1]]}")
+            sink.rename(f"db/{NAMES[numbers[1]]}", table)
 
 
 @pytest.mark.slow
