@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import tracemalloc
-from collections.abc import Iterator
 from typing import Any
 
 import fastavro
@@ -14,7 +12,8 @@ import pytest
 from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.decoders.messages import format as message_format
 from cdc_lakehouse.decoders.messages.dts_record import Record, read_record
-from tests.decoders.messages.dts_records import NEWER, OLDER, TIME_PARTS, body, row_body, sdk_records
+from tests.decoders.messages.dts_records import NEWER, OLDER, TIME_PARTS, body, integer, row_body, sdk_records
+from tests.kit.memory import memory_below
 
 
 def _image(expected: dict[str, Any] | None) -> tuple[str, Any] | None:
@@ -34,16 +33,6 @@ def _image(expected: dict[str, Any] | None) -> tuple[str, Any] | None:
 
 def _images(expected: list[dict[str, Any] | None] | str | None) -> object:
     return [_image(image) for image in expected] if isinstance(expected, list) else expected
-
-
-@contextlib.contextmanager
-def memory_below(limit: int) -> Iterator[None]:
-    tracemalloc.start()
-    try:
-        yield
-        assert tracemalloc.get_traced_memory()[1] < limit
-    finally:
-        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("value", [value for value, _ in sdk_records()], ids=map(str, range(24)))
@@ -91,7 +80,7 @@ def test_the_sdks_records_have_every_operation_and_branch() -> None:
 
 @pytest.mark.parametrize("born", [0, 63, 64, 1_732_156_800_789, (1 << 63) - 1])
 def test_both_schemas(born: int) -> None:
-    columns = [("id", 8, ("Integer", {"precision": 8, "value": "1"}))]
+    columns = [("id", 8, integer("1"))]
     older, newer = row_body(columns, born=None), row_body(columns, born=born)
     assert 1 <= len(newer) - len(older) <= 10
     assert read_record(newer) == read_record(older)
@@ -108,7 +97,7 @@ def test_fields_as_text() -> None:
 
 
 def test_no_end_of_a_record_is_one() -> None:
-    value = row_body([("id", 8, ("Integer", {"precision": 8, "value": "1"}))], born=None)
+    value = row_body([("id", 8, integer("1"))], born=None)
     for end in range(len(value)):
         with pytest.raises(MessageError, match=r"cut short: see byte \d+ of"):
             read_record(value[:end])

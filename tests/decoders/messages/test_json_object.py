@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tracemalloc
-
 import pytest
 
 from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.decoders.messages import format as message_format
 from cdc_lakehouse.decoders.messages.json_object import Number, integer_of, parse, parse_value, row_of, text_of
 from cdc_lakehouse.decoders.messages.registry import format_of
+from tests.kit.memory import memory_below
 
 FORMATS = [
     format_of("dts-canal-json").decoder({}),
@@ -101,11 +100,7 @@ def test_a_message_that_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch
 
 def test_memory_is_bounded_by_the_message() -> None:
     value = b'{"data":[' + b"[]," * 30_000 + b"[]]}"
-    tracemalloc.start()
-    try:
+    with memory_below(60 * len(value)):
         for decode in FORMATS:
             with pytest.raises(MessageError):
                 decode(None, value)
-        assert tracemalloc.get_traced_memory()[1] < 60 * len(value)
-    finally:
-        tracemalloc.stop()

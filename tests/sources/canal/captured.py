@@ -2,63 +2,32 @@
 
 from __future__ import annotations
 
-import socket
-from dataclasses import dataclass, field
-
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
 from tests.canal_captures import Capture, framed
-from tests.sources.canal.servers import DONE, HANDSHAKE, batch, frame, heard, refusal
+from tests.sources.canal.hand_made import HandMadeCanal
+from tests.sources.canal.servers import batch, frame
 
 
-@dataclass
-class CapturedCanal:
-    """What was acknowledged in the session, in batches as they were sent. `end` bounds what there is for now, `ring`
-    how many batches may be open at once."""
+class CapturedCanal(HandMadeCanal):
+    """What was acknowledged in the session, in batches as they were sent: `acked` counts batches. `end` bounds what
+    there is for now, `ring` how many batches may be open at once."""
 
-    of: Capture
-    end: int = 1 << 30
-    ring: int = 1 << 30
-    acked: int = 0
-    _given: int = 0
-    _batches: list[tuple[int, bytes]] = field(default_factory=list[tuple[int, bytes]])
-
-    def __post_init__(self) -> None:
-        acked = {each.batch_id for each in self.of.batches}
-        for body in framed(self.of.files["conn1_s2c.bin"]):
-            packet = wire.Packet.FromString(body)
-            if packet.type == wire.MESSAGES:
-                id = wire.Messages.FromString(packet.body).batch_id
-                if id in acked:
-                    self._batches.append((id, frame(body)))
+    def __init__(self, of: Capture, end: int = 1 << 30, ring: int = 1 << 30) -> None:
+        super().__init__([], ring=ring)
+        self.end = end
+        known = {each.batch_id for each in of.batches}
+        sent = ((body, wire.Packet.FromString(body)) for body in framed(of.files["conn1_s2c.bin"]))
+        told = ((wire.Messages.FromString(p.body).batch_id, frame(b)) for b, p in sent if p.type == wire.MESSAGES)
+        self._batches = [(id, content) for id, content in told if id in known]
 
     @property
     def batches(self) -> int:
         return len(self._batches)
 
-    def __call__(self, connection: socket.socket) -> None:
-        connection.sendall(HANDSHAKE)
-        while True:
-            answer = self._answer(heard(connection))
-            if answer:
-                connection.sendall(answer)
-
-    def _answer(self, packet: wire.Packet) -> bytes:
-        match packet.type:
-            case wire.CLIENT_AUTHENTICATION | wire.SUBSCRIPTION:
-                return DONE
-            case wire.CLIENT_ROLLBACK:
-                self._given = self.acked
-                return b""
-            case wire.GET:
-                if self._given >= min(self.end, len(self._batches), self.acked + self.ring):
-                    return batch(-1)
-                self._given += 1
-                return self._batches[self._given - 1][1]
-            case wire.CLIENT_ACK:
-                id = wire.ClientAck.FromString(packet.body).batch_id
-                if self.acked >= self._given or self._batches[self.acked][0] != id:
-                    return refusal(f"batchId:{id} is not the firstly")
-                self.acked += 1
-                return b""
-            case other:
-                raise AssertionError(f"heard {other}")
+    def _batch(self, size: int) -> bytes:
+        if self._given >= min(self.end, self.batches, self.acked + self.ring):
+            return batch(-1)
+        id, content = self._batches[self._given]
+        self._given += 1
+        self._open.append((id, self._given))
+        return content

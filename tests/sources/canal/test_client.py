@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import signal
 import socket
+import threading
 import time
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_lakehouse.errors import PermanentError, SourceUnreachableError, TransientError
+from cdc_lakehouse.errors import CdcError, PermanentError, SourceUnreachableError, TransientError
 from cdc_lakehouse.sources.canal.client import Batch, CanalClient
 from cdc_lakehouse.sources.canal.connection import CanalRedeliveryError, CanalRefusedError
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
@@ -21,6 +21,7 @@ from tests.sources.canal.servers import (
     DONE,
     HANDSHAKE,
     OPENING,
+    Handler,
     batch,
     canal_source,
     closed_port,
@@ -32,6 +33,14 @@ from tests.sources.canal.servers import (
 )
 
 ENTRIES = [b"entry %d" % number for number in range(30)]
+ELSEWHERE = conversation(*OPENING[:4], refusal("destination:example should start first"))
+OPENED = len(HANDSHAKE + DONE + DONE)
+
+
+def taken(client: CanalClient, size: int | None = None) -> Batch:
+    got = client.get(batch_size=size, wait_seconds=0)
+    assert got is not None
+    return got
 
 
 def test_a_server_that_is_not_there_is_tried_with_patience(caplog: pytest.LogCaptureFixture) -> None:
@@ -51,8 +60,7 @@ def test_a_server_that_is_not_there_is_tried_with_patience(caplog: pytest.LogCap
 def test_a_server_that_comes_back() -> None:
     canal = HandMadeCanal(ENTRIES, cuts=[0, 10, 20])
     with serving(canal) as address, quick_client(address, patience_seconds=20) as client:
-        got = client.get(batch_size=3, wait_seconds=0)
-        assert got is not None and list(got.entries) == ENTRIES[:3]
+        assert list(taken(client, 3).entries) == ENTRIES[:3]
         assert canal.connections == 4
 
 
@@ -61,48 +69,39 @@ def test_a_server_that_comes_back() -> None:
 
 def test_the_first_server_that_serves_is_used() -> None:
     canal = HandMadeCanal(ENTRIES)
-    elsewhere = conversation(*OPENING[:4], refusal("destination:example should start first"))
-    with serving(elsewhere) as other, serving(canal) as address, quick_client(closed_port(), other, address) as client:
+    with serving(ELSEWHERE) as other, serving(canal) as address, quick_client(closed_port(), other, address) as client:
         for _ in range(3):
-            assert client.get(batch_size=1, wait_seconds=0) is not None
+            taken(client, 1)
     assert canal.connections == 1
 
 
-def test_no_server_serves() -> None:
-    elsewhere = conversation(*OPENING[:4], refusal("destination:example should start first"))
-    silent = conversation()
-    with (
-        serving(elsewhere) as first,
-        serving(silent) as second,
-        quick_client(first, second) as client,
-        pytest.raises(SourceUnreachableError) as caught,
-    ):
-        client.get()
-    text = str(caught.value)
-    assert "no server of 2 serves" in text and "should start first" in text and "does not answer in time" in text
-
-
-def test_all_servers_refuse() -> None:
-    elsewhere = conversation(*OPENING[:4], refusal("destination:example should start first"))
+@pytest.mark.parametrize(
+    ("second", "patience", "error", "said"),
+    [
+        (conversation(), 0.0, SourceUnreachableError, "does not answer in time"),
+        # A permanent error is not tried again.
+        (ELSEWHERE, 30.0, CanalRefusedError, "should start first"),
+    ],
+    ids=["one refuses, one is silent", "both refuse"],
+)
+def test_no_server_serves(second: Handler, patience: float, error: type[CdcError], said: str) -> None:
     started = time.monotonic()
     with (
-        serving(elsewhere) as first,
-        serving(elsewhere) as second,
-        quick_client(first, second, patience_seconds=30) as client,
-        pytest.raises(CanalRefusedError) as caught,
+        serving(ELSEWHERE) as first,
+        serving(second) as other,
+        quick_client(first, other, patience_seconds=patience) as client,
+        pytest.raises(error, match="no server of 2 serves: .*should start first.*; .*" + said) as caught,
     ):
         client.get()
-    assert isinstance(caught.value, PermanentError)
-    assert time.monotonic() - started < 5, "a permanent error was tried again"
+    assert isinstance(caught.value, PermanentError) == (second is ELSEWHERE)
+    assert time.monotonic() - started < 5
 
 
 def test_a_destination_that_moves_is_followed() -> None:
     """Refused in between by both: it was served before, so it is waited for."""
-    canal = HandMadeCanal(ENTRIES, cuts=[len(HANDSHAKE + DONE + DONE) + 1])
-    refusing = conversation(*OPENING[:4], refusal("destination:example should start first"))
-    with serving(canal, refusing, refusing, canal) as address, quick_client(address, patience_seconds=20) as client:
-        got = client.get(wait_seconds=0)
-    assert got is not None and list(got.entries) == ENTRIES
+    canal = HandMadeCanal(ENTRIES, cuts=[OPENED + 1])
+    with serving(canal, ELSEWHERE, ELSEWHERE, canal) as address, quick_client(address, patience_seconds=20) as client:
+        assert list(taken(client).entries) == ENTRIES
 
 
 # --- Batches ---
@@ -111,25 +110,23 @@ def test_a_destination_that_moves_is_followed() -> None:
 def test_batches_are_acknowledged_in_order() -> None:
     canal = HandMadeCanal(ENTRIES)
     with serving(canal) as address, quick_client(address) as client:
-        first, second = (client.get(batch_size=2, wait_seconds=0) for _ in range(2))
-        assert first is not None and second is not None
+        first, second = taken(client, 2), taken(client, 2)
         with pytest.raises(ValueError, match=r"batch 2 is not the oldest that is open: \[1, 2\]"):
             client.ack(second)
         client.ack(first)
         client.ack(second)
         with pytest.raises(ValueError, match="batch 2 is not the oldest"):
             client.ack(second)
-        third = client.get(batch_size=2, wait_seconds=0)
-        assert third is not None and list(third.entries) == ENTRIES[4:6]
+        assert list(taken(client, 2).entries) == ENTRIES[4:6]
     assert (canal.acked, canal.connections) == (4, 1)
 
 
 def test_a_rollback_brings_them_again_under_new_numbers() -> None:
     with serving(HandMadeCanal(ENTRIES)) as address, quick_client(address) as client:
-        given = [client.get(batch_size=2, wait_seconds=0) for _ in range(2)]
+        entries = (*taken(client, 2).entries, *taken(client, 2).entries)
         client.rollback()
-        again = client.get(batch_size=4, wait_seconds=0)
-        assert again == Batch(3, tuple(entry for each in given if each for entry in each.entries), 1)
+        again = taken(client, 4)
+        assert again == Batch(3, entries, 1)
         client.ack(again)
 
 
@@ -139,11 +136,10 @@ def test_nothing_is_none() -> None:
 
 
 def test_an_unacknowledged_batch_comes_again_to_the_next_client() -> None:
-    canal = HandMadeCanal(ENTRIES)
-    with serving(canal) as address:
+    with serving(HandMadeCanal(ENTRIES)) as address:
         for number in (1, 2):
             with quick_client(address) as client:
-                assert client.get(batch_size=2, wait_seconds=0) == Batch(number, tuple(ENTRIES[:2]), 1)
+                assert taken(client, 2) == Batch(number, tuple(ENTRIES[:2]), 1)
 
 
 def test_unsubscribing_ends_the_connection() -> None:
@@ -156,11 +152,8 @@ def test_a_failed_acknowledgement_is_never_taken_for_an_answer() -> None:
     turn, and the entries come again."""
     late = refusal("something goes wrong, batchId:1 is not exist\nat com.alibaba.otter")
     first = conversation(*OPENING, wire.GET, batch(1, b"a"), wire.CLIENT_ACK, wire.GET, late + batch(2, b"b"))
-    canal = HandMadeCanal([b"a", b"b"])
-    with serving(first, canal) as address, quick_client(address) as client:
-        got = client.get(wait_seconds=0)
-        assert got is not None
-        client.ack(got)
+    with serving(first, HandMadeCanal([b"a", b"b"])) as address, quick_client(address) as client:
+        client.ack(taken(client))
         with pytest.raises(CanalRedeliveryError, match=r"gave batch 1 is gone.*batchId:1 is not exist:") as caught:
             client.get(wait_seconds=0)
         assert isinstance(caught.value.__cause__, CanalRefusedError)
@@ -174,9 +167,7 @@ def test_a_failed_acknowledgement_that_comes_before_the_next_request() -> None:
 
     refused: list[bytes] = []
     with serving(handler) as address, quick_client(address) as client:
-        got = client.get(wait_seconds=0)
-        assert got is not None
-        client.ack(got)
+        client.ack(taken(client))
         time.sleep(0.2)
         with pytest.raises(CanalRedeliveryError, match="no such batch"):
             client.get(wait_seconds=0)
@@ -186,22 +177,19 @@ def test_a_failed_acknowledgement_that_comes_before_the_next_request() -> None:
 def test_a_failed_rollback_after_the_subscription() -> None:
     first = conversation(*OPENING, refusal("rollback error"))
     with serving(first, HandMadeCanal(ENTRIES)) as address, quick_client(address, patience_seconds=5) as client:
-        got = client.get(batch_size=1, wait_seconds=0)
-        assert got is not None and got.connection == 2
+        assert taken(client, 1).connection == 2
 
 
 def test_a_lost_connection_is_told_when_entries_come_again() -> None:
-    opened = len(HANDSHAKE + DONE + DONE)
-    canal = HandMadeCanal(ENTRIES, cuts=[opened + len(batch(1, *ENTRIES[:2])) + 1])
+    canal = HandMadeCanal(ENTRIES, cuts=[OPENED + len(batch(1, *ENTRIES[:2])) + 1])
     with serving(canal) as address, quick_client(address, patience_seconds=5) as client:
-        first = client.get(batch_size=2, wait_seconds=0)
-        assert first is not None
+        first = taken(client, 2)
         with pytest.raises(CanalRedeliveryError, match="gave batch 1 is gone: the Canal server"):
             client.get(batch_size=2, wait_seconds=0)
         with pytest.raises(CanalRedeliveryError, match="gave batch 1 is gone"):
             client.ack(first)
-        again = client.get(batch_size=2, wait_seconds=0)
-        assert again is not None and (again.entries, again.connection) == (first.entries, 2)
+        again = taken(client, 2)
+        assert (again.entries, again.connection) == (first.entries, 2)
         client.ack(again)
         with pytest.raises(CanalRedeliveryError):
             client.ack(first)
@@ -211,17 +199,14 @@ def test_a_lost_connection_is_told_when_entries_come_again() -> None:
 def test_a_client_that_was_interrupted_goes_on() -> None:
     def handler(connection: socket.socket) -> None:
         converse(connection, *OPENING, wire.GET)
-        raise_in_main()
+        # To the thread that waits: another one's signal would not wake it.
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         connection.recv(1)
-
-    def raise_in_main() -> None:
-        signal.raise_signal(signal.SIGINT)
 
     with serving(handler, HandMadeCanal(ENTRIES)) as address, CanalClient(canal_source(address)) as client:
         with pytest.raises(KeyboardInterrupt):
             client.get(wait_seconds=5)
-        got = client.get(batch_size=1, wait_seconds=0)
-        assert got == Batch(1, (ENTRIES[0],), 2)
+        assert taken(client, 1) == Batch(1, (ENTRIES[0],), 2)
 
 
 # --- Any byte ---
@@ -241,7 +226,8 @@ def test_every_entry_arrives_whatever_is_cut(cuts: list[int], sizes: list[int], 
     kept: list[int] = []
     with serving(canal) as address:
         for batches in (*sorted(restarts), 1 << 30):
-            consume(lambda: quick_client(address, patience_seconds=20), sizes, ahead, kept, batches)
+            with quick_client(address, patience_seconds=20) as client:
+                consume(client, sizes, ahead, kept, batches)
     assert canal.acked == len(ENTRIES)
     new = [place for n, place in enumerate(kept) if place not in kept[:n]]
     assert new == list(range(len(ENTRIES)))
@@ -249,19 +235,18 @@ def test_every_entry_arrives_whatever_is_cut(cuts: list[int], sizes: list[int], 
     assert all(later <= max(kept[: n + 1]) + 1 for n, later in enumerate(kept[1:]))
 
 
-def consume(new_client: Callable[[], CanalClient], sizes: list[int], ahead: int, kept: list[int], batches: int) -> None:
+def consume(client: CanalClient, sizes: list[int], ahead: int, kept: list[int], batches: int) -> None:
     """So many batches, then the client goes as if it had been killed."""
-    with new_client() as client:
-        open_batches: list[Batch] = []
-        for number in range(batches):
-            try:
-                got = client.get(batch_size=sizes[number % len(sizes)], wait_seconds=0)
-                if got is not None:
-                    kept += [ENTRIES.index(entry) for entry in got.entries]
-                    open_batches.append(got)
-                while open_batches and (got is None or len(open_batches) >= ahead):
-                    client.ack(open_batches.pop(0))
-                if got is None and client.get(wait_seconds=0) is None:
-                    return
-            except CanalRedeliveryError:
-                open_batches.clear()
+    open_batches: list[Batch] = []
+    for number in range(batches):
+        try:
+            got = client.get(batch_size=sizes[number % len(sizes)], wait_seconds=0)
+            if got is not None:
+                kept += [ENTRIES.index(entry) for entry in got.entries]
+                open_batches.append(got)
+            while open_batches and (got is None or len(open_batches) >= ahead):
+                client.ack(open_batches.pop(0))
+            if got is None and client.get(wait_seconds=0) is None:
+                return
+        except CanalRedeliveryError:
+            open_batches.clear()

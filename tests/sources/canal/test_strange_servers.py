@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -15,6 +14,7 @@ from cdc_lakehouse.errors import CdcError, SourceUnreachableError
 from cdc_lakehouse.sources.canal.client import Batch
 from cdc_lakehouse.sources.canal.connection import CanalProtocolError, CanalRefusedError
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
+from tests.kit.memory import memory_below
 from tests.sources.canal.servers import (
     DONE,
     HANDSHAKE,
@@ -44,43 +44,24 @@ def error_of(handler: Handler) -> CdcError:
 @pytest.mark.parametrize("length", [2**31 - 1, 2**31, 2**32 - 1, 4097])
 def test_a_greeting_of_any_length_is_refused_without_memory(length: int) -> None:
     """MySQL's own greeting reads as 1.2 GB."""
-    tracemalloc.start()
-    try:
+    with memory_below(1_000_000):
         error = error_of(conversation(length.to_bytes(4, "big") + b"x" * 100))
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
     assert isinstance(error, CanalProtocolError) and f"a packet of {length} bytes" in str(error)
     assert "11111" in str(error)
-    assert peak < 1_000_000
 
 
 def test_a_packet_is_refused_when_it_is_too_long_and_costs_nothing_until_it_comes() -> None:
     too_long, long = (2**31 - 1).to_bytes(4, "big"), (200 * 1024 * 1024).to_bytes(4, "big")
-    tracemalloc.start()
-    try:
+    long_batch = conversation(*OPENING, wire.GET, long + b"x" * 1000)
+
+    def then_gone(connection: socket.socket) -> None:
+        connection.settimeout(1)
+        long_batch(connection)
+
+    with memory_below(2_000_000):
         assert isinstance(error_of(conversation(*OPENING, wire.GET, too_long)), CanalProtocolError)
-        handler = conversation(*OPENING, wire.GET, long + b"x" * 1000, b"")
-        with (
-            serving(_then_gone(handler, 1.0)) as address,
-            quick_client(address) as client,
-            pytest.raises(SourceUnreachableError, match="has closed the connection"),
-        ):
-            client.get(wait_seconds=0)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 2_000_000
-
-
-def _then_gone(handler: Handler, seconds: float) -> Handler:
-    """Reads for so long, then closes."""
-
-    def with_end(connection: socket.socket) -> None:
-        connection.settimeout(seconds)
-        handler(connection)
-
-    return with_end
+        error = error_of(then_gone)
+    assert isinstance(error, SourceUnreachableError) and "has closed the connection" in str(error)
 
 
 @pytest.mark.parametrize(
