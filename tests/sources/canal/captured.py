@@ -12,8 +12,8 @@ class CapturedCanal(HandMadeCanal):
     """What was acknowledged in the session, in batches as they were sent: `acked` counts batches. `end` bounds what
     there is for now, `ring` how many batches may be open at once."""
 
-    def __init__(self, of: Capture, end: int = 1 << 30, ring: int = 1 << 30) -> None:
-        super().__init__([], ring=ring)
+    def __init__(self, of: Capture, end: int = 1 << 30, ring: int = 1 << 30, acked: int = 0) -> None:
+        super().__init__([], ring=ring, acked=acked)
         self.end = end
         known = {each.batch_id for each in of.batches}
         sent = ((body, wire.Packet.FromString(body)) for body in framed(of.files["conn1_s2c.bin"]))
