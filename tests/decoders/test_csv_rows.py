@@ -10,6 +10,7 @@ from cdc_lakehouse.decoders.files import csv_rows
 from cdc_lakehouse.decoders.files.csv_rows import EVENTS, Layout, first_row, header_names, read_rows
 from tests.decoders.csv_reading import NAMES, PIECES, at_once, options, read
 from tests.decoders.ticdc_csv import Bare, Change, Encoder, Row, events
+from tests.kit.cases import shown
 
 TS = 450000000000000001
 
@@ -55,14 +56,14 @@ BAD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("end", [b"\r\n", b"\n", b"\r"])
-@pytest.mark.parametrize(("record", "problem"), BAD)
-def test_a_record_that_cannot_be_used(record: bytes, problem: str, end: bytes) -> None:
-    before, bad, after = read(end.join([GOOD[0], record, GOOD[1], b""]), options())
-    assert bad == dict.fromkeys(EVENTS.names) | {"line": 2, "problem": problem, "value": record}
+@pytest.mark.parametrize(("record", "problem"), BAD, ids=shown)
+def test_a_record_that_cannot_be_used(record: bytes, problem: str) -> None:
     assert problem in problems.PROBLEMS
-    assert (before["line"], before["op"], before["after"]) == (1, "I", {"id": "1", "name": "a", "note": "b"})
-    assert (after["line"], after["op"], after["before"]) == (3, "D", {"id": "2", "name": "c\r\n", "note": None})
+    for end in (b"\r\n", b"\n", b"\r"):
+        before, bad, after = read(end.join([GOOD[0], record, GOOD[1], b""]), options())
+        assert bad == dict.fromkeys(EVENTS.names) | {"line": 2, "problem": problem, "value": record}
+        assert (before["line"], before["op"], before["after"]) == (1, "I", {"id": "1", "name": "a", "note": "b"})
+        assert (after["line"], after["op"], after["before"]) == (3, "D", {"id": "2", "name": "c\r\n", "note": None})
 
 
 @pytest.mark.parametrize("is_update", [b"", b"1", b"TRUE", b"\\N"])
@@ -91,7 +92,7 @@ def test_a_backslash_that_escapes_nothing(record: bytes) -> None:
 def test_one_bad_record_does_not_make_the_others_slow(bad: bytes) -> None:
     """Only what is near it is read record by record."""
     good = GOOD[0] + b"\r\n"
-    content = good * 60_000 + bad + b"\r\n" + good * 60_000
+    content = good * 30_000 + bad + b"\r\n" + good * 30_000
     spans: list[int] = []
     rows = csv_rows._strict_rows
 
@@ -101,9 +102,9 @@ def test_one_bad_record_does_not_make_the_others_slow(bad: bytes) -> None:
 
     with patch.object(csv_rows, "_strict_rows", seen):
         found = read(content, options())
-    assert len(found) == 120_001 and found[60_000]["problem"] == problems.NOT_CSV
-    assert [event["line"] for event in found] == list(range(1, 120_002))
-    assert sum(spans) < 300_000
+    assert found[30_000]["problem"] == problems.NOT_CSV
+    assert [event["line"] for event in found] == list(range(1, 60_002))
+    assert sum(spans) < 300_000 < len(content) / 8
 
 
 @pytest.mark.parametrize("piece", PIECES)
@@ -163,8 +164,10 @@ def test_updates_of_two_rows() -> None:
         ]  # fmt: skip
 
 
-@pytest.mark.parametrize("delimiter", [",", " ", "|#|", "¦", "€;", "\x00"])
-@pytest.mark.parametrize("quote", ['"', "'", ""])
+# Every delimiter, and every quote with a delimiter of one byte and one of several.
+@pytest.mark.parametrize(
+    ("quote", "delimiter"), [('"', ","), ('"', "|#|"), ("'", " "), ("'", "¦"), ("", "\x00"), ("", "€;"), ("", ",")]
+)
 def test_sound_files_are_read_at_once(quote: str, delimiter: str) -> None:
     encoder = Encoder(options(quote=quote, delimiter=delimiter, output_field_header=True), NAMES)
     nasty: list[Row] = [

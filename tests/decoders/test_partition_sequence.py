@@ -81,14 +81,8 @@ def _shareplex(seed: int, ids: Sequence[int]) -> Sent:
 FORMATS: dict[str, Callable[[int, Sequence[int]], Sent]] = {"dts-avro": _avro, "shareplex-json": _shareplex}
 
 
-@st.composite
-def _topics(draw: st.DrawFn) -> tuple[list[list[tuple[int, Sequence[int]]]], list[list[tuple[int, int]]], list[int]]:
-    """Of each partition what happens, which ranges are sent again (at an offset: so many of before), and where batches
-    end, in parts of a thousand."""
-    ids = [draw(st.lists(st.integers(0, 2), min_size=1, max_size=14)) for _ in range(PARTITIONS)]
-    again = [draw(st.lists(st.tuples(st.integers(1, 60), st.integers(1, 40)), max_size=3)) for _ in ids]
-    cuts = sorted(draw(st.lists(st.integers(0, 1000), max_size=4)))
-    return [[(100 * n, each)] for n, each in enumerate(ids)], again, [*cuts, 1000]
+def _of_each(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
+    return st.lists(strategy, min_size=PARTITIONS, max_size=PARTITIONS)
 
 
 def _with_again(once: Sent, again: list[tuple[int, int]]) -> list[bytes]:
@@ -106,11 +100,19 @@ def _with_again(once: Sent, again: list[tuple[int, int]]) -> list[bytes]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
-@given(topics=_topics(), poison=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 80)), max_size=3))
+@given(
+    ids=_of_each(st.lists(st.integers(0, 2), min_size=1, max_size=14)),
+    # At an offset: so many of before.
+    again=_of_each(st.lists(st.tuples(st.integers(1, 60), st.integers(1, 40)), max_size=3)),
+    # Where batches end, in parts of a thousand.
+    cuts=st.lists(st.integers(0, 1000), max_size=4).map(lambda cuts: [*sorted(cuts), 1000]),
+    poison=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 80)), max_size=3),
+)
 @settings(max_examples=60)
-def test_batches_and_what_is_sent_again_change_nothing(name: str, topics: Any, poison: list[tuple[int, int]]) -> None:
-    worlds, again, cuts = topics
-    once = [FORMATS[name](seed, [PARTITIONS * id + n for id in ids]) for n, ((seed, ids),) in enumerate(worlds)]
+def test_batches_and_what_is_sent_again_change_nothing(
+    name: str, ids: list[list[int]], again: list[Any], cuts: list[int], poison: list[tuple[int, int]]
+) -> None:
+    once = [FORMATS[name](100 * n, [PARTITIONS * id + n for id in each]) for n, each in enumerate(ids)]
     expected = Reading(name)
     expected.read([values for values, _ in once], [len(values) for values, _ in once])
     sent = [_with_again(values, places) for values, places in zip(once, again, strict=True)]
@@ -238,60 +240,46 @@ def test_a_bad_message_is_of_the_table_that_it_names(name: str, value: bytes, of
 # What is sent again, one by one.
 
 
-def _message(place: int, what: str = "x", *, file: str = "000001", time_ms: int = 5) -> Message:
+def _message(place: int, what: str = "x", time_ms: int = 5) -> Message:
     change = RowChange("d", "t", "I", None, {"id": what})
-    return Message(Origin(time_ms=time_ms, log_file=file, log_offset=place), (change,))
+    return Message(Origin(time_ms=time_ms, log_file="000001", log_offset=place), (change,))
 
 
-def _left_out(*messages: Message, window: int = 100) -> list[bool]:
+def _record(born: int) -> Message:
+    """Records that differ in what only the task says."""
+    said = {"id": born, "safeSourcePosition": f"{born}@12", "tags": {"traceid": str(born)}, "born": born}
+    return decode(None, body(operation="BEGIN", **said))
+
+
+FIRST, A, B, C, D = (_message(place) for place in (4, 10, 20, 30, 40))
+ONE, TWO = _message(10, "one"), _message(10, "two")
+OTHER = _message(10, "other", time_ms=6)
+BARE = Message(Origin(), (TransactionEnd(),))
+STATEMENT = Message(Origin(time_ms=5, log_file="000001", log_offset=10), (Ddl("d", "t", "TRUNCATE t"),))
+LATER_RECORD = decode(None, body(operation="COMMIT", sourcePosition="4799@12"))
+
+
+@pytest.mark.parametrize(
+    ("messages", "window", "taken"),
+    [
+        ([A, B, C, A, B, C, D], 100, "+++---+"),
+        # Rows of one place are told apart. An event may well hold the same change twice: 0 to 1, 1 to 0, 0 to 1.
+        ([ONE, TWO, B, ONE, TWO], 100, "+++--"),
+        ([ONE, TWO, ONE], 100, "+++"),
+        ([FIRST, ONE, TWO, ONE, FIRST, ONE, TWO, ONE, TWO], 100, "++++----+"),
+        # A statement has its place alone.
+        ([STATEMENT, STATEMENT], 100, "+-"),
+        # Behind, but another message: another server has become the primary, or the name of the file is stale.
+        ([A, B, C, OTHER, B, C], 100, "++++++"),
+        # What is behind all that is remembered is taken as a whole.
+        ([A, B, C, A, B, C], 2, "++++++"),
+        # Without a place nothing is left out. Heartbeats are no messages in this sense.
+        ([BARE, BARE, A, BARE, A], 100, "+++++"),
+        ([A, B, Message(Origin()), A], 100, "+++-"),
+        ([_record(1), LATER_RECORD, _record(2)], 100, "++-"),
+    ],
+    ids=range(10),
+)
+def test_a_message_that_is_sent_again_is_left_out(messages: list[Message], window: int, taken: str) -> None:
     redelivery = RedeliveryFilter(Redelivery(0, shared_positions=True), window)
-    return [redelivery.is_redelivered(message) for message in messages]
-
-
-A, B, C = (_message(place) for place in (10, 20, 30))
-
-
-def test_the_same_message_again_is_left_out() -> None:
-    assert _left_out(A, B, C, A, B, C, _message(40)) == [False] * 3 + [True] * 3 + [False]
-
-
-def test_rows_of_one_place_are_told_apart() -> None:
-    one, two = _message(10, "one"), _message(10, "two")
-    assert _left_out(one, two, _message(20), one, two) == [False] * 3 + [True] * 2
-    # An event may well hold the same change twice: 0 to 1, 1 to 0, 0 to 1.
-    assert _left_out(one, two, one) == [False] * 3
-    assert _left_out(_message(4), one, two, one, _message(4), one, two, one, two) == [False] * 4 + [True] * 4 + [False]
-
-
-def test_a_statement_has_its_place_alone() -> None:
-    statement = Message(Origin(time_ms=5, log_file="000001", log_offset=10), (Ddl("d", "t", "TRUNCATE t"),))
-    assert _left_out(statement, statement) == [False, True]
-
-
-def test_a_place_that_is_behind_but_another_message_is_new() -> None:
-    """Another server has become the primary, or the name of the file is stale."""
-    other = _message(10, "other", time_ms=6)
-    assert _left_out(A, B, C, other, B, C) == [False] * 6
-
-
-def test_what_is_behind_all_that_is_remembered_is_taken_as_a_whole() -> None:
-    assert _left_out(A, B, C, A, B, C, window=2) == [False] * 6
-
-
-def test_without_a_place_nothing_is_left_out() -> None:
-    bare = Message(Origin(), (TransactionEnd(),))
-    assert _left_out(bare, bare, A, bare, A) == [False] * 5
-    # Heartbeats are no messages in this sense.
-    assert _left_out(A, B, Message(Origin()), A) == [False, False, False, True]
-
-
-def test_records_that_differ_in_what_only_the_task_says_are_the_same() -> None:
-    first, again = (
-        decode(None, body(operation="BEGIN", id=n, safeSourcePosition=f"{n}@12", tags={"traceid": str(n)}, born=n))
-        for n in (1, 2)
-    )
-    assert _left_out(first, _later(), again) == [False, False, True]
-
-
-def _later() -> Message:
-    return decode(None, body(operation="COMMIT", sourcePosition="4799@12"))
+    assert "".join("-" if redelivery.is_redelivered(message) else "+" for message in messages) == taken

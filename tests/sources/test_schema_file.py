@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from cdc_lakehouse.sources.object_store import LocalStore
 from cdc_lakehouse.sources.sink.paths import SchemaFilePath, SinkLayout, list_sink
 from cdc_lakehouse.sources.sink.schema_file import SIZE_LIMIT, read_schema_file
 from tests.kit import data_sets as packed
+from tests.kit.cases import shown
 
 VERSION = 466687623483621431
 COLUMN = {"ColumnName": "c", "ColumnType": "INT"}
@@ -136,47 +136,48 @@ def test_a_database_has_no_columns(tmp_path: Path) -> None:
 # --- Columns ---
 
 
+INT = ColumnType("int")
+
+
 @pytest.mark.parametrize(
-    ("attributes", "column"),
+    ("attributes", "type", "more"),
     [
-        ({}, SourceColumn("c", ColumnType("int"))),
-        ({"ColumnNullable": "false"}, SourceColumn("c", ColumnType("int"), nullable=False)),
-        ({"ColumnIsPk": "true"}, SourceColumn("c", ColumnType("int"), primary_key=True)),
-        ({"ColumnId": "12"}, SourceColumn("c", ColumnType("int"), source_id=12)),
-        ({"ColumnDefault": ""}, SourceColumn("c", ColumnType("int"), default="")),
-        ({"ColumnDefault": "7"}, SourceColumn("c", ColumnType("int"), default="7")),
-        (
-            {"ColumnType": "INT UNSIGNED", "ColumnPrecision": "10"},
-            SourceColumn("c", ColumnType("int", unsigned=True, length=10)),
-        ),
+        ({}, INT, {}),
+        ({"ColumnNullable": "false"}, INT, {"nullable": False}),
+        ({"ColumnIsPk": "true"}, INT, {"primary_key": True}),
+        ({"ColumnId": "12"}, INT, {"source_id": 12}),
+        ({"ColumnDefault": ""}, INT, {"default": ""}),
+        ({"ColumnDefault": "7"}, INT, {"default": "7"}),
+        ({"ColumnType": "INT UNSIGNED", "ColumnPrecision": "10"}, ColumnType("int", unsigned=True, length=10), {}),
         (
             {"ColumnType": "DECIMAL", "ColumnPrecision": "12", "ColumnScale": "2"},
-            SourceColumn("c", ColumnType("decimal", length=12, scale=2)),
+            ColumnType("decimal", length=12, scale=2),
+            {},
         ),
-        ({"ColumnType": "BIT UNSIGNED", "ColumnPrecision": "64"}, SourceColumn("c", ColumnType("bit", length=64))),
-        ({"ColumnType": "YEAR UNSIGNED", "ColumnPrecision": "4"}, SourceColumn("c", ColumnType("year", length=4))),
-        ({"ColumnType": "DATETIME", "ColumnScale": "6"}, SourceColumn("c", ColumnType("datetime", scale=6))),
-        (
-            {"ColumnType": "ENUM", "ColumnElems": ["a", "b,c", ""]},
-            SourceColumn("c", ColumnType("enum", elements=("a", "b,c", ""))),
-        ),
-        ({"ColumnType": "VARCHAR", "ColumnLength": "50"}, SourceColumn("c", ColumnType("varchar", length=50))),
+        ({"ColumnType": "BIT UNSIGNED", "ColumnPrecision": "64"}, ColumnType("bit", length=64), {}),
+        ({"ColumnType": "YEAR UNSIGNED", "ColumnPrecision": "4"}, ColumnType("year", length=4), {}),
+        ({"ColumnType": "DATETIME", "ColumnScale": "6"}, ColumnType("datetime", scale=6), {}),
+        ({"ColumnType": "ENUM", "ColumnElems": ["a", "b,c", ""]}, ColumnType("enum", elements=("a", "b,c", "")), {}),
+        ({"ColumnType": "VARCHAR", "ColumnLength": "50"}, ColumnType("varchar", length=50), {}),
     ],
+    ids=shown,
 )
-def test_attributes_of_columns(tmp_path: Path, attributes: dict[str, Any], column: SourceColumn) -> None:
-    assert read_column(tmp_path, **attributes) == column
+def test_attributes_of_columns(
+    tmp_path: Path, attributes: dict[str, Any], type: ColumnType, more: dict[str, Any]
+) -> None:
+    assert read_column(tmp_path, **attributes) == SourceColumn("c", type, **more)
 
 
 # --- Broken files ---
 
 
-def without(key: str) -> Callable[[dict[str, Any]], object]:
-    return lambda table: table.pop(key)
-
-
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b"", "not JSON"), (b"{", "not JSON"), (b"\xff{}", "not JSON"), (b"[]", "no JSON object"), (b"null", "no JSON")],
+    [
+        *((b"", "not JSON"), (b"{", "not JSON"), (b"\xff{}", "not JSON"), (b"[" * 100_000, "JSON")),
+        *((b"[]", "no JSON object"), (b"null", "no JSON")),
+    ],
+    ids=shown,
 )
 def test_a_file_that_is_no_document(tmp_path: Path, content: bytes, said: str) -> None:
     with pytest.raises(SchemaFileError, match=said) as refused:
@@ -185,25 +186,25 @@ def test_a_file_that_is_no_document(tmp_path: Path, content: bytes, said: str) -
 
 
 @pytest.mark.parametrize(
-    "break_it",
+    "changed",
     [
-        *(without(key) for key in document() if key != "Version"),
-        lambda table: table.update(TableColumns=[{"ColumnType": "INT"}]),
-        lambda table: table.update(TableColumns=["c"]),
-        lambda table: table.update(TableColumns=7),
-        lambda table: table.update(TableVersion="soon"),
-        lambda table: table.update(TableVersion=None),
-        lambda table: table.update(Type="CREATE"),
-        lambda table: table["TableColumns"][0].update(ColumnName=7),
-        lambda table: table["TableColumns"][0].update(ColumnName="\ud800"),
+        *({key: ...} for key in document() if key != "Version"),
+        {"TableColumns": [{"ColumnType": "INT"}]},
+        {"TableColumns": ["c"]},
+        {"TableColumns": 7},
+        {"TableColumns": [{**COLUMN, "ColumnName": 7}]},
+        {"TableColumns": [{**COLUMN, "ColumnName": "\ud800"}]},
+        {"TableVersion": "soon"},
+        {"TableVersion": None},
+        {"Type": "CREATE"},
     ],
+    ids=shown,
 )
-def test_a_document_that_lacks_something(tmp_path: Path, break_it: Callable[[dict[str, Any]], object]) -> None:
-    table = document(COLUMN)
-    summed = checksum(table)
-    break_it(table)
+def test_a_document_that_lacks_something(tmp_path: Path, changed: dict[str, Any]) -> None:
+    """`...` leaves a name out."""
+    table = {name: value for name, value in document(COLUMN, **changed).items() if value is not ...}
     with pytest.raises(SchemaFileError) as refused:
-        read(tmp_path, json.dumps(table, indent=4), summed)
+        read(tmp_path, indented(table).encode("utf-8", "backslashreplace"), checksum(document(COLUMN)))
     assert refused.value.segment is not None
 
 
@@ -246,8 +247,3 @@ def test_a_file_that_is_gone(tmp_path: Path) -> None:
     gone = SchemaFilePath("db/t/meta/schema_7_0000000001.json", "db/t", 7, 1, "")
     with pytest.raises(SourceError, match=re.escape(gone.path)):
         read_schema_file(LocalStore(tmp_path), gone)
-
-
-def test_a_document_of_many_levels(tmp_path: Path) -> None:
-    with pytest.raises(SchemaFileError):
-        read(tmp_path, b"[" * 100_000, 1)
