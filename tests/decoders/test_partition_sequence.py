@@ -15,7 +15,8 @@ from cdc_lakehouse.changelog.events import Ddl, Message, Origin, RowChange, Tran
 from cdc_lakehouse.decoders.messages.dts_avro import decode
 from cdc_lakehouse.decoders.messages.format import Redelivery
 from cdc_lakehouse.decoders.redelivery import RedeliveryFilter
-from cdc_lakehouse.sources.canal.wire import entries_pb2, packets_pb2
+from cdc_lakehouse.sources.canal.wire import entries_pb2
+from tests.decoders.messages.canal_records import column, entry, packet
 from tests.decoders.messages.dts_records import body
 from tests.decoders.topic_reading import Reading
 from tests.servers.dts_source import DtsSource, row
@@ -157,23 +158,10 @@ def test_batches_decoded_again_give_the_same() -> None:
 # Canal in protobuf, which says GTIDs where the server has them.
 
 
-def _packet(*entries: entries_pb2.Entry | bytes) -> bytes:
-    messages = [each if isinstance(each, bytes) else each.SerializeToString() for each in entries]
-    content = packets_pb2.Messages(batch_id=1, messages=messages).SerializeToString()
-    return packets_pb2.Packet(type=packets_pb2.MESSAGES, body=content).SerializeToString()
-
-
-def _entry(id: int, gtid: str, *, place: int | None = None, table: str = "t") -> entries_pb2.Entry:
-    header = entries_pb2.Header(
-        logfile_name="bin.000001", logfile_offset=place or 100 * id, execute_time=5000, schema_name="d",
-        table_name=table, gtid=gtid,
-    )  # fmt: skip
-    column = entries_pb2.Column(index=0, name="id", is_key=True, mysql_type="int", value=str(id))
-    change = entries_pb2.RowChange(
-        event_type=entries_pb2.INSERT, row_datas=[entries_pb2.RowData(after_columns=[column])]
-    )
-    store = change.SerializeToString()
-    return entries_pb2.Entry(header=header, entry_type=entries_pb2.ROW_DATA, store_value=store)
+def _entry(id: int, gtid: str, *, place: int | None = None) -> bytes:
+    row = entries_pb2.RowData(after_columns=[column("id", str(id), key=True)])
+    change = entries_pb2.RowChange(event_type=entries_pb2.INSERT, row_datas=[row])
+    return entry(change, logfile_name="bin.000001", logfile_offset=place or 100 * id, gtid=gtid)
 
 
 def _read(*values: bytes) -> Reading:
@@ -189,21 +177,19 @@ def _ids(reading: Reading) -> list[str]:
 
 def test_canals_entries_with_a_gtid_are_known_again_however_they_are_packed() -> None:
     one, two, three = (_entry(n, f"u:1-{n}") for n in (1, 2, 3))
-    assert _ids(_read(_packet(one, two), _packet(two), _packet(one, two, three))) == ["1", "2", "3"]
+    assert _ids(_read(packet(one, two), packet(two), packet(one, two, three))) == ["1", "2", "3"]
 
 
 def test_canals_entries_without_one_are_all_taken() -> None:
     """MariaDB's places begin again after FLUSH LOGS, under the name of the file before."""
     again = _entry(1, "", place=100)
-    assert _ids(_read(_packet(_entry(1, "", place=100), _entry(2, "")), _packet(again))) == ["1", "2", "1"]
+    assert _ids(_read(packet(_entry(1, "", place=100), _entry(2, "")), packet(again))) == ["1", "2", "1"]
     later = _entry(1, "0-1-7", place=100)
-    assert _ids(_read(_packet(_entry(1, "0-1-5", place=100), _entry(2, "0-1-6")), _packet(later))) == ["1", "2", "1"]
+    assert _ids(_read(packet(_entry(1, "0-1-5", place=100), _entry(2, "0-1-6")), packet(later))) == ["1", "2", "1"]
 
 
 def test_an_entry_that_cannot_be_used_is_bad_alone() -> None:
-    bad = _entry(2, "")
-    bad.store_value = b"\xff"
-    reading = _read(_packet(_entry(1, ""), bad, _entry(3, "")))
+    reading = _read(packet(_entry(1, ""), entry(b"\xff"), _entry(3, "")))
     assert _ids(reading) == ["1", "3"]
     ((found,),) = [each for summary in reading.summaries.values() for each in summary.bad.values()]
     assert (found.database, found.table, found.count) == ("d", "t", 1)
@@ -226,7 +212,7 @@ def test_an_entry_that_cannot_be_used_is_bad_alone() -> None:
         ("dts-canal-json", b'{"database":"d","table":"t","type":"INSERT"}', ("d", "t")),
         ("dts-canal-json", b'{"database":"d","table":"t","type":"QUERY"}', ("d", "t")),
         ("canal-json", b'{"database":"d","table":"t","type":"FROB"}', ("d", "t")),
-        ("canal-protobuf", _packet(b"\xff"), (None, None)),
+        ("canal-protobuf", packet(b"\xff"), (None, None)),
         ("canal-protobuf", b"garbage of some length", (None, None)),
     ],
 )

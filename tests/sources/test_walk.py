@@ -385,26 +385,23 @@ EVENTS = st.one_of(
 
 
 def happen(sink: ChangingSink, event: tuple[Any, ...], shape: tuple[int, int]) -> None:
-    kind, *numbers = event
-    if kind == "days":
-        sink.day += datetime.timedelta(days=numbers[0])
-        return
-    if kind == "create":
-        sink.create(f"db/{NAMES[numbers[0]]}", partitions=shape[0], dispatchers=shape[1])
-        return
-    table = sink.tables[numbers[0] % len(sink.tables)]
-    stream = table.streams[numbers[1] % len(table.streams)]
+    kind, number, *more = event
+    table = sink.tables[number % len(sink.tables)]
     match kind:
-        case "flush":
-            sink.flush(table, stream, days=numbers[2], files=numbers[3])
-        case "overwrite":
-            sink.overwrite(table, stream)
-        case "move":
-            sink.move(table, stream)
+        case "days":
+            sink.day += datetime.timedelta(days=number)
+        case "create":
+            sink.create(f"db/{NAMES[number]}", partitions=shape[0], dispatchers=shape[1])
         case "alter":
             sink.alter(table)
+        case "rename":
+            sink.rename(f"db/{NAMES[more[0]]}", table)
+        case "flush":
+            sink.flush(table, table.streams[more[0] % len(table.streams)], days=more[1], files=more[2])
+        case "move":
+            sink.move(table, table.streams[more[0] % len(table.streams)])
         case _:
-            sink.rename(f"db/{NAMES[numbers[1]]}", table)
+            sink.overwrite(table, table.streams[more[0] % len(table.streams)])
 
 
 @pytest.mark.slow

@@ -11,22 +11,7 @@ from cdc_lakehouse.decoders.messages import canal_entries, canal_protobuf
 from cdc_lakehouse.decoders.messages.canal_json import lossy_columns
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as packets
-
-
-def column(name: str, value: str | None, *, key: bool = False, updated: bool = False, index: int = 0) -> wire.Column:
-    said = {} if value is None else {"value": value}
-    return wire.Column(
-        index=index, name=name, is_null=value is None, is_key=key, updated=updated, mysql_type="int(11)", **said
-    )
-
-
-def entry(change: wire.RowChange, **header: str) -> bytes:
-    names = {"schema_name": "d", "table_name": "t", **header}
-    return wire.Entry(
-        header=wire.Header(execute_time=5000, logfile_name="bin.1", logfile_offset=0, **names),
-        entry_type=wire.ROW_DATA,
-        store_value=change.SerializeToString(),
-    ).SerializeToString()
+from tests.decoders.messages.canal_records import column, entry, packet
 
 
 def changes(content: bytes) -> list[RowChange]:
@@ -133,10 +118,10 @@ def test_an_entry_that_cannot_be_used(content: bytes, words: str) -> None:
     [
         (b"", "packet of type 0"),
         (b'{"data":null}', "not a packet of Canal"),
-        (packets.Packet(type=packets.ACK).SerializeToString(), "packet of type 3"),
-        (packets.Packet(type=packets.MESSAGES, compression=2).SerializeToString(), "compression 2"),
-        (packets.Packet(type=packets.MESSAGES, body=b"\x12\xff").SerializeToString(), "not a packet of Canal"),
-        (packets.Packet(type=packets.MESSAGES, body=b"\x12\x01\xff").SerializeToString(), "not an entry of Canal"),
+        (packet(type=packets.ACK), "packet of type 3"),
+        (packet(compression=2), "compression 2"),
+        (packet(body=b"\x12\xff"), "not a packet of Canal"),
+        (packet(b"\xff"), "not an entry of Canal"),
     ],
 )
 def test_a_value_of_a_topic_that_cannot_be_used(value: bytes, words: str) -> None:
@@ -144,15 +129,15 @@ def test_a_value_of_a_topic_that_cannot_be_used(value: bytes, words: str) -> Non
         _whole(canal_protobuf.decode(None, value))
 
 
-def _whole(entries: list[Message | MessageError]) -> None:
+def _whole(found: list[Message | MessageError]) -> None:
     """Raises the first error that stands in the place of an entry."""
-    for entry in entries:
-        if isinstance(entry, MessageError):
-            raise entry
+    for each in found:
+        if isinstance(each, MessageError):
+            raise each
 
 
 def test_a_value_of_a_topic_without_entries() -> None:
-    assert canal_protobuf.decode(None, packets.Packet(type=packets.MESSAGES).SerializeToString()) == []
+    assert canal_protobuf.decode(None, packet()) == []
 
 
 def test_lossy_text_is_found_by_column() -> None:
