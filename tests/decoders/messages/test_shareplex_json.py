@@ -41,7 +41,8 @@ def test_a_whole_message() -> None:
     assert decode(None, value) == Message(origin, (_change("I", None, {"ID": "7"}),))
 
 
-ONE, TWO = {"A": "1"}, {"A": "2"}
+ONE: dict[str, str | None] = {"A": "1"}
+TWO: dict[str, str | None] = {"A": "2"}
 KEY = {"ID": "7", "ROUTE": "12", "NOTE": None, "WEIGHT": None, "CODE": "old"}
 
 
