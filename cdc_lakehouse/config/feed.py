@@ -41,21 +41,23 @@ class DdlPolicy(Section):
 
 
 class TableSettings(Section):
+    """What differs from the policy for one table, and what its source does not say of it."""
+
     primary_key: tuple[str, ...] | None = Field(None, min_length=1, description="Key of a table that declares none.")
     zero_dates: Literal["null", "string", "error"] | None = Field(None, description="Overrides policy.zero_dates.")
     columns: dict[str, str] = Field(
         default_factory=dict,
         description="MySQL types of columns that messages do not have whole, for a table older than the feed.",
     )
-    ddl: DdlOverride = Field(
-        default_factory=lambda: DdlOverride.model_validate({}), description="Overrides policy.ddl."
-    )
+    ddl: DdlOverride = Field(default_factory=DdlOverride.nothing, description="Overrides policy.ddl.")
     virtual_columns: tuple[str, ...] | None = Field(
         None, description="Virtual generated columns, which are in schema files but not in csv rows."
     )
 
 
 class TablesConfig(Section):
+    """Which tables of the log are taken, by patterns with `*` and `?`, and the settings of single tables."""
+
     include: tuple[str, ...] = Field(("*.*",), description="Patterns of database.table to take.")
     exclude: tuple[str, ...] = Field((), description="Patterns of database.table to leave out.")
     settings: dict[str, TableSettings] = Field(default_factory=dict, description="By database.table.")
@@ -77,17 +79,18 @@ class TablesConfig(Section):
         return value
 
     def takes(self, database: str, table: str) -> bool:
+        """Whether a pattern of `include` matches `database.table`, and none of `exclude`."""
         name = f"{database}.{table}"
         return any(fnmatchcase(name, p) for p in self.include) and not any(fnmatchcase(name, p) for p in self.exclude)
 
 
 class PolicyConfig(Section):
+    """What to do with input that is not right, and with statements that lose data."""
+
     zero_dates: Literal["null", "string", "error"] = Field(
         "null", description="Zero and partial dates become NULL, the column becomes text, or the row is quarantined."
     )
-    ddl: DdlPolicy = Field(
-        default_factory=lambda: DdlPolicy.model_validate({}), description="Statements that lose data, or cost much."
-    )
+    ddl: DdlPolicy = Field(default_factory=DdlPolicy.nothing, description="Statements that lose data, or cost much.")
     quarantine: Literal["hold", "skip"] = Field(
         "hold", description="A table with quarantined rows stays at its last good cut, or goes on without the rows."
     )
@@ -97,16 +100,17 @@ class PolicyConfig(Section):
 
 
 class FeedConfig(Section):
+    """One change log, and what becomes of it."""
+
     name: str = Field(pattern=_FEED_NAME, description="Lower-case letters, digits and underscores.")
     source: Source = Field(description="Where the change log is read.")
     tables: TablesConfig = Field(
-        default_factory=lambda: TablesConfig.model_validate({}),
-        description="Which tables are taken, and their settings.",
+        default_factory=TablesConfig.nothing, description="Which tables are taken, and their settings."
     )
     namespace: str = Field("{database}", description="Namespace of the current-state tables.")
     start_date: datetime.date = Field(description="The first Dagster partition.")
     policy: PolicyConfig = Field(
-        default_factory=lambda: PolicyConfig.model_validate({}), description="What to do with input that is not right."
+        default_factory=PolicyConfig.nothing, description="What to do with input that is not right."
     )
     freshness_minutes: Annotated[int, Field(gt=0)] = Field(
         60, description="The freshness check fails when the published cut is older than this."
@@ -127,15 +131,17 @@ class FeedConfig(Section):
 
     @property
     def storage_sink(self) -> StorageSinkSource:
-        """The source of a feed of a storage sink. Raises `ConfigurationError` for other feeds, as the next two do."""
+        """The source of a feed of a storage sink. Raises `ConfigurationError` for other feeds."""
         return self._source_of(StorageSinkSource, "storage_sink")
 
     @property
     def kafka(self) -> KafkaSource:
+        """The source of a feed of topics. Raises `ConfigurationError` for other feeds."""
         return self._source_of(KafkaSource, "kafka")
 
     @property
     def canal(self) -> CanalSource:
+        """The source of a feed of a Canal server. Raises `ConfigurationError` for other feeds."""
         return self._source_of(CanalSource, "canal")
 
     @property
@@ -151,7 +157,8 @@ class FeedConfig(Section):
         )
 
     def settings_of(self, database: str, table: str) -> TableSettings:
-        return self.tables.settings.get(f"{database}.{table}", TableSettings.model_validate({}))
+        """The table's own settings; those with nothing set where it has none."""
+        return self.tables.settings.get(f"{database}.{table}", TableSettings.nothing())
 
     @property
     def types(self) -> dict[str, dict[str, str]]:
@@ -159,10 +166,13 @@ class FeedConfig(Section):
         return {name: dict(settings.columns) for name, settings in self.tables.settings.items() if settings.columns}
 
     def drop_of(self, database: str, table: str) -> Drop:
+        """What becomes of the table when it is dropped."""
         return self.settings_of(database, table).ddl.drop or self.policy.ddl.drop
 
     def rewrite_of(self, database: str, table: str) -> Rewrite:
+        """What is done with a statement that rewrites the table's rows."""
         return self.settings_of(database, table).ddl.rewrite or self.policy.ddl.rewrite
 
     def zero_dates_of(self, database: str, table: str) -> Literal["null", "string", "error"]:
+        """What becomes of the table's zero and partial dates."""
         return self.settings_of(database, table).zero_dates or self.policy.zero_dates

@@ -35,6 +35,8 @@ _SECRET_IN_QUERY: Final = re.compile(rf"[?&;][\w.-]*{_SECRET}[\w.-]*=[^&;\s]", r
 
 
 class LakehouseConfig(Section):
+    """The whole file."""
+
     lake: LakeConfig = Field(description="Where the tables are, and what writes them.")
     storage: StorageConfig = Field(
         default_factory=StorageConfig.nothing, description="How buckets are reached, for sources and for the warehouse."
@@ -51,6 +53,7 @@ class LakehouseConfig(Section):
         return value
 
     def feed(self, name: str) -> FeedConfig:
+        """The feed of that name. Raises `ConfigurationError` when there is none."""
         for feed in self.feeds:
             if feed.name == name:
                 return feed
@@ -59,15 +62,16 @@ class LakehouseConfig(Section):
 
 
 def config_path(environment: Mapping[str, str] | None = None) -> Path:
-    """Where the configuration file is expected."""
+    """The absolute path where the configuration file is expected. `environment` stands for that of the process."""
     environment = os.environ if environment is None else environment
     return Path(environment.get(ENVIRONMENT_VARIABLE) or DEFAULT_FILE).absolute()
 
 
 def load(path: Path | None = None, environment: Mapping[str, str] | None = None) -> LakehouseConfig:
-    """Read and validate the configuration.
+    """The validated configuration, with absolute paths.
 
-    Raises `ConfigurationError` that names the key's path, what was given and what is allowed.
+    Raises `ConfigurationError` when the file cannot be read or is no YAML, when a variable is not set, when a secret
+    stands in it, and for each key that is not valid: with its path, what was given and what is allowed.
     """
     environment = os.environ if environment is None else environment
     path = config_path(environment) if path is None else path.absolute()

@@ -6,9 +6,9 @@ import os
 import zoneinfo
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, Self, cast
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
 
 class Section(BaseModel):
@@ -16,24 +16,34 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    @classmethod
+    def nothing(cls) -> Self:
+        """The section with no key set. Raises pydantic's `ValidationError` for a section with a key that it needs."""
+        return cls.model_validate({})
 
-def known_zone(value: str) -> str:
-    """A validator of time zones."""
+
+def _known_zone(value: str) -> str:
     if value not in zoneinfo.available_timezones():
         raise ValueError("not a time zone of the IANA database, such as UTC or Asia/Shanghai")
     return value
 
 
-def as_texts(value: Any) -> Any:
-    """A validator of settings that are text: YAML reads `true` and `4` as a boolean and a number."""
+def _as_texts(value: Any) -> Any:
+    """Settings as text: YAML reads `true` and `4` as a boolean and a number."""
     if not isinstance(value, Mapping):
         return value
     settings = cast("Mapping[Any, Any]", value)
     return {str(k): str(v).lower() if isinstance(v, bool) else str(v) for k, v in settings.items()}
 
 
+TimeZone = Annotated[str, AfterValidator(_known_zone)]
+"""A name of the IANA database."""
+TextSettings = Annotated[dict[str, str], BeforeValidator(_as_texts)]
+"""Settings of a client by its own names."""
+
+
 def anchor_uri(uri: str, base: Path) -> str:
-    """An absolute URI: a path becomes `file://` and absolute, relative to `base`; other schemes stay as they are."""
+    """An absolute URI: a path, relative to `base`, becomes `file://` and absolute; other schemes stay as they are."""
     if uri.startswith("file:"):
         uri = uri.removeprefix("file:")
         uri = uri.removeprefix("//")

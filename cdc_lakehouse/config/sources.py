@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Self, cast
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from cdc_lakehouse.config.section import Section, anchor_uri, as_texts, known_zone
+from cdc_lakehouse.config.section import Section, TextSettings, TimeZone, anchor_uri
 
 DateSeparator = Literal["none", "year", "month", "day"]
 Protocol = Literal["canal-json", "csv"]
@@ -58,6 +58,8 @@ class CsvOptions(Section):
 
 
 class StorageSinkSource(Section):
+    """A storage sink of TiCDC."""
+
     type: Literal["storage_sink"] = Field(description="The kind of source.")
     uri: str = Field(description="The changefeed's sink URI, without its query.", repr=False)
     protocol: Protocol = Field(description="The sink's protocol.")
@@ -68,9 +70,7 @@ class StorageSinkSource(Section):
         24, ge=0, description="Runs list what is new, and the whole sink once in so many hours; with 0 each time."
     )
     archive: bool = Field(False, description="Copy data files to the warehouse, before the sink expires them.")
-    time_zone: str = Field("UTC", description="How TIMESTAMP text is read: the time zone of the TiCDC server.")
-
-    _zone = field_validator("time_zone")(known_zone)
+    time_zone: TimeZone = Field("UTC", description="How TIMESTAMP text is read: the time zone of the TiCDC server.")
 
     @model_validator(mode="after")
     def _csv_options(self) -> Self:
@@ -112,12 +112,16 @@ _NOT_A_PATH: Final = "probe"
 
 
 class KafkaSource(Section):
+    """Topics of Kafka."""
+
     type: Literal["kafka"] = Field(description="The kind of source.")
     format: KafkaFormat = Field(description="What the messages are.")
     bootstrap_servers: tuple[str, ...] = Field(min_length=1, description="host:port of brokers, a list or with commas.")
     topics: tuple[str, ...] | None = Field(None, min_length=1, description="Names of the topics.")
     topic_pattern: str | None = Field(None, description="A regular expression that whole names of topics match.")
-    time_zone: str = Field("UTC", description="How TIMESTAMP text is read, and which date a record's timestamp is.")
+    time_zone: TimeZone = Field(
+        "UTC", description="How TIMESTAMP text is read, and which date a record's timestamp is."
+    )
     date_separator: DateSeparator = Field("day", description="Precision of feed dates, which are dates of records.")
     start: Literal["earliest", "latest"] | Offsets = Field(
         "earliest", description="Where the feed begins; offsets by topic and partition, the others at their earliest."
@@ -133,11 +137,9 @@ class KafkaSource(Section):
     claim_check: str | None = Field(
         None, description="With ticdc-canal-json: where the changefeed's claim-check files lie, a directory or URI."
     )
-    kafka: dict[str, str] = Field(
+    kafka: TextSettings = Field(
         default_factory=dict, description="Settings of the client, by librdkafka's own names.", repr=False
     )
-
-    _zone = field_validator("time_zone")(known_zone)
 
     @field_validator("bootstrap_servers", mode="before")
     @classmethod
@@ -190,8 +192,6 @@ class KafkaSource(Section):
             raise ValueError("write earliest, latest, or offsets such as {orders: {0: 1500, 1: 0}}")
         return found
 
-    _texts = field_validator("kafka", mode="before")(as_texts)
-
     @field_validator("kafka")
     @classmethod
     def _settable(cls, value: dict[str, str]) -> dict[str, str]:
@@ -219,6 +219,7 @@ class KafkaSource(Section):
         return self.format == "ticdc-canal-json" and not self.tidb_extension
 
     def takes(self, topic: str) -> bool:
+        """Whether the feed reads the topic of that name."""
         if self.topics is not None:
             return topic in self.topics
         return re.fullmatch(self.topic_pattern or "", topic) is not None
@@ -238,6 +239,8 @@ _ADDRESS: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[^\s:/@\[\]]+):(?P
 
 
 class Address(NamedTuple):
+    """Where a server listens; `host` is an IPv6 address without brackets, an IPv4 address or a name."""
+
     host: str
     port: int
 
@@ -246,6 +249,8 @@ class Address(NamedTuple):
 
 
 class CanalSource(Section):
+    """One destination of a Canal server, or of several that take its place."""
+
     type: Literal["canal"] = Field(description="The kind of source.")
     addresses: tuple[str, ...] = Field(
         min_length=1, description="host:port of each server; the first that has the destination is used."
@@ -263,10 +268,8 @@ class CanalSource(Section):
     max_entries: int = Field(1_000_000, gt=0, description="Entries after which a run takes no more.")
     max_bytes: int = Field(1 << 28, gt=0, description="Bytes of entries after which a run takes no more.")
     max_seconds: float = Field(300, gt=0, description="Seconds after which a run takes no more.")
-    time_zone: str = Field("UTC", description="How TIMESTAMP text is read: the time zone of the Canal server.")
+    time_zone: TimeZone = Field("UTC", description="How TIMESTAMP text is read: the time zone of the Canal server.")
     date_separator: DateSeparator = Field("day", description="Precision of feed dates, which are dates of entries.")
-
-    _zone = field_validator("time_zone")(known_zone)
 
     @field_validator("addresses")
     @classmethod

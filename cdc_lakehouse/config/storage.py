@@ -10,20 +10,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, Self, TypeVar
+from typing import Any, ClassVar, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from cdc_lakehouse.config.section import Section, as_texts
+from cdc_lakehouse.config.section import Section, TextSettings
 
 
 class SparkConfig(Section):
+    """Settings of the Spark session."""
+
     master: str = Field("local[*]", description="Spark master URL.")
-    conf: dict[str, str] = Field(
+    conf: TextSettings = Field(
         default_factory=dict, description="Further Spark settings, by Spark's own names.", repr=False
     )
-
-    _texts = field_validator("conf", mode="before")(as_texts)
 
 
 class CatalogConfig(BaseModel):
@@ -39,23 +39,24 @@ class CatalogConfig(BaseModel):
         yield "type", self.type
 
     @model_validator(mode="after")
-    def _needs_uri(self) -> CatalogConfig:
+    def _needs_uri(self) -> Self:
         if self.uri is None and self.type != "glue":
             raise ValueError(f"a catalog of type {self.type} needs a uri")
         return self
 
     @property
     def properties(self) -> dict[str, str]:
+        """All of the catalog's properties but its type, as text."""
         extra = {str(k): str(v) for k, v in (self.__pydantic_extra__ or {}).items()}
         return extra if self.uri is None else {"uri": self.uri, **extra}
 
 
 class LakeConfig(Section):
+    """Where tables are, and what writes them."""
+
     warehouse: str = Field(description="Where tables are stored: a path, or a URI of an object store.")
     catalog: CatalogConfig = Field(description="The Iceberg catalog.")
-    spark: SparkConfig = Field(
-        default_factory=lambda: SparkConfig.model_validate({}), description="The Spark session of a run."
-    )
+    spark: SparkConfig = Field(default_factory=SparkConfig.nothing, description="The Spark session of a run.")
 
 
 class _Account(Section):
@@ -78,6 +79,16 @@ class _Account(Section):
                 found[key] = os.path.normpath(base / value)
         return self.model_copy(update=found)
 
+    def of(self, bucket: str) -> Self:
+        """The settings for one bucket: the service's, and in their place what differs for it."""
+        buckets: dict[str, _Account] = getattr(self, "buckets", {})
+        if bucket not in buckets:
+            return self
+        given: dict[str, Any] = buckets[bucket].model_dump(exclude_unset=True)
+        if {"anonymous", *self.CREDENTIALS} & set(given):
+            given = {"anonymous": False, **dict.fromkeys(self.CREDENTIALS), **given}
+        return self.model_copy(update=given)
+
     @field_validator("endpoint")
     @classmethod
     def _is_url(cls, value: str | None) -> str | None:
@@ -93,18 +104,7 @@ class _Account(Section):
         return self
 
 
-_Settings = TypeVar("_Settings", bound=_Account)
 _BUCKETS: Final = "What differs for one bucket (Azure: container): the same keys."
-
-
-def _of_bucket(service: _Settings, bucket: _Account | None) -> _Settings:
-    if bucket is None:
-        return service
-    given: dict[str, Any] = bucket.model_dump(exclude_unset=True)
-    who = {"anonymous", *service.CREDENTIALS}
-    if who & set(given):
-        given = {"anonymous": False, **dict.fromkeys(service.CREDENTIALS), **given}
-    return service.model_copy(update=given)
 
 
 class _S3Settings(_Account):
@@ -143,9 +143,6 @@ class S3Storage(_S3Settings):
 
     buckets: dict[str, _S3Settings] = Field(default_factory=dict, description=_BUCKETS)
 
-    def of(self, bucket: str) -> S3Storage:
-        return _of_bucket(self, self.buckets.get(bucket))
-
 
 class _GcsSettings(_Account):
     CREDENTIALS: ClassVar[tuple[str, ...]] = ("service_account_file",)
@@ -157,9 +154,6 @@ class GcsStorage(_GcsSettings):
     """`gs://bucket/…`."""
 
     buckets: dict[str, _GcsSettings] = Field(default_factory=dict, description=_BUCKETS)
-
-    def of(self, bucket: str) -> GcsStorage:
-        return _of_bucket(self, self.buckets.get(bucket))
 
 
 class _AzureSettings(_Account):
@@ -187,21 +181,14 @@ class AzureStorage(_AzureSettings):
 
     buckets: dict[str, _AzureSettings] = Field(default_factory=dict, description=_BUCKETS)
 
-    def of(self, bucket: str) -> AzureStorage:
-        return _of_bucket(self, self.buckets.get(bucket))
-
 
 class StorageConfig(Section):
-    s3: S3Storage = Field(default_factory=lambda: S3Storage.model_validate({}), description="`s3://` URIs.")
-    gs: GcsStorage = Field(default_factory=lambda: GcsStorage.model_validate({}), description="`gs://` URIs.")
-    azure: AzureStorage = Field(
-        default_factory=lambda: AzureStorage.model_validate({}), description="`azure://` and `abfss://` URIs."
-    )
+    """How buckets are reached, by service. With nothing set it is each cloud's own defaults."""
 
-    def anchored(self, base: Path) -> StorageConfig:
+    s3: S3Storage = Field(default_factory=S3Storage.nothing, description="`s3://` URIs.")
+    gs: GcsStorage = Field(default_factory=GcsStorage.nothing, description="`gs://` URIs.")
+    azure: AzureStorage = Field(default_factory=AzureStorage.nothing, description="`azure://` and `abfss://` URIs.")
+
+    def anchored(self, base: Path) -> Self:
+        """With the paths of its files absolute, relative to `base`."""
         return self.model_copy(update={name: getattr(self, name).anchored(base) for name in self.model_fields_set})
-
-    @classmethod
-    def nothing(cls) -> StorageConfig:
-        """Each cloud's own defaults."""
-        return cls.model_validate({})

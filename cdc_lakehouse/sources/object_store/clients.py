@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from obstore.store import AzureStore, GCSStore, S3Store
 
-from cdc_lakehouse.config import StorageConfig
+from cdc_lakehouse.config import AzureStorage, GcsStorage, S3Storage, StorageConfig
 from cdc_lakehouse.errors import CdcError, ConfigurationError
 from cdc_lakehouse.sources.object_store.location import Location
 from cdc_lakehouse.sources.object_store.remote_errors import CLIENT_ERRORS, settings_fault
@@ -33,28 +33,42 @@ class Client:
 
     @property
     def failure(self) -> CdcError | None:
+        """Why the last request had no credentials; None where it had."""
         return None if self.credentials is None else self.credentials.failure
 
 
 def open_client(location: Location, storage: StorageConfig) -> Client:
+    """The client of a bucket. No request is made.
+
+    Raises `ConfigurationError` when a setting is missing or the client does not take it, and `ValueError` for a local
+    directory."""
+    credentials: S3Credentials | None = None
+    provider: dict[str, Any] = {}
+    kind: Any
     match location.service:
         case "s3":
-            return _s3(location, storage)
+            kind, settings = S3Store, storage.s3.of(location.bucket)
+            credentials = s3_credentials(settings)
+            config = _s3_config(location, settings, credentials)
+            provider = {"credential_provider": credentials}
         case "gs":
-            return _gcs(location, storage)
+            kind, settings = GCSStore, storage.gs.of(location.bucket)
+            config = _gcs_config(settings)
         case "azure":
-            return _azure(location, storage)
+            kind, settings = AzureStore, storage.azure.of(location.bucket)
+            config = _azure_config(location, settings)
         case "file":
             raise ValueError("a local directory has no client")
+    is_http = settings.endpoint is not None and settings.endpoint.startswith("http://")
+    options: ClientConfig = {**TIMEOUTS, "allow_http": is_http}
+    try:
+        store = kind(location.bucket, config=config, client_options=options, retry_config=RETRIES, **provider)
+    except CLIENT_ERRORS as error:
+        raise settings_fault(location, error) from None
+    return Client(store, credentials)
 
 
-def _options(endpoint: str | None) -> ClientConfig:
-    return {**TIMEOUTS, "allow_http": endpoint is not None and endpoint.startswith("http://")}
-
-
-def _s3(location: Location, storage: StorageConfig) -> Client:
-    settings = storage.s3.of(location.bucket)
-    credentials = s3_credentials(settings)
+def _s3_config(location: Location, settings: S3Storage, credentials: S3Credentials | None) -> S3Config:
     region = settings.region or (None if credentials is None else credentials.region) or _DEFAULT_REGION
     config: S3Config = {"region": region, "virtual_hosted_style_request": not settings.path_style}
     if settings.endpoint is not None:
@@ -65,21 +79,10 @@ def _s3(location: Location, storage: StorageConfig) -> Client:
             config["endpoint"] = f"{scheme}://{location.bucket}.{host}"
     if credentials is None:
         config["skip_signature"] = True
-    try:
-        store = S3Store(
-            location.bucket,
-            config=config,
-            client_options=_options(settings.endpoint),
-            retry_config=RETRIES,
-            credential_provider=credentials,
-        )
-    except CLIENT_ERRORS as error:
-        raise settings_fault(location, error) from None
-    return Client(store, credentials)
+    return config
 
 
-def _gcs(location: Location, storage: StorageConfig) -> Client:
-    settings = storage.gs.of(location.bucket)
+def _gcs_config(settings: GcsStorage) -> GCSConfig:
     config: GCSConfig = {}
     if settings.endpoint is not None:
         config["base_url"] = settings.endpoint
@@ -87,42 +90,25 @@ def _gcs(location: Location, storage: StorageConfig) -> Client:
         config["skip_signature"] = True
     elif settings.service_account_file is not None:
         config["service_account"] = settings.service_account_file
-    try:
-        store = GCSStore(
-            location.bucket, config=config, client_options=_options(settings.endpoint), retry_config=RETRIES
-        )
-    except CLIENT_ERRORS as error:
-        raise settings_fault(location, error) from None
-    return Client(store)
+    return config
 
 
-def _azure(location: Location, storage: StorageConfig) -> Client:
-    settings = storage.azure.of(location.bucket)
+def _azure_config(location: Location, settings: AzureStorage) -> AzureConfig:
     account = location.account or settings.account
     if account is None:
         raise ConfigurationError(
             f"{location.uri} names no storage account",
             advice="set storage.azure.account, or use abfss://container@account…",
         )
-    config: AzureConfig = {"account_name": account}
-    if settings.endpoint is not None:
-        config["endpoint"] = settings.endpoint
-    if settings.anonymous:
-        config["skip_signature"] = True
-    if settings.account_key is not None:
-        config["account_key"] = settings.account_key
-    if settings.sas_token is not None:
-        config["sas_key"] = settings.sas_token
-    if settings.tenant_id is not None:
-        config["tenant_id"] = settings.tenant_id
-    if settings.client_id is not None:
-        config["client_id"] = settings.client_id
-    if settings.client_secret is not None:
-        config["client_secret"] = settings.client_secret
-    try:
-        store = AzureStore(
-            location.bucket, config=config, client_options=_options(settings.endpoint), retry_config=RETRIES
-        )
-    except CLIENT_ERRORS as error:
-        raise settings_fault(location, error) from None
-    return Client(store)
+    settings_by_key: dict[str, Any] = {
+        "account_name": account,
+        "endpoint": settings.endpoint,
+        "skip_signature": settings.anonymous or None,
+        "account_key": settings.account_key,
+        "sas_key": settings.sas_token,
+        "tenant_id": settings.tenant_id,
+        "client_id": settings.client_id,
+        "client_secret": settings.client_secret,
+    }
+    config: Any = {key: value for key, value in settings_by_key.items() if value is not None}
+    return config

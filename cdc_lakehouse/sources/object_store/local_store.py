@@ -12,6 +12,8 @@ from cdc_lakehouse.sources.object_store.store import StoredObject, UnreadableDir
 
 
 class LocalStore:
+    """The `ObjectStore` of a directory. ETags are of the time of the last change and the size."""
+
     def __init__(self, root: Path) -> None:
         self._root = root
 
@@ -46,10 +48,10 @@ class LocalStore:
             raise SourceError(f"cannot list the directory: {error.strerror}", segment=prefix or None) from error
 
     def _walk(self, prefix: str, after: bytes) -> Iterator[StoredObject | UnreadableDirectory]:
-        """In byte order of the paths, in which a directory's name counts with its `/`."""
+        """Objects in byte order of the paths, in which a directory's name counts with its `/`."""
         try:
             with os.scandir(self._root / prefix) as entries:
-                found = sorted(_paths(prefix, entries))
+                names = sorted(_paths(prefix, entries))
         except FileNotFoundError:
             if not prefix:
                 raise SourceUnreachableError(f"{self._root} is not there any more") from None
@@ -61,16 +63,16 @@ class LocalStore:
                 raise SourceUnreachableError(f"cannot list {self._root}: {error.strerror}") from error
             yield UnreadableDirectory(prefix.rstrip("/"), error.strerror or type(error).__name__)
             return
-        for encoded in found:
+        for encoded in names:
             if encoded <= after and not (encoded.endswith(b"/") and after.startswith(encoded)):
                 continue  # With all that is below it.
             path = os.fsdecode(encoded)
             if path.endswith("/"):
                 yield from self._walk(path, after)
-            elif (each := self._look_at(path)) is not None:
-                yield each
+            elif (found := self._stored_object(path)) is not None:
+                yield found
 
-    def _look_at(self, path: str) -> StoredObject | UnreadableDirectory | None:
+    def _stored_object(self, path: str) -> StoredObject | UnreadableDirectory | None:
         try:
             status = (self._root / path).stat()
         except FileNotFoundError:

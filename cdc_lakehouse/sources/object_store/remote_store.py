@@ -29,6 +29,8 @@ _WAIT_SECONDS: Final = 0.5
 
 
 class RemoteStore:
+    """The `ObjectStore` of a bucket, or of what lies below a prefix of it."""
+
     def __init__(self, location: Location, client: Client) -> None:
         self._location = location
         self._client = client
@@ -43,15 +45,15 @@ class RemoteStore:
 
     def list(self, prefix: str = "", after: str | None = None) -> Iterator[StoredObject]:
         require_directory_prefix(prefix)
-        given: set[str] = set()
+        yielded: set[str] = set()
         directories: set[str] = set()
         empty: list[StoredObject] = []
         for attempt in itertools.count(1):
             try:
                 for found in self._list(prefix, after):
-                    if found.path in given:
+                    if found.path in yielded:
                         continue
-                    given.add(found.path)
+                    yielded.add(found.path)
                     _add_directories(found.path, directories)
                     if found.size:
                         yield found
@@ -85,7 +87,7 @@ class RemoteStore:
                 found = obstore.list_with_delimiter(self._client.store, key.rstrip("/") or None)
             except CLIENT_ERRORS as error:
                 raise self._fault(error) from None
-            return tuple(sorted(each.rstrip("/").removeprefix(key) for each in found["common_prefixes"]))
+            return tuple(sorted(path.rstrip("/").removeprefix(key) for path in found["common_prefixes"]))
 
         return self._persist(once)
 
@@ -146,7 +148,7 @@ class _BrokenBodyError(SourceUnreachableError):
 
 
 def _add_directories(path: str, directories: set[str]) -> None:
-    """The directories that a path lies in; those of one that is known are known too."""
+    """Add the directories that a path lies in. Where one is known, those above it are known too."""
     directory = path.rpartition("/")[0]
     while directory and directory not in directories:
         directories.add(directory)
@@ -154,5 +156,5 @@ def _add_directories(path: str, directories: set[str]) -> None:
 
 
 def _plain(etag: str | None) -> str:
-    """Some services quote it in a listing, some do not; all do in the answer to a read."""
+    """An ETag without quotes: some services quote it in a listing, some do not; all do in the answer to a read."""
     return (etag or "").removeprefix("W/").strip('"')

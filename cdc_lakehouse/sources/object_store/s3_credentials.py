@@ -2,14 +2,14 @@
 # Boto3 has no types.
 """Credentials for S3: by boto3's chain (environment, profile, container, instance), or as the configuration says.
 
-They are asked for again and again, so that those that expire are renewed while a store is in use."""
+They are asked for repeatedly, so that those that expire are renewed while a store is in use."""
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import boto3
 import botocore.exceptions
@@ -29,7 +29,10 @@ _SESSION: Final = "cdc_lakehouse"
 
 
 class S3Credentials:
-    """A provider for obstore that keeps why it failed: obstore tells its own error only."""
+    """A provider for obstore that keeps the error with which it failed: obstore passes on its own error only.
+
+    A call gives the keys and when they expire (UTC). It raises `SourceUnreachableError` when the service that gives
+    credentials does not answer, and `SourceError` when it refuses them."""
 
     def __init__(self, region: str | None, provide: Callable[[], S3Credential]) -> None:
         self.region = region
@@ -54,7 +57,9 @@ class S3Credentials:
 
 
 def s3_credentials(settings: S3Storage) -> S3Credentials | None:
-    """What signs requests; None where they are not signed. Raises `ConfigurationError` where there is nothing."""
+    """What signs requests; None where they are not signed.
+
+    Raises `ConfigurationError` when no credentials are found, or boto3 does not take the settings."""
     if settings.anonymous:
         return None
     try:
@@ -79,11 +84,8 @@ def s3_credentials(settings: S3Storage) -> S3Credentials | None:
 
 
 def _role(session: boto3.Session, settings: S3Storage) -> Callable[[], S3Credential]:
-    if settings.external_id is None:
-        return StsCredentialProvider(session, RoleArn=settings.role_arn or "", RoleSessionName=_SESSION)
-    return StsCredentialProvider(
-        session, RoleArn=settings.role_arn or "", RoleSessionName=_SESSION, ExternalId=settings.external_id
-    )
+    external: dict[str, Any] = {} if settings.external_id is None else {"ExternalId": settings.external_id}
+    return StsCredentialProvider(session, RoleArn=settings.role_arn or "", RoleSessionName=_SESSION, **external)
 
 
 def _web_identity(session: boto3.Session, settings: S3Storage) -> Callable[[], S3Credential]:
@@ -123,7 +125,7 @@ def _failure(error: Exception) -> CdcError:
 
 
 def _words(error: Exception) -> str:
-    """Of the client library's own errors only those that are known to hold no secret are quoted."""
+    """Text for an error. Of the client library's errors only those that are known to hold no secret are quoted."""
     if isinstance(error, OSError):
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, botocore.exceptions.ProfileNotFound | botocore.exceptions.NoCredentialsError):
