@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -15,10 +14,9 @@ import click
 from pydantic import ValidationError
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, RowChange, TransactionEnd, Watermark
-from cdc_lakehouse.commands.common import DONE, HELD, exit_code
+from cdc_lakehouse.commands.common import DONE, HELD, exits
 from cdc_lakehouse.config import CanalSource
 from cdc_lakehouse.decoders.messages import canal_entries
-from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.sources.canal.client import Batch, CanalClient
 from cdc_lakehouse.sources.canal.connection import CanalRedeliveryError
 
@@ -59,6 +57,7 @@ def command() -> None:
     show_default=True,
     help="Acknowledge what is printed, so that it is not sent again. Otherwise it stops when its buffer is full.",
 )
+@exits
 def tail_command(
     host: str,
     port: int,
@@ -69,7 +68,7 @@ def tail_command(
     limit: int | None,
     seconds: float | None,
     ack: bool,
-) -> None:
+) -> int:
     """Print entries as they come, one JSON object a line.
 
     A destination has one consumer: do not use this while another one reads. A batch that --limit cuts is not
@@ -85,13 +84,8 @@ def tail_command(
     except ValidationError as error:
         raise click.UsageError("; ".join(fault["msg"] for fault in error.errors())) from None
     patience = _PATIENCE if seconds is None else min(_PATIENCE, seconds)
-    try:
-        with CanalClient(source, patience_seconds=patience) as client:
-            faults = _tail(client, limit, seconds, ack)
-    except CdcError as error:
-        click.echo(f"cdc-lakehouse: {error}", err=True)
-        sys.exit(exit_code(error))
-    sys.exit(HELD if faults else DONE)
+    with CanalClient(source, patience_seconds=patience) as client:
+        return HELD if _tail(client, limit, seconds, ack) else DONE
 
 
 def _tail(client: CanalClient, limit: int | None, seconds: float | None, ack: bool) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, Concatenate, Final, NoReturn, ParamSpec
 
 import click
 
@@ -23,9 +24,13 @@ UNREACHABLE: Final = 3
 """Exit code: a source cannot be reached."""
 
 _CODES: Final = {SourceUnreachableError: UNREACHABLE, ConfigurationError: BAD_INPUT}
+_Options = ParamSpec("_Options")
+
+feed_option = click.option("--feed", "feed_name", help="Only this feed.")
 
 
 def exit_code(error: CdcError) -> int:
+    """The exit code of a command that ended with the error."""
     return next((code for error_class, code in _CODES.items() if isinstance(error, error_class)), HELD)
 
 
@@ -34,14 +39,30 @@ def exit_code_named(error_class: str | None) -> int:
     return next((code for known, code in _CODES.items() if known.__name__ == error_class), HELD)
 
 
-def with_configuration(action: Callable[[LakehouseConfig], int]) -> None:
-    """Load the configuration, call `action`, and exit with its code. An error of ours is printed as one line."""
-    try:
-        code = action(configuration.load())
-    except CdcError as error:
-        click.echo(f"cdc-lakehouse: {error}", err=True)
-        code = exit_code(error)
-    sys.exit(code)
+def exits(command: Callable[_Options, int]) -> Callable[_Options, NoReturn]:
+    """Make the process exit with the code that the command returns. A `CdcError` is printed as one line."""
+
+    @functools.wraps(command)
+    def run(*args: _Options.args, **options: _Options.kwargs) -> NoReturn:
+        try:
+            code = command(*args, **options)
+        except CdcError as error:
+            click.echo(f"cdc-lakehouse: {error}", err=True)
+            code = exit_code(error)
+        sys.exit(code)
+
+    return run
+
+
+def configured(command: Callable[Concatenate[LakehouseConfig, _Options], int]) -> Callable[_Options, NoReturn]:
+    """As `exits`, for a command that takes the loaded configuration before its options."""
+
+    @exits
+    @functools.wraps(command)
+    def run(*args: _Options.args, **options: _Options.kwargs) -> int:
+        return command(configuration.load(), *args, **options)
+
+    return run
 
 
 def chosen(config: LakehouseConfig, name: str | None) -> Sequence[FeedConfig]:
@@ -50,11 +71,12 @@ def chosen(config: LakehouseConfig, name: str | None) -> Sequence[FeedConfig]:
 
 
 def no_spark() -> NoReturn:
-    """Stands for the Spark session of a `FeedRun` that only reads."""
+    """The Spark session of a `FeedRun` that only reads. Raises `AssertionError`."""
     raise AssertionError("this command starts no JVM")
 
 
 def print_json(document: dict[str, Any]) -> None:
+    """Print a document as indented JSON."""
     click.echo(json.dumps(document, ensure_ascii=False, indent=2))
 
 

@@ -4,13 +4,14 @@ Neither starts Spark or Dagster. The next run carries out what was approved."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 import click
 
 from cdc_lakehouse.changelog.positions import commit_time
-from cdc_lakehouse.commands.common import DONE, HELD, chosen, no_spark, print_json, with_configuration
+from cdc_lakehouse.commands.common import DONE, HELD, chosen, configured, feed_option, no_spark, print_json
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.tables import CurrentTables
@@ -22,21 +23,22 @@ from cdc_lakehouse.pipeline.run import FeedRun
 
 
 @click.command()
-@click.option("--feed", "feed_name", help="Only this feed.")
+@feed_option
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
-def command(feed_name: str | None, as_json: bool) -> None:
+@configured
+def command(config: LakehouseConfig, feed_name: str | None, as_json: bool) -> int:
     """Show pending DDL: its effect, the statements that would run, and the rows that would be rewritten."""
+    plans = [plan_ddl(run) for run in _runs(config, feed_name)]
+    if as_json:
+        print_json({"feeds": [asdict(plan) for plan in plans]})
+    else:
+        click.echo("\n\n".join(_text(plan) for plan in plans))
+    return DONE
 
-    def plan(config: LakehouseConfig) -> int:
-        lake = Lake(config.lake, config.storage)
-        plans = [plan_ddl(FeedRun(feed, lake, no_spark)) for feed in chosen(config, feed_name)]
-        if as_json:
-            print_json({"feeds": [asdict(plan) for plan in plans]})
-        else:
-            click.echo("\n\n".join(_text(plan) for plan in plans))
-        return DONE
 
-    with_configuration(plan)
+def _runs(config: LakehouseConfig, feed_name: str | None) -> list[FeedRun]:
+    lake = Lake(config.lake, config.storage)
+    return [FeedRun(feed, lake, no_spark) for feed in chosen(config, feed_name)]
 
 
 def _text(plan: FeedPlan) -> str:
@@ -70,25 +72,22 @@ def _of_table(table: TablePlan) -> list[str]:
 
 @click.command()
 @click.argument("table")
-@click.option("--feed", "feed_name", help="Only this feed.")
-def resume(table: str, feed_name: str | None) -> None:
+@feed_option
+@configured
+def resume(config: LakehouseConfig, table: str, feed_name: str | None) -> int:
     """Approve the rewrite of TABLE (database.table) that the policy holds.
 
     Exit code 0: approved, and the next run carries it out. 1: no rewrite of the table waits.
     """
-
-    def approve(config: LakehouseConfig) -> int:
-        lake = Lake(config.lake, config.storage)
-        runs = [FeedRun(feed, lake, no_spark) for feed in chosen(config, feed_name)]
-        resumed = [run for run in runs if _resume(run, table)]
-        if not resumed:
-            _print_why_not(runs, table)
-        return DONE if resumed else HELD
-
-    with_configuration(approve)
+    runs = _runs(config, feed_name)
+    approved = [run for run in runs if _approve(run, table)]
+    if not approved:
+        _print_why_not(runs, table)
+    return DONE if approved else HELD
 
 
-def _resume(run: FeedRun, table: str) -> bool:
+def _approve(run: FeedRun, table: str) -> bool:
+    """Approve the rewrites of a table that wait. Returns whether there are any."""
     tables = CurrentTables(run.lake, run.feed)
     done = False
     for life in run.history.history.incarnations().values():
@@ -103,7 +102,7 @@ def _resume(run: FeedRun, table: str) -> bool:
     return done
 
 
-def _print_why_not(runs: list[FeedRun], table: str) -> None:
+def _print_why_not(runs: Sequence[FeedRun], table: str) -> None:
     click.echo(f"no rewrite of {table} waits", err=True)
     for run in runs:
         lives = run.history.history.incarnations()

@@ -20,17 +20,18 @@ from cdc_lakehouse.assets.keys import partitions_of
 from cdc_lakehouse.assets.resources import DATES_TAG, steps_of
 from cdc_lakehouse.assets.run_lock import FEED_TAG, acquire_feed_lock, active_run
 from cdc_lakehouse.assets.sensors import incremental_tags
-from cdc_lakehouse.changelog.positions import commit_time
+from cdc_lakehouse.changelog.positions import BEGINNING, commit_time
 from cdc_lakehouse.commands.common import (
     DONE,
     HELD,
     chosen,
+    configured,
     exit_code,
     exit_code_named,
+    feed_option,
     grid,
     print_json,
     problem_lines,
-    with_configuration,
 )
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.definitions import build_definitions
@@ -51,31 +52,36 @@ _INSTANCE: Final = {
 
 
 @click.command()
-@click.option("--feed", "feed_name", help="Only this feed.")
+@feed_option
 @click.option("--partition", "partitions", multiple=True, help="Decode this feed date again. May be repeated.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def command(feed_name: str | None, partitions: Sequence[str], as_json: bool) -> None:
+@configured
+def command(config: LakehouseConfig, feed_name: str | None, partitions: Sequence[str], as_json: bool) -> int:
     """Bring the tables up to date: land, decode, apply DDL and rows, publish.
 
     Exit code 0: done, or nothing to do. 1: something is held or quarantined. 2: the configuration is wrong.
     3: a source cannot be reached.
     """
-
-    def run(config: LakehouseConfig) -> int:
-        prepare_instance()
-        results = run_feeds(config, chosen(config, feed_name), partitions)
-        if as_json:
-            print_json({"feeds": [asdict(result) for result in results]})
-        else:
-            click.echo("\n\n".join(as_text(result) for result in results))
-        return max(result.exit_code for result in results)
-
-    with_configuration(run)
+    _prepare_instance()
+    feeds = chosen(config, feed_name)
+    for feed in feeds:
+        _check_partitions(feed, partitions)
+    definitions = build_definitions(config)
+    with dg.DagsterInstance.get() as instance:
+        results = [_run_feed(definitions, instance, config, feed, partitions) for feed in feeds]
+    if as_json:
+        print_json({"feeds": [asdict(result) for result in results]})
+    else:
+        click.echo("\n\n".join(_text(result) for result in results))
+    return max(result.exit_code for result in results)
 
 
 @dataclass
-class FeedResult:
-    """What a run of one feed did, for people and as JSON. `tables` have counts of events and of rows, and `ddl`."""
+class _FeedResult:
+    """What a run of one feed did, as the command prints it in JSON. `checkpoint_ts` is a TSO.
+
+    `tables` have `rows_in` (events that were decoded, and of them `inserts`, `updates` and `deletes`), `rows` (now in
+    the table; None where it is not published) and `ddl` (`commit_ts`, `statement`, `effect`)."""
 
     feed: str
     run_id: str | None = None
@@ -90,23 +96,14 @@ class FeedResult:
     exit_code: int = DONE
 
 
-def run_feeds(config: LakehouseConfig, feeds: Sequence[FeedConfig], partitions: Sequence[str]) -> list[FeedResult]:
-    """Run each feed once. Partitions are decoded again. Raises `ConfigurationError` when a feed does not have one."""
-    for feed in feeds:
-        _check_partitions(feed, partitions)
-    definitions = build_definitions(config)
-    with dg.DagsterInstance.get() as instance:
-        return [_run_feed(definitions, instance, config, feed, partitions) for feed in feeds]
-
-
 def _run_feed(
     definitions: dg.Definitions,
     instance: dg.DagsterInstance,
     config: LakehouseConfig,
     feed: FeedConfig,
     partitions: Sequence[str],
-) -> FeedResult:
-    result = FeedResult(feed.name)
+) -> _FeedResult:
+    result = _FeedResult(feed.name)
     try:
         _acquire(instance, feed)
         tags = _tags(Lake(config.lake, config.storage), feed, partitions)
@@ -132,6 +129,7 @@ def _tags(lake: Lake, feed: FeedConfig, partitions: Sequence[str]) -> dict[str, 
 
 
 def _check_partitions(feed: FeedConfig, partitions: Sequence[str]) -> None:
+    """Raises `ConfigurationError` when the feed does not have one of the partitions."""
     definition = partitions_of(feed)
     for partition in partitions:
         if definition is None or not definition.has_partition_key(partition):
@@ -159,12 +157,11 @@ def _failure(executed: dg.ExecuteInProcessResult) -> tuple[str, int]:
     return "the run failed; see its log", HELD
 
 
-def _describe(result: FeedResult, steps: Steps) -> None:
+def _describe(result: _FeedResult, steps: Steps) -> None:
     published, applied = steps.published, steps.applied
-    result.checkpoint_ts = published.cut.checkpoint_ts or None
-    result.checkpoint_time = (
-        commit_time(published.cut.checkpoint_ts).isoformat() if published.cut.checkpoint_ts else None
-    )
+    if published.cut.checkpoint_ts != BEGINNING:
+        result.checkpoint_ts = published.cut.checkpoint_ts
+        result.checkpoint_time = commit_time(published.cut.checkpoint_ts).isoformat()
     result.published = published.new
     result.held = dict(applied.held)
     result.quarantined = steps.run.quarantine.count()
@@ -192,7 +189,7 @@ def _tables(steps: Steps) -> list[dict[str, Any]]:
     return [rows[name] for name in sorted(rows)]
 
 
-def as_text(result: FeedResult) -> str:
+def _text(result: _FeedResult) -> str:
     lines = [f"feed {result.feed}"]
     if result.error is not None:
         return "\n".join([*lines, f"  failed: {result.error}"])
@@ -218,7 +215,7 @@ def _table_row(table: dict[str, Any]) -> list[str]:
     return [f"{table['database']}.{table['table']}", *counts, rows, str(len(table["ddl"]))]
 
 
-def prepare_instance() -> None:
+def _prepare_instance() -> None:
     """Set DAGSTER_HOME, by default to a directory beside the configuration, and allow one run of a feed at a time."""
     if not os.environ.get("DAGSTER_HOME"):
         os.environ["DAGSTER_HOME"] = str(configuration.config_path().parent / _HOME)

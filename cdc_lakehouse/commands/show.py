@@ -7,7 +7,7 @@ from pyiceberg.table import Table
 
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.commands.common import DONE, chosen, grid, with_configuration
+from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, grid
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
@@ -19,22 +19,19 @@ _WIDTH = 32
 
 @click.command()
 @click.argument("table", required=False)
-@click.option("--feed", "feed_name", help="Only this feed.")
+@feed_option
 @click.option("--rows", type=click.IntRange(1, 1000), default=5, show_default=True, help="Rows of each table.")
-def command(table: str | None, feed_name: str | None, rows: int) -> None:
+@configured
+def command(config: LakehouseConfig, table: str | None, feed_name: str | None, rows: int) -> int:
     """Print rows of TABLE (database.table), or of every table, as of the published cut."""
-
-    def show(config: LakehouseConfig) -> int:
-        lake = Lake(config.lake, config.storage)
-        found = [(feed, row) for feed in chosen(config, feed_name) for row in _cut(lake, feed)]
-        wanted = [(feed, row) for feed, row in found if table in (None, f"{row.database}.{row.table}")]
-        if not wanted:
-            known = ", ".join(f"{row.database}.{row.table}" for _, row in found) or "none"
-            raise ConfigurationError(f"no table {table or ''} is published", advice=f"published are: {known}")
-        click.echo("\n\n".join(_text(lake, feed, row, rows) for feed, row in wanted))
-        return DONE
-
-    with_configuration(show)
+    lake = Lake(config.lake, config.storage)
+    found = [(feed, row) for feed in chosen(config, feed_name) for row in _cut(lake, feed)]
+    wanted = [(feed, row) for feed, row in found if table in (None, f"{row.database}.{row.table}")]
+    if not wanted:
+        known = ", ".join(f"{row.database}.{row.table}" for _, row in found) or "none"
+        raise ConfigurationError(f"no table {table or ''} is published", advice=f"published are: {known}")
+    click.echo("\n\n".join(_text(lake, feed, row, rows) for feed, row in wanted))
+    return DONE
 
 
 def _cut(lake: Lake, feed: FeedConfig) -> list[CutRow]:

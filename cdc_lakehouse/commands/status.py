@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import click
@@ -13,10 +12,11 @@ from cdc_lakehouse.commands.common import (
     DONE,
     UNREACHABLE,
     chosen,
+    configured,
+    feed_option,
     grid,
     print_json,
     problem_lines,
-    with_configuration,
 )
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.errors import SourceUnreachableError
@@ -25,112 +25,86 @@ from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.source_metadata import DOUBTS_ADVICE
 from cdc_lakehouse.pipeline.monitors import open_monitor
+from cdc_lakehouse.pipeline.source import SourceStatus
 
 
 @click.command()
-@click.option("--feed", "feed_name", help="Only this feed.")
-@click.option("--json", "json_wanted", is_flag=True, help="Print the status as JSON.")
-def command(feed_name: str | None, json_wanted: bool) -> None:
+@feed_option
+@click.option("--json", "as_json", is_flag=True, help="Print the status as JSON.")
+@configured
+def command(config: LakehouseConfig, feed_name: str | None, as_json: bool) -> int:
     """Show the state of each feed: checkpoints, lag, tables, what is held and quarantined."""
+    now = datetime.datetime.now(datetime.UTC)
+    lake = Lake(config.lake, config.storage)
+    sources = [(feed, open_monitor(lake, feed).status()) for feed in chosen(config, feed_name)]
+    statuses = [_status(lake, feed, source, now) for feed, source in sources]
+    if as_json:
+        print_json({"feeds": statuses})
+    else:
+        click.echo("\n\n".join(_text(status) for status in statuses))
+    unreachable = any(isinstance(source.error, SourceUnreachableError) for _, source in sources)
+    return UNREACHABLE if unreachable else DONE
 
-    def status(config: LakehouseConfig) -> int:
-        now = datetime.datetime.now(datetime.UTC)
-        statuses = [status_of(config, feed, now) for feed in chosen(config, feed_name)]
-        if json_wanted:
-            print_json({"feeds": [as_json(status) for status in statuses]})
-        else:
-            click.echo("\n\n".join(as_text(status) for status in statuses))
-        return UNREACHABLE if any(status.unreachable for status in statuses) else DONE
 
-    with_configuration(status)
-
-
-@dataclass(frozen=True)
-class FeedStatus:
-    """A checkpoint-ts is a TSO, or None where there is none; lags are in seconds. What a source does not have is None.
+def _status(lake: Lake, feed: FeedConfig, source: SourceStatus, now: datetime.datetime) -> dict[str, Any]:
+    """The status as the command prints it in JSON. A checkpoint-ts is a TSO, a lag is in seconds; what there is not, or
+    a source does not have, is None.
 
     `pending_records` are offsets of topics that are not landed. `landed_entries` of a Canal server are in the lake, the
     last one at `landed_position` of the binlog. `tables` are those of the published cut. `contradictions` name messages
     that contradict an option of their format."""
-
-    feed: str
-    source_checkpoint_ts: int | None
-    source_lag_seconds: float | None
-    pending_records: int | None
-    landed_entries: int | None
-    landed_position: str | None
-    published_checkpoint_ts: int | None
-    published_lag_seconds: float | None
-    tables: list[dict[str, Any]]
-    held: dict[str, str]
-    quarantined: int
-    contradictions: list[str]
-    error: str | None
-    unreachable: bool
-
-
-def status_of(config: LakehouseConfig, feed: FeedConfig, now: datetime.datetime) -> FeedStatus:
-    lake = Lake(config.lake, config.storage)
-    source = open_monitor(lake, feed).status()
     checkpoints = Checkpoints(lake, feed.name)
     cut = checkpoints.last()
     published = None if cut.checkpoint_ts == BEGINNING else cut.checkpoint_ts
     rows = [] if published is None else checkpoints.rows(published)
-    return FeedStatus(
-        feed=feed.name,
-        source_checkpoint_ts=source.checkpoint_ts,
-        source_lag_seconds=None if source.checkpoint_ts is None else lag_seconds(source.checkpoint_ts, now),
-        pending_records=source.pending_records,
-        landed_entries=source.landed_entries,
-        landed_position=source.landed_position,
-        published_checkpoint_ts=published,
-        published_lag_seconds=None if published is None else lag_seconds(published, now),
-        tables=[
+    return {
+        "feed": feed.name,
+        "source_checkpoint_ts": source.checkpoint_ts,
+        "source_lag_seconds": None if source.checkpoint_ts is None else lag_seconds(source.checkpoint_ts, now),
+        "pending_records": source.pending_records,
+        "landed_entries": source.landed_entries,
+        "landed_position": source.landed_position,
+        "published_checkpoint_ts": published,
+        "published_lag_seconds": None if published is None else lag_seconds(published, now),
+        "tables": [
             {"database": row.database, "table": row.table, "rows": row.row_count}
             for row in sorted(rows, key=lambda row: (row.database, row.table))
         ],
-        held=dict(cut.held),
-        quarantined=Quarantine(lake, feed.name).count(),
-        contradictions=[
-            f"{doubt.topic}/{doubt.partition} from offset {doubt.offset} on: {doubt.reason}"
-            for doubt in source.option_conflicts
+        "held": dict(cut.held),
+        "quarantined": Quarantine(lake, feed.name).count(),
+        "contradictions": [
+            f"{conflict.topic}/{conflict.partition} from offset {conflict.offset} on: {conflict.reason}"
+            for conflict in source.option_conflicts
         ],
-        error=None if source.error is None else str(source.error),
-        unreachable=isinstance(source.error, SourceUnreachableError),
-    )
+        "error": None if source.error is None else str(source.error),
+    }
 
 
-def as_json(status: FeedStatus) -> dict[str, Any]:
-    fields = asdict(status)
-    del fields["unreachable"]
-    return fields
-
-
-def as_text(status: FeedStatus) -> str:
+def _text(status: dict[str, Any]) -> str:
     lines = [
-        f"feed {status.feed}",
+        f"feed {status['feed']}",
         f"  source     {_source(status)}",
-        f"  published  {_moment(status.published_checkpoint_ts, status.published_lag_seconds)}",
+        f"  published  {_moment(status['published_checkpoint_ts'], status['published_lag_seconds'])}",
     ]
-    if status.error is not None:
-        lines.append(f"  error      {status.error}")
-    lines += [f"  options    {conflict}" for conflict in status.contradictions]
-    if status.contradictions:
+    if status["error"] is not None:
+        lines.append(f"  error      {status['error']}")
+    lines += [f"  options    {conflict}" for conflict in status["contradictions"]]
+    if status["contradictions"]:
         lines.append(f"             {DOUBTS_ADVICE}")
-    if status.tables:
-        rows = [[f"{table['database']}.{table['table']}", str(table["rows"])] for table in status.tables]
+    if status["tables"]:
+        rows = [[f"{table['database']}.{table['table']}", str(table["rows"])] for table in status["tables"]]
         lines += ["", *grid(["table", "rows"], rows)]
-    return "\n".join([*lines, *problem_lines(status.held, status.quarantined, [])])
+    return "\n".join([*lines, *problem_lines(status["held"], status["quarantined"], [])])
 
 
-def _source(status: FeedStatus) -> str:
-    if status.pending_records is not None:
-        return f"{status.pending_records} offsets are not landed"
-    if status.landed_entries is not None:
-        reached = "cannot be used" if status.error is not None else "reachable"
-        last = "" if status.landed_position is None else f", the last one at {status.landed_position}"
-        return f"{reached}; {status.landed_entries} entries are landed{last}"
-    return _moment(status.source_checkpoint_ts, status.source_lag_seconds)
+def _source(status: dict[str, Any]) -> str:
+    if status["pending_records"] is not None:
+        return f"{status['pending_records']} offsets are not landed"
+    if status["landed_entries"] is not None:
+        reached = "cannot be used" if status["error"] is not None else "reachable"
+        last = "" if status["landed_position"] is None else f", the last one at {status['landed_position']}"
+        return f"{reached}; {status['landed_entries']} entries are landed{last}"
+    return _moment(status["source_checkpoint_ts"], status["source_lag_seconds"])
 
 
 def _moment(commit_ts: int | None, lag: float | None) -> str:
