@@ -4,7 +4,6 @@ JVM, no server."""
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,25 +12,19 @@ from typing import Any, Final
 
 import click
 
-from cdc_lakehouse.changelog.ddl.clauses import (
-    Clause,
-    CreateDatabase,
-    DdlSyntaxError,
-    DropDatabase,
-    UseDatabase,
-)
+from cdc_lakehouse.changelog.ddl.clauses import Clause, CreateDatabase, DdlSyntaxError, DropDatabase, UseDatabase
 from cdc_lakehouse.changelog.ddl.definitions import ColumnDefinition, TableName
 from cdc_lakehouse.changelog.ddl.parser import parse
 from cdc_lakehouse.changelog.mysql_types import ColumnType, server_type_text, type_text
 from cdc_lakehouse.changelog.schema import SchemaChange, TableVersion
 from cdc_lakehouse.changelog.versions import Live, versions_of
-from cdc_lakehouse.commands.common import BAD_INPUT, DONE, grid
+from cdc_lakehouse.commands.common import BAD_INPUT, DONE, exits, grid, print_json
 from cdc_lakehouse.errors import DdlError
 
 _SHOWN: Final = 100
 _DEFAULT_DATABASE: Final = "test"
 
-as_json_option = click.option("--json", "as_json", is_flag=True, help="As JSON.")
+_json_option = click.option("--json", "as_json", is_flag=True, help="As JSON.")
 
 
 @click.group(name="ddl")
@@ -40,14 +33,15 @@ def command() -> None:
 
 
 @command.command("parse")
-@as_json_option
-def parse_command(as_json: bool) -> None:
+@_json_option
+@exits
+def parse_command(as_json: bool) -> int:
     """Show the kinds and clauses of each statement.
 
     A statement that is not understood is shown with its error, and the next one goes on; the exit code is then 2.
     """
     faults = 0
-    told: list[dict[str, Any]] = []
+    documents: list[dict[str, Any]] = []
     for statement in split(_script()):
         try:
             clauses, fault = parse(statement.text), None
@@ -55,23 +49,24 @@ def parse_command(as_json: bool) -> None:
             clauses, fault = (), error
             faults += 1
         if as_json:
-            told.append(_parsed(statement, clauses, fault))
+            documents.append(_parsed(statement, clauses, fault))
         else:
             _echo_parsed(statement, clauses, fault)
     if as_json:
-        click.echo(json.dumps({"statements": told}, indent=2, ensure_ascii=False))
-    sys.exit(BAD_INPUT if faults else DONE)
+        print_json({"statements": documents})
+    return BAD_INPUT if faults else DONE
 
 
 @command.command("apply")
-@as_json_option
+@_json_option
 @click.option(
     "--database",
     default=_DEFAULT_DATABASE,
     show_default=True,
     help="The database of names without one, until the first USE.",
 )
-def apply_command(as_json: bool, database: str) -> None:
+@exits
+def apply_command(as_json: bool, database: str) -> int:
     """Show the tables that result from the statements.
 
     Statements are taken as a server accepted them: what does not fit is left out, with a note. The first statement that
@@ -87,13 +82,13 @@ def apply_command(as_json: bool, database: str) -> None:
             fault = statement, error
             break
     if as_json:
-        result = {"databases": sorted(server.databases), "tables": _tables(server)}
-        click.echo(json.dumps({**result, **({"error": _fault(*fault)} if fault else {})}, indent=2, ensure_ascii=False))
+        result = {"databases": sorted(server.databases), "tables": [_table(table) for table in server.tables]}
+        print_json(result if fault is None else {**result, "error": _fault(*fault)})
     else:
         _echo_databases(server)
     if fault is not None:
         _echo_fault(*fault)
-    sys.exit(DONE if fault is None else BAD_INPUT)
+    return DONE if fault is None else BAD_INPUT
 
 
 class _Server:
@@ -106,7 +101,7 @@ class _Server:
         self._place = 0
 
     def run(self, text: str) -> Iterator[str]:
-        """Carries a statement out, and yields what there is to note. Raises DdlError where it is not understood."""
+        """Carry a statement out, and yield what there is to note. Raises DdlError where it is not understood."""
         self._place += 1
         clauses = parse(text)
         change = SchemaChange(self._place, self._session, "", None, text, (), "", backslash_escapes=True, kind="text")
@@ -169,26 +164,29 @@ def _fault(statement: ScriptStatement, error: DdlError) -> dict[str, Any]:
     line, column = statement.line, None
     if isinstance(error, DdlSyntaxError):
         line, column = statement.place(error.statement_line, error.statement_column)
-    told = {"class": type(error).__name__, "message": error.message, "line": line, "column": column}
-    return {**told, "statement": statement.text}
+    place = {"line": line, "column": column}
+    return {"class": type(error).__name__, "message": error.message, **place, "statement": statement.text}
 
 
 def _echo_parsed(statement: ScriptStatement, clauses: Sequence[Clause], fault: DdlError | None) -> None:
     click.echo(f"{statement.line}: {_short(statement.text)}")
     for clause in clauses:
         fields = {field.name: getattr(clause, field.name) for field in dataclasses.fields(clause)}
-        said = {name: value for name, value in fields.items() if value not in (None, (), False) and name != "keys"}
-        words = [f"{name}={_words(value)}" for name, value in said.items()]
+        words = [
+            f"{name}={_words(value)}"
+            for name, value in fields.items()
+            if value not in (None, (), False) and name != "keys"
+        ]
         click.echo(f"    {clause.kind}  {'  '.join(words)}")
     if fault is not None:
         _echo_fault(statement, fault)
 
 
 def _echo_fault(statement: ScriptStatement, error: DdlError) -> None:
-    told = _fault(statement, error)
-    place = f"line {told['line']}" + ("" if told["column"] is None else f", column {told['column']}")
+    fault = _fault(statement, error)
+    place = f"line {fault['line']}" + ("" if fault["column"] is None else f", column {fault['column']}")
     text = str(error) if isinstance(error, DdlSyntaxError) else f"{error}, in: {_short(statement.text)}"
-    click.echo(f"{told['class']}, {place}: {text}", err=True)
+    click.echo(f"{fault['class']}, {place}: {text}", err=True)
 
 
 def _words(value: Any) -> str:
@@ -210,15 +208,8 @@ def _short(text: str) -> str:
 # --- Tables ---
 
 
-def _tables(server: _Server) -> list[dict[str, Any]]:
-    return [
-        {"database": table.name.database, "table": table.name.table, "columns": _columns(table)}
-        for table in server.tables
-    ]
-
-
-def _columns(table: TableVersion) -> list[dict[str, Any]]:
-    return [
+def _table(table: TableVersion) -> dict[str, Any]:
+    columns = [
         {
             "name": column.name,
             "type": server_type_text(column.type),
@@ -228,6 +219,7 @@ def _columns(table: TableVersion) -> list[dict[str, Any]]:
         }
         for column in table.columns
     ]
+    return {"database": table.name.database, "table": table.name.table, "columns": columns}
 
 
 def _echo_databases(server: _Server) -> None:
@@ -242,13 +234,13 @@ def _echo_table(table: TableVersion) -> None:
     click.echo(f"\n{table.name}")
     rows = [
         [
-            column["name"],
-            column["type"],
-            "yes" if column["nullable"] else "no",
-            "-" if column["default"] is None else column["default"],
-            "PRI" if column["key"] else "",
+            column.name,
+            server_type_text(column.type),
+            "yes" if column.nullable else "no",
+            "-" if column.default is None else column.default,
+            "PRI" if column.id in table.key else "",
         ]
-        for column in _columns(table)
+        for column in table.columns
     ]
     click.echo("\n".join(grid(["column", "type", "null", "default", "key"], rows)))
 
