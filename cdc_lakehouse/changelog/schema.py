@@ -90,13 +90,25 @@ class UniqueKey:
     """Ids of the columns."""
 
 
+def quoted(name: str) -> str:
+    """A name as it stands in a statement of MySQL, in backquotes."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 @dataclass(frozen=True, slots=True)
 class TableName:
+    """A table of the source, by the names that it has there."""
+
     database: str
     table: str
 
     def __str__(self) -> str:
         return f"{self.database}.{self.table}"
+
+    @property
+    def quoted(self) -> str:
+        """As a statement of MySQL names the table."""
+        return f"{quoted(self.database)}.{quoted(self.table)}"
 
     @property
     def identity(self) -> str:

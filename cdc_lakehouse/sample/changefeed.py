@@ -5,8 +5,7 @@
         …
 
 Every date from the first flush, at most five hours after the start, to the last checkpoint has data files. The
-generator's own state is beside the sink, in
-`{directory}.state.json`: a sink holds only what TiCDC writes.
+generator's own state is beside the sink, in `{directory}.state.json`: a sink holds only what TiCDC writes.
 """
 
 from __future__ import annotations
@@ -25,7 +24,8 @@ from typing import Any, Final
 from cdc_lakehouse.changelog.positions import commit_time
 from cdc_lakehouse.errors import ConfigurationError, SourceError
 from cdc_lakehouse.sample.shop import SCHEMA_CHANGES, Shop
-from cdc_lakehouse.sample.sink_writer import METADATA, SinkWriter, write_atomically
+from cdc_lakehouse.sample.sink_writer import SinkWriter, write_atomically
+from cdc_lakehouse.sources.sink.paths import METADATA
 
 _STATE_FORMAT: Final = 2
 # Not a part of a day, so that rows of late evening are in the next day's directory, as with TiCDC.

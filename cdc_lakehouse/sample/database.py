@@ -15,7 +15,7 @@ from typing import Any, Final
 from cdc_lakehouse.changelog import ddl_kinds
 from cdc_lakehouse.changelog.mysql_types import INTEGERS, ColumnType, type_text
 from cdc_lakehouse.changelog.positions import tso
-from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
+from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName, quoted
 from cdc_lakehouse.sample.sink_writer import Key, Row, RowChange, Table
 
 _ADD_COLUMN: Final = 5
@@ -28,7 +28,8 @@ _NOW: Final = "CURRENT_TIMESTAMP"
 
 
 class Database:
-    """Moments have a zone. Commit-ts rise strictly, also where the clock stands or goes back."""
+    """The rows of some tables. Moments have a zone. Commit-ts (TSO) rise strictly, also where the clock stands or goes
+    back. The methods for DDL give the statement with the columns that result, and take effect at once."""
 
     def __init__(self) -> None:
         self._last_ts = 0
@@ -92,6 +93,7 @@ class Database:
         return sorted(changes, key=lambda change: (_ORDER[change.kind], _sortable(change.table.key_of(change.row))))
 
     def create_database(self, database: str, moment: datetime.datetime) -> SchemaChange:
+        """Changes no table."""
         query = f"CREATE DATABASE {quoted(database)}"
         return SchemaChange(self.next_ts(moment), database, "", ddl_kinds.CREATE_DATABASE, query, (), "")
 
@@ -129,12 +131,12 @@ class Database:
 
     def truncate_table(self, name: TableName, moment: datetime.datetime) -> SchemaChange:
         self._rows[name] = {}
-        return self._changed(name, moment, ddl_kinds.TRUNCATE_TABLE, f"TRUNCATE TABLE {qualified(name)}")
+        return self._changed(name, moment, ddl_kinds.TRUNCATE_TABLE, f"TRUNCATE TABLE {name.quoted}")
 
     def rename_table(self, name: TableName, new: TableName, moment: datetime.datetime) -> SchemaChange:
         self._tables[new] = replace(self._tables.pop(name), name=new)
         self._rows[new] = self._rows.pop(name)
-        query = f"RENAME TABLE {qualified(name)} TO {qualified(new)}"
+        query = f"RENAME TABLE {name.quoted} TO {new.quoted}"
         return self._changed(new, moment, ddl_kinds.RENAME_TABLE, query)
 
     def state(self) -> dict[str, Any]:
@@ -152,6 +154,7 @@ class Database:
 
     @staticmethod
     def from_state(state: Mapping[str, Any]) -> Database:
+        """The database whose `state` this was."""
         database = Database()
         database._last_ts, database._last_ids = state["last_ts"], dict(state["last_ids"])
         for saved in state["tables"]:
@@ -174,7 +177,7 @@ class Database:
         self._rows[name] = {key: row_of(row) for key, row in self._rows[name].items()}
 
     def _alter(self, name: TableName, moment: datetime.datetime, action: int, clause: str) -> SchemaChange:
-        return self._changed(name, moment, action, f"ALTER TABLE {qualified(name)} {clause}")
+        return self._changed(name, moment, action, f"ALTER TABLE {name.quoted} {clause}")
 
     def _changed(self, name: TableName, moment: datetime.datetime, action: int, query: str) -> SchemaChange:
         version = self.next_ts(moment)
@@ -183,26 +186,20 @@ class Database:
 
 
 def create_statement(name: TableName, columns: Sequence[SourceColumn]) -> str:
+    """The CREATE TABLE of a table."""
     key = [column for column in columns if column.primary_key]
     parts = [column_definition(column) + " PRIMARY KEY" * (key == [column]) for column in columns]
     if len(key) > 1:
         parts.append(f"PRIMARY KEY({', '.join(quoted(column.name) for column in key)})")
-    return f"CREATE TABLE {qualified(name)} ({','.join(parts)})"
+    return f"CREATE TABLE {name.quoted} ({','.join(parts)})"
 
 
 def column_definition(column: SourceColumn) -> str:
+    """A column as a statement defines it: name, type, NOT NULL, DEFAULT."""
     # Only the words in upper case: an ENUM's labels keep their case.
     name, bracket, rest = type_text(column.type).partition("(")
     type_words = name.upper() + bracket + rest
     return f"{quoted(column.name)} {type_words}{' NOT NULL' * (not column.nullable)}{_default(column)}"
-
-
-def qualified(name: TableName) -> str:
-    return f"{quoted(name.database)}.{quoted(name.table)}"
-
-
-def quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _default(column: SourceColumn) -> str:

@@ -11,11 +11,10 @@ What is known of the formats was compared byte for byte with files that TiCDC wr
 from __future__ import annotations
 
 import datetime
-import json
 import re
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -23,19 +22,16 @@ from typing import Any, Final, Literal
 from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, LABELS, ColumnType
 from cdc_lakehouse.changelog.positions import physical_ms
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
+from cdc_lakehouse.sources.sink.paths import METADATA
+from cdc_lakehouse.sources.sink.schema_file import checked_text, go_json
 
 LINE_END: Final = "\r\n"
-METADATA: Final = "metadata"
 
 Row = dict[str, str | None]
 Key = tuple[str, ...]
 
 _DATA_FILE: Final = re.compile(r"CDC(\d{20})\.\w+")
 _SCHEMA_FILE_VERSION: Final = 1
-# Go's encoding/json escapes these, and no other text.
-_GO_ESCAPES: Final = str.maketrans({
-    "<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029",
-})  # fmt: skip
 # Constants of java.sql.Types, as TiCDC maps them; it raises that of an unsigned number above its signed range.
 _SQL_TYPES: Final = {
     "tinyint": -6, "smallint": 5, "mediumint": 4, "int": 4, "bigint": -5, "float": 7, "double": 8, "decimal": 3,
@@ -50,7 +46,7 @@ _BARE_IN_CSV: Final = INTEGERS | {"float", "double", "bit", "year"}
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`version` is the commit-ts of the table's last DDL."""
+    """A table with its columns in order. `version` is the commit-ts (TSO) of its last DDL."""
 
     name: TableName
     version: int
@@ -61,12 +57,15 @@ class Table:
         return tuple(column.name for column in self.columns if column.primary_key)
 
     def key_of(self, row: Row) -> Key:
+        """The values of the primary key."""
         return tuple(value for name in self.key_columns if (value := row[name]) is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class RowChange:
-    """`row` is the row after an INSERT or UPDATE and before a DELETE; only an UPDATE has `old`. Columns that are not in
+    """One row that changed.
+
+    `row` is the row after an INSERT or UPDATE and before a DELETE; only an UPDATE has `old`. Columns that are not in
     a row are left out of its image. `partition` is the id of the physical partition, empty for a plain table."""
 
     kind: Literal["INSERT", "UPDATE", "DELETE"]
@@ -82,7 +81,7 @@ Encode = Callable[[RowChange, datetime.datetime], str]
 
 
 class SinkWriter:
-    """Rows wait in memory until `flush`. `now` is the wall clock of the simulated server, with a zone.
+    """Writes a sink. Rows wait in memory until `flush`. `now` is the wall clock of the simulated server, with a zone.
 
     A new writer continues with the numbers of the files that are in the directory."""
 
@@ -94,6 +93,7 @@ class SinkWriter:
         self._last_index: dict[Path, int] = {}
 
     def write(self, changes: Iterable[RowChange]) -> None:
+        """Add rows to those that wait."""
         for change in changes:
             name = change.table.name
             partition = f"/{change.partition}" if change.partition else ""
@@ -101,6 +101,7 @@ class SinkWriter:
             self._waiting.setdefault(directory, []).append(change)
 
     def write_ddl(self, change: SchemaChange, now: datetime.datetime) -> None:
+        """Write the rows that wait, then the schema file of a DDL."""
         self.flush(now)
         write_atomically(self._directory / schema_path(change), schema_document(change))
 
@@ -122,7 +123,7 @@ class SinkWriter:
 
     def checkpoint(self, checkpoint_ts: int) -> None:
         """Promise that every event at or below `checkpoint_ts` is in the files."""
-        write_atomically(self._directory / METADATA, _go_json({"checkpoint-ts": checkpoint_ts}))
+        write_atomically(self._directory / METADATA, go_json({"checkpoint-ts": checkpoint_ts}))
 
     def _next_index(self, directory: Path) -> int:
         if directory not in self._last_index:
@@ -148,7 +149,7 @@ def canal_json(change: RowChange, encoded: datetime.datetime) -> str:
     def image(row: Row) -> Row:
         return {column.name: row[column.name] for column in change.table.columns if column.name in row}
 
-    return _go_json(
+    return go_json(
         {
             "id": 0,
             "database": change.table.name.database,
@@ -195,36 +196,26 @@ def _csv_value(text: str | None, type_name: str) -> str:
 def schema_path(change: SchemaChange) -> str:
     """Where a schema file is below the sink. For a statement on a database the path has no table level."""
     directory = f"{change.database}/{change.table}/meta" if change.table else f"{change.database}/meta"
-    ordered = sorted(change.columns, key=lambda column: column.name.encode())
-    # Unlike the document's, an empty list of columns is a list: TiCDC makes a sorted copy.
-    checked = {
-        "Table": change.table,
-        "Schema": change.database,
-        "Version": 0,
-        "TableColumns": _columns(ordered),
-        "TableColumnsTotal": len(ordered),
-    }
-    checksum = zlib.crc32(_go_json(checked, indent=4).encode())
+    checksum = zlib.crc32(checked_text(_document(change)).encode())
     return f"{directory}/schema_{change.commit_ts}_{checksum:010d}.json"
 
 
 def schema_document(change: SchemaChange) -> str:
     """The content of a schema file: a DDL with the columns that result."""
-    document = {
+    return go_json(_document(change), indent=4)
+
+
+def _document(change: SchemaChange) -> dict[str, Any]:
+    return {
         "Table": change.table,
         "Schema": change.database,
         "Version": _SCHEMA_FILE_VERSION,
         "TableVersion": change.commit_ts,
         "Query": change.query,
         "Type": change.action,
-        "TableColumns": _columns(change.columns) if change.table else None,
+        "TableColumns": [_column(column) for column in change.columns] if change.table else None,
         "TableColumnsTotal": len(change.columns),
     }
-    return _go_json(document, indent=4)
-
-
-def _columns(columns: Sequence[SourceColumn]) -> list[dict[str, Any]]:
-    return [_column(column) for column in columns]
 
 
 def _column(column: SourceColumn) -> dict[str, Any]:
@@ -246,8 +237,3 @@ def _column(column: SourceColumn) -> dict[str, Any]:
 
 def _type_words(column: ColumnType) -> str:
     return column.name.upper() + " UNSIGNED" * (column.unsigned or column.name in _CALLED_UNSIGNED)
-
-
-def _go_json(value: Any, indent: int | None = None) -> str:
-    separators = (",", ":") if indent is None else None
-    return json.dumps(value, ensure_ascii=False, indent=indent, separators=separators).translate(_GO_ESCAPES)

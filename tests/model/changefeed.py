@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from cdc_lakehouse.changelog.mysql_types import ColumnType
-from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
+from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName, quoted
 from cdc_lakehouse.sample import sink_writer
-from cdc_lakehouse.sample.database import column_definition, create_statement, qualified, quoted
+from cdc_lakehouse.sample.database import column_definition, create_statement
 from cdc_lakehouse.sample.sink_writer import SinkWriter
 from tests.model.fold import LIMIT, Column, Ddl, Entry, RowChange, Table, Tables, Values, apply
 from tests.model.history import PARTITIONED
@@ -143,31 +143,31 @@ def _query(ddl: Ddl, tables: Tables) -> str:
             created = create_statement(name, list(_source_columns(Table(list(ddl.columns), ddl.key, {}))))
             return created + (_PARTITIONS.format(quoted(ddl.partition)) if ddl.partition else "")
         case "drop":
-            return f"DROP TABLE {qualified(name)}"
+            return f"DROP TABLE {name.quoted}"
         case "truncate":
-            return f"TRUNCATE TABLE {qualified(name)}"
+            return f"TRUNCATE TABLE {name.quoted}"
         case "rename table":
-            return f"RENAME TABLE {qualified(name)} TO {qualified(TableName(DATABASE, ddl.new_name))}"
+            return f"RENAME TABLE {name.quoted} TO {TableName(DATABASE, ddl.new_name).quoted}"
         case "add":
             assert ddl.column is not None
             place = " FIRST" if ddl.first else ""
             definition = column_definition(_source_column(ddl.column, key=False))
-            return f"ALTER TABLE {qualified(name)} ADD COLUMN {definition}{place}"
+            return f"ALTER TABLE {name.quoted} ADD COLUMN {definition}{place}"
         case "retype":
             assert ddl.column is not None
             definition = column_definition(_source_column(ddl.column, key=ddl.name in tables[ddl.table].key))
-            return f"ALTER TABLE {qualified(name)} MODIFY COLUMN {definition}"
+            return f"ALTER TABLE {name.quoted} MODIFY COLUMN {definition}"
         case "rekey":
             key = ", ".join(quoted(column) for column in ddl.key)
-            return f"ALTER TABLE {qualified(name)} DROP PRIMARY KEY, ADD PRIMARY KEY ({key})"
+            return f"ALTER TABLE {name.quoted} DROP PRIMARY KEY, ADD PRIMARY KEY ({key})"
         case "exchange":
-            other = qualified(TableName(DATABASE, ddl.new_name))
-            return f"ALTER TABLE {qualified(name)} EXCHANGE PARTITION `{ddl.name}` WITH TABLE {other}"
+            other = TableName(DATABASE, ddl.new_name).quoted
+            return f"ALTER TABLE {name.quoted} EXCHANGE PARTITION `{ddl.name}` WITH TABLE {other}"
         case "drop column":
-            return f"ALTER TABLE {qualified(name)} DROP COLUMN {quoted(ddl.name)}"
+            return f"ALTER TABLE {name.quoted} DROP COLUMN {quoted(ddl.name)}"
         case "rename column":
             old, new = quoted(ddl.name), quoted(ddl.new_name)
-            return f"ALTER TABLE {qualified(name)} RENAME COLUMN {old} TO {new}"
+            return f"ALTER TABLE {name.quoted} RENAME COLUMN {old} TO {new}"
 
 
 def _source_columns(table: Table) -> Iterable[SourceColumn]:

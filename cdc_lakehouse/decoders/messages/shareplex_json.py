@@ -28,6 +28,7 @@ import re
 from typing import Final
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, Origin, RowChange
+from cdc_lakehouse.changelog.schema import TableName, quoted
 from cdc_lakehouse.decoders.messages.format import Format, Redelivery, Row, shown
 from cdc_lakehouse.decoders.messages.json_object import (
     JsonObject,
@@ -84,10 +85,10 @@ def _part(message: JsonObject, operation: str, database: str, table: str) -> Mes
         case "update after" if data:
             return RowChange(database, table, "U", None, data)
         case "truncate":
-            return Ddl(database, table, f"TRUNCATE TABLE {_quoted(database)}.{_quoted(table)}")
+            return Ddl(database, table, f"TRUNCATE TABLE {TableName(database, table).quoted}")
         case "drop column" if data or key:
-            drops = ", ".join(f"DROP COLUMN {_quoted(name)}" for name in data or key or ())
-            return Ddl(database, table, f"ALTER TABLE {_quoted(database)}.{_quoted(table)} {drops}")
+            drops = ", ".join(f"DROP COLUMN {quoted(name)}" for name in data or key or ())
+            return Ddl(database, table, f"ALTER TABLE {TableName(database, table).quoted} {drops}")
         case _:
             raise MessageError(f"the operation {operation} lacks what it needs: data, or for an update data and key")
 
@@ -142,7 +143,3 @@ def _time_ms(time: str | None) -> int | None:
     except ValueError as error:
         raise MessageError(f"the time {shown(time)} is not written as 2024-03-05T09:10:11Z") from error
     return int(moment.timestamp()) * 1000 + int((found[2] or "0").ljust(3, "0")[:3])
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from cdc_lakehouse.changelog import ddl_kinds
@@ -20,13 +21,16 @@ from cdc_lakehouse.sources.sink.paths import SchemaFilePath
 
 SIZE_LIMIT: Final = 64 * 1024 * 1024  # 4,096 columns with long labels stay far below.
 
+# Go's encoding/json escapes these, and no other text.
 _GO_ESCAPES: Final = str.maketrans({
     "<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029",
 })  # fmt: skip
 
 
 def read_schema_file(store: ObjectStore, file: SchemaFilePath) -> SchemaChange:
-    """Read and verify one schema file. Raises `SchemaFileError` with what is wrong."""
+    """The statement of one schema file, with the columns that result.
+
+    Raises `SchemaFileError` when the content is not whole, and as `ObjectStore.read` does."""
     content = store.read(file.path, limit=SIZE_LIMIT)
     try:
         document: Any = json.loads(content)
@@ -36,7 +40,7 @@ def read_schema_file(store: ObjectStore, file: SchemaFilePath) -> SchemaChange:
         raise SchemaFileError("the schema file holds no JSON object", segment=file.path)
     table = cast("dict[str, Any]", document)
     try:
-        if file.checksum is not None and not checksum_matches(table, file.checksum):
+        if file.checksum is not None and not _checksum_matches(table, file.checksum):
             raise SchemaFileError(
                 "the schema file's content does not match the checksum in its name",
                 segment=file.path,
@@ -49,19 +53,27 @@ def read_schema_file(store: ObjectStore, file: SchemaFilePath) -> SchemaChange:
         ) from None
 
 
-def checksum_matches(table: dict[str, Any], checksum: int) -> bool:
-    columns = sorted(table["TableColumns"] or [], key=lambda column: column["ColumnName"].encode())
-    text = json.dumps(
-        {
-            "Table": table["Table"],
-            "Schema": table["Schema"],
-            "Version": 0,
-            "TableColumns": columns,
-            "TableColumnsTotal": table["TableColumnsTotal"],
-        },
-        indent=4,
-        ensure_ascii=False,
-    ).translate(_GO_ESCAPES)
+def checked_text(document: Mapping[str, Any]) -> str:
+    """What the checksum of a schema file's document is of. Raises `KeyError` when the document lacks a part of it."""
+    columns = sorted(document["TableColumns"] or [], key=lambda column: column["ColumnName"].encode())
+    checked = {
+        "Table": document["Table"],
+        "Schema": document["Schema"],
+        "Version": 0,
+        "TableColumns": columns,
+        "TableColumnsTotal": document["TableColumnsTotal"],
+    }
+    return go_json(checked, indent=4)
+
+
+def go_json(value: Any, indent: int | None = None) -> str:
+    """JSON text as Go's encoding/json writes it."""
+    separators = (",", ":") if indent is None else None
+    return json.dumps(value, ensure_ascii=False, indent=indent, separators=separators).translate(_GO_ESCAPES)
+
+
+def _checksum_matches(document: Mapping[str, Any], checksum: int) -> bool:
+    text = checked_text(document)
     # Go before 1.22 has no short escape for backspace and form feed.
     older = text.replace("\\b", "\\u0008").replace("\\f", "\\u000c")
     return checksum in (zlib.crc32(text.encode()), zlib.crc32(older.encode()))
