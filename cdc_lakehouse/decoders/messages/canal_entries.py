@@ -14,13 +14,18 @@ Source of the facts: a server of Canal 1.1.7."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, Literal
 
 from google.protobuf.message import DecodeError
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, Origin, RowChange, TransactionEnd
-from cdc_lakehouse.decoders.messages import canal_event_types
-from cdc_lakehouse.decoders.messages.canal_event_types import column_name
+from cdc_lakehouse.decoders.messages.canal_event_types import (
+    DDL,
+    column_name,
+    no_columns,
+    op_of,
+    statement_instead_of_rows,
+)
 from cdc_lakehouse.decoders.messages.format import Format, Row
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
 
@@ -35,7 +40,7 @@ _KINDS: Final = {
 
 
 def decode(key: bytes | None, value: bytes | None) -> Message:
-    """An entry of `records`. Raises as `decode_entry` does."""
+    """What an entry of `records` says. Raises `MessageError` as `decode_entry` does."""
     return decode_entry(value or b"")
 
 
@@ -43,7 +48,7 @@ FORMAT: Final = Format(name="canal-entries", make=lambda options: decode, made_b
 
 
 def decode_entry(value: bytes) -> Message:
-    """An entry as the server sends it. Raises MessageError when it is none, or of a kind that is not known."""
+    """What an entry says, as the server sends it. Raises `MessageError` when it is none, or of an unknown kind."""
     try:
         entry = wire.Entry.FromString(value)
     except DecodeError as error:
@@ -92,21 +97,17 @@ def _parts(entry: wire.Entry) -> Iterable[MessagePart]:
 
 def _changes(header: wire.Header, change: wire.RowChange) -> Iterable[MessagePart]:
     kind = _KINDS.get(change.event_type, str(int(change.event_type)))
-    if change.is_ddl or kind in canal_event_types.DDL:
+    if change.is_ddl or kind in DDL:
         return (Ddl(change.ddl_schema_name or header.schema_name, header.table_name, change.sql),)
-    if kind in canal_event_types.SILENT:
+    op = op_of(kind)
+    if op is None:
         return ()
-    if kind == "XAROLLBACK":
-        raise canal_event_types.rolled_back_later()
-    if kind not in canal_event_types.OPS:
-        raise canal_event_types.unknown_type(kind)
     if not change.row_datas:
-        raise canal_event_types.statement_instead_of_rows(kind)
-    return _rows(header, kind, change)
+        raise statement_instead_of_rows(kind)
+    return _rows(header, kind, op, change)
 
 
-def _rows(header: wire.Header, kind: str, change: wire.RowChange) -> Iterator[RowChange]:
-    op = canal_event_types.OPS[kind]
+def _rows(header: wire.Header, kind: str, op: Literal["I", "U", "D"], change: wire.RowChange) -> Iterator[RowChange]:
     columns = _columns(change.row_datas[0])
     types = {column_name(column.name): column.mysql_type for column in columns if column.mysql_type}
     key = tuple(column_name(column.name) for column in columns if column.is_key)
@@ -119,7 +120,7 @@ def _rows(header: wire.Header, kind: str, change: wire.RowChange) -> Iterator[Ro
             # A column that the image after the change leaves out has not changed.
             before, after = {name: text for name, text in before.items() if name in changed}, {**before, **after}
         if not (before if op == "D" else after):
-            raise canal_event_types.no_columns(kind)
+            raise no_columns(kind)
         yield RowChange(
             database=header.schema_name,
             table=header.table_name,
@@ -132,7 +133,7 @@ def _rows(header: wire.Header, kind: str, change: wire.RowChange) -> Iterator[Ro
 
 
 def _columns(row: wire.RowData) -> list[wire.Column]:
-    """Of both images, each once, in the table's order."""
+    """The columns of both images, one for each name, in the table's order."""
     by_name = {column.name: column for columns in (row.before_columns, row.after_columns) for column in columns}
     return sorted(by_name.values(), key=lambda column: column.index)
 

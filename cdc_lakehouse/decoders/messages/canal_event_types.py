@@ -6,21 +6,41 @@ from typing import Final, Literal
 
 from cdc_lakehouse.changelog.events import MessageError
 
-OPS: Final[dict[str, Literal["I", "U", "D"]]] = {"INSERT": "I", "UPDATE": "U", "DELETE": "D"}
+_OPS: Final[dict[str, Literal["I", "U", "D"]]] = {"INSERT": "I", "UPDATE": "U", "DELETE": "D"}
 
 DDL: Final = frozenset({"CREATE", "ALTER", "ERASE", "TRUNCATE", "RENAME", "CINDEX", "DINDEX"})
 
-SILENT: Final = frozenset({"QUERY", "GTID", "XACOMMIT", "MHEARTBEAT"})
-"""Those that carry no change when they are no DDL. QUERY is then the statement that made the rows, which come too:
+_SILENT: Final = frozenset({"QUERY", "GTID", "XACOMMIT", "MHEARTBEAT"})
+"""Types that carry no change when they are no DDL. QUERY is then the statement that made the rows, which come too:
 MariaDB's annotations, or MySQL with binlog_rows_query_log_events."""
+
+_ROLLBACK: Final = "XAROLLBACK"
+
+
+def op_of(kind: str) -> Literal["I", "U", "D"] | None:
+    """The op of the rows of an event type that is no DDL; None for a type that carries no change.
+
+    Raises `MessageError` for a type that is not known, and for the rollback of an XA transaction: its rows are in the
+    binlog from XA PREPARE on, and so have come before."""
+    if kind == _ROLLBACK:
+        raise MessageError(
+            "an XA transaction was rolled back after XA PREPARE: its rows have come before, as if it had been "
+            "committed",
+            advice="compare the tables that it changed with the source",
+        )
+    if kind not in _OPS and kind not in _SILENT:
+        known = ", ".join(sorted({*_OPS, *DDL, *_SILENT, _ROLLBACK}))
+        raise MessageError(f"a message of type {kind[:40]!r}", advice=f"types known here are {known}")
+    return _OPS.get(kind)
 
 
 def column_name(text: str) -> str:
-    """Canal takes names from SHOW CREATE TABLE and leaves a backquote in them doubled, as it stands there."""
+    """A column's own name. Canal takes names from SHOW CREATE TABLE and leaves a backquote doubled, as it is there."""
     return text.replace("``", "`")
 
 
 def statement_instead_of_rows(kind: str) -> MessageError:
+    """The error for a change without rows."""
     return MessageError(
         f"a change of type {kind} without rows",
         advice="the source must write its binlog with binlog_format=ROW; this change is in its binlog alone",
@@ -28,20 +48,8 @@ def statement_instead_of_rows(kind: str) -> MessageError:
 
 
 def no_columns(kind: str) -> MessageError:
+    """The error for a row without columns."""
     return MessageError(
         f"a change of type {kind} with a row that has no columns",
         advice="the source must write its binlog with binlog_row_image=FULL",
     )
-
-
-def rolled_back_later() -> MessageError:
-    """The rows of an XA transaction are in the binlog from XA PREPARE on, and so have come before."""
-    return MessageError(
-        "an XA transaction was rolled back after XA PREPARE: its rows have come before, as if it had been committed",
-        advice="compare the tables that it changed with the source",
-    )
-
-
-def unknown_type(kind: object) -> MessageError:
-    known = ", ".join(sorted({*OPS, *DDL, *SILENT, "XAROLLBACK"}))
-    return MessageError(f"a message of type {str(kind)[:40]!r}", advice=f"types known here are {known}")

@@ -19,11 +19,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, Literal
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, Origin, RowChange
-from cdc_lakehouse.decoders.messages import canal_event_types
-from cdc_lakehouse.decoders.messages.canal_event_types import column_name
+from cdc_lakehouse.decoders.messages.canal_event_types import (
+    DDL,
+    column_name,
+    no_columns,
+    op_of,
+    statement_instead_of_rows,
+)
 from cdc_lakehouse.decoders.messages.format import Format, Row
 from cdc_lakehouse.decoders.messages.json_object import JsonObject, key_of, parse, types_of, utf8
 
@@ -46,7 +51,8 @@ FORMAT: Final = Format(name="canal-json", make=lambda options: decode, made_by_c
 
 
 def message_of(message: JsonObject, value: bytes) -> Message:
-    """What a message of parsed JSON says; `value` is its text. Raises MessageError."""
+    """What a message of parsed JSON says; `value` is its text, in UTF-8. Raises `MessageError` when it is none of
+    Canal's, or of a type that is not known."""
     parts = _parts(message)
     return Message(_origin(message), tuple(map(_named, parts)) if b"``" in value else parts)
 
@@ -71,24 +77,18 @@ def _parts(message: JsonObject) -> tuple[MessagePart, ...]:
     kind = message.get("type")
     if not isinstance(kind, str):
         raise MessageError("type is not a text such as INSERT")
-    if message.get("isDdl") is True or kind in canal_event_types.DDL:
+    if message.get("isDdl") is True or kind in DDL:
         return (Ddl(_text(message, "database"), _text(message, "table"), _text(message, "sql")),)
-    if kind in canal_event_types.SILENT:
-        return ()
-    if kind == "XAROLLBACK":
-        raise canal_event_types.rolled_back_later()
-    if kind not in canal_event_types.OPS:
-        raise canal_event_types.unknown_type(kind)
-    return _changes(message, kind)
+    op = op_of(kind)
+    return () if op is None else _changes(message, kind, op)
 
 
-def _changes(message: JsonObject, kind: str) -> tuple[RowChange, ...]:
+def _changes(message: JsonObject, kind: str, op: Literal["I", "U", "D"]) -> tuple[RowChange, ...]:
     data = _rows(message, "data")
     if not data:
-        raise canal_event_types.statement_instead_of_rows(kind)
+        raise statement_instead_of_rows(kind)
     if not all(data):
-        raise canal_event_types.no_columns(kind)
-    op = canal_event_types.OPS[kind]
+        raise no_columns(kind)
     old = _rows(message, "old") if op == "U" else []
     if old and len(old) != len(data):
         raise MessageError(f"old has not as many rows as data, {len(data)}")

@@ -68,7 +68,7 @@ _IMAGE: Final = [
     _record("TextObject", type="string", value="string"),
     _enum("EmptyObject", "NULL NONE"),
 ]
-_IMAGE_AGAIN: Final = [branch if isinstance(branch, str) else branch["name"] for branch in _IMAGE]
+_IMAGE_BY_NAME: Final = [branch if isinstance(branch, str) else branch["name"] for branch in _IMAGE]
 SCHEMA: Final[Mapping[str, Any]] = _record(
     "Record",
     version="int",
@@ -94,7 +94,7 @@ SCHEMA: Final[Mapping[str, Any]] = _record(
     tags={"type": "map", "values": "string"},
     fields=["null", "string", {"type": "array", "items": _record("Field", name="string", dataTypeNumber="int")}],
     beforeImages=["null", "string", {"type": "array", "items": _IMAGE}],
-    afterImages=["null", "string", {"type": "array", "items": _IMAGE_AGAIN}],
+    afterImages=["null", "string", {"type": "array", "items": _IMAGE_BY_NAME}],
 )
 """Without `bornTimestamp`."""
 

@@ -39,15 +39,15 @@ OBJECT_TYPES: Final = frozenset({"json", "enum", "set"})
 
 
 def column_type(number: int, images: Iterable[Image]) -> str | None:
-    """The type of a column with these values in one record, None where they do not tell it."""
+    """The MySQL type text of a column with these values in one record, None where they do not say it."""
     known = _BY_NUMBER.get(number)
     if known is not None:
         return known
-    types = (_told(number, *image) for image in images if image is not None)
+    types = (_type_of_value(number, *image) for image in images if image is not None)
     return next((type for type in types if type is not None), None)
 
 
-def _told(number: int, branch: str, value: Any) -> str | None:
+def _type_of_value(number: int, branch: str, value: Any) -> str | None:
     match branch:
         case "Character":
             return _string(number, is_text=value["charset"].lower() != "binary")

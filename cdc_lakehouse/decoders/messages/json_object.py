@@ -37,7 +37,7 @@ def parse_value(value: bytes | None) -> JsonObject:
 
 
 def utf8(value: bytes) -> str:
-    """Raises MessageError."""
+    """The text of a message's bytes. Raises MessageError where they are not UTF-8."""
     try:
         return value.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -48,7 +48,7 @@ def parse(text: str, what: str = "the message", *, exact: bool = True) -> JsonOb
     """The object that the text is; `what` names it in errors. An `exact` one has a Number for each number, and no name
     twice; else numbers are int and float, and the last value of a name counts, in a fifth of the time.
 
-    Raises MessageError."""
+    Raises MessageError for text that is no JSON object, or has half of a surrogate pair."""
     try:
         if exact:
             parsed = json.loads(
@@ -104,7 +104,8 @@ def row_of(columns: JsonObject) -> Row:
 
 
 def types_of(parsed: JsonObject) -> dict[str, str]:
-    """`mysqlType`, the columns' types by name, without those that are null or empty. Raises MessageError."""
+    """`mysqlType`, the columns' types by name, without those that are null or empty. Raises MessageError where one is
+    not text."""
     types = object_of(parsed, "mysqlType") or {}
     if not all(type is None or is_text(type) for type in types.values()):
         raise MessageError("mysqlType has a type that is not text")
@@ -113,7 +114,7 @@ def types_of(parsed: JsonObject) -> dict[str, str]:
 
 def key_of(parsed: JsonObject) -> tuple[str, ...] | None:
     """`pkNames`, the columns of the primary key: none for null, None where the message does not say. Raises
-    MessageError."""
+    MessageError where it is not a list of names."""
     if "pkNames" not in parsed:
         return None
     names = parsed["pkNames"]
@@ -125,6 +126,7 @@ def key_of(parsed: JsonObject) -> tuple[str, ...] | None:
 
 
 def is_text(value: object) -> bool:
+    """Whether a value of an object is text, and not a number that an exact object has as its digits."""
     return isinstance(value, str) and not isinstance(value, Number)
 
 

@@ -95,7 +95,7 @@ def _configured(source: KafkaSource, storage: StorageConfig) -> Options:
     return {"tidb_extension": source.tidb_extension, "claims": claims}
 
 
-def plain_row(value: bytes) -> PlainRow | None:
+def _plain_row(value: bytes) -> PlainRow | None:
     if len(value) > MAX_BYTES or b"``" in value or (b"\\u" in value and _may_be_surrogate(value)):
         return None
     try:
@@ -127,7 +127,7 @@ def plain_row(value: bytes) -> PlainRow | None:
             return PlainRow(message.database, message.table, "U", extension.commit_ts, before, row, shape)
 
 
-def types_and_key(shape: tuple[bytes, bytes]) -> tuple[dict[str, str], tuple[str, ...] | None] | None:
+def _types_and_key(shape: tuple[bytes, bytes]) -> tuple[dict[str, str], tuple[str, ...] | None] | None:
     try:
         types = (_types.decode(shape[0]) if shape[0] else None) or {}
         key = tuple(_key.decode(shape[1]) or ()) if shape[1] else None
@@ -136,7 +136,7 @@ def types_and_key(shape: tuple[bytes, bytes]) -> tuple[dict[str, str], tuple[str
     return {name: text for name, text in types.items() if text}, key
 
 
-PLAIN: Final = PlainReader(plain_row, types_and_key)
+PLAIN: Final = PlainReader(_plain_row, _types_and_key)
 
 FORMAT: Final = Format(
     name="ticdc-canal-json",
