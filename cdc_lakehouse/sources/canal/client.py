@@ -34,7 +34,7 @@ from cdc_lakehouse.sources.canal.connection import (
 _LOG: Final = logging.getLogger("cdc_lakehouse")
 _FIRST_WAIT: Final = 0.2
 _LONGEST_WAIT: Final = 5.0
-_Opened = TypeVar("_Opened")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Batch:
 
 
 class CanalClient:
-    """Connects when it is first used, and again when it must, to one of the servers in turn. For one thread.
+    """Connects when it is first used, and anew when it must, to one of the servers in turn. For one thread.
 
     Raises `SourceUnreachableError` when for `patience_seconds` no server could be reached, `CanalRefusedError` when
     those that can be refuse the user or the destination, `CanalProtocolError` when what answers is no Canal server.
@@ -72,7 +72,7 @@ class CanalClient:
         self.close()
 
     def close(self) -> None:
-        """What is not acknowledged comes again to whoever connects next."""
+        """End the connection. What is not acknowledged comes again to whoever connects next."""
         if self._connection is not None:
             self._connection.close()
         self._connection = None
@@ -80,8 +80,8 @@ class CanalClient:
         self._acked.clear()
 
     def check(self) -> None:
-        """Whether a server can be reached and lets the user in. The destination, and who reads it, is not disturbed."""
-        self._tried(lambda address: Connection.check(address, self._source, self._timeouts))
+        """Raises when no server can be reached or lets the user in. Who reads the destination is not disturbed."""
+        self._with_some_server(lambda address: Connection.check(address, self._source, self._timeouts))
 
     def get(self, *, batch_size: int | None = None, wait_seconds: float = 1.0) -> Batch | None:
         """The next batch, or None when nothing has come in the time. Several may be open at once.
@@ -101,13 +101,14 @@ class CanalClient:
             retry=retry_if_exception(self._may_pass),
             stop=stop_after_delay(self._patience),
             wait=wait_random_exponential(multiplier=_FIRST_WAIT, max=_LONGEST_WAIT),
-            before_sleep=_tell,
+            before_sleep=_log_retry,
             reraise=True,
         )
         return patiently(self._get, size, wait_seconds)
 
     def ack(self, batch: Batch) -> None:
-        """The batch need not come again; the oldest that is open.
+        """Tell the server that the batch need not come again. It must be the oldest that is open, else `ValueError` is
+        raised.
 
         Raises `CanalRedeliveryError` when the connection that gave it is gone. That the server refuses it shows at the
         next `get` alone, in the same way.
@@ -123,7 +124,7 @@ class CanalClient:
         self._acked.append(self._open.popleft())
 
     def rollback(self) -> None:
-        """All open batches come again, under other numbers."""
+        """Make the server send all open batches again, under other numbers."""
         self._open.clear()
         if self._connection is not None and not self._connection.closed:
             # A connection that fails is made anew by the next `get`, and that rolls back.
@@ -157,20 +158,19 @@ class CanalClient:
             # Someone was interrupted.
             self._lose(None)
         if self._connection is None:
-            self._connection = self._opened()
+            self._connection = self._with_some_server(
+                lambda address: Connection.open(address, self._source, self._timeouts)
+            )
             self._connections += 1
         return self._connection
 
-    def _opened(self) -> Connection:
-        return self._tried(lambda address: Connection.open(address, self._source, self._timeouts))
-
-    def _tried(self, open_one: Callable[[Address], _Opened]) -> _Opened:
-        """With the first of the servers that it goes well with."""
+    def _with_some_server(self, call: Callable[[Address], _Result]) -> _Result:
+        """What `call` gives for the first server for which it raises no error."""
         faults: list[CdcError] = []
         addresses = self._source.endpoints
         for _ in addresses:
             try:
-                return open_one(addresses[self._place])
+                return call(addresses[self._place])
             except (SourceUnreachableError, SourceError) as error:
                 faults.append(error)
                 self._place = (self._place + 1) % len(addresses)
@@ -190,7 +190,7 @@ class CanalClient:
         return isinstance(error, SourceUnreachableError)
 
 
-def _tell(state: RetryCallState) -> None:
+def _log_retry(state: RetryCallState) -> None:
     error = None if state.outcome is None else state.outcome.exception()
     _LOG.warning("%s; trying again in %.1f s", error, state.upcoming_sleep)
 
@@ -205,7 +205,7 @@ def _comes_again(batches: Sequence[int], error: CdcError | None = None) -> Canal
 
 
 def _none_serves(faults: Sequence[CdcError]) -> CdcError:
-    """Of errors of one server each, the one that says it all."""
+    """One error for errors of several servers."""
     if len(faults) == 1:
         return faults[0]
     kinds = (SourceUnreachableError, CanalRefusedError, CanalProtocolError)

@@ -56,7 +56,9 @@ _NOT_CANAL: Final = "see whether the address is that of a Canal server's TCP por
 
 
 class Channel:
-    """Raises `SourceUnreachableError` when the connection fails or nothing comes in time, and `CanalProtocolError`
+    """Packets over one TCP connection.
+
+    Raises `SourceUnreachableError` when the connection fails or nothing comes in time, and `CanalProtocolError`
     when what comes is no packet. After an error it is of no use."""
 
     def __init__(self, connected: socket.socket, address: Address) -> None:
@@ -65,6 +67,7 @@ class Channel:
 
     @classmethod
     def connect(cls, address: Address, seconds: float) -> Self:
+        """A channel to the address, which has so many seconds to take the connection."""
         try:
             connected = socket.create_connection(address, seconds)
         except OSError as error:
@@ -77,6 +80,7 @@ class Channel:
         self._socket.close()
 
     def send(self, kind: wire.PacketType, body: Message, seconds: float) -> None:
+        """Send one packet; the other side has so many seconds to take it."""
         packet = wire.Packet(type=kind, body=body.SerializeToString()).SerializeToString()
         try:
             self._socket.settimeout(seconds)
@@ -85,7 +89,7 @@ class Channel:
             raise self._lost(error) from error
 
     def has_news(self) -> bool:
-        """Something has come that nobody asked for, or the other side has gone."""
+        """Whether something has come that nobody asked for, or the other side has gone."""
         try:
             self._socket.setblocking(False)
             self._socket.recv(1, socket.MSG_PEEK)
@@ -96,7 +100,8 @@ class Channel:
         return True
 
     def receive(self, seconds: float, limit: int = MAX_PACKET) -> wire.Packet:
-        """The next packet but heartbeats, which says of itself nothing that is not known here."""
+        """The next packet that is no heartbeat, whose magic number, version and compression are known. It must begin
+        within so many seconds, and announce at most `limit` bytes."""
         deadline = time.monotonic() + seconds
         while True:
             length = int.from_bytes(self._read(_LENGTH, deadline), "big")
@@ -185,7 +190,9 @@ class Timeouts:
 
 
 class Connection:
-    """Raises `SourceUnreachableError`, `CanalProtocolError`, and `CanalRefusedError` for an error that the server
+    """A client that is logged in.
+
+    Raises `SourceUnreachableError`, `CanalProtocolError`, and `CanalRefusedError` for an error that the server
     tells; after any of them it is closed."""
 
     def __init__(self, channel: Channel, address: Address, source: CanalSource, timeouts: Timeouts) -> None:
@@ -197,9 +204,9 @@ class Connection:
 
     @classmethod
     def open(cls, address: Address, source: CanalSource, timeouts: Timeouts) -> Connection:
-        """Subscribed, and what was not acknowledged before comes again."""
+        """A connection that is subscribed to the source's destination. What was not acknowledged before comes again."""
         connection = cls(Channel.connect(address, timeouts.connect), address, source, timeouts)
-        with connection._whole():
+        with connection._closed_unless_done():
             connection._authenticate(source)
             connection._subscribe(source)
         # Not before the subscription, as Canal's own client does too: its failure would be read as the answer to that.
@@ -208,7 +215,8 @@ class Connection:
 
     @classmethod
     def check(cls, address: Address, source: CanalSource, timeouts: Timeouts) -> None:
-        """Whether the server lets the user in; nothing is asked of the destination, so no other client is disturbed."""
+        """Raises when the server does not let the user in. Nothing is asked of the destination, so no other client is
+        disturbed."""
         connection = cls(Channel.connect(address, timeouts.connect), address, source, timeouts)
         try:
             connection._authenticate(source)
@@ -220,7 +228,8 @@ class Connection:
         self._channel.close()
 
     def get(self, batch_size: int, wait_seconds: float) -> wire.Messages:
-        """A batch. The server waits until it is full or the time is over, then sends what there is; with 0 at once."""
+        """A batch of at most `batch_size` KiB. The server waits until it is full or the time is over, then sends what
+        there is; with 0 at once."""
         request = wire.Get(
             destination=self._destination,
             client_id=_CLIENT,
@@ -229,7 +238,7 @@ class Connection:
             unit=_MILLISECONDS,
             auto_ack=False,
         )
-        with self._whole():
+        with self._closed_unless_done():
             self._send(wire.GET, request)
             batch = self._answer(wire.MESSAGES, wire.Messages(), "refuses a request", wait_seconds=wait_seconds)
             if batch.messages and batch.batch_id <= 0:
@@ -237,17 +246,19 @@ class Connection:
             return batch
 
     def ack(self, batch_id: int) -> None:
-        with self._whole():
+        """Acknowledge a batch. The server answers only when it refuses, at the next request."""
+        with self._closed_unless_done():
             body = wire.ClientAck(destination=self._destination, client_id=_CLIENT, batch_id=batch_id)
             self._send(wire.CLIENT_ACK, body)
 
     def rollback(self) -> None:
-        """Of all batches that are not acknowledged."""
-        with self._whole():
+        """Make the server send all batches that are not acknowledged again."""
+        with self._closed_unless_done():
             self._send(wire.CLIENT_ROLLBACK, wire.ClientRollback(destination=self._destination, client_id=_CLIENT))
 
     def unsubscribe(self) -> None:
-        with self._whole():
+        """End the subscription."""
+        with self._closed_unless_done():
             self._send(wire.UNSUBSCRIPTION, wire.Unsub(destination=self._destination, client_id=_CLIENT))
             self._answer(wire.ACK, wire.Ack(), "refuses to end the subscription")
 
@@ -323,8 +334,8 @@ class Connection:
         )
 
     @contextlib.contextmanager
-    def _whole(self) -> Generator[None]:
-        """Left in whatever way but the end, an exchange leaves the two sides out of step: the connection goes."""
+    def _closed_unless_done(self) -> Generator[None]:
+        """Close the connection when an exchange is not brought to its end: the two sides are out of step then."""
         done = False
         try:
             yield

@@ -39,6 +39,7 @@ class PlacedEntry:
 
     @property
     def digest(self) -> str:
+        """16 hexadecimal digits of the content."""
         return hashlib.blake2b(self.value, digest_size=8).hexdigest()
 
     def key(self, ordinal: int) -> bytes:
@@ -47,6 +48,7 @@ class PlacedEntry:
 
 
 def placed(value: bytes) -> PlacedEntry:
+    """An entry's bytes with the place that its header says."""
     try:
         entry = wire.Entry.FromString(value)
     except DecodeError:
@@ -82,9 +84,11 @@ class KnownEntries:
         return known
 
     def holds(self, place: str, ordinal: int) -> bool:
+        """Whether the entry with this ordinal at this place is known."""
         return ordinal in self.by_place.get(place, ())
 
     def add(self, entry: PlacedEntry, ordinal: int) -> None:
+        """Know an entry from now on."""
         self.by_place.setdefault(entry.place, {})[ordinal] = entry.digest
         if entry.entry_type == wire.TRANSACTION_BEGIN and entry.event is not None:
             self.begun.add(entry.event)
@@ -103,7 +107,7 @@ class EntryStream:
     def new(
         self, connection: int, entries: Iterable[PlacedEntry], known: KnownEntries
     ) -> Iterator[tuple[PlacedEntry, bytes]]:
-        """Those that are not known, with their keys; then they are."""
+        """The entries that are not known, with their keys. They are added to the known ones."""
         for entry in entries:
             ordinal = self._ordinal(connection, entry, known)
             if not known.holds(entry.place, ordinal):
@@ -113,10 +117,10 @@ class EntryStream:
     def _ordinal(self, connection: int, entry: PlacedEntry, known: KnownEntries) -> int:
         if entry.event is None:
             return 0
-        fresh = connection != self._connection
-        if fresh or entry.event != self._event:
+        is_first = connection != self._connection
+        if is_first or entry.event != self._event:
             self._connection, self._event, self._next = connection, entry.event, {}
-            self._cut = fresh and entry.entry_type != wire.TRANSACTION_BEGIN
+            self._cut = is_first and entry.entry_type != wire.TRANSACTION_BEGIN
         ordinal = self._next.get(entry.place)
         if ordinal is None:
             ordinal = _first_of_cut(entry, known) if self._cut else 0
@@ -125,8 +129,10 @@ class EntryStream:
 
 
 def _first_of_cut(entry: PlacedEntry, known: KnownEntries) -> int:
-    """A server that has not been restarted gives an entry again with the bytes that it had. One that was begins with
-    whole transactions; what it then tells of columns may be other than before."""
+    """The ordinal of the first entry of an event that may have begun before the connection did.
+
+    A server that has not been restarted gives an entry again with the bytes that it had. A restarted one begins with
+    whole transactions, and what it says of columns may be other than before."""
     landed = known.by_place.get(entry.place, {})
     same = [ordinal for ordinal, digest in landed.items() if digest == entry.digest]
     if same:

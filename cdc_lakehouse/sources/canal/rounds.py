@@ -25,8 +25,8 @@ _MOST_BATCHES: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Entries of one connection, in order. `batches` are open: none where the connection is gone meanwhile, and the
-    entries come again."""
+    """Entries of one connection (its number in the client), in order. `batches` are open: none where the connection is
+    gone meanwhile, and the entries come again."""
 
     connection: int
     entries: tuple[PlacedEntry, ...]
@@ -36,6 +36,7 @@ class Round:
 
     @property
     def newest_ms(self) -> int:
+        """When the source executed the newest entry, in milliseconds since 1970; 0 where no entry says it."""
         return max((entry.time_ms or 0 for entry in self.entries), default=0)
 
 
@@ -48,11 +49,14 @@ class BatchRounds:
         self._bytes = source.max_bytes
         self._deadline = time.monotonic() + source.max_seconds
         self._began_ms = time.time() * 1000
-        self._together = _MOST_BATCHES
-        """Batches of a round. Where connections do not last, one: each that is acknowledged need not come again."""
+        self._batches_together = _MOST_BATCHES
+        """Batches of a round at most. Where connections do not last, one: a batch that is acknowledged need not come
+        again."""
 
     def rounds(self) -> Iterator[Round]:
-        """Each is to be acknowledged before the next is asked for. Raises as `CanalClient.get` does."""
+        """The rounds in order; each is to be acknowledged before the next is asked for.
+
+        Raises `SourceUnreachableError`, `CanalRefusedError` and `CanalProtocolError`, as `CanalClient.get` does."""
         while self._entries > 0 and self._bytes > 0 and time.monotonic() < self._deadline:
             found = self._next()
             if not found.entries and not found.batches:
@@ -67,35 +71,39 @@ class BatchRounds:
                 return
 
     def acknowledge(self, taken: Round) -> None:
-        """In order. What cannot be acknowledged comes again."""
+        """Acknowledge the batches of a round, in order. What cannot be acknowledged comes again in a later round."""
         try:
             for batch in taken.batches:
                 self._client.ack(batch)
         except CanalRedeliveryError as error:
-            self._lost(error)
+            self._note_lost_connection(error)
         else:
-            self._together = min(2 * self._together, _MOST_BATCHES)
+            self._batches_together = min(2 * self._batches_together, _MOST_BATCHES)
 
     def _next(self) -> Round:
         batches: list[Batch] = []
         entries: list[PlacedEntry] = []
         entries_left, bytes_left = self._entries, min(self._bytes, _ROUND_BYTES)
-        while entries_left > 0 and bytes_left > 0 and len(batches) < self._together:
+        drained, connected = False, True
+        while entries_left > 0 and bytes_left > 0 and len(batches) < self._batches_together:
             if time.monotonic() >= self._deadline:
                 break
             try:
                 batch = self._client.get(wait_seconds=0 if batches else _WAIT_SECONDS)
             except CanalRedeliveryError as error:
-                self._lost(error)
-                return Round(batches[0].connection if batches else 0, tuple(entries), (), drained=False)
+                self._note_lost_connection(error)
+                connected = False
+                break
             if batch is None:
-                return Round(batches[0].connection if batches else 0, tuple(entries), tuple(batches), drained=True)
+                drained = True
+                break
             batches.append(batch)
             entries += map(placed, batch.entries)
             entries_left -= len(batch.entries)
             bytes_left -= sum(map(len, batch.entries))
-        return Round(batches[0].connection if batches else 0, tuple(entries), tuple(batches), drained=False)
+        connection = batches[0].connection if batches else 0
+        return Round(connection, tuple(entries), tuple(batches) if connected else (), drained)
 
-    def _lost(self, error: CanalRedeliveryError) -> None:
+    def _note_lost_connection(self, error: CanalRedeliveryError) -> None:
         _LOG.warning("%s", error)
-        self._together = 1
+        self._batches_together = 1
