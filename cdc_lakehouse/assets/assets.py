@@ -1,7 +1,7 @@
 """The assets of one feed: raw → events → schema → current → checkpoint.
 
 Bodies call the steps of a run and say what they did. A step that an asset depends on was taken when it is the asset's
-turn; in a run of one asset alone, the step makes the earlier ones happen."""
+turn; in a run of a single asset, the step makes the earlier ones happen."""
 
 import warnings
 from collections import defaultdict
@@ -29,6 +29,7 @@ _BACKFILL = dg.BackfillPolicy.single_run()
 
 
 def build_assets(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> list[dg.AssetsDefinition]:
+    """The assets of a feed whose known tables are `tables`: `raw`, `events`, and one definition with all the others."""
     return [_raw(feed, open_monitor(lake, feed).kind), _events(feed), _tables(feed, tables)]
 
 

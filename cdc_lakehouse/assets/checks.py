@@ -52,6 +52,7 @@ class _FeedCheck:
 
 
 def build_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> list[dg.AssetChecksDefinition]:
+    """The checks that exist for the feed's source, and those of its known tables."""
     source = open_monitor(lake, feed)
     of_feed = [_feed_check(lake, feed, check) for check in _FEED_CHECKS if check.applies(source)]
     return [*of_feed, _table_checks(lake, feed, tables)] if tables else of_feed

@@ -25,12 +25,15 @@ def _tag_failure(context: dg.HookContext) -> None:
 
 
 def job_name(feed: str) -> str:
+    """The name of the feed's job."""
     return f"{feed}_feed"
 
 
 def build_job(feed: FeedConfig, tables: Sequence[TableName]) -> Any:
-    """Without the checks of tables, which the op that changes the tables evaluates: Dagster would skip all of them as
-    soon as one table has nothing new."""
+    """The job of a feed whose known tables are `tables`.
+
+    It is without the checks of tables, which the op that changes the tables evaluates: Dagster would skip all of them
+    as soon as one table has nothing new."""
     of_tables = dg.AssetSelection.checks_for_assets(*(keys.current_key(feed.name, table) for table in tables))
     return dg.define_asset_job(
         job_name(feed.name),

@@ -25,22 +25,27 @@ _SCHEDULES: Final[dict[DateSeparator, tuple[str, str]]] = {
 
 
 def raw_key(feed: str) -> dg.AssetKey:
+    """The asset of what landed."""
     return dg.AssetKey([feed, "raw"])
 
 
 def events_key(feed: str) -> dg.AssetKey:
+    """The asset of the changes of all tables."""
     return dg.AssetKey([feed, "events"])
 
 
 def schema_key(feed: str, table: TableName) -> dg.AssetKey:
+    """The asset of a table's DDL and columns."""
     return dg.AssetKey([feed, "schema", table.database, table.table])
 
 
 def current_key(feed: str, table: TableName) -> dg.AssetKey:
+    """The asset of a table's current rows."""
     return dg.AssetKey([feed, "current", table.database, table.table])
 
 
 def checkpoint_key(feed: str) -> dg.AssetKey:
+    """The asset of the published cut."""
     return dg.AssetKey([feed, "checkpoint"])
 
 

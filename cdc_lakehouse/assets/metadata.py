@@ -21,7 +21,10 @@ Metadata = Mapping[str, Any]
 
 
 def landed_metadata(landed: Landed, known: Totals, new: Totals, now: datetime.datetime) -> Metadata:
-    """What a run landed: the segments that are known, and those that were new, of the feed or of one date."""
+    """What a run landed: the segments that are known, and those that were new, of the feed or of one date.
+
+    `bytes` and `new_bytes` are sizes of segments; `source_lag_seconds` is how far the source's checkpoint is behind
+    `now`."""
     numbers: dict[str, Any] = {
         "segments": known.segments,
         "bytes": known.size,
@@ -105,14 +108,17 @@ def checkpoint_metadata(published: Published, applied: Applied, now: datetime.da
 
 
 def held_list(held: Mapping[str, str]) -> dg.MetadataValue[Any]:
+    """Reasons by table, as a list in Markdown."""
     return markdown_list([f"**{table}**: {reason}" for table, reason in sorted(held.items())])
 
 
 def markdown_list(items: Sequence[str], none: str = "") -> dg.MetadataValue[Any]:
+    """A list in Markdown; `none` stands for an empty one."""
     return dg.MetadataValue.md("\n".join(f"- {item}" for item in items) or none)
 
 
 def column_schema(version: TableVersion) -> dg.TableSchema:
+    """The columns that row events have, with MySQL type text; those of the key have the tag `key`."""
     return dg.TableSchema(
         columns=[
             dg.TableColumn(

@@ -34,7 +34,8 @@ class Decision:
 
 
 def build_sensor(lake: Lake, feed: FeedConfig, job: Any) -> dg.SensorDefinition:
-    """Nothing is asked of the source while a run of the feed is unfinished."""
+    """The sensor that requests runs of the feed's job. It asks nothing of the source while a run of the feed is
+    unfinished."""
     source = open_monitor(lake, feed)
 
     @dg.sensor(

@@ -16,12 +16,14 @@ Headers = list[tuple[str, bytes | None]]
 
 
 class Partition(NamedTuple):
+    """One partition of a topic."""
+
     topic: str
     number: int
 
     @property
     def named(self) -> str:
-        """For people."""
+        """As a sentence names it."""
         return f"partition {self.number} of the topic {self.topic}"
 
     def __str__(self) -> str:
@@ -48,7 +50,7 @@ class OffsetRange:
 
 
 def parse_segment(name: str) -> tuple[Partition, int]:
-    """The partition and first offset of the range that has this name."""
+    """The partition and first offset of the range that has this name. Raises `ValueError` for another name."""
     topic, number, start = name.rsplit("/", 2)
     return Partition(topic, int(number)), int(start)
 
@@ -71,10 +73,12 @@ class LandedOffsets:
     began: bool = False
 
     def end(self, partition: Partition) -> int | None:
+        """The first offset of a partition that is not in the lake; None where nothing of it is."""
         topic = self.topics.get(partition.topic)
         return None if topic is None else topic.ends.get(partition.number)
 
     def record_bytes(self, topic: str) -> float | None:
+        """Bytes of a record of the topic, on average in its last batch; None where nothing of it is in the lake."""
         known = self.topics.get(topic)
         return None if known is None else known.record_bytes
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import functools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,9 @@ from cdc_lakehouse.changelog.events import Message, MessageError, RowChange
 from cdc_lakehouse.config import StorageConfig
 from cdc_lakehouse.decoders.messages import ticdc_canal_json
 from cdc_lakehouse.errors import ObjectMissingError, SourceError
-from cdc_lakehouse.sources.kafka.claim_checks import ClaimChecks
+from cdc_lakehouse.sources.kafka.claim_checks import read_claim_check
+
+Claims = Callable[[str], bytes]
 
 NAME = "3d1f9049-db27-493f-15f5-d9352b4bcba5.json"
 LOCATION = f"s3://claims/prefix/{NAME}"
@@ -29,16 +33,16 @@ def wrapped(message: object) -> bytes:
 
 
 @pytest.fixture
-def claims(tmp_path: Path) -> ClaimChecks:
-    return ClaimChecks(tmp_path.as_uri(), StorageConfig.nothing())
+def claims(tmp_path: Path) -> Claims:
+    return functools.partial(read_claim_check, tmp_path.as_uri(), StorageConfig.nothing())
 
 
-def decode(claims: ClaimChecks, message: object = IN_TOPIC) -> Message:
-    return ticdc_canal_json.FORMAT.decoder({"claims": claims.read})(None, json.dumps(message).encode())  # type: ignore[return-value]
+def decode(claims: Claims, message: object = IN_TOPIC) -> Message:
+    return ticdc_canal_json.FORMAT.decoder({"claims": claims})(None, json.dumps(message).encode())  # type: ignore[return-value]
 
 
 @pytest.mark.parametrize("content", [wrapped(WHOLE), json.dumps(WHOLE).encode()], ids=["wrapped", "raw value"])
-def test_the_whole_message_is_in_the_file(content: bytes, claims: ClaimChecks, tmp_path: Path) -> None:
+def test_the_whole_message_is_in_the_file(content: bytes, claims: Claims, tmp_path: Path) -> None:
     (tmp_path / NAME).write_bytes(content)
     message = decode(claims)
     (row,) = message.parts
@@ -57,24 +61,24 @@ def test_the_whole_message_is_in_the_file(content: bytes, claims: ClaimChecks, t
         (wrapped([]), "JSON, but not an object"),
     ],
 )
-def test_a_file_that_is_none(content: bytes, told: str, claims: ClaimChecks, tmp_path: Path) -> None:
+def test_a_file_that_is_none(content: bytes, told: str, claims: Claims, tmp_path: Path) -> None:
     (tmp_path / NAME).write_bytes(content)
     with pytest.raises(MessageError, match=told):
         decode(claims)
 
 
-def test_a_file_that_is_missing(claims: ClaimChecks) -> None:
+def test_a_file_that_is_missing(claims: Claims) -> None:
     with pytest.raises(ObjectMissingError):
-        claims.read(LOCATION)
+        claims(LOCATION)
     with pytest.raises(MessageError, match="restore the file"):
         decode(claims)
 
 
 @pytest.mark.parametrize("location", ["", "..", "s3://claims/..", "file:///etc/passwd", "a/b.json/", "a%2Fb.json"])
-def test_a_message_names_no_place_of_its_own(location: str, claims: ClaimChecks, tmp_path: Path) -> None:
+def test_a_message_names_no_place_of_its_own(location: str, claims: Claims, tmp_path: Path) -> None:
     (tmp_path / "b.json").write_bytes(wrapped(WHOLE))
     with pytest.raises(SourceError, match="none of TiCDC's"):
-        claims.read(location)
+        claims(location)
 
 
 def test_without_a_place_it_is_said_what_to_configure() -> None:

@@ -14,8 +14,9 @@ Source of the facts: TiCDC's documentation of the Canal-JSON protocol."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, Literal, cast
 
 import msgspec
@@ -34,51 +35,49 @@ from cdc_lakehouse.decoders.messages.format import (
 )
 from cdc_lakehouse.decoders.messages.json_object import JsonObject, parse, utf8
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.sources.kafka.claim_checks import ClaimChecks
+from cdc_lakehouse.sources.kafka.claim_checks import read_claim_check
 
 _WATERMARK: Final = "TIDB_WATERMARK"
 LIMIT_TS: Final = 1 << 62
 """Timestamps (TSO) are below it, by far."""
 
 
-@dataclass(frozen=True)
-class _Decoder:
-    """`claims` gives the whole message of a claim check by its location."""
+Claims = Callable[[str], bytes]
+"""Gives the whole message of a claim check by its location. Raises `SourceError` where it cannot."""
 
-    extension: bool
-    claims: Callable[[str], bytes] | None
 
-    def __call__(self, key: bytes | None, value: bytes | None) -> Message:
-        if value is None:
-            raise MessageError(
-                "the message has no value", advice="TiCDC's Canal-JSON has none without one: check the topic"
-            )
-        message = parse(utf8(value), exact=False)
-        if not self.extension:
-            return Message(Origin()) if message.get("type") == _WATERMARK else message_of(message, value)
-        extension = _extension(message)
-        location = extension.get("claimCheckLocation")
-        if not location:
-            return _decoded(message, extension, value)
-        found = self._claimed(location)
-        whole = parse(utf8(found), exact=False)
-        if _identity(whole) != _identity(message) or _extension(whole).get("claimCheckLocation"):
-            raise MessageError("the claim-check file holds another message than the one that names it")
-        return _decoded(whole, _extension(whole), found)
+def _decode(has_extension: bool, claims: Claims | None, key: bytes | None, value: bytes | None) -> Message:
+    if value is None:
+        raise MessageError(
+            "the message has no value", advice="TiCDC's Canal-JSON has none without one: check the topic"
+        )
+    message = parse(utf8(value), exact=False)
+    if not has_extension:
+        return Message(Origin()) if message.get("type") == _WATERMARK else message_of(message, value)
+    extension = _extension(message)
+    location = extension.get("claimCheckLocation")
+    if not location:
+        return _decoded(message, extension, value)
+    found = _claimed(claims, location)
+    whole = parse(utf8(found), exact=False)
+    if _identity(whole) != _identity(message) or _extension(whole).get("claimCheckLocation"):
+        raise MessageError("the claim-check file holds another message than the one that names it")
+    return _decoded(whole, _extension(whole), found)
 
-    def _claimed(self, location: object) -> bytes:
-        if self.claims is None or not isinstance(location, str):
-            raise MessageError(
-                "the message was too large, and lies in a claim-check file",
-                advice="set source.claim_check to the changefeed's claim-check-storage-uri, then decode the date again",
-            )
-        try:
-            return self.claims(location)
-        except SourceError as error:
-            raise MessageError(
-                f"the claim-check file with the whole message cannot be used: {error}",
-                advice="restore the file, then decode the date again",
-            ) from error
+
+def _claimed(claims: Claims | None, location: object) -> bytes:
+    if claims is None or not isinstance(location, str):
+        raise MessageError(
+            "the message was too large, and lies in a claim-check file",
+            advice="set source.claim_check to the changefeed's claim-check-storage-uri, then decode the date again",
+        )
+    try:
+        return claims(location)
+    except SourceError as error:
+        raise MessageError(
+            f"the claim-check file with the whole message cannot be used: {error}",
+            advice="restore the file, then decode the date again",
+        ) from error
 
 
 def _has_extension(options: Options) -> bool:
@@ -86,12 +85,12 @@ def _has_extension(options: Options) -> bool:
 
 
 def _decoder(options: Options) -> Decode:
-    """Options: `tidb_extension`, true (the default) or false; `claims`, see `ClaimChecks.read`."""
-    return _Decoder(_has_extension(options), cast("Any", options.get("claims")))
+    """Options: `tidb_extension`, true (the default) or false; `claims`, which is a `Claims`, or None."""
+    return functools.partial(_decode, _has_extension(options), cast("Claims | None", options.get("claims")))
 
 
 def _configured(source: KafkaSource, storage: StorageConfig) -> Options:
-    claims = None if source.claim_check is None else ClaimChecks(source.claim_check, storage).read
+    claims = None if source.claim_check is None else functools.partial(read_claim_check, source.claim_check, storage)
     return {"tidb_extension": source.tidb_extension, "claims": claims}
 
 

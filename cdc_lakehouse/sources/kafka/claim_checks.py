@@ -11,7 +11,6 @@ import base64
 import binascii
 import json
 import re
-from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from cdc_lakehouse.config import StorageConfig
@@ -20,33 +19,26 @@ from cdc_lakehouse.sources.object_store import read_segment
 
 _NAME: Final = re.compile(r"[0-9A-Za-z_-]{1,200}\.json")
 _LIMIT: Final = 128 << 20
-"""Of a file, in bytes: a message in base64, and room to spare."""
+"""Bytes of a file: a message in base64, and room to spare."""
 
 
-@dataclass(frozen=True)
-class ClaimChecks:
-    """The files below a URI. It can be handed to tasks."""
+def read_claim_check(uri: str, storage: StorageConfig, location: str) -> bytes:
+    """The whole message of the claim check that a message names by `location`. Its file is below `uri`.
 
-    uri: str
-    storage: StorageConfig = field(repr=False)
-
-    def read(self, location: str) -> bytes:
-        """The whole message of a claim check.
-
-        Raises `SourceError` when the location names no such file, `ObjectMissingError` when it is not there, and as
-        `ObjectStore.read` does."""
-        name = location.rsplit("/", 1)[-1]
-        if not _NAME.fullmatch(name):
-            raise SourceError("the message names a claim check whose name is none of TiCDC's")
-        content = read_segment(self.uri, self.storage, name, None, limit=_LIMIT)
-        try:
-            document = cast("dict[str, Any] | None", json.loads(content))
-        except (ValueError, RecursionError) as error:
-            raise SourceError(f"the claim check {name} is not JSON") from error
-        value = document.get("value") if isinstance(document, dict) else None
-        if not isinstance(value, str):
-            return content
-        try:
-            return base64.b64decode(value, validate=True)
-        except binascii.Error as error:
-            raise SourceError(f"the value of the claim check {name} is not base64") from error
+    Raises `SourceError` when the location names no such file or the file is not a claim check, `ObjectMissingError`
+    when it is not there, and as `ObjectStore.read` does."""
+    name = location.rsplit("/", 1)[-1]
+    if not _NAME.fullmatch(name):
+        raise SourceError("the message names a claim check whose name is none of TiCDC's")
+    content = read_segment(uri, storage, name, None, limit=_LIMIT)
+    try:
+        document = cast("dict[str, Any] | None", json.loads(content))
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"the claim check {name} is not JSON") from error
+    value = document.get("value") if isinstance(document, dict) else None
+    if not isinstance(value, str):
+        return content
+    try:
+        return base64.b64decode(value, validate=True)
+    except binascii.Error as error:
+        raise SourceError(f"the value of the claim check {name} is not base64") from error

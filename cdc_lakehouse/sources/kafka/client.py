@@ -59,20 +59,22 @@ class Client:
 
     @classmethod
     def of(cls, source: KafkaSource) -> Self:
+        """As the configuration says."""
         return cls(",".join(source.bootstrap_servers), dict(source.kafka))
 
     def with_timeout(self, seconds: float) -> Client:
-        """The same, that gives up sooner."""
+        """The same, that gives up a request and a read after so many seconds."""
         return replace(self, timeout_seconds=seconds, patience_seconds=seconds)
 
     def consumer(self, errors: ClientErrors) -> Consumer:
+        """A consumer without a group. Raises `ConfigurationError` when the client does not take its settings."""
         try:
             return Consumer(self._configuration(errors))
         except (KafkaException, TypeError, ValueError) as error:
             raise _refused(error) from None
 
     def admin(self, errors: ClientErrors) -> AdminClient:
-        """For what is asked of the cluster."""
+        """A client for what is asked of the cluster. Raises `ConfigurationError` when it does not take its settings."""
         try:
             return AdminClient(self._configuration(errors))
         except (KafkaException, TypeError, ValueError) as error:
@@ -130,13 +132,15 @@ class ClientErrors:
         """Bytes of an answer that the client refused to take."""
 
     def note(self, error: KafkaError) -> None:
+        """Keep an error. The client calls it."""
         with self._lock:
             self._by_code[error.code()] = error.str()
             if found := _TOO_LARGE.search(error.str()):
                 self.too_large = int(found[1])
 
     def fault(self, brokers: str, error: KafkaError | None = None) -> CdcError:
-        """Why a request was not answered."""
+        """The error for a request that was not answered: `SourceError` for what stays wrong, else
+        `SourceUnreachableError`."""
         with self._lock:
             reported = dict(self._by_code)
         if _LOGIN & reported.keys():
@@ -157,7 +161,7 @@ class ClientErrors:
 
 
 def topic_fault(topic: str, error: KafkaError) -> CdcError | None:
-    """What is wrong with a topic; None for what may pass."""
+    """The error for a topic that cannot be read; None for what may pass."""
     if error.code() in _FORBIDDEN:
         return SourceError(
             f"no permission to read the topic {topic} ({error.name()})",

@@ -64,8 +64,8 @@ def _share(needs: Mapping[Partition, int], total: int) -> dict[Partition, int]:
 
 
 def useful_task_count(ranges: Sequence[OffsetRange], landed: LandedOffsets) -> int:
-    """How many tasks at most have enough to do."""
-    return max(1, math.ceil(sum(_work(each, landed) for each in ranges) / _WORTH_A_TASK))
+    """How many tasks at most have enough to do: at least 1."""
+    return max(1, math.ceil(sum(_work(part, landed) for part in ranges) / _WORTH_A_TASK))
 
 
 def split_ranges(
@@ -75,25 +75,25 @@ def split_ranges(
 
     Large ranges are cut, and each part is a group of its own; but not where the size of records is not known: a part
     might have to end early, and what is behind would be read twice."""
-    work = {each: _work(each, landed) for each in ranges}
+    work = {part: _work(part, landed) for part in ranges}
     share = max(_WORTH_A_TASK, math.ceil(sum(work.values()) / tasks))
     parts: list[OffsetRange] = []
     whole: list[OffsetRange] = []
-    for each in ranges:
-        count = min(round(work[each] / share), len(each))
-        if count > 1 and landed.record_bytes(each.partition.topic) is not None:
-            parts += _parts(each, count)
+    for part in ranges:
+        count = min(round(work[part] / share), len(part))
+        if count > 1 and landed.record_bytes(part.partition.topic) is not None:
+            parts += _parts(part, count)
         else:
-            whole.append(each)
-    groups: list[list[OffsetRange]] = [[] for _ in range(math.ceil(sum(work[each] for each in whole) / share))]
-    for each in sorted(whole, key=work.__getitem__, reverse=True):
-        min(groups, key=lambda group: sum(work[each] for each in group)).append(each)
+            whole.append(part)
+    groups: list[list[OffsetRange]] = [[] for _ in range(math.ceil(sum(map(work.__getitem__, whole)) / share))]
+    for part in sorted(whole, key=work.__getitem__, reverse=True):
+        min(groups, key=lambda group: sum(map(work.__getitem__, group))).append(part)
     return (*((part,) for part in parts), *(tuple(group) for group in groups if group))
 
 
-def _work(each: OffsetRange, landed: LandedOffsets) -> float:
-    """In records of a usual size: larger ones take longer."""
-    return len(each) * max(1.0, (landed.record_bytes(each.partition.topic) or 0) / _USUAL_SIZE)
+def _work(part: OffsetRange, landed: LandedOffsets) -> float:
+    """What a range costs, in records of a usual size: larger ones take longer."""
+    return len(part) * max(1.0, (landed.record_bytes(part.partition.topic) or 0) / _USUAL_SIZE)
 
 
 def _parts(whole: OffsetRange, count: int) -> list[OffsetRange]:

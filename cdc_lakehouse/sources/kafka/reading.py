@@ -40,21 +40,23 @@ _error, _topic, _number, _offset, _key, _value, _timestamp, _headers = cast(
 class RangeReader:
     """Reads ranges of different partitions, side by side, each in its order: `messages` gives all of them.
 
-    A fault ends the range that it is of, and the others go on; one of the brokers ends all. Then `ends` has the first
-    offset of each range that was not read, and `faults` what went wrong: `SourceError` for messages that are gone,
-    that may not or cannot be read, or that are larger than the client takes; `SourceUnreachableError` when for a while
-    nothing came."""
+    A fault ends the range that it is of, and the others go on; one of the brokers ends all. Then `ends` says how far
+    the ranges were read, and `faults` what went wrong: `SourceError` for messages that are gone, that may not or cannot
+    be read, or that are larger than the client takes; `SourceUnreachableError` when for a while nothing came."""
 
     def __init__(self, client: Client, ranges: Sequence[OffsetRange]) -> None:
         self._client = client
-        self._parts = [_Part(each) for each in ranges]
+        self._parts = [_Part(whole) for whole in ranges]
         self.faults: list[CdcError] = []
 
     @property
     def ends(self) -> dict[OffsetRange, int]:
+        """By range, the first offset that was not read."""
         return {part.range: part.position for part in self._parts}
 
     def messages(self) -> Iterator[Messages]:
+        """The messages of the ranges, some of one range at a time. Raises `ConfigurationError` when the client does not
+        take its settings."""
         try:
             yield from self._read(self._parts)
         except _AnswerTooLargeError:
@@ -189,7 +191,7 @@ class _Session:
         if errors:
             for message in batch:
                 if (error := message.error()) is not None:
-                    self._heed(message, error)
+                    self._take_error(message, error)
 
     def _runs(self, messages: Sequence[Message]) -> Iterator[tuple[Partition, Sequence[Message]]]:
         """The messages that stand together in a partition."""
@@ -215,7 +217,7 @@ class _Session:
                 if self._open:
                     self._consumer.pause([TopicPartition(*partition)])
 
-    def _heed(self, message: Message, error: KafkaError) -> None:
+    def _take_error(self, message: Message, error: KafkaError) -> None:
         topic, number, offset = message.topic(), message.partition(), message.offset()
         part = None if topic is None or number is None else self._open.get(Partition(topic, number))
         if part is None or part.over:
@@ -226,7 +228,7 @@ class _Session:
             if offset is not None and offset >= part.range.end:
                 part.finish()
         elif error.code() in OUT_OF_RANGE:
-            self._end(part, self._why_nothing(part))
+            self._end(part, self._why_no_messages(part))
         elif (found := topic_fault(part.range.partition.topic, error)) is not None:
             self._end(part, found)
         else:
@@ -238,14 +240,14 @@ class _Session:
 
     def _give_up(self) -> None:
         for part in self._open.values():
-            fault = self._why_nothing(part)
+            fault = self._why_no_messages(part)
             self._end(part, fault)
             if isinstance(fault, SourceUnreachableError):
                 break
         for part in self._open.values():
             part.over = True
 
-    def _why_nothing(self, part: _Part) -> CdcError:
+    def _why_no_messages(self, part: _Part) -> CdcError:
         """Why nothing comes from a position."""
         partition, position = part.range.partition, part.position
         try:

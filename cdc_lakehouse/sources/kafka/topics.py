@@ -123,8 +123,8 @@ class _Cluster:
 
     def _offsets(self, asked: Mapping[TopicPartition, Future[Any]]) -> dict[Partition, int]:
         return {
-            Partition(each.topic, each.partition): self._result(future, each.topic).offset
-            for each, future in asked.items()
+            Partition(partition.topic, partition.partition): self._result(future, partition.topic).offset
+            for partition, future in asked.items()
         }
 
     def _result(self, future: Future[Any], topic: str) -> Any:
@@ -139,7 +139,7 @@ class _Cluster:
         return max(0.1, self._deadline - time.monotonic())
 
     def _fault(self, error: KafkaException | None, topic: str | None = None) -> CdcError:
-        # What the client has to tell it tells when it is asked.
+        # The client calls back with errors only when it is polled.
         self._admin.poll(0)
         cause: KafkaError | None = None if error is None else error.args[0]
         if cause is not None and topic is not None:
@@ -158,7 +158,8 @@ def _id(topic: Any) -> str:
 
 
 def find_pending(source: KafkaSource, topics: Sequence[Topic], landed: LandedOffsets) -> Pending:
-    """`topics` are all that `read_topics` found."""
+    """What of the topics is not in the lake. `topics` are all that `read_topics` found. Raises nothing: what stands in
+    the way of a topic or a partition is in `faults`."""
     offsets: dict[Partition, tuple[int, int]] = {}
     faults: list[SourceError] = list(_vanished(source, topics, landed))
     for topic in topics:

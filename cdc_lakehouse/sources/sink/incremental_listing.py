@@ -20,7 +20,7 @@ known then lies in a directory that is not known, or behind the last file of one
 - Before the last but one file of a directory: a file that was put back or mended. Directories that have a gap or open
   quarantine rows are given as `watched` and listed whole; of others nothing is expected.
 
-All four are seen when the sink is listed whole, which is done again and again (`source.full_listing_hours`).
+All four are seen when the sink is listed whole, which is done regularly (`source.full_listing_hours`).
 """
 
 from __future__ import annotations
@@ -52,19 +52,23 @@ _Found = list[StoredObject | UnreadableDirectory]
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _Result:
     """What a step found, and the steps that follow from it."""
 
     found: _Found
-    steps: Sequence[Callable[[], _Seen]] = ()
+    steps: Sequence[Callable[[], _Result]] = ()
 
 
-_Step = Callable[[], _Seen]
+_Step = Callable[[], _Result]
+"""Makes one request, seldom two."""
 
 
 def list_new(store: ObjectStore, layout: SinkLayout, frontier: Frontier, watched: Iterable[str] = ()) -> Listing:
     """What the sink holds beyond its frontier, some of what was known, all schema files, and all of the directories
-    that are watched."""
+    that are watched.
+
+    Raises `SourceUnreachableError` when the sink cannot be listed, and `SourceError` when it was written with another
+    layout."""
     walk = _Walk(store, layout, frontier)
     steps: list[_Step] = [partial(walk.above_tables, ""), *(partial(walk.whole, f"{path}/") for path in set(watched))]
     objects: dict[str, StoredObject | UnreadableDirectory] = {}
@@ -72,17 +76,17 @@ def list_new(store: ObjectStore, layout: SinkLayout, frontier: Frontier, watched
         # All of one level, then all of the next: what is on the way is few levels deep.
         while steps:
             results = list(pool.map(_take, steps))
-            steps = [step for seen in results for step in seen.steps]
-            objects.update((each.path, each) for seen in results for each in seen.found)
+            steps = [step for result in results for step in result.steps]
+            objects.update((found.path, found) for result in results for found in result.found)
     return classify(objects.values(), layout, frontier.by_directory)
 
 
-def _take(step: _Step) -> _Seen:
+def _take(step: _Step) -> _Result:
     return step()
 
 
 class _Walk:
-    """Each step makes one request, seldom two."""
+    """The steps of a listing."""
 
     def __init__(self, store: ObjectStore, layout: SinkLayout, frontier: Frontier) -> None:
         self._store = store
@@ -95,13 +99,13 @@ class _Walk:
             for depth in range(1, len(parts))
         }
 
-    def whole(self, prefix: str, after: str | None = None) -> _Seen:
-        return _Seen(list(self._store.list(prefix, after)))
+    def whole(self, prefix: str, after: str | None = None) -> _Result:
+        return _Result(list(self._store.list(prefix, after)))
 
-    def above_tables(self, prefix: str) -> _Seen:
+    def above_tables(self, prefix: str) -> _Result:
         """The root, a database, or a part of the name of a table that is called `a/b`."""
         names, unreadable = self._names(prefix)
-        return _Seen(unreadable, [self._child(f"{prefix}{name}") for name in names])
+        return _Result(unreadable, [self._child(f"{prefix}{name}") for name in names])
 
     def _child(self, path: str) -> _Step:
         table = self._frontier.by_directory.get(path)
@@ -112,7 +116,7 @@ class _Walk:
             return partial(self.whole, f"{path}/")
         return partial(self.table, table)
 
-    def table(self, table: KnownTable) -> _Seen:
+    def table(self, table: KnownTable) -> _Result:
         prefix = f"{table.directory}/"
         names, unreadable = self._names(prefix)
         steps: list[_Step] = []
@@ -123,15 +127,15 @@ class _Walk:
         for name in names:
             if name in table.places:
                 steps.append(partial(self.place, table, name))
-            elif not table.has_left(name):
+            elif not table.is_closed_version(name):
                 steps.append(partial(self.whole, f"{prefix}{name}/"))
-        return _Seen(unreadable, steps)
+        return _Result(unreadable, steps)
 
-    def place(self, table: KnownTable, place: str) -> _Seen:
+    def place(self, table: KnownTable, place: str) -> _Result:
         """A version, or a partition of one."""
-        below = [each for each in table.places if each.startswith(f"{place}/")]
-        if self._layout.separator == "none" and any(each.place == place for each in table.sequences):
-            return _Seen(self.data(table, place).found, [partial(self.place, table, each) for each in below])
+        below = [known for known in table.places if known.startswith(f"{place}/")]
+        if self._layout.separator == "none" and _sequences(table, place):
+            return _Result(self.data(table, place).found, [partial(self.place, table, path) for path in below])
         names, unreadable = self._names(f"{table.directory}/{place}/")
         dates: list[str] = []
         steps: list[_Step] = []
@@ -141,21 +145,21 @@ class _Walk:
                 steps.append(partial(self.place, table, path))
             elif not _DATES[self._layout.separator].fullmatch(name):
                 steps.append(partial(self.whole, f"{table.directory}/{path}/"))
-            elif not self._frontier.is_past(name) or _sequences(table, path):
+            elif not self._frontier.is_closed_date(name) or _sequences(table, path):
                 dates.append(path)
         if dates and not below and _known(table, dates) <= REQUEST * (len(dates) - 1):
             prefix = f"{table.directory}/{place}/"
-            return _Seen(unreadable, [*steps, partial(self.whole, prefix, f"{table.directory}/{min(dates)}")])
-        return _Seen(unreadable, [*steps, *(partial(self.data, table, each) for each in dates)])
+            return _Result(unreadable, [*steps, partial(self.whole, prefix, f"{table.directory}/{min(dates)}")])
+        return _Result(unreadable, [*steps, *(partial(self.data, table, date) for date in dates)])
 
-    def data(self, table: KnownTable, place: str) -> _Seen:
+    def data(self, table: KnownTable, place: str) -> _Result:
         """A directory of data files and their index files."""
         prefix = f"{table.directory}/{place}/"
         known = _sequences(table, place)
         if len(known) != 1 or known[0].dispatcher is not None or not known[0].previous:
             return self.whole(prefix)
         found = list(self._store.list(prefix, f"{prefix}{known[0].previous}"))
-        return self.whole(prefix) if _is_doubtful(found, prefix, known[0]) else _Seen(found)
+        return self.whole(prefix) if _is_doubtful(found, prefix, known[0]) else _Result(found)
 
     def _names(self, prefix: str) -> tuple[list[str], _Found]:
         try:
@@ -169,24 +173,24 @@ class _Walk:
 
 
 def _sequences(table: KnownTable, place: str) -> list[FileSequence]:
-    return [each for each in table.sequences if each.place == place]
+    return [sequence for sequence in table.sequences if sequence.place == place]
 
 
 def _known(table: KnownTable, places: Iterable[str]) -> int:
-    """Files that are known in directories."""
+    """How many files are known in directories."""
     wanted = set(places)
-    return sum(each.files for each in table.sequences if each.place in wanted)
+    return sum(sequence.files for sequence in table.sequences if sequence.place in wanted)
 
 
 def _is_small(table: KnownTable) -> bool:
-    """Whether looking at all of it is not more than the requests of a way around."""
-    requests = 2 + len(table.places) + len({each.place for each in table.sequences})
+    """Whether listing all of the table costs no more than the requests that look for what is new in it."""
+    requests = 2 + len(table.places) + len({sequence.place for sequence in table.sequences})
     return table.files <= REQUEST * (requests - 1)
 
 
 def _is_doubtful(found: _Found, prefix: str, known: FileSequence) -> bool:
-    """Whether what a directory shows from the last but one file on leaves open what lies before."""
-    etags = {each.path: each.etag for each in found if isinstance(each, StoredObject)}
+    """Whether what a directory shows from the last but one file on leaves open what lies before: `whole` is due."""
+    etags = {listed.path: listed.etag for listed in found if isinstance(listed, StoredObject)}
     last = f"{prefix}{known.last}"
     if last not in etags:
         return True

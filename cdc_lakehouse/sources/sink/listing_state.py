@@ -1,7 +1,7 @@
 """The frontier of a sink: where files may still appear, and what was known of those places when they were last listed.
 
 It holds the directories of tables and, of each, only the data directories that may still gain files, so it stays small
-however many files there are. `walk` lists a sink from it, and says why nothing is missed.
+however many files there are. `incremental_listing` lists a sink from it, and says why nothing is missed.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class KnownTable:
     places: tuple[str, ...]
     sequences: tuple[FileSequence, ...]
 
-    def has_left(self, version: str) -> bool:
-        """Whether a directory is a version before the last DDL. Timestamps are of one length until 2090; what is
-        shorter may be another table (`t/7` below `t`)."""
+    def is_closed_version(self, version: str) -> bool:
+        """Whether a directory is a version before the last DDL, which gains no files. Timestamps are of one length
+        until 2090; what is shorter may be another table (`t/7` below `t`)."""
         oldest = str(self.oldest_version)
         return version.isdecimal() and len(version) == len(oldest) and version < oldest
 
@@ -78,6 +78,7 @@ class Frontier:
 
     @functools.cached_property
     def by_directory(self) -> Mapping[str, KnownTable]:
+        """The tables by their directories."""
         return {table.directory: table for table in self.tables}
 
     @functools.cached_property
@@ -94,13 +95,15 @@ class Frontier:
         known = self._sequences.get((file.directory, place, file.dispatcher))
         if known is not None:
             return name > known.last or (name == known.last and file.etag != known.etag)
-        return not (table.has_left(place.partition("/")[0]) or self.is_past(file.feed_date))
+        return not (table.is_closed_version(place.partition("/")[0]) or self.is_closed_date(file.feed_date))
 
-    def is_past(self, date: str | None) -> bool:
+    def is_closed_date(self, date: str | None) -> bool:
+        """Whether the directories of a date gain no files any more."""
         return date is not None and self.oldest_date is not None and date < self.oldest_date
 
     def adds_to(self, older: Frontier | None) -> bool:
-        """Whether it knows more than an older one. Less is only a shorter way through the sink."""
+        """Whether it knows more than an older one, and so is worth a commit. One that knows less only spares the next
+        listing some requests."""
         if older is None or (self.settings, self.unclear) != (older.settings, older.unclear):
             return True
         return any(_adds(table, older.by_directory.get(table.directory)) for table in self.tables)
@@ -138,9 +141,9 @@ def advance(older: Frontier | None, listing: Listing, given: Circumstances) -> F
     tables: list[KnownTable] = []
     for directory in sorted({*known, *files, *named}):
         table = known.get(directory) or KnownTable(directory, 0, 0, False, (), ())
-        table = _grown(table, files[directory], indexes, older)
+        table = _with_new_files(table, files[directory], indexes, older)
         table = replace(table, irregular=table.irregular or directory in irregular)
-        tables.append(_pruned(table, given, oldest_date))
+        tables.append(_without_closed_places(table, given, oldest_date))
     whole_at = given.now if older is None else older.whole_at
     return Frontier(tuple(tables), oldest_date, given.settings, whole_at, given.unclear)
 
@@ -154,21 +157,21 @@ def _place_and_name(file: DataFile) -> tuple[str, str]:
 def _owner(directory: str, tables: Collection[str]) -> str | None:
     parts = directory.split("/")
     found = ("/".join(parts[:depth]) for depth in range(len(parts) - 1, 0, -1))
-    return next((each for each in found if each in tables), None)
+    return next((table for table in found if table in tables), None)
 
 
-def _grown(
+def _with_new_files(
     table: KnownTable,
     files: Mapping[tuple[str, str | None], list[DataFile]],
     indexes: Mapping[tuple[str, str | None], IndexFile],
     older: Frontier | None,
 ) -> KnownTable:
-    sequences = {(each.place, each.dispatcher): each for each in table.sequences}
+    sequences = {(sequence.place, sequence.dispatcher): sequence for sequence in table.sequences}
     places = set(table.places)
     count = table.files
     for (place, dispatcher), listed in files.items():
         before = sequences.get((place, dispatcher)) or FileSequence(place, dispatcher, 0, "", "", "", None)
-        after = _continued(before, listed, indexes.get((f"{table.directory}/{place}", dispatcher)))
+        after = _extended(before, listed, indexes.get((f"{table.directory}/{place}", dispatcher)))
         sequences[place, dispatcher] = after
         # Files of places that were left behind have been counted.
         if older is None or before.files or not listed or older.is_new(listed[0]):
@@ -176,11 +179,11 @@ def _grown(
         places.add(place.partition("/")[0])
         if listed and listed[0].physical_partition is not None:
             places.add("/".join(place.split("/")[:2]))
-    in_order = sorted(sequences.values(), key=lambda each: (each.place, each.dispatcher or ""))
+    in_order = sorted(sequences.values(), key=lambda sequence: (sequence.place, sequence.dispatcher or ""))
     return replace(table, files=max(count, 0), places=tuple(sorted(places)), sequences=tuple(in_order))
 
 
-def _continued(before: FileSequence, listed: Iterable[DataFile], index: IndexFile | None) -> FileSequence:
+def _extended(before: FileSequence, listed: Iterable[DataFile], index: IndexFile | None) -> FileSequence:
     etags = {_place_and_name(file)[1]: file.etag for file in listed}
     names = set(etags)
     files = len(names)
@@ -193,26 +196,28 @@ def _continued(before: FileSequence, listed: Iterable[DataFile], index: IndexFil
     return FileSequence(before.place, before.dispatcher, files, last, previous, etags.get(last, ""), index_etag)
 
 
-def _pruned(table: KnownTable, given: Circumstances, oldest_date: str | None) -> KnownTable:
-    """Without what gains nothing new."""
+def _without_closed_places(table: KnownTable, given: Circumstances, oldest_date: str | None) -> KnownTable:
+    """The table without the directories that gain no files any more."""
     table = replace(table, oldest_version=max(table.oldest_version, given.ddl.get(table.directory, 0)))
 
-    def stays(each: FileSequence) -> bool:
-        if f"{table.directory}/{each.place}" in given.kept:
+    def stays(sequence: FileSequence) -> bool:
+        if f"{table.directory}/{sequence.place}" in given.kept:
             return True
-        version, date = each.place.partition("/")[0], each.place.rpartition("/")[2]
+        version, date = sequence.place.partition("/")[0], sequence.place.rpartition("/")[2]
         old = given.layout.separator in _DATE_FORMATS and oldest_date is not None and date < oldest_date
-        return not (old or table.has_left(version))
+        return not (old or table.is_closed_version(version))
 
-    sequences = tuple(each for each in table.sequences if stays(each))
-    versions = {each.place.partition("/")[0] for each in sequences}
+    sequences = tuple(filter(stays, table.sequences))
+    versions = {sequence.place.partition("/")[0] for sequence in sequences}
     places = [(place, place.partition("/")[0]) for place in table.places]
-    stay = tuple(place for place, version in places if version in versions or not table.has_left(version))
+    stay = tuple(place for place, version in places if version in versions or not table.is_closed_version(version))
     return replace(table, places=stay, sequences=sequences)
 
 
 def _oldest_date(files: Iterable[DataFile], given: Circumstances) -> str | None:
-    """A date is the wall clock's at the flush, so a directory is left for good once there is one that is later by more
+    """The first date whose directories may gain files, None where that is not known.
+
+    A date is the wall clock's at the flush, so a directory is left for good once there is one that is later by more
     than zones differ. A date ahead of this machine's own clock is not believed: it may have to be taken back."""
     form = _DATE_FORMATS.get(given.layout.separator)
     if form is None:

@@ -12,7 +12,7 @@ are no files of database DDL: which table it is stands in the schema files.
 
 With tables split across nodes the files are `CDC_{dispatcher}_{index}.json` and `meta/CDC_{dispatcher}.index`. Names
 stand in paths as they are (spaces, dots, unicode, upper case; a table called `a/b` makes two levels, one called `meta`
-stands beside the database's own `meta`), so a data file is told by the directory of a schema file, not by a pattern
+stands beside the database's own `meta`), so a data file is known by the directory of a schema file, not by a pattern
 of names. Index numbers are padded to 6 to 20 digits. TiCDC writes local files as `NAME.tmp.{uuid}` and renames them.
 """
 
@@ -63,6 +63,7 @@ class SinkLayout:
 
     @classmethod
     def of(cls, source: StorageSinkSource) -> SinkLayout:
+        """The layout that the configuration says."""
         return cls(source.date_separator, source.protocol, source.use_table_id_as_path)
 
 
@@ -110,6 +111,8 @@ class IndexFile:
 
 @dataclass
 class Listing:
+    """What a sink holds, by kind of file."""
+
     data: list[DataFile] = field(default_factory=list["DataFile"])
     schemas: list[SchemaFilePath] = field(default_factory=list["SchemaFilePath"])
     indexes: list[IndexFile] = field(default_factory=list["IndexFile"])
@@ -147,14 +150,19 @@ def read_checkpoint(store: ObjectStore) -> int:
 
 
 def list_sink(store: ObjectStore, layout: SinkLayout) -> Listing:
-    """Everything in the sink, told apart by its path."""
+    """Everything in the sink, classified by its path.
+
+    Raises `SourceUnreachableError` when the sink cannot be listed, and `SourceError` when it was written with another
+    layout."""
     return classify(store.list(), layout)
 
 
 def classify(
     objects: Iterable[StoredObject | UnreadableDirectory], layout: SinkLayout, tables: Iterable[str] = ()
 ) -> Listing:
-    """What objects of a sink are; `tables` are directories of tables that are known beside those with schema files."""
+    """What objects of a sink are; `tables` are directories of tables that are known beside those with schema files.
+
+    Raises `SourceError` when a data file is of another layout."""
     listing = Listing()
     data: list[StoredObject] = []
     for found in objects:
@@ -174,7 +182,8 @@ def classify(
 
 
 def read_index(store: ObjectStore, index: IndexFile) -> str:
-    """Path of the last data file that an index names. Raises `SourceError` when it names none."""
+    """Path of the last data file that an index names. Raises `SourceError` when it names none, and as
+    `ObjectStore.read` does."""
     content = store.read(index.path, limit=INDEX_LIMIT)
     name = content.decode("utf-8", "replace").strip()
     if not re.fullmatch(r"CDC(?:_\d+_)?\d{6,20}\.\w+", name):
@@ -187,13 +196,12 @@ def _take(found: StoredObject, listing: Listing) -> bool:
     name = found.path.rpartition("/")[2]
     if found.path == METADATA or ".tmp." in name:
         return True
-    if match := _SCHEMA_FILE.fullmatch(found.path):
+    if match := _schema_match(found.path):
+        checksum: str | None = match.groupdict().get("checksum")
+        checked = None if checksum is None else int(checksum)
         listing.schemas.append(
-            SchemaFilePath(found.path, match["directory"], int(match["version"]), int(match["checksum"]), found.etag)
+            SchemaFilePath(found.path, match["directory"], int(match["version"]), checked, found.etag)
         )
-        return True
-    if match := _OLD_SCHEMA_FILE.fullmatch(found.path):
-        listing.schemas.append(SchemaFilePath(found.path, match["directory"], int(match["version"]), None, found.etag))
         return True
     if match := _INDEX_FILE.fullmatch(found.path):
         listing.indexes.append(
@@ -203,14 +211,19 @@ def _take(found: StoredObject, listing: Listing) -> bool:
     return False
 
 
+def _schema_match(path: str) -> re.Match[str] | None:
+    return _SCHEMA_FILE.fullmatch(path) or _OLD_SCHEMA_FILE.fullmatch(path)
+
+
 def schema_file_at(path: str) -> tuple[str, int] | None:
     """Directory and version of the schema file at a path; None when it is not one's."""
-    match = _SCHEMA_FILE.fullmatch(path) or _OLD_SCHEMA_FILE.fullmatch(path)
+    match = _schema_match(path)
     return None if match is None else (match["directory"], int(match["version"]))
 
 
 def table_directory(data_file: str, version: int) -> str:
-    """The directory of the table that a data file of a version is of."""
+    """The directory of the table that a data file of a version is of. Raises `ValueError` when it is of another
+    version."""
     parts = data_file.split("/")
     # Above the version's own directory; below it may be a partition's, a date's, or both.
     for depth in range(len(parts) - 2, 0, -1):
