@@ -3,6 +3,7 @@
 Bodies call the steps of a run and say what they did. A step that an asset depends on was taken when it is the asset's
 turn; in a run of a single asset, the step makes the earlier ones happen."""
 
+import functools
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +26,6 @@ from cdc_lakehouse.pipeline.steps import Steps
 
 # The policy is marked as beta, and every load would say so.
 warnings.filterwarnings("ignore", category=dg.BetaWarning, message=".*backfill_policy.*")
-_BACKFILL = dg.BackfillPolicy.single_run()
 
 
 def build_assets(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> list[dg.AssetsDefinition]:
@@ -38,16 +38,18 @@ def pool_of(feed: FeedConfig) -> str:
     return f"cdc_{feed.name}"
 
 
-def _raw(feed: FeedConfig, source: SourceKind) -> dg.AssetsDefinition:
-    @dg.asset(
-        key=keys.raw_key(feed.name),
+def _partitioned_asset(feed: FeedConfig) -> Any:
+    return functools.partial(
+        dg.asset,
         partitions_def=keys.partitions_of(feed),
-        backfill_policy=_BACKFILL,
+        backfill_policy=dg.BackfillPolicy.single_run(),
         pool=pool_of(feed),
         group_name=feed.name,
-        kinds={source.name},
-        description=source.description,
     )
+
+
+def _raw(feed: FeedConfig, source: SourceKind) -> dg.AssetsDefinition:
+    @_partitioned_asset(feed)(key=keys.raw_key(feed.name), kinds={source.name}, description=source.description)
     def raw(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
         steps = lakehouse.steps(context, feed.name)
         landed = steps.landed
@@ -63,13 +65,9 @@ def _raw(feed: FeedConfig, source: SourceKind) -> dg.AssetsDefinition:
 
 
 def _events(feed: FeedConfig) -> dg.AssetsDefinition:
-    @dg.asset(
+    @_partitioned_asset(feed)(
         key=keys.events_key(feed.name),
         deps=[keys.raw_key(feed.name)],
-        partitions_def=keys.partitions_of(feed),
-        backfill_policy=_BACKFILL,
-        pool=pool_of(feed),
-        group_name=feed.name,
         kinds={"spark", "iceberg"},
         description="Every change of every table, once, with its place in the source. Values are the source's text.",
     )

@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 from pydantic import ValidationError
 
-from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, RowChange, TransactionEnd, Watermark
+from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, RowChange, TransactionEnd, Watermark
 from cdc_lakehouse.commands.common import DONE, HELD, exits
 from cdc_lakehouse.config import CanalSource
 from cdc_lakehouse.decoders.messages import canal_entries
@@ -21,6 +21,7 @@ from cdc_lakehouse.sources.canal.client import Batch, CanalClient
 from cdc_lakehouse.sources.canal.connection import CanalRedeliveryError
 
 _PASSWORD: Final = "CDC_LAKEHOUSE_CANAL_PASSWORD"
+_KINDS: Final = {RowChange: "row", Ddl: "ddl", TransactionEnd: "end", Watermark: "watermark"}
 _LONGEST_WAIT: Final = 1.0
 _PATIENCE: Final = 60.0
 
@@ -149,16 +150,5 @@ def _json(line: dict[str, Any]) -> str:
 def _message(message: Message) -> dict[str, Any]:
     origin = message.origin
     place = {"log_file": origin.log_file, "log_offset": origin.log_offset, "gtid": origin.gtid}
-    return {**place, "time_ms": origin.time_ms, "parts": [_part(part) for part in message.parts]}
-
-
-def _part(part: MessagePart) -> dict[str, Any]:
-    match part:
-        case RowChange():
-            return {"kind": "row", **asdict(part)}
-        case Ddl():
-            return {"kind": "ddl", **asdict(part)}
-        case TransactionEnd():
-            return {"kind": "end"}
-        case Watermark():
-            return {"kind": "watermark", **asdict(part)}
+    parts = [{"kind": _KINDS[type(part)], **asdict(part)} for part in message.parts]
+    return {**place, "time_ms": origin.time_ms, "parts": parts}

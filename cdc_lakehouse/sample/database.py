@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, Final
 
+from pydantic import TypeAdapter
+
 from cdc_lakehouse.changelog import ddl_kinds
-from cdc_lakehouse.changelog.mysql_types import INTEGERS, ColumnType, type_text
+from cdc_lakehouse.changelog.mysql_types import INTEGERS, type_text
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName, quoted
 from cdc_lakehouse.sample.sink_writer import Key, Row, RowChange, Table
@@ -25,6 +27,7 @@ _MODIFY_COLUMN: Final = 12
 _ORDER: Final = {"DELETE": 0, "UPDATE": 1, "INSERT": 2}
 _BARE_DEFAULTS: Final = INTEGERS | {"decimal", "float", "double", "year", "bit"}
 _NOW: Final = "CURRENT_TIMESTAMP"
+_COLUMNS: Final = TypeAdapter(tuple[SourceColumn, ...])
 
 
 class Database:
@@ -51,9 +54,11 @@ class Database:
 
     @property
     def names(self) -> tuple[TableName, ...]:
+        """The names of all tables."""
         return tuple(self._tables)
 
     def table(self, name: TableName) -> Table:
+        """A table as it is now. Raises `KeyError` where there is none."""
         return self._tables[name]
 
     def rows(self, name: TableName, /, **equal: str | None) -> list[Row]:
@@ -79,6 +84,7 @@ class Database:
         self._put(name, changed)
 
     def delete(self, name: TableName, row: Row) -> None:
+        """Delete the row with this one's key."""
         del self._rows[name][self._remember(name, row)]
 
     def commit(self, moment: datetime.datetime) -> list[RowChange]:
@@ -100,6 +106,7 @@ class Database:
     def create_table(
         self, name: TableName, columns: tuple[SourceColumn, ...], moment: datetime.datetime
     ) -> SchemaChange:
+        """An empty table."""
         self._tables[name] = Table(name, 0, columns)
         self._rows[name] = {}
         return self._changed(name, moment, ddl_kinds.CREATE_TABLE, create_statement(name, columns))
@@ -110,11 +117,13 @@ class Database:
         return self._alter(name, moment, _ADD_COLUMN, f"ADD COLUMN {column_definition(column)}")
 
     def drop_column(self, name: TableName, column: str, moment: datetime.datetime) -> SchemaChange:
+        """The values of the column are gone."""
         kept = tuple(kept for kept in self._tables[name].columns if kept.name != column)
         self._reshape(name, kept, lambda row: {key: value for key, value in row.items() if key != column})
         return self._alter(name, moment, _DROP_COLUMN, f"DROP COLUMN {quoted(column)}")
 
     def rename_column(self, name: TableName, old: str, new: str, moment: datetime.datetime) -> SchemaChange:
+        """The values of the column stay, under its new name."""
         columns = self._tables[name].columns
         renamed = tuple(replace(column, name=new) if column.name == old else column for column in columns)
         self._reshape(name, renamed, lambda row: {new if key == old else key: value for key, value in row.items()})
@@ -127,13 +136,16 @@ class Database:
         return self._alter(name, moment, _MODIFY_COLUMN, f"MODIFY COLUMN {column_definition(column)}")
 
     def add_index(self, name: TableName, index: str, column: str, moment: datetime.datetime) -> SchemaChange:
+        """No row changes."""
         return self._alter(name, moment, _ADD_INDEX, f"ADD INDEX {quoted(index)}({quoted(column)})")
 
     def truncate_table(self, name: TableName, moment: datetime.datetime) -> SchemaChange:
+        """All rows are gone."""
         self._rows[name] = {}
         return self._changed(name, moment, ddl_kinds.TRUNCATE_TABLE, f"TRUNCATE TABLE {name.quoted}")
 
     def rename_table(self, name: TableName, new: TableName, moment: datetime.datetime) -> SchemaChange:
+        """The rows stay, under the table's new name."""
         self._tables[new] = replace(self._tables.pop(name), name=new)
         self._rows[new] = self._rows.pop(name)
         query = f"RENAME TABLE {name.quoted} TO {new.quoted}"
@@ -145,7 +157,7 @@ class Database:
             {
                 "name": [name.database, name.table],
                 "version": table.version,
-                "columns": [asdict(column) for column in table.columns],
+                "columns": _COLUMNS.dump_python(table.columns, mode="json"),
                 "rows": list(self._rows[name].values()),
             }
             for name, table in self._tables.items()
@@ -159,7 +171,7 @@ class Database:
         database._last_ts, database._last_ids = state["last_ts"], dict(state["last_ids"])
         for saved in state["tables"]:
             name = TableName(*saved["name"])
-            table = Table(name, saved["version"], tuple(_column(column) for column in saved["columns"]))
+            table = Table(name, saved["version"], _COLUMNS.validate_python(saved["columns"]))
             database._tables[name] = table
             database._rows[name] = {table.key_of(row): row for row in saved["rows"]}
         return database
@@ -223,8 +235,3 @@ def _change(table: Table, commit_ts: int, old: Row | None, new: Row | None) -> R
 def _sortable(key: Key) -> tuple[tuple[int, str], ...]:
     """Numbers that are written as text sort as numbers."""
     return tuple((len(value), value) for value in key)
-
-
-def _column(saved: dict[str, Any]) -> SourceColumn:
-    saved_type = ColumnType(**{**saved["type"], "elements": tuple(saved["type"]["elements"])})
-    return SourceColumn(**{**saved, "type": saved_type})

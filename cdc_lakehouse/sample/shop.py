@@ -176,11 +176,13 @@ class Shop:
         }
 
     def state(self) -> dict[str, Any]:
+        """All of it as JSON can hold it, between two transactions."""
         counters = {"seed": self.seed, "trades": self._trades, "schema_changes": self._schema_changes}
         return {**counters, "database": self._database.state()}
 
     @staticmethod
     def from_state(state: Mapping[str, Any]) -> Shop:
+        """The shop whose `state` this was."""
         shop = Shop(state["seed"])
         shop._trades, shop._schema_changes = state["trades"], state["schema_changes"]
         shop._database = Database.from_state(state["database"])

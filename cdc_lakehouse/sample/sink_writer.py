@@ -54,6 +54,7 @@ class Table:
 
     @property
     def key_columns(self) -> tuple[str, ...]:
+        """Names of the columns of the primary key."""
         return tuple(column.name for column in self.columns if column.primary_key)
 
     def key_of(self, row: Row) -> Key:

@@ -77,6 +77,7 @@ class Channel:
         return cls(connected, address)
 
     def close(self) -> None:
+        """Close the socket."""
         self._socket.close()
 
     def send(self, kind: wire.PacketType, body: Message, seconds: float) -> None:
@@ -224,6 +225,7 @@ class Connection:
             connection.close()
 
     def close(self) -> None:
+        """End the connection. What is not acknowledged comes again to whoever connects next."""
         self.closed = True
         self._channel.close()
 

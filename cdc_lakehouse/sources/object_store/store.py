@@ -30,7 +30,9 @@ class ObjectStore(Protocol):
     """Paths are relative to the root and use `/`. A directory prefix ends in `/`; the empty one is the root."""
 
     @property
-    def uri(self) -> str: ...
+    def uri(self) -> str:
+        """The root's absolute URI."""
+        ...
 
     def check(self) -> None:
         """Raises `SourceUnreachableError` when the root is not there."""
@@ -63,5 +65,6 @@ class ObjectStore(Protocol):
 
 
 def require_directory_prefix(prefix: str) -> None:
+    """Raises `ValueError` for a prefix that is neither empty nor ends in `/`."""
     if prefix and not prefix.endswith("/"):
         raise ValueError(f"not a directory prefix, which ends in '/': {prefix!r}")
