@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka import admin as kafka_admin
+from tenacity import Retrying, retry_if_exception_type, stop_before_delay, wait_fixed
 
 from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
@@ -49,13 +50,17 @@ def read_topics(source: KafkaSource, client: Client | None = None) -> tuple[Topi
 
     Raises `SourceError` when a named topic is not there or may not be read, `SourceUnreachableError` when the brokers
     do not answer, `ConfigurationError` when the client does not take its settings."""
-    cluster = _Cluster(client or Client.of(source))
-    while True:
-        try:
-            return cluster.topics(source)
-        except _NoLeaderError as error:
-            if not cluster.waits():
-                raise error.fault from None
+    client = client or Client.of(source)
+    retrying = Retrying(
+        retry=retry_if_exception_type(_NoLeaderError),
+        wait=wait_fixed(_WAIT_SECONDS),
+        stop=stop_before_delay(client.timeout_seconds),
+        reraise=True,
+    )
+    try:
+        return retrying(_Cluster(client).topics, source)
+    except _NoLeaderError as error:
+        raise error.fault from None
 
 
 class _NoLeaderError(Exception):
@@ -72,13 +77,6 @@ class _Cluster:
         self._errors = ClientErrors()
         self._admin: Any = client.admin(self._errors)  # Its answers have no types.
         self._deadline = time.monotonic() + client.timeout_seconds
-
-    def waits(self) -> bool:
-        """Waits for a moment, if there is time."""
-        if time.monotonic() + _WAIT_SECONDS > self._deadline:
-            return False
-        time.sleep(_WAIT_SECONDS)
-        return True
 
     def topics(self, source: KafkaSource) -> tuple[Topic, ...]:
         described = self._describe(list(source.topics or self._matching(source)))
