@@ -13,7 +13,6 @@ from pyiceberg.table import Table
 
 from cdc_lakehouse.assets import keys
 from cdc_lakehouse.assets.metadata import held_list, markdown_list
-from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.mysql_types import LABELS
 from cdc_lakehouse.changelog.positions import BEGINNING, lag_seconds
 from cdc_lakehouse.changelog.schema import TableName
@@ -157,7 +156,14 @@ def _held(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
 
 def _labels(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
     """ENUM and SET values are labels, not the source's numbers."""
-    unknown = [] if open_monitor(lake, feed).has_labels else without_labels(SchemaHistory(lake, feed.name).history)
+    has_labels = open_monitor(lake, feed).has_labels
+    lives = () if has_labels else SchemaHistory(lake, feed.name).history.incarnations().values()
+    unknown = sorted(
+        f"{life.last.name}.{column.name}"
+        for life in lives
+        for column in life.last.columns
+        if life.dropped_ts is None and column.type.name in LABELS and not column.type.elements
+    )
     advice = (
         "Neither schema files nor statements have the labels of these columns: their values are numbers. An ALTER "
         "TABLE … MODIFY COLUMN in the source that states the type again brings the labels."
@@ -177,17 +183,6 @@ _FEED_CHECKS: Final = (
     _FeedCheck("schema_files_valid", keys.checkpoint_key, _schema_files),
     _FeedCheck("labels_known", keys.checkpoint_key, _labels),
 )
-
-
-def without_labels(history: History) -> list[str]:
-    """Columns of live tables (`database.table.column`) whose values are numbers, as the log has no labels for them."""
-    lives = (life for life in history.incarnations().values() if life.dropped_ts is None)
-    return sorted(
-        f"{life.last.name}.{column.name}"
-        for life in lives
-        for column in life.last.columns
-        if column.type.name in LABELS and not column.type.elements
-    )
 
 
 def table_evaluations(

@@ -29,7 +29,9 @@ class Location:
 
     @classmethod
     def of(cls, uri: str) -> Location:
-        """The place at an absolute URI (see `config.anchor_uri`). Names are taken as they are, not percent-decoded."""
+        """The place at an absolute URI (see `config.anchor_uri`). Names are taken as they are, not percent-decoded.
+
+        Raises `ConfigurationError` for a service that is not supported, and for a URI that names no bucket."""
         scheme, _, rest = uri.partition("://")
         service = _SERVICES.get(scheme)
         if service is None:
@@ -58,6 +60,3 @@ class Location:
     def setting(self) -> str:
         """The section of the configuration that says how the bucket is reached."""
         return f"storage.{self.service}"
-
-    def __str__(self) -> str:
-        return self.uri

@@ -15,7 +15,9 @@ from cdc_lakehouse.sources.object_store.store import ObjectStore
 
 
 def open_store(uri: str, storage: StorageConfig | None = None) -> ObjectStore:
-    """The store at an absolute URI (see `config.anchor_uri`)."""
+    """The store at an absolute URI (see `config.anchor_uri`). Nothing is asked of it yet.
+
+    Raises `ConfigurationError` as `Location.of` and `clients.open_client` do."""
     location = Location.of(uri)
     if location.service == "file":
         return LocalStore(Path(location.prefix))
