@@ -69,6 +69,8 @@ class StorageSinkSource(Section):
     full_listing_hours: int = Field(
         24, ge=0, description="Runs list what is new, and the whole sink once in so many hours; with 0 each time."
     )
+    max_files: int = Field(10_000, gt=0, description="Data files that are decoded in one batch at most.")
+    max_bytes: int = Field(4 << 30, gt=0, description="Bytes of data files that are decoded in one batch at most.")
     archive: bool = Field(False, description="Copy data files to the warehouse, before the sink expires them.")
     time_zone: TimeZone = Field("UTC", description="How TIMESTAMP text is read: the time zone of the TiCDC server.")
 

@@ -52,11 +52,10 @@ def defer(run: FeedContext, segments: Sequence[Segment], faults: Mapping[str, Ma
     run.quarantine.replace(
         lambda row: row.error_class in DEFERRED_CLASSES and row.segment in names, rejected, run.clock()
     )
-    newest = run.segments.batch
-    if not rejected and all(segment.batch == newest for segment in segments):
+    if not rejected and segments[0].batch >= run.events.newest_batch():
         return segments
-    deferred = {each.segment for each in rejected}
-    batch = newest + 1
+    deferred = {row.segment for row in rejected}
+    batch = run.segments.batch + 1
     rest = [replace(s, batch=batch) for s in segments if s.segment not in deferred]
     if rest:
         run.segments.land(rest, of_batch(batch))

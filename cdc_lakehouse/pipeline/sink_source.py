@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import pyarrow.compute as pc
 
 from cdc_lakehouse.changelog.schema import SchemaChange
+from cdc_lakehouse.config import StorageSinkSource
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.errors import CheckpointError, SourceError
 from cdc_lakehouse.lake.archive import Archive
@@ -53,11 +54,11 @@ class Sink:
         if nameless:
             faults.append(f"{len(nameless)} files wait for the schema file that says their table: {nameless[0]}")
         wanted = [file for file in files if run.feed.tables.takes(file.database, file.table)]
-        batch = run.segments.batch + 1
-        new = tuple(_new_segments(run, wanted, batch))
+        batches = _Batches(run.feed.storage_sink, run.segments.batch + 1)
+        new = tuple(_new_segments(run, wanted, batches))
         if new:
-            run.segments.land(new, of_batch(batch))
-            run.log.info("landed %d segments in batch %d", len(new), batch)
+            run.segments.land(new, of_batch(batches.number))
+            run.log.info("landed %d segments in batches %d to %d", len(new), new[0].batch, batches.number)
         quarantine_missing(run, listing, found.missing, self._schemas)
         # Last: a run that dies before lists from an older state, and so finds all of this again.
         unclear = bool(listing.unknown or nameless or listing.unreadable)
@@ -111,7 +112,25 @@ def _shown_checkpoint(run: FeedContext) -> tuple[int | None, list[str]]:
     return shown, []
 
 
-def _new_segments(run: FeedContext, files: Iterable[DataFile], batch: int) -> Iterable[Segment]:
+@dataclass
+class _Batches:
+    """Numbers of batches, of which none is larger than the source's limits: each is one Spark job, and one commit that
+    a run which ends early has done."""
+
+    source: StorageSinkSource
+    number: int
+    files: int = 0
+    size: int = 0
+
+    def of_file(self, size: int) -> int:
+        """The batch of the next file, of so many bytes."""
+        if self.files and (self.files == self.source.max_files or self.size + size > self.source.max_bytes):
+            self.number, self.files, self.size = self.number + 1, 0, 0
+        self.files, self.size = self.files + 1, self.size + size
+        return self.number
+
+
+def _new_segments(run: FeedContext, files: Iterable[DataFile], batches: _Batches) -> Iterable[Segment]:
     files = list(files)
     present = {file.path for file in files}
     _refuse_partial_backfill(run, present)
@@ -134,13 +153,14 @@ def _new_segments(run: FeedContext, files: Iterable[DataFile], batch: int) -> It
             size=file.size,
             etag=file.etag,
             modified_at=file.modified,
-            batch=batch,
+            batch=batches.of_file(file.size),
             state=LANDED,
             landed_at=run.clock(),
             replaces_snapshot=None if old is None else _replaced(old, events),
         )
     for row in _expired(run, present):
         uncounted = {**dict.fromkeys(COUNTS), "state": LANDED, "landed_at": run.clock()}
+        batch = batches.of_file(row.size)
         yield replace(row, batch=batch, replaces_snapshot=_replaced(row, events), **uncounted)
 
 

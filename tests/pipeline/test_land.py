@@ -50,6 +50,21 @@ def test_each_file_lands_once_and_a_run_without_new_files_commits_nothing(lake: 
     assert (third.segment, third.batch, third.feed_date) == (new, 2, "2026-06-02")
 
 
+@pytest.mark.parametrize(
+    ("limits", "numbers"),
+    [({}, [1, 1, 1, 1, 1]), ({"max_files": 2}, [1, 1, 2, 2, 3]), ({"max_bytes": 1}, [1, 2, 3, 4, 5])],
+    ids=["all fit", "two files", "fewer bytes than a file"],
+)
+def test_a_backlog_is_landed_in_batches(tmp_path: Path, limits: dict[str, int], numbers: list[int]) -> None:
+    lake = lake_in(tmp_path, source=limits)
+    sink = Sink(lake.sink, "t", checkpoint=10)
+    for at in range(1, 6):
+        sink.file("t", at=at)
+    assert [segment.batch for segment in lake.run().source.land().new] == numbers
+    sink.file("t", at=6)
+    assert [segment.batch for segment in lake.run().source.land().new] == [numbers[-1] + 1]
+
+
 def test_a_sink_is_only_read(lake: TestLake, sink: Sink) -> None:
     sink.file("t")
 

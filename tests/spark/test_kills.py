@@ -35,7 +35,7 @@ from tests.kit.hand_sinks import (
     put,
     text,
 )
-from tests.kit.kills import kill_everywhere, kill_further_and_further
+from tests.kit.kills import KillAtCommit, kill_everywhere, kill_further_and_further
 from tests.kit.lakes import TestLake
 from tests.kit.truth import Truth
 from tests.kit.waiting import until
@@ -118,6 +118,28 @@ def test_one_history_killed_after_each_commit(new_lake: Callable[..., TestLake])
     if LONG:
         wanted |= {"update quarantine", "rename d.w", "update d.w"}
     assert wanted <= set(hit), wanted - set(hit)
+
+
+def test_a_backlog_goes_on_behind_the_batches_that_are_decoded(
+    data_sets: Path, new_lake: Callable[..., TestLake]
+) -> None:
+    truth = Truth(data_sets / "canal-json/rename_swap")
+    lake = new_lake(source={**truth.source, "max_files": 2})
+    last = len(truth.stages) - 1
+    apply_stage(truth.dataset, last, lake.sink)
+    with KillAtCommit(10)(lake) as killed:
+        run_all(lake.run())
+    assert killed.happened
+    segments = {row["segment"]: row for row in lake.machinery("segments")}
+    decoded = {name: row for name, row in segments.items() if row["state"] == "decoded"}
+    assert 2 <= len(decoded) < len(segments)
+    done = run_all(lake.run())
+    assert not done.applied.held
+    lake.check(truth.tables(last))
+    assert lake.events_by_segment() == truth.events_by_segment(last)
+    after = {row["segment"]: row for row in lake.machinery("segments")}
+    assert {name: after[name] for name in decoded} == decoded
+    assert len({row["batch"] for row in after.values()}) > 2
 
 
 def test_a_process_that_is_killed(data_sets: Path, new_lake: Callable[..., TestLake], tmp_path: Path) -> None:

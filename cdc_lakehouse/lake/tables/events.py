@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -162,17 +162,26 @@ class Events:
 
     def snapshot_of(self, batch: int) -> tuple[int, int | None] | None:
         """Snapshot that appended a batch, and the one before it; None when the batch is not in."""
+        for number, snapshot, parent in self._batches():
+            if number <= batch:  # Numbers rise along a branch.
+                return (snapshot, parent) if number == batch else None
+        return None
+
+    def newest_batch(self) -> int:
+        """The batch that was appended last; 0 before the first."""
+        return next((number for number, _, _ in self._batches()), 0)
+
+    def _batches(self) -> Iterator[tuple[int, int, int | None]]:
+        """Batch, snapshot and the snapshot before it, the newest first."""
         table = self._lake.load(self.identifier)
         snapshot = None if table is None else table.current_snapshot()
         # Along the parents: what stands on a branch that a crash left behind is not in.
         while table is not None and snapshot is not None:
-            summary = snapshot.summary
-            found = None if summary is None else summary.additional_properties.get(BATCH)
-            if found is not None and int(found) <= batch:  # Numbers rise along a branch.
-                return (snapshot.snapshot_id, snapshot.parent_snapshot_id) if int(found) == batch else None
             parent = snapshot.parent_snapshot_id
+            found = None if snapshot.summary is None else snapshot.summary.additional_properties.get(BATCH)
+            if found is not None:
+                yield int(found), snapshot.snapshot_id, parent
             snapshot = None if parent is None else table.snapshot_by_id(parent)
-        return None
 
     def append(self, decoded: DataFrame, batch: int, segments: Sequence[Segment], replacing: Sequence[str]) -> int:
         """Write a batch's good lines, in the place of the earlier events of the segments `replacing`.
