@@ -20,7 +20,11 @@ FORMS: dict[str, Callable[[Capture], list[bytes]]] = {
 }
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(
+    "source",
+    # The feed of a Canal server reads all entries of both (tests/spark/test_canal_feed.py).
+    [pytest.param(name, marks=[pytest.mark.long] if name.startswith("mariadb") else []) for name in SOURCES],
+)
 @pytest.mark.parametrize("form", FORMS)
 def test_tables_are_as_the_server_shows_them(
     source: str, form: str, kafka: Broker, new_lake: Callable[..., TestLake]
