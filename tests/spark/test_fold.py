@@ -25,7 +25,7 @@ SPARK_EXAMPLES = settings(
     max_examples=int(os.environ.get("CDC_LAKEHOUSE_EXAMPLES", 300 if LONG else 4)),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
-    # An example takes seconds: to make a smaller one of it takes an hour, and is for those who ask for it.
+    # An example takes seconds: to look for a smaller one that fails needs hundreds, and is for those who ask for it.
     phases=set(Phase) if LONG else {Phase.explicit, Phase.generate},
 )
 
