@@ -25,7 +25,7 @@ from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.properties import CHECKPOINT_TS, DROPPED_TS, of_batch
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.pipeline.changed_keys import find_latest_changes
-from cdc_lakehouse.pipeline.holds import Holds, find_holds, find_unapproved
+from cdc_lakehouse.pipeline.holds import Holds, find_holds, find_unapproved, is_taken
 from cdc_lakehouse.pipeline.moved_rows import write_moved_rows
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.table_changes import TableChanges, find_changed_tables
@@ -65,7 +65,7 @@ def apply(run: FeedRun, upto: int) -> Applied:
     """Bring every table that has something new, and is not held, to the checkpoint."""
     incarnations = run.history.history.incarnations()
     known = {id: life for id, whole in incarnations.items() if (life := whole.upto(upto)) is not None}
-    lives = {id: life for id, life in known.items() if _taken(run, life)}
+    lives = {id: life for id, life in known.items() if is_taken(run.feed.tables, life)}
     holds = find_holds(run, known, upto)
     if upto == BEGINNING:
         return Applied(upto, lives, (), holds.reasons)
@@ -78,10 +78,6 @@ def apply(run: FeedRun, upto: int) -> Applied:
     if changed:
         done, holds = _update_tables(run, tables, lives, changed, holds)
     return Applied(upto, lives, tuple(done), holds.reasons)
-
-
-def _taken(run: FeedRun, life: Incarnation) -> bool:
-    return run.feed.tables.takes(life.last.name.database, life.last.name.table)
 
 
 def _update_tables(

@@ -40,13 +40,18 @@ class Holds:
         return Holds({table: reason for table, reason in self.reasons.items() if table not in tables})
 
 
+def is_taken(tables: TablesConfig, life: Incarnation) -> bool:
+    """Whether the configuration takes a table, by its last name."""
+    return tables.takes(life.last.name.database, life.last.name.table)
+
+
 def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: int) -> Holds:
     """The holds that follow from the history, the quarantine and missing files, of the tables that are taken. `lives`
     are all tables of the feed, for a path may be of one that is left out."""
     reasons: dict[str, list[str]] = defaultdict(list)
     directory = _Directory(lives, run.feed.tables)
-    for id in directory.taken:
-        _of_history(run.feed, lives[id], reasons[id])
+    for id, life in directory.taken.items():
+        _of_history(run.feed, life, reasons[id])
     rows = run.quarantine.open()
     segments = run.segments.find(row.segment for row in rows)
     for row in rows:
@@ -55,7 +60,7 @@ def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: in
             for id in directory.of_quarantined(row, segments):
                 reasons[id].append(_words(row))
     _of_segments(run, directory, checkpoint_ts, reasons)
-    left_out = lives.keys() - directory.taken
+    left_out = lives.keys() - directory.taken.keys()
     return Holds({id: _joined(found) for id, found in reasons.items() if found and id not in left_out})
 
 
@@ -121,9 +126,7 @@ class _Directory:
     def __init__(self, lives: Mapping[str, Incarnation], tables: TablesConfig) -> None:
         self._lives = lives
         self._tables = tables
-        self.taken = frozenset(
-            id for id, life in lives.items() if tables.takes(life.last.name.database, life.last.name.table)
-        )
+        self.taken = {id: life for id, life in lives.items() if is_taken(tables, life)}
         self._versions = {(v.name, v.commit_ts): life.id for life in lives.values() for v in life.versions}
         self._names: dict[TableName, list[str]] = defaultdict(list)
         for life in lives.values():

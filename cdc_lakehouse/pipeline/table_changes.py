@@ -16,7 +16,7 @@ from cdc_lakehouse.lake.current.latest_changes import KeyedSpan
 from cdc_lakehouse.lake.current.staging import EmptiedPartition
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, schema_fingerprint
 from cdc_lakehouse.lake.tables.segments import DECODED, OFFSETS, Segment, may_hold
-from cdc_lakehouse.pipeline.holds import Holds
+from cdc_lakehouse.pipeline.holds import Holds, is_taken
 from cdc_lakehouse.pipeline.row_keys import key_changes, key_columns
 from cdc_lakehouse.pipeline.run import FeedRun
 
@@ -148,7 +148,7 @@ def _is_shown(run: FeedRun, life: Incarnation) -> bool:
         life.id not in cut.held_incarnations
         and run.settings == cut.settings
         and before is not None
-        and run.feed.tables.takes(before.last.name.database, before.last.name.table)
+        and is_taken(run.feed.tables, before)
     )
 
 
