@@ -230,18 +230,16 @@ def _commit(run: FeedRun, move: _RowMove, events: DataFrame) -> None:
 def _landed(run: FeedRun, move: _RowMove) -> list[Segment]:
     """The segments of a move, landed: those of a run that ended right after that, or new ones."""
     fingerprint, newest = move.fingerprint(run), run.segments.batch
-    known = list(run.segments.find(table.segment for table in move.tables).values())
-    if [(each.state, each.fingerprint, each.batch) for each in known] == [(LANDED, fingerprint, newest)] * len(
-        move.tables
-    ):
-        return known
-    new = [_segment(run, table, fingerprint, newest + 1) for table in move.tables]
+    known = run.segments.find(table.segment for table in move.tables)
+    waiting = [s for s in known.values() if (s.state, s.fingerprint, s.batch) == (LANDED, fingerprint, newest)]
+    if len(waiting) == len(move.tables):
+        return waiting
+    new = [_segment(run, table, known.get(table.segment), fingerprint, newest + 1) for table in move.tables]
     run.segments.land(new, of_batch(newest + 1))
     return new
 
 
-def _segment(run: FeedRun, table: _Table, fingerprint: str, batch: int) -> Segment:
-    known = run.segments.find([table.segment]).get(table.segment)
+def _segment(run: FeedRun, table: _Table, known: Segment | None, fingerprint: str, batch: int) -> Segment:
     replaces = None
     if known is not None:
         replaces = run.events_snapshot() if known.state == DECODED else known.replaces_snapshot

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
@@ -54,20 +54,6 @@ def among(column: str, values: Collection[str]) -> BooleanExpression:
     """Rows whose column is one of the values."""
     predicate: Any = In
     return predicate(column, values)
-
-
-def _paths(fields: Iterable[pa.Field], parent: str = "") -> Iterator[str]:
-    """The names of columns, of elements of lists and of fields of structs, as Iceberg has them: `places.element`."""
-    for field in fields:
-        path = f"{parent}{field.name}"
-        yield path
-        kind = field.type
-        if pa.types.is_list(kind):
-            path = f"{path}.element"
-            yield path
-            kind = kind.value_type
-        if pa.types.is_struct(kind):
-            yield from _paths(kind, f"{path}.")
 
 
 class SmallTable:
