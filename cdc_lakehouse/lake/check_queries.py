@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,9 +14,10 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, LessThanOrEqual
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.snapshots import Snapshot
 
 from cdc_lakehouse.lake.catalog import Lake, system_table
+from cdc_lakehouse.lake.current.data_files import column, live_files, read_rows
 from cdc_lakehouse.lake.current.tables import row_count
 from cdc_lakehouse.lake.properties import BATCH, CHECKPOINT_TS, KEY, KEYS_TOUCHED
 from cdc_lakehouse.lake.tables.segments import DECODED, Segments, totals
@@ -54,12 +56,24 @@ def duplicate_keys_written(table: Table) -> Duplicates:
         return Duplicates(0, 0, ())
     if batch.written > batch.after * _LARGE_BATCH:
         return duplicate_keys(table)
-    _, before = _last_batch(table)
-    since = None if before is None else before.snapshot_id
-    appended = table.incremental_append_scan(from_snapshot_id_exclusive=since, selected_fields=key)
-    written = appended.to_arrow_batch_reader().read_all().select(list(key))
+    written = _written_keys(table, key)
+    if not written.num_rows:
+        return duplicate_keys(table)  # The batch wrote all of its rows again.
     rows = table.scan(_near(key[0], written.column(0)), selected_fields=key).to_arrow_batch_reader()
     return _duplicates(_among(rows, written))
+
+
+def _written_keys(table: Table, key: Sequence[str]) -> pa.Table:
+    """The keys in the files that the last batch added, where it took none away."""
+    made, _ = _last_batch(table)
+    added = {each.snapshot_id for each in made if not _total(each, "deleted-records")}
+    fields = [table.schema().find_field(name).field_id for name in key]
+    parts = [
+        rows.select([column(id) for id in fields]).rename_columns(list(key))
+        for file in live_files(table, (), added_by=added)
+        for rows in read_rows(table.io, file, table.schema(), fields)
+    ]
+    return pa.concat_tables(parts) if parts else pa.table({name: [] for name in key})
 
 
 def _near(name: str, values: pa.ChunkedArray) -> BooleanExpression:
@@ -93,8 +107,8 @@ def _duplicates(keys: pa.Table) -> Duplicates:
 
 @dataclass(frozen=True, slots=True)
 class Conservation:
-    """Rows of a table before and after its last batch, and what the batch wrote. `changed_keys` counts the keys of
-    which it could delete rows, None where that is any row."""
+    """Rows of a table before and after its last batch, and what the batch wrote, beyond those that it wrote again.
+    `changed_keys` counts the keys of which it could delete rows, None where that is any row."""
 
     before: int
     written: int
@@ -115,12 +129,19 @@ def conservation(table: Table) -> Conservation:
     """From the summaries of the snapshots that the last batch made."""
     changed_keys = table.properties.get(KEYS_TOUCHED, "")
     made, before = _last_batch(table)
-    written = 0
-    for snapshot in made:
-        if snapshot.summary is not None and snapshot.summary.operation == Operation.APPEND:
-            written += int(snapshot.summary.additional_properties.get("added-records", "0"))
+    written = sum(max(0, _total(each, "added-records") - _live_rows_replaced(each)) for each in made)
     after = row_count(table.current_snapshot())
     return Conservation(row_count(before), written, after, int(changed_keys) if changed_keys else None)
+
+
+def _live_rows_replaced(snapshot: Snapshot) -> int:
+    """Rows of the files that the snapshot took away: those that were deleted already went with their vectors."""
+    gone = _total(snapshot, "deleted-records")
+    return gone - _total(snapshot, "removed-position-deletes") if gone else 0
+
+
+def _total(snapshot: Snapshot, name: str) -> int:
+    return 0 if snapshot.summary is None else int(snapshot.summary.additional_properties.get(name, "0"))
 
 
 def _last_batch(table: Table) -> tuple[list[Snapshot], Snapshot | None]:

@@ -1,16 +1,19 @@
 """Iceberg's own table API, through the session's JVM: what Spark SQL cannot say.
 
-Branches, schema changes with initial defaults, and the transaction that makes a branch, a schema and properties visible
-as one commit. This is the only module that calls into the JVM.
+Branches, schema changes with initial defaults, and the transaction that makes schema, rows, deleted rows and properties
+visible as one commit. This is the only module that calls into the JVM.
 """
 
 from __future__ import annotations
 
 import datetime
-import decimal
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, Final, assert_never
 
+from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
@@ -20,7 +23,8 @@ from cdc_lakehouse.lake.names import CATALOG, Identifier
 
 MAIN: Final = "main"
 
-_EPOCH: Final = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - Iceberg's timestamp without zone counts from here.
+_FEW_MANIFESTS: Final = 16
+"""So many are read one after the other: that takes no longer than to hand them to other threads and wait for these."""
 
 
 class IcebergJavaApi:
@@ -29,8 +33,11 @@ class IcebergJavaApi:
         context: Any = spark.sparkContext
         self._jvm: Any = context._jvm
         self._gateway: Any = context._gateway
+        self._statics: dict[tuple[str, str], Any] = {}
+        self._types: dict[str, Any] = {}
+        self._mapper: Any = None
 
-    @property
+    @cached_property
     def _catalog(self) -> Any:
         session: Any = self._spark
         manager = session._jsparkSession.sessionState().catalogManager()
@@ -39,6 +46,13 @@ class IcebergJavaApi:
     def load(self, identifier: Identifier) -> Any:
         """The Java table; raises where there is none."""
         return self._catalog.loadTable(self._java_identifier(identifier))
+
+    def transaction(self, identifier: Identifier, expected_snapshot: int | None) -> TableTransaction:
+        """A transaction on a table whose current snapshot is the expected one (None: it has none).
+
+        Raises TransientError when it is another.
+        """
+        return TableTransaction(self, self.load(identifier).newTransaction(), expected_snapshot)
 
     def create(
         self,
@@ -68,15 +82,6 @@ class IcebergJavaApi:
         """Drop a table and its files."""
         self._catalog.dropTable(self._java_identifier(identifier), True)
 
-    def evolve(
-        self, identifier: Identifier, operations: Iterable[SchemaOperation], properties: Mapping[str, str]
-    ) -> None:
-        """Change the schema and the properties in one commit."""
-        transaction = self.load(identifier).newTransaction()
-        self._schema(transaction, operations)
-        self._properties(transaction, properties)
-        self._commit(transaction)
-
     def open_branch(self, identifier: Identifier, branch: str) -> None:
         """Start a branch at what readers see now; one left over by an earlier run is thrown away."""
         table = self.load(identifier)
@@ -90,44 +95,10 @@ class IcebergJavaApi:
         else:
             manage.createBranch(branch, snapshot.snapshotId()).commit()
 
-    def drop_branch(self, identifier: Identifier, branch: str) -> None:
-        table = self.load(identifier)
-        if table.refs().containsKey(branch):
-            table.manageSnapshots().removeBranch(branch).commit()
-
-    def clear(self, identifier: Identifier, branch: str, summary: Mapping[str, str]) -> None:
-        """Delete every row of a branch: a change of metadata only."""
-        delete = self.load(identifier).newDelete().toBranch(branch)
-        delete = delete.deleteFromRowFilter(self._jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue())
-        for key, value in summary.items():
-            delete = delete.set(key, value)
-        delete.commit()
-
-    def publish(
-        self,
-        identifier: Identifier,
-        branch: str | None,
-        steps: Iterable[Iterable[SchemaOperation]] = (),
-        properties: Mapping[str, str] | None = None,
-        marked: Mapping[str, str] | None = None,
-    ) -> None:
-        """Make a branch what readers see, with schema changes (in steps) and properties, as one commit.
-
-        A snapshot is read with the schema that it was made under. With `marked` the last snapshot is one more, without
-        rows of its own and with these properties, so that what is published shows the new columns.
-        """
-        table = self.load(identifier)
-        transaction = table.newTransaction()
-        for operations in steps:
-            self._schema(transaction, operations)
-        if branch is not None:
-            transaction.manageSnapshots().fastForwardBranch(MAIN, branch).removeBranch(branch).commit()
-        if marked is not None and (branch is not None or table.currentSnapshot() is not None):
-            append = transaction.newFastAppend()
-            for key, value in marked.items():
-                append = append.set(key, value)
-            append.commit()
-        self._properties(transaction, properties or {})
+    def publish(self, identifier: Identifier, branch: str) -> None:
+        """Make a branch what readers see."""
+        transaction = self.load(identifier).newTransaction()
+        transaction.manageSnapshots().fastForwardBranch(MAIN, branch).removeBranch(branch).commit()
         self._commit(transaction)
 
     def _commit(self, transaction: Any) -> None:
@@ -138,13 +109,25 @@ class IcebergJavaApi:
                 raise TransientError("another writer has changed the table", advice="run again") from error
             raise
 
-    def _properties(self, transaction: Any, properties: Mapping[str, str]) -> None:
-        if not properties:
-            return
-        update = transaction.updateProperties()
-        for key, value in properties.items():
-            update = update.set(key, value)
-        update.commit()
+    def _static(self, class_name: str, member: str) -> Any:
+        """A static method of a class of Iceberg's or Java's. A look-up by package asks the JVM for every part of it."""
+        found = self._statics.get((class_name, member))
+        if found is None:
+            full_name = class_name if class_name.startswith("java.") else f"org.apache.iceberg.{class_name}"
+            found = getattr(JavaClass(full_name, self._gateway._gateway_client), member)
+            self._statics[class_name, member] = found
+        return found
+
+    @cached_property
+    def _direct_executor(self) -> Any:
+        executors = "relocated.com.google.common.util.concurrent.MoreExecutors"
+        return self._static(executors, "newDirectExecutorService")()
+
+    def _json(self, text: str) -> Any:
+        """A JSON document as Iceberg's parsers take it."""
+        if self._mapper is None:
+            self._mapper = self._static("util.JsonUtil", "mapper")()
+        return self._mapper.readTree(text)
 
     def _schema(self, transaction: Any, operations: Iterable[SchemaOperation]) -> None:
         operations = tuple(operations)
@@ -175,40 +158,257 @@ class IcebergJavaApi:
         update.commit()
 
     def _type(self, name: str, element_id: int) -> Any:
-        types = self._jvm.org.apache.iceberg.types.Types
         if name == "list<float>":
-            return types.ListType.ofOptional(element_id, types.FloatType.get())
-        return types.fromPrimitiveString(name)
+            return self._static("types.Types$ListType", "ofOptional")(element_id, self._type("float", 0))
+        if name not in self._types:
+            self._types[name] = self._static("types.Types", "fromPrimitiveString")(name)
+        return self._types[name]
 
     def _literal(self, value: Any, type_name: str) -> Any:
-        """An Iceberg literal from a Python value, as `evolution.Add` has it."""
-        expressions = self._jvm.org.apache.iceberg.expressions
-        target = self._type(type_name, 0)
+        """An Iceberg literal from a Python value, as `schema_plan.Add` has it. Raises ValueError for a value that the
+        type does not have: Iceberg itself would take it for no default at all."""
+        of = self._static("expressions.Literal", "of")
         match value:
             case bytes():
-                literal = expressions.Literal.of(self._jvm.java.nio.ByteBuffer.wrap(value))
-            case decimal.Decimal():
-                literal = expressions.Literal.of(self._jvm.java.math.BigDecimal(format(value, "f")))
+                literal = of(self._static("java.nio.ByteBuffer", "wrap")(value))
             case datetime.datetime():
+                # As text: of a number of microseconds that is small, Iceberg makes no timestamp.
                 moment = value if value.tzinfo is None else value.astimezone(datetime.UTC).replace(tzinfo=None)
-                micros = (moment - _EPOCH) // datetime.timedelta(microseconds=1)
-                return self._micros(micros, target)
+                literal = of(f"{moment.isoformat()}{'+00:00' if type_name == 'timestamptz' else ''}")
             case datetime.date():
-                literal = expressions.Literal.of(value.isoformat())
-            case float():
-                literal = expressions.Literal.of(self._jvm.java.lang.Double(value))
-            case int():
-                literal = expressions.Literal.of(self._jvm.java.lang.Long(value))
+                literal = of(value.isoformat())
             case _:
-                literal = expressions.Literal.of(value)
-        return literal.to(target)
-
-    def _micros(self, micros: int, target: Any) -> Any:
-        # A long literal turns into a timestamp as microseconds.
-        return self._jvm.org.apache.iceberg.expressions.Literal.of(self._jvm.java.lang.Long(micros)).to(target)
+                literal = of(value)
+        converted = literal.to(self._type(type_name, 0))
+        if converted is None:
+            raise ValueError(f"{value!r} is no value of the type {type_name}")
+        return converted
 
     def _java_identifier(self, identifier: Identifier) -> Any:
-        catalog = self._jvm.org.apache.iceberg.catalog
-        levels = self._gateway.new_array(self._jvm.java.lang.String, 1)
-        levels[0] = identifier.namespace
-        return catalog.TableIdentifier.of(catalog.Namespace.of(levels), identifier.name)
+        text = json.dumps({"namespace": [identifier.namespace], "name": identifier.name})
+        return self._static("catalog.TableIdentifierParser", "fromJson")(text)
+
+
+class TableTransaction:
+    """Changes of one table that readers see together or not at all: schema, rows, deleted rows, properties.
+
+    It is made by `IcebergJavaApi.transaction` and committed once. Any commit of another writer since it was made makes
+    it fail: nothing is applied to another state of the table than the one it was planned on.
+    """
+
+    def __init__(self, api: IcebergJavaApi, transaction: Any, expected_snapshot: int | None) -> None:
+        self._api = api
+        self._transaction = transaction
+        self._table = transaction.table()
+        self._expected = expected_snapshot
+        self._changed = False
+        if self._current_snapshot() != expected_snapshot:
+            raise _changed_by_another()
+
+    def change_schema(self, steps: Iterable[Iterable[SchemaOperation]]) -> None:
+        """Change the schema in steps. The names in a step are those before it: a name that a column gives up can be
+        another's only in a later one."""
+        for step in steps:
+            operations = tuple(step)
+            if operations:
+                self._api._schema(self._transaction, operations)
+                self._changed = True
+
+    def schema_json(self) -> str:
+        """The schema as it is inside the transaction, with field ids, as Iceberg's JSON."""
+        return self._api._static("SchemaParser", "toJson")(self._table.schema())
+
+    def commit(
+        self,
+        *,
+        data_files: Sequence[str] = (),
+        vectors: Sequence[str] = (),
+        replaced_vectors: Sequence[str] = (),
+        replace_all: bool = False,
+        mark: bool = False,
+        properties: Mapping[str, str] | None = None,
+        removed_properties: Sequence[str] = (),
+        summary: Mapping[str, str] | None = None,
+    ) -> int | None:
+        """Commit everything at once; return the new snapshot's id, None where there is none.
+
+        The files are JSON of `ContentFileParser`, as `data_files.write_file` and `deletion_vectors.write_vectors` give
+        them and as `StoredVector` has it. data_files, vectors: added. replaced_vectors: taken away; a data file has one
+        vector. replace_all: the rows before go, all of them. mark: where no file changes, make a snapshot without rows
+        of its own if the table has one, so that what is read by snapshot has the new schema. summary: entries of the
+        new snapshot's summary.
+
+        Raises TransientError when another writer has changed the table. With nothing to do, nothing is committed.
+        """
+        if replace_all and (vectors or replaced_vectors):
+            raise ValueError("all rows go: none is left to be deleted by a vector")
+        files = _Files(self._api, self._table, data_files, vectors, replaced_vectors)
+        entries = summary or {}
+        with _lost_races():
+            if not self._changed:
+                self._pin()
+            snapshot = True
+            if replace_all:
+                self._overwrite(files, entries)
+            elif files:
+                self._row_delta(files, entries)
+            elif mark and self._expected is not None:
+                _summarized(self._in_this_thread(self._transaction.newFastAppend()), entries).commit()
+            else:
+                snapshot = False
+            self._change_properties(properties or {}, removed_properties)
+            if not (snapshot or self._changed or properties or removed_properties):
+                return None
+            made = self._current_snapshot() if snapshot else None
+            self._transaction.commitTransaction()
+            return made
+
+    def _pin(self) -> None:
+        """Make the transaction fail when the table is another by the time it is committed.
+
+        A transaction is applied anew to what another writer has committed meanwhile, and properties and marks would be
+        without anybody seeing that they were meant for an earlier state. A schema change is not applied anew, also one
+        that changes nothing.
+        """
+        self._transaction.updateSchema().commit()
+
+    def _row_delta(self, files: _Files, summary: Mapping[str, str]) -> None:
+        delta = self._in_this_thread(self._transaction.newRowDelta())
+        for file in files.data():
+            delta.addRows(file)
+        for file in files.vectors():
+            delta.addDeletes(file)
+        for file in files.replaced_vectors():
+            delta.removeDeletes(file)
+        if self._expected is not None:
+            delta.validateFromSnapshot(self._expected)
+        delta.conflictDetectionFilter(self._everything())
+        delta.validateNoConflictingDataFiles()
+        delta.validateNoConflictingDeleteFiles()
+        if files.has_vectors:
+            delta.validateDataFilesExist(files.referenced())
+            delta.validateDeletedFiles()
+        _summarized(delta, summary).commit()
+
+    def _overwrite(self, files: _Files, summary: Mapping[str, str]) -> None:
+        overwrite = self._in_this_thread(self._transaction.newOverwrite())
+        overwrite.overwriteByRowFilter(self._everything())
+        for file in files.data():
+            overwrite.addFile(file)
+        if self._expected is not None:
+            overwrite.validateFromSnapshot(self._expected)
+        overwrite.conflictDetectionFilter(self._everything())
+        overwrite.validateNoConflictingData()
+        overwrite.validateNoConflictingDeletes()
+        _summarized(overwrite, summary).commit()
+
+    def _in_this_thread(self, update: Any) -> Any:
+        """The update, set to work without Iceberg's pool of threads where there is little to do.
+
+        Iceberg looks every 10 ms whether the pool is done, and that several times a commit: most of the time of one.
+        """
+        update.writeManifestsWith(self._api._direct_executor, 1)
+        if self._expected is None or self._manifest_count() <= _FEW_MANIFESTS:
+            update.scanManifestsWith(self._api._direct_executor)
+        return update
+
+    def _manifest_count(self) -> int:
+        # Iceberg keeps what it has read: the commit asks for the manifests of the same snapshot.
+        return self._table.currentSnapshot().allManifests(self._table.io()).size()
+
+    def _change_properties(self, properties: Mapping[str, str], removed: Sequence[str]) -> None:
+        if not (properties or removed):
+            return
+        update = self._transaction.updateProperties()
+        for key, value in properties.items():
+            update.set(key, value)
+        for key in removed:
+            update.remove(key)
+        update.commit()
+
+    def _everything(self) -> Any:
+        return self._api._static("expressions.Expressions", "alwaysTrue")()
+
+    def _current_snapshot(self) -> int | None:
+        snapshot = self._table.currentSnapshot()
+        return None if snapshot is None else snapshot.snapshotId()
+
+
+class _Files:
+    """The files of a commit as Iceberg's objects. All of their JSON goes to the JVM as one text."""
+
+    def __init__(
+        self,
+        api: IcebergJavaApi,
+        table: Any,
+        data: Sequence[str],
+        vectors: Sequence[str],
+        replaced_vectors: Sequence[str],
+    ) -> None:
+        self._api = api
+        self._table = table
+        self._data, self._vectors, self._replaced = data, vectors, replaced_vectors
+
+    def __bool__(self) -> bool:
+        return bool(self._data or self._vectors or self._replaced)
+
+    @property
+    def has_vectors(self) -> bool:
+        return bool(self._vectors)
+
+    def data(self) -> Iterator[Any]:
+        return self._parsed(0, len(self._data))
+
+    def vectors(self) -> Iterator[Any]:
+        return self._parsed(len(self._data), len(self._vectors))
+
+    def replaced_vectors(self) -> Iterator[Any]:
+        return self._parsed(len(self._data) + len(self._vectors), len(self._replaced))
+
+    def referenced(self) -> Any:
+        """A Java list of the paths of the data files that the vectors are of."""
+        return self._api._static("util.JsonUtil", "getStringList")("referenced", self._document)
+
+    def _parsed(self, start: int, count: int) -> Iterator[Any]:
+        parse = self._api._static("ContentFileParser", "fromJson")
+        for position in range(start, start + count):
+            yield parse(self._nodes.get(position), self._specs)
+
+    @cached_property
+    def _document(self) -> Any:
+        referenced = json.dumps([json.loads(vector)["referenced-data-file"] for vector in self._vectors])
+        files = ",".join((*self._data, *self._vectors, *self._replaced))
+        return self._api._json(f'{{"referenced":{referenced},"files":[{files}]}}')
+
+    @cached_property
+    def _nodes(self) -> Any:
+        return self._document.get("files")
+
+    @cached_property
+    def _specs(self) -> Any:
+        return self._table.specs()
+
+
+def _summarized(update: Any, summary: Mapping[str, str]) -> Any:
+    for key, value in summary.items():
+        update.set(key, value)
+    return update
+
+
+@contextmanager
+def _lost_races() -> Iterator[None]:
+    try:
+        yield
+    except Py4JJavaError as error:
+        name = str(error.java_exception.getClass().getName())
+        if name.endswith(("CommitFailedException", "ValidationException")):
+            raise _changed_by_another() from error
+        if name.endswith("CommitStateUnknownException"):
+            raise TransientError(
+                "the catalog does not say whether it has the commit", advice="run again: the table says it itself"
+            ) from error
+        raise
+
+
+def _changed_by_another() -> TransientError:
+    return TransientError("another writer has changed the table", advice="run again")

@@ -4,13 +4,17 @@ tests."""
 from __future__ import annotations
 
 import argparse
+import hashlib
+import logging
 import os
 import shlex
+import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote, urlsplit
 
 from py4j.java_gateway import JavaGateway
 from pyspark import SparkContext
@@ -23,6 +27,7 @@ from cdc_lakehouse.lake.file_io import packages, spark_file_io
 from cdc_lakehouse.lake.names import CATALOG
 
 _ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
+_LOG: Final = logging.getLogger("cdc_lakehouse")
 
 
 def start_jvm(settings: Mapping[str, str]) -> JavaGateway | None:
@@ -91,16 +96,33 @@ _DEFAULTS: Final = {
 _FIXED: Final = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
 
 
+def jar_packages(config: LakeConfig) -> tuple[str, ...]:
+    """What a session needs from Maven: Iceberg's runtime and what the warehouse, and `lake.spark.conf`, ask for."""
+    further = config.spark.conf.get("spark.jars.packages", "")
+    return (*PACKAGES, *packages(config.warehouse), *filter(None, further.split(",")))
+
+
+def _jar_directory(wanted: Sequence[str]) -> Path:
+    """Where the jars of a set of packages are kept once they were fetched: below `CDC_LAKEHOUSE_JARS`, by default the
+    user's cache. There a resolver is asked no more, so that a machine without a network can be given it."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "cdc-lakehouse", "jars")
+    root = Path(os.environ.get("CDC_LAKEHOUSE_JARS") or cache)
+    return root / hashlib.sha256(",".join(sorted(wanted)).encode()).hexdigest()[:16]
+
+
 def spark_settings(config: LakeConfig) -> dict[str, str]:
     """The Spark settings of a configuration, but for the catalog's; `lake.spark.conf` goes over the defaults."""
-    further = filter(None, [config.spark.conf.get("spark.jars.packages")])
-    return {
-        **_DEFAULTS,
-        "spark.master": config.spark.master,
-        **config.spark.conf,
-        "spark.jars.packages": ",".join([*PACKAGES, *packages(config.warehouse), *further]),
-        **_FIXED,
-    }
+    settings = {**_DEFAULTS, "spark.master": config.spark.master, **config.spark.conf}
+    wanted = jar_packages(config)
+    directory = _jar_directory(wanted)
+    if directory.is_dir():
+        # Jars of packages also go onto the path of Python's workers, which read each of them again for every task.
+        settings.pop("spark.jars.packages", None)
+        own = [settings["spark.jars"]] if "spark.jars" in settings else []
+        settings["spark.jars"] = ",".join([*own, *sorted(path.as_uri() for path in directory.iterdir())])
+    else:
+        settings["spark.jars.packages"] = ",".join(wanted)
+    return {**settings, **_FIXED}
 
 
 def build_session(config: LakeConfig, storage: StorageConfig | None = None) -> SparkSession:
@@ -114,7 +136,27 @@ def build_session(config: LakeConfig, storage: StorageConfig | None = None) -> S
             builder = builder.config(key, value)
     else:
         SparkContext(gateway=gateway)
-    return use_catalog(builder.getOrCreate(), config, storage or StorageConfig.nothing())
+    session = builder.getOrCreate()
+    if gateway is not None and "spark.jars.packages" in settings:
+        _keep_jars(session, config)
+    return use_catalog(session, config, storage or StorageConfig.nothing())
+
+
+def _keep_jars(session: SparkSession, config: LakeConfig) -> None:
+    """Copy the jars that the resolver found: all of a set, or none."""
+    directory = _jar_directory(jar_packages(config))
+    own = config.spark.conf.get("spark.jars", "").split(",")
+    found = session.sparkContext.getConf().get("spark.jars") or ""
+    jars = [Path(unquote(urlsplit(jar).path)) for jar in found.split(",") if jar and jar not in own]
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=directory.parent) as temporary:
+            for jar in jars:
+                shutil.copyfile(jar, Path(temporary, jar.name))
+            Path(temporary).rename(directory)
+            Path(temporary).mkdir()  # For it is removed when the block ends.
+    except OSError as error:
+        _LOG.warning("the jars that were fetched cannot be kept in %s: %s", directory, error)
 
 
 def use_catalog(session: SparkSession, config: LakeConfig, storage: StorageConfig) -> SparkSession:
@@ -160,7 +202,8 @@ def _prefetch() -> None:
     """Fetch the jars into the user's cache, so that the first run does not wait for them."""
     catalog = CatalogConfig.model_validate({"type": "hive", "uri": "thrift://127.0.0.1:1"})  # Never opened.
     config = LakeConfig(warehouse="file:///nowhere", catalog=catalog, spark=SparkConfig.model_validate({}))
-    build_session(config).stop()
+    if not _jar_directory(jar_packages(config)).is_dir():
+        build_session(config).stop()
 
 
 if __name__ == "__main__":

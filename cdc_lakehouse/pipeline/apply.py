@@ -1,39 +1,34 @@
 """Step 4, current: every table's rows as of the checkpoint-ts.
 
-The tables with changes are found, the latest change of each key is found once for all of them, then each table is
-staged on its own branch, side by side, and all that went well are published one after the other within moments."""
+The tables with changes are found, one job does the work of all of them, and each that went well is one commit; these
+come one after the other within moments."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
-
-from pyspark import inheritable_thread_target
+from typing import TypeVar
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
 from cdc_lakehouse.errors import CdcError
-from cdc_lakehouse.lake.current.latest_changes import LatestChanges
-from cdc_lakehouse.lake.current.staging import StagedUpdate, Staging
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
+from cdc_lakehouse.lake.current.update_job import UpdatedTable, UpdateJob
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.names import Identifier
-from cdc_lakehouse.lake.properties import CHECKPOINT_TS, DROPPED_TS, of_batch
+from cdc_lakehouse.lake.properties import DROPPED_TS
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
-from cdc_lakehouse.pipeline.changed_keys import find_latest_changes
+from cdc_lakehouse.pipeline.changed_keys import find_changed_keys
 from cdc_lakehouse.pipeline.holds import Holds, find_holds, find_unapproved, is_taken
 from cdc_lakehouse.pipeline.moved_rows import write_moved_rows
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.table_changes import TableChanges, find_changed_tables
+from cdc_lakehouse.pipeline.table_changes import EventCounts, TableChanges, find_changed_tables
 from cdc_lakehouse.pipeline.table_renames import rename_to_source_names
-from cdc_lakehouse.pipeline.table_update import location_of, publish, stage_table
+from cdc_lakehouse.pipeline.table_update import PlannedUpdate, commit, location_of, plan_update
 
-_TABLES_AT_ONCE: Final = 8
-_Staged = tuple[TableChanges, StagedUpdate]
+_Item = TypeVar("_Item", TableChanges, PlannedUpdate)
 
 
 @dataclass(frozen=True)
@@ -88,31 +83,89 @@ def _update_tables(
     holds: Holds,
 ) -> tuple[list[AppliedTable], Holds]:
     """What was applied, and all holds with those of tables that could not be updated."""
-    summary = {CHECKPOINT_TS: str(changed[0].checkpoint_ts), **of_batch(run.segments.batch)}
-    staging = Staging(run.spark, summary)
-    changed, latest = find_latest_changes(run, changed)
-    try:
-        with staging:
-            staged, failed = _stage_all(run, tables, staging, changed, latest)
-    finally:
-        for frame in {id(found): found.frame for found in latest.values()}.values():
-            frame.unpersist()
-    for changes, update in staged:
-        publish(run, staging, changes, update, latest[changes.number].changed_key_count(changes.number))
-    holds = _close_dropped(run, tables, lives, holds | failed)
-    locations = [location_of(tables, changes, each.update.identifier) for changes, each in staged]
+    changed, events = find_changed_keys(run, changed)
+    planned, unplanned = _plan_all(run, tables, changed)
+    job = UpdateJob(run.spark, run.lake.catalog.properties)
+    updated = job.run([each.planned for each in planned], events) if planned else {}
+    audited, failed = _audit(run, planned, updated)
+    committed, uncommitted = _commit_all(run, audited, updated)
+    holds = _close_dropped(run, tables, lives, holds | unplanned | failed | uncommitted)
+    locations = [location_of(tables, each.changes, each.state.identifier) for each in committed]
     blocked = rename_to_source_names(tables, locations, lives, functools.partial(_rename, run))
     done: list[AppliedTable] = []
-    for changes, each in staged:
+    for each in committed:
+        changes = each.changes
         state = tables.find(changes.life)
-        assert state is not None, each.update.identifier
+        assert state is not None, each.state.identifier
         if changes.life.id not in blocked:
-            deletes = latest[changes.number].deletes.get(changes.number, 0)
+            counts = updated[changes.number].counts
             key = tuple(column.name for column in changes.key)
             done.append(
-                AppliedTable(changes.life, state, key, each.appended, deletes, each.zero_dates, changes.rebuild)
+                AppliedTable(changes.life, state, key, counts.rows, counts.deletes, counts.zero_dates, changes.rebuild)
             )
     return done, holds | blocked
+
+
+def _plan_all(
+    run: FeedRun, tables: CurrentTables, changed: Sequence[TableChanges]
+) -> tuple[list[PlannedUpdate], Holds]:
+    counts = EventCounts(run)
+    return _each(run, changed, lambda changes: plan_update(run, tables, changes, counts.of(changes)))
+
+
+def _commit_all(
+    run: FeedRun, planned: Sequence[PlannedUpdate], updated: Mapping[int, UpdatedTable]
+) -> tuple[list[PlannedUpdate], Holds]:
+    def one(each: PlannedUpdate) -> PlannedUpdate:
+        commit(run, each, updated[each.changes.number])
+        return each
+
+    return _each(run, planned, one)
+
+
+def _each(
+    run: FeedRun, items: Sequence[_Item], work: Callable[[_Item], PlannedUpdate]
+) -> tuple[list[PlannedUpdate], Holds]:
+    """The work done for each table, one after the other; those that fail are held."""
+    done: list[PlannedUpdate] = []
+    reasons: dict[str, str] = {}
+    for item in items:
+        changes = item.changes if isinstance(item, PlannedUpdate) else item
+        try:
+            done.append(work(item))
+        except CdcError as error:
+            reasons[changes.life.id] = str(error)
+        except Exception as error:  # One bad table never stops the others, whatever is wrong with it.
+            run.log.exception("table %s could not be written", changes.target.name)
+            first_line = str(error).partition("\n")[0]
+            reasons[changes.life.id] = f"the table could not be written: {type(error).__name__} {first_line}"
+    return done, Holds(reasons)
+
+
+def _audit(
+    run: FeedRun, planned: Sequence[PlannedUpdate], updated: Mapping[int, UpdatedTable]
+) -> tuple[list[PlannedUpdate], Holds]:
+    """The tables that can be committed: all their rows can be used, or they go on without."""
+    sound: list[PlannedUpdate] = []
+    rejected: list[Rejected] = []
+    reasons: dict[str, str] = {}
+    for each in planned:
+        changes, found = each.changes, updated[each.changes.number]
+        if found.failure is not None:
+            run.log.error("table %s could not be updated: %s", changes.target.name, found.failure)
+            reasons[changes.life.id] = found.failure
+            continue
+        if found.rejected:
+            rejected += found.rejected
+            count, first = sum(row.count for row in found.rejected), found.rejected[0]
+            reason = f"{count} rows do not fit the table's columns, the first at {first.segment} line {first.line}"
+            if not each.update.skips_rejected:
+                reasons[changes.life.id] = reason
+                continue
+            run.log.warning("table %s goes on without rows: %s", changes.target.name, reason)
+        sound.append(each)
+    _quarantine_rows(run, sound, rejected)
+    return sound, Holds(reasons)
 
 
 def _rename(run: FeedRun, now: Identifier, wanted: Identifier) -> None:
@@ -128,66 +181,24 @@ def _close_dropped(run: FeedRun, tables: CurrentTables, lives: Mapping[str, Inca
         state = tables.find(lives[id])
         if state is not None and state.dropped_ts is None:
             run.log.warning("table %s was dropped while it was held: %s", state.name, holds.reasons[id])
-            IcebergJavaApi(run.spark).evolve(state.identifier, (), {DROPPED_TS: str(lives[id].dropped_ts)})
+            transaction = IcebergJavaApi(run.spark).transaction(state.identifier, state.snapshot_id)
+            transaction.commit(properties={DROPPED_TS: str(lives[id].dropped_ts)})
     return holds.without(dropped)
 
 
-def _stage_all(
-    run: FeedRun,
-    tables: CurrentTables,
-    staging: Staging,
-    changed: Sequence[TableChanges],
-    latest: Mapping[int, LatestChanges],
-) -> tuple[list[_Staged], Holds]:
-    """Stage all tables side by side; those that fail are held and leave nothing behind."""
-
-    def one(changes: TableChanges) -> StagedUpdate | str:
-        name = changes.target.name
-        run.spark.sparkContext.setLocalProperty("spark.scheduler.pool", str(name))
-        try:
-            return stage_table(run, tables, staging, changes, latest[changes.number])
-        except CdcError as error:
-            return str(error)
-        except Exception as error:  # One bad table never stops the others, whatever is wrong with it.
-            run.log.exception("table %s could not be staged", name)
-            return f"the table could not be written: {type(error).__name__} {str(error).partition(chr(10))[0]}"
-
-    with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
-        results = list(pool.map(inheritable_thread_target(run.spark)(one), changed))
-    staged: list[_Staged] = []
-    rejected: list[Rejected] = []
-    reasons: dict[str, str] = {}
-    for changes, result in zip(changed, results, strict=True):
-        if isinstance(result, str):
-            reasons[changes.life.id] = result
-            continue
-        if result.rejected:
-            rejected += result.rejected
-            count, first = sum(row.count for row in result.rejected), result.rejected[0]
-            reason = f"{count} rows do not fit the table's columns, the first at {first.segment} line {first.line}"
-            if not result.update.skips_rejected:
-                reasons[changes.life.id] = reason
-                staging.discard(result.update)
-                continue
-            run.log.warning("table %s goes on without rows: %s", changes.target.name, reason)
-        staged.append((changes, result))
-    _quarantine_rows(run, staged, rejected)
-    return staged, Holds(reasons)
-
-
-def _quarantine_rows(run: FeedRun, staged: Sequence[_Staged], rejected: Sequence[Rejected]) -> None:
+def _quarantine_rows(run: FeedRun, sound: Sequence[PlannedUpdate], rejected: Sequence[Rejected]) -> None:
     """Rows that their tables cannot take; earlier ones that are taken now, or are no more, are resolved.
 
-    To be called before anything is published: a row that its table passes by must not be lost where a run ends."""
-    of_table = {(changes.target.name.database, changes.target.name.table): (changes, each) for changes, each in staged}
+    To be called before anything is committed: a row that its table passes by must not be lost where a run ends."""
+    names = ((each, each.changes.target.name) for each in sound)
+    of_table = {(name.database, name.table): each for each, name in names}
 
     def tried_again(row: Quarantined) -> bool:
         found = of_table.get((row.database or "", row.table or ""))
         if row.error_class != BAD_VALUE or found is None:
             return False
-        changes, each = found
         # A table that goes on without its bad rows has passed them by.
-        redecoded = row.segment in {segment.segment for segment in changes.redecoded}
-        return redecoded or changes.rebuild or not each.update.skips_rejected
+        redecoded = row.segment in {segment.segment for segment in found.changes.redecoded}
+        return redecoded or found.changes.rebuild or not found.update.skips_rejected
 
     run.quarantine.replace(tried_again, rejected, run.clock())

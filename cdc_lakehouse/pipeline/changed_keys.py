@@ -1,94 +1,96 @@
-"""The latest change of each key of a run, for all tables at once."""
+"""The events that a run applies, by the keys that they change, for all tables at once."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+import operator
+from collections.abc import Sequence
 from dataclasses import replace
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_lakehouse.changelog.positions import BEGINNING, synthetic_stage
 from cdc_lakehouse.lake.current import value_parsing
-from cdc_lakehouse.lake.current.latest_changes import LatestChanges, find_latest, keyed_events, no_changes
+from cdc_lakehouse.lake.current.keyed_events import key_part, keyed_events, keys_where, no_row_before
 from cdc_lakehouse.lake.current.typed_rows import any_of
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.table_changes import TableChanges
 
 
-def find_latest_changes(
-    run: FeedRun, tables: Sequence[TableChanges]
-) -> tuple[list[TableChanges], Mapping[int, LatestChanges]]:
-    """The latest changes by the number of each table, and the tables, some of which turn out to need all their events.
-
-    Tables that read only new events share one grouping; those that read all their events share another.
-    """
+def find_changed_keys(run: FeedRun, tables: Sequence[TableChanges]) -> tuple[list[TableChanges], DataFrame | None]:
+    """The tables, some of which turn out to need all their events, and the keyed events of all of them (see
+    `keyed_events`); None where there are none."""
     run.events.ensure()
-    found: dict[int, LatestChanges] = {}
-    onward = [table for table in tables if not table.redecoded]
+    colliding = _with_colliding_keys(run, tables)
+    tables = [replace(table, keys_may_collide=table.number in colliding) for table in tables]
+    frames: list[DataFrame] = []
+    onward = [span for table in tables if not table.recomputes_keys for span in table.spans()]
     if onward:
-        spans = [span for table in onward for span in table.spans()]
-        latest = find_latest(keyed_events(run.spark, run.events.frame(), spans)) if spans else no_changes(run.spark)
-        found |= {table.number: latest for table in onward}
-        colliding = _with_colliding_keys(run, onward, latest)
-        tables = [replace(table, keys_may_collide=table.number in colliding) for table in tables]
-    reading_all = [table for table in tables if table.redecoded or table.keys_may_collide]
-    if reading_all:
-        latest = _recompute(run, reading_all)
-        found |= {table.number: latest for table in reading_all}
-    return list(tables), found
+        frames.append(keyed_events(run.spark, run.events.frame(), onward))
+    frames += _recomputed(run, [table for table in tables if table.recomputes_keys])
+    return list(tables), functools.reduce(DataFrame.unionAll, frames) if frames else None
 
 
-def _with_colliding_keys(run: FeedRun, tables: Sequence[TableChanges], latest: LatestChanges) -> set[int]:
+def _with_colliding_keys(run: FeedRun, tables: Sequence[TableChanges]) -> set[int]:
     """Tables with changed keys that the lake cannot tell from others."""
-    conditions = [condition for table in tables if (condition := _collides(run, table)) is not None]
-    if not conditions:
+    concerned = [table for table in tables if not table.redecoded and _collides(run, table) is not None]
+    spans = [span for table in concerned for span in table.spans()]
+    condition = _colliding(run, concerned)
+    if not spans or condition is None:
         return set()
-    rows = latest.frame.where(any_of(conditions)).select("table_no").distinct().collect()
-    return {row["table_no"] for row in rows}
+    keyed = keyed_events(run.spark, run.events.frame(), spans)
+    return {row["table_no"] for row in keyed.where(condition).select("table_no").distinct().collect()}
 
 
-def _collides(run: FeedRun, table: TableChanges) -> Column | None:
-    """Whether a row of keys is of the table and has a part that is NULL in the lake and not in the source."""
+def _colliding(run: FeedRun, tables: Sequence[TableChanges]) -> Column | None:
+    """Whether a key is of one of the tables and has a part that is NULL in the lake and not in the source; None where
+    that cannot be."""
+    conditions = {table.number: found for table in tables if (found := _collides(run, table)) is not None}
+    return keys_where(conditions) if conditions else None
+
+
+def _collides(run: FeedRun, table: TableChanges) -> str | None:
     value_format = run.value_format(table.target)
-    parts: list[Column] = []
-    for position, column in enumerate(table.key):
-        if value_parsing.may_collide(column.type, value_format):
-            part = F.col("key")[position]
-            parts.append(part.isNotNull() & value_parsing.value(part, column.type, value_format).isNull())
-    return (F.col("table_no") == table.number) & any_of(parts) if parts else None
+    parts = [
+        f"({part} IS NOT NULL AND {value_parsing.value(part, column.type, value_format)} IS NULL)"
+        for position, column in enumerate(table.key)
+        if value_parsing.may_collide(column.type, value_format)
+        for part in [key_part(position)]
+    ]
+    return any_of(parts) if parts else None
 
 
-def _recompute(run: FeedRun, tables: Sequence[TableChanges]) -> LatestChanges:
-    """Only the keys that are new or that a segment decoded again contains (or contained), each from all of its events;
+def _recomputed(run: FeedRun, tables: Sequence[TableChanges]) -> list[DataFrame]:
+    """Only the keys that are new or that a segment decoded again contains (or contained), each with all of its events;
     with them those that the lake cannot tell from them."""
     spans = [span for table in tables for span in table.spans()]
     if not spans:
-        return no_changes(run.spark)  # All that was decoded again is from before a TRUNCATE.
+        return []  # All that was decoded again is from before a TRUNCATE.
     everything = keyed_events(run.spark, run.events.frame(), spans)
-    fresh = any_of(
-        [
-            (F.col("table_no") == table.number) & (F.col("position.stage") > synthetic_stage(table.applied_ts))
-            for table in tables
-        ]
-        + [condition for table in tables if table.keys_may_collide and (condition := _collides(run, table)) is not None]
-    )
-    keys = everything.where(fresh).select("table_no", "key")
+    new = [
+        (F.col("table_no") == table.number) & (F.col("stage") > synthetic_stage(table.applied_ts)) for table in tables
+    ]
+    keys = everything.where(functools.reduce(operator.or_, new)).select("table_no", "key")
+    colliding = _colliding(run, [table for table in tables if table.keys_may_collide])
+    if colliding is not None:
+        keys = keys.union(everything.where(colliding).select("table_no", "key"))
     segments = [segment for table in tables for segment in table.redecoded]
     if segments:
-        names = run.spark.createDataFrame([(segment.segment,) for segment in segments], "redecoded string")
+        names = run.spark.createDataFrame(pa.table({"redecoded": [segment.segment for segment in segments]}))
         redecoded = F.broadcast(names)
-        of_segments = everything.join(redecoded, F.col("position.segment") == F.col("redecoded"), "left_semi")
+        of_segments = everything.join(redecoded, F.col("segment") == F.col("redecoded"), "left_semi")
         keys = keys.union(of_segments.select("table_no", "key"))
         for snapshot in sorted({s.replaces_snapshot for s in segments if s.replaces_snapshot is not None}):
             keys = keys.union(_earlier_keys(run, tables, snapshot, redecoded))
-    return find_latest(everything, keys.distinct())
+    keys = keys.distinct()
+    return [everything.join(keys, ["table_no", "key"], "left_semi"), no_row_before(keys)]
 
 
 def _earlier_keys(run: FeedRun, tables: Sequence[TableChanges], snapshot: int, redecoded: DataFrame) -> DataFrame:
     """Keys of the events that the segments had before they were decoded again."""
     spans = [replace(span, above=max(span.above, BEGINNING)) for table in tables for span in table.spans()]
     earlier = keyed_events(run.spark, run.events.frame(snapshot), spans)
-    return earlier.join(redecoded, F.col("position.segment") == F.col("redecoded"), "left_semi").select(
-        "table_no", "key"
-    )
+    of_segments = earlier.join(redecoded, F.col("segment") == F.col("redecoded"), "left_semi")
+    return of_segments.select("table_no", "key")

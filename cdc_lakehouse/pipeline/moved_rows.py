@@ -17,11 +17,13 @@ from pyspark.sql import functions as F
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import row_stage
 from cdc_lakehouse.changelog.schema import Column, TableVersion
+from cdc_lakehouse.decoders.files.tasks import errors_of_tasks
 from cdc_lakehouse.errors import CdcError, TableHeldError
-from cdc_lakehouse.lake.current.latest_changes import LatestChanges, find_latest, keyed_events
-from cdc_lakehouse.lake.current.moved_rows import in_partition, rows_at, synthetic_events
+from cdc_lakehouse.lake.current.keyed_events import keyed_events
+from cdc_lakehouse.lake.current.moved_rows import LiveRows, rows_at, synthetic_events
 from cdc_lakehouse.lake.current.tables import schema_fingerprint
 from cdc_lakehouse.lake.current.typed_rows import Target
+from cdc_lakehouse.lake.current.update_tasks import EmptiedPartition
 from cdc_lakehouse.lake.properties import of_batch
 from cdc_lakehouse.lake.tables.events import with_counts
 from cdc_lakehouse.lake.tables.segments import (
@@ -56,8 +58,7 @@ class _Table:
 
     @property
     def target(self) -> Target:
-        versions = dict(enumerate(self.life.versions))
-        return Target(self.version.carried, {}, versions, tuple(versions))
+        return Target(self.version.carried, dict(enumerate(self.life.versions)))
 
 
 @dataclass(frozen=True)
@@ -160,35 +161,35 @@ def _carry_out(run: FeedRun, move: _RowMove) -> None:
         for number, table in enumerate(tables)
         for span in keyed_spans(table.life, table.key, number, row_stage(table.void_upto_ts), row_stage(move.commit_ts))
     ]
-    events = run.events.frame()
-    latest = find_latest(keyed_events(run.spark, events, spans))
+    keyed = keyed_events(run.spark, run.events.frame(), spans)
+    rows = [_live(run, table, keyed.where(F.col("table_no") == number)) for number, table in enumerate(tables)]
+    for frame in rows:
+        frame.persist()
     try:
-        rows = [_live(run, table, number, latest, events).persist() for number, table in enumerate(tables)]
-        try:
+        with errors_of_tasks():
             if any(frame.where("partial").limit(1).count() for frame in rows):
                 raise TableHeldError("rows of before it are not whole in the log: it leaves columns out")
-            _commit(run, move, _events(run, tables, rows))
-        finally:
-            for frame in rows:
-                frame.unpersist()
+            _commit(run, move, _events(tables, rows))
     finally:
-        latest.frame.unpersist()
+        for frame in rows:
+            frame.unpersist()
 
 
-def _live(run: FeedRun, table: _Table, number: int, latest: LatestChanges, events: DataFrame) -> DataFrame:
-    if number in latest.without_key:
-        raise TableHeldError("events of before it lack a column of the table's key")
+def _live(run: FeedRun, table: _Table, keyed: DataFrame) -> DataFrame:
+    version, exchanged = table.version, None
+    if version.swap is not None and version.swap.partitioned == table.life.id:
+        assert version.partitioning is not None, version.name
+        exchanged = EmptiedPartition(version.commit_ts, version.partitioning, version.swap.partition, version)
     emptied = emptied_partitions(table.life, table.void_upto_ts)
-    return rows_at(events, latest, number, table.target, emptied, run.value_format(table.version))
+    reader = LiveRows(len(table.key), table.target, emptied, exchanged, run.value_format(version))
+    return rows_at(keyed, reader)
 
 
-def _events(run: FeedRun, tables: Sequence[_Table], rows: Sequence[DataFrame]) -> DataFrame:
+def _events(tables: Sequence[_Table], rows: Sequence[DataFrame]) -> DataFrame:
     if len(tables) == 1:
         return synthetic_events(rows[0], "I", tables[0].version, tables[0].segment)
     partitioned, plain = tables
-    swap = partitioned.version.swap
-    assert swap is not None
-    out = rows[0].where(in_partition(partitioned.version, swap.partition, run.value_format(partitioned.version)))
+    out = rows[0].where("exchanged")
     parts = [
         synthetic_events(out, "D", partitioned.version, partitioned.segment),
         synthetic_events(rows[1], "I", partitioned.version, partitioned.segment),

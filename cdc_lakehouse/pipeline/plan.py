@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.schema import TableVersion, as_lines, column_changes
 from cdc_lakehouse.lake.current.schema_plan import Add, Drop, Move, Plan, Rename, SchemaOperation, Widen, plan_evolution
-from cdc_lakehouse.lake.current.staging import target_columns
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
+from cdc_lakehouse.lake.current.typed_rows import lake_columns
 from cdc_lakehouse.lake.names import quote
 from cdc_lakehouse.pipeline.holds import unapproved, waiting_reason
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -111,12 +111,13 @@ def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> TablePlan:
     hold = hold or (waiting_reason(life, waiting) if waiting else dict(run.last_cut.held).get(life.id))
     if state is None:
         columns = ", ".join(
-            f"{quote(c.name)} {c.type}" for c in target_columns(life.last.carried, run.value_format(life.last))
+            f"{quote(c.name)} {c.type}" for c in lake_columns(life.last.carried, run.value_format(life.last))
         )
         statements = () if life.dropped_ts is not None else (f"CREATE TABLE {wanted.sql} ({columns})",)
         return TablePlan(str(life.last.name), str(wanted), 0, 0, statements, hold)
     plan = _evolution(run, life, state, life.versions[0] if applied is None else applied.last)
-    statements = [*_schema_statements(plan, state)]
+    names = [column.name for column in life.last.carried if column.id in plan.rewritten]
+    statements = [*_schema_statements(plan, state, names)]
     statements += [f"DELETE FROM {state.identifier.sql}" for version in new if version.effect == "empty"]
     if life.dropped_ts is not None:
         statements = [f"DROP TABLE {state.identifier.sql}"] if is_purged(run, life) else ["(kept, marked as dropped)"]
@@ -128,19 +129,17 @@ def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> TablePlan:
 
 def _evolution(run: FeedRun, life: Incarnation, state: TableState, applied: TableVersion) -> Plan:
     target = target_of(life)
-    columns = target_columns(life.last.carried, run.value_format(life.last))
+    columns = lake_columns(life.last.carried, run.value_format(life.last))
     return plan_evolution(state.columns, columns, state.order, converted_columns(target, applied))
 
 
-def _schema_statements(plan: Plan, state: TableState) -> Iterator[str]:
+def _schema_statements(plan: Plan, state: TableState, rewritten: Iterable[str]) -> Iterator[str]:
     """As SQL would say them; they are commits of metadata through Iceberg's own interface."""
-    for operation in plan.before:
-        yield f"ALTER TABLE {state.identifier.sql} {_words(operation)}"
-    for _, old, new in plan.rewritten:
-        yield f"UPDATE {state.identifier.sql} SET {quote(new)} = convert({quote(old)})"
-    for step in plan.publish:
+    for step in plan.steps:
         for operation in step:
             yield f"ALTER TABLE {state.identifier.sql} {_words(operation)}"
+    for name in rewritten:
+        yield f"UPDATE {state.identifier.sql} SET {quote(name)} = convert({quote(name)})"
 
 
 def _words(operation: SchemaOperation) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_lakehouse.changelog.history import Incarnation
@@ -12,9 +13,9 @@ from cdc_lakehouse.changelog.positions import BEGINNING, row_stage, synthetic_st
 from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
 from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.errors import TableHeldError
-from cdc_lakehouse.lake.current.latest_changes import KeyedSpan
-from cdc_lakehouse.lake.current.staging import EmptiedPartition
+from cdc_lakehouse.lake.current.keyed_events import KeyedSpan
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, schema_fingerprint
+from cdc_lakehouse.lake.current.update_tasks import EmptiedPartition
 from cdc_lakehouse.lake.tables.segments import DECODED, OFFSETS, Segment, may_hold
 from cdc_lakehouse.pipeline.holds import Holds, is_taken
 from cdc_lakehouse.pipeline.row_keys import key_changes, key_columns
@@ -59,8 +60,13 @@ class TableChanges:
         return self.rebuild or self.void_upto_ts > self.applied_ts
 
     @property
+    def recomputes_keys(self) -> bool:
+        """Whether its changed keys are recomputed from all of their events."""
+        return self.keys_may_collide or bool(self.redecoded)
+
+    @property
     def reads_all_events(self) -> bool:
-        return self.rebuild or self.keys_may_collide or bool(self.redecoded)
+        return self.rebuild or self.recomputes_keys
 
     @property
     def read_after_ts(self) -> int:
@@ -218,3 +224,25 @@ class _News:
         passed = (pc.field("min_commit_ts") <= applied_ts) | replaced
         decoded = pc.field("state") == DECODED
         return self._segments.select((pc.field("batch") > batch) & decoded & passed & may_hold(life.names))
+
+
+class EventCounts:
+    """About how many events a run reads of a table: what the segments say that can hold some."""
+
+    def __init__(self, run: FeedRun) -> None:
+        decoded = run.segments.rows.filter(pc.field("state") == DECODED)
+        self._all = _events_by_name(decoded)
+        self._new = _events_by_name(decoded.filter(pc.field("max_commit_ts") > run.last_cut.checkpoint_ts))
+
+    def of(self, changes: TableChanges) -> int:
+        counts = self._all if changes.reads_all_events or changes.state is None else self._new
+        # Ranges of topics hold rows of many tables: of each they may all be.
+        return sum(counts.get(name, 0) for name in (*changes.life.names, None))
+
+
+def _events_by_name(rows: pa.Table) -> dict[TableName | None, int]:
+    found = rows.group_by(["database", "table"]).aggregate([("events", "sum")]).to_pylist()
+    return {
+        None if row["table"] is None else TableName(row["database"], row["table"]): row["events_sum"] or 0
+        for row in found
+    }

@@ -1,27 +1,38 @@
-"""The update of one table: planned, staged, published."""
+"""The update of one table: planned before the job that does its work, committed after it."""
 
 from __future__ import annotations
 
 import json
 import threading
-from dataclasses import replace
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
+
+from pyiceberg.io import load_file_io
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.locations import load_location_provider
+from pyroaring import BitMap64
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.mysql_types import converts
 from cdc_lakehouse.changelog.schema import TableVersion
-from cdc_lakehouse.errors import TableHeldError
-from cdc_lakehouse.lake.current.latest_changes import LatestChanges
-from cdc_lakehouse.lake.current.schema_plan import Drop, Plan, plan_evolution
-from cdc_lakehouse.lake.current.staging import StagedUpdate, Staging, TableUpdate, target_columns
+from cdc_lakehouse.errors import TableHeldError, TransientError
+from cdc_lakehouse.lake.current.data_files import live_files
+from cdc_lakehouse.lake.current.deletion_vectors import read_vector, write_vectors
+from cdc_lakehouse.lake.current.schema_plan import Plan, plan_evolution
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, column_names, schema_fingerprint
-from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target, types_since
+from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target, lake_columns
+from cdc_lakehouse.lake.current.update_job import PlannedTable, UpdatedTable
+from cdc_lakehouse.lake.current.update_tasks import StoredTable, TableUpdate
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
-from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
+from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi, TableTransaction
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.properties import (
     APPLIED_BATCH,
     APPLIED_TS,
+    CHECKPOINT_TS,
     COLUMNS,
     DATABASE,
     DROPPED_TS,
@@ -30,6 +41,7 @@ from cdc_lakehouse.lake.properties import (
     LINEAGE,
     STAGED,
     TABLE,
+    of_batch,
 )
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.table_changes import TableChanges
@@ -38,69 +50,91 @@ from cdc_lakehouse.pipeline.table_renames import TableLocation
 _CREATING: Final = threading.Lock()
 
 
-def stage_table(
-    run: FeedRun, tables: CurrentTables, staging: Staging, changes: TableChanges, latest: LatestChanges
-) -> StagedUpdate:
-    """Plan the update of one table and stage it; makes the table when it is not there yet.
+@dataclass(frozen=True)
+class PlannedUpdate:
+    """The update of one table: what tasks have to do, what stands, and how the schema changes. `transaction` is open,
+    where the plan changes the schema: tasks write under the ids that it gave."""
 
-    Raises `TableHeldError` when the table cannot go on, and what writing it raises.
+    changes: TableChanges
+    planned: PlannedTable
+    state: TableState
+    plan: Plan
+    transaction: TableTransaction | None
+
+    @property
+    def update(self) -> TableUpdate:
+        return self.planned.update
+
+    @property
+    def replaces_all(self) -> bool:
+        """Whether no file of before stays."""
+        return self.changes.replaces_all_rows or self.planned.rewrites
+
+
+def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges, events: int) -> PlannedUpdate:
+    """Plan the update of one table of about so many events; makes the table when it is not there yet.
+
+    Raises `TableHeldError` when the table cannot go on.
     """
-    value_format = run.value_format(changes.target)
-    update = _plan(run, tables, changes, latest, value_format)
-    return staging.stage(update, latest, run.events.frame(), value_format)
-
-
-def _plan(
-    run: FeedRun, tables: CurrentTables, changes: TableChanges, latest: LatestChanges, value_format: ValueFormat
-) -> TableUpdate:
-    if changes.number in latest.without_key:
-        raise TableHeldError("events lack a column of the table's key")
     if any(column.name == COMMIT_TS for column in changes.target.columns):
         raise TableHeldError(f"the source has a column {COMMIT_TS}, the name of the lake's own column")
+    value_format = run.value_format(changes.target)
     state = changes.state or _create(run, tables, changes, value_format)
-    if state.staged:
-        # An earlier run ended between staging and publishing.
-        IcebergJavaApi(run.spark).evolve(state.identifier, [Drop(name) for name in state.staged], {STAGED: "[]"})
-        found = tables.find(changes.life)
-        assert found is not None
-        state = found
+    table = run.lake.load(state.identifier)
+    assert table is not None, state.identifier
     target = target_of(changes.life)
-    columns = target_columns(changes.target.carried, value_format)
-    current = () if changes.rebuild else state.columns
-    if changes.rebuild:
-        # What the columns were is not what they were thought to be: none of them is kept.
-        columns = [replace(column, initial=None) for column in columns]
-    converted = frozenset() if changes.replaces_all_rows else converted_columns(target, changes.applied_version)
-    plan = plan_evolution(current, columns, state.order, converted)
-    if changes.rebuild:
-        plan = _replacing_all(plan, state)
-    return TableUpdate(
+    plan = _evolution(changes, state, target, value_format)
+    transaction, schema = None, table.schema()
+    if plan.steps:
+        transaction = IcebergJavaApi(run.spark).transaction(state.identifier, state.snapshot_id)
+        transaction.change_schema(plan.steps)
+        schema = Schema.model_validate_json(transaction.schema_json())
+    stays = bool(state.row_count) and not changes.replaces_all_rows
+    update = TableUpdate(
         table_no=changes.number,
-        identifier=state.identifier,
-        plan=plan,
-        target=replace(target, names=dict(plan.names)),
-        applied_version=changes.applied_version,
-        read_after_ts=changes.read_after_ts,
-        checkpoint_ts=changes.checkpoint_ts,
-        spans=tuple(changes.spans()),
+        name=str(changes.target.name),
+        target=target,
         key=changes.key,
-        row_count=state.row_count,
-        replaces_all_rows=changes.replaces_all_rows,
+        value_format=value_format,
+        schema=schema.model_dump_json(),
+        location=table.location(),
+        properties={name: value for name, value in table.properties.items() if name.startswith("write.")},
+        stored=_stored(table, state, changes.applied_version) if stays else None,
         emptied=changes.emptied(changes.read_after_ts),
         emptied_now=() if changes.replaces_all_rows else changes.emptied(changes.applied_ts),
         skips_rejected=run.feed.policy.quarantine == "skip",
     )
+    planned = PlannedTable(update, events, rewrites=bool(plan.rewritten) and stays)
+    return PlannedUpdate(changes, planned, state, plan, transaction)
 
 
-def publish(
-    run: FeedRun, staging: Staging, changes: TableChanges, staged: StagedUpdate, changed_key_count: int
-) -> None:
-    """Make the update what readers see; nothing is committed for a table that does not change."""
-    update = staged.update
+def _evolution(changes: TableChanges, state: TableState, target: Target, value_format: ValueFormat) -> Plan:
+    columns = lake_columns(target.columns, value_format)
+    if not changes.rebuild:
+        converted = frozenset() if changes.replaces_all_rows else converted_columns(target, changes.applied_version)
+        return plan_evolution(state.columns, columns, state.order, converted, state.staged)
+    # What the columns were is not what they were thought to be: none of them is kept.
+    columns = [replace(column, initial=None) for column in columns]
+    leftover = [*state.staged, *(column.name for column in state.columns)]
+    return plan_evolution((), columns, state.order, leftover=leftover)
+
+
+def _stored(table: Table, state: TableState, version: TableVersion) -> StoredTable:
+    schema = table.schema()
+    fields = {column.id: schema.find_field(column.name).field_id for column in state.columns}
+    return StoredTable(tuple(live_files(table)), schema.model_dump_json(), fields, version)
+
+
+def commit(run: FeedRun, planned: PlannedUpdate, updated: UpdatedTable) -> None:
+    """Schema, rows and what they were applied to, as one commit; none for a table that does not change."""
+    changes, state = planned.changes, planned.state
     fingerprint = schema_fingerprint(changes.life, run.value_format(changes.target))
+    stays = not planned.replaces_all
+    deletes = bool(updated.deleted) if stays else bool(state.row_count)
     same = changes.state is not None and fingerprint == changes.state.schema_fingerprint
-    if same and not staged.branch and not update.plan.changes_schema:
+    if same and not (updated.files or deletes or planned.plan.steps):
         return
+    _audit(planned, updated)
     name = changes.target.name
     properties = {
         DATABASE: name.database,
@@ -109,11 +143,59 @@ def publish(
         APPLIED_BATCH: str(run.segments.batch),
         LINEAGE: fingerprint,
         KEY: json.dumps([column.name for column in changes.key], ensure_ascii=False),
-        KEYS_TOUCHED: "" if changes.replaces_all_rows or update.emptied_now else str(changed_key_count),
+        KEYS_TOUCHED: "" if changes.replaces_all_rows or planned.update.emptied_now else str(updated.counts.keys),
+        COLUMNS: column_names({column.id: column.name for column in planned.update.target.columns}),
     }
     if changes.life.dropped_ts is not None:
         properties[DROPPED_TS] = str(changes.life.dropped_ts)
-    staging.publish(staged, properties)
+    transaction = planned.transaction or IcebergJavaApi(run.spark).transaction(state.identifier, state.snapshot_id)
+    vectors, replaced = _vectors(run, planned, updated) if stays else ((), ())
+    transaction.commit(
+        data_files=[*updated.files, *updated.rewritten],
+        vectors=vectors,
+        replaced_vectors=replaced,
+        replace_all=not stays and bool(state.row_count),
+        # A snapshot is read with the schema that it was made under.
+        mark=bool(planned.plan.steps),
+        properties=properties,
+        removed_properties=(STAGED,) if state.staged else (),
+        summary={CHECKPOINT_TS: str(changes.checkpoint_ts), **of_batch(run.segments.batch)},
+    )
+
+
+def _audit(planned: PlannedUpdate, updated: UpdatedTable) -> None:
+    """Files hold the rows that they should. Raises `TransientError`: what tasks wrote is nothing to anyone, and the
+    next run tries again."""
+    counts = updated.counts
+    written = _rows_of(updated.files)
+    lost = written != counts.rows or counts.rows > counts.keys - counts.deletes
+    if planned.planned.rewrites:
+        deleted = sum(len(positions) for positions in updated.deleted.values())
+        lost = lost or _rows_of(updated.rewritten) != planned.state.row_count - deleted
+    if lost:
+        raise TransientError("the files that were written do not hold the rows that they should", advice="run again")
+
+
+def _rows_of(data_files: Sequence[str]) -> int:
+    return sum(json.loads(file)["record-count"] for file in data_files)
+
+
+def _vectors(run: FeedRun, planned: PlannedUpdate, updated: UpdatedTable) -> tuple[Sequence[str], Sequence[str]]:
+    """The deletion vectors of the files that rows are deleted of, in one new file; and those that they take the place
+    of. A data file has one vector: the new one holds the rows of the old one too."""
+    if not updated.deleted or planned.update.stored is None:
+        return (), ()
+    files = {file.path: file for file in planned.update.stored.files}
+    io = load_file_io(dict(run.lake.catalog.properties), planned.update.location)
+    replaced: list[str] = []
+    vectors: dict[str, BitMap64] = {}
+    for path, positions in updated.deleted.items():
+        vectors[path] = positions
+        if (old := files[path].vector) is not None:
+            vectors[path] = positions | read_vector(io, old)
+            replaced.append(old.content_file)
+    place = load_location_provider(planned.update.location, dict(planned.update.properties))
+    return write_vectors(io, place.new_data_location(f"{uuid.uuid4()}-deletes.puffin"), vectors), replaced
 
 
 def _create(run: FeedRun, tables: CurrentTables, changes: TableChanges, value_format: ValueFormat) -> TableState:
@@ -121,7 +203,7 @@ def _create(run: FeedRun, tables: CurrentTables, changes: TableChanges, value_fo
     name = changes.target.name
     wanted = tables.identifier(name)
     run.lake.ensure_namespace(wanted.namespace)
-    columns = target_columns(changes.target.carried, value_format)
+    columns = lake_columns(changes.target.carried, value_format)
     with _CREATING:  # Two tables of one run can have had the same name.
         identifier = wanted if tables.is_free(wanted) else tables.parking_identifier(changes.life, name)
         IcebergJavaApi(run.spark).create(
@@ -146,17 +228,9 @@ def location_of(tables: CurrentTables, changes: TableChanges, now: Identifier) -
 
 
 def target_of(life: Incarnation) -> Target:
-    versions = dict(enumerate(life.versions))
-    return Target(life.last.carried, {}, versions, tuple(versions))
+    return Target(life.last.carried, dict(enumerate(life.versions)))
 
 
 def converted_columns(target: Target, applied: TableVersion) -> frozenset[int]:
     """Columns whose values in the lake change with the type, from the version that was applied to the target."""
-    return frozenset(column.id for column in target.columns if converts(types_since(column.id, target, applied)))
-
-
-def _replacing_all(plan: Plan, state: TableState) -> Plan:
-    """A plan that was made as though no column were there: those that are go when it is published."""
-    drops = tuple(Drop(column.name) for column in state.columns)
-    first = plan.publish[0] if plan.publish else ()
-    return replace(plan, publish=((*drops, *first), *plan.publish[1:]))
+    return frozenset(column.id for column in target.columns if converts(target.types_since(column.id, applied)))

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_lakehouse.config import LakeConfig
-from cdc_lakehouse.lake.current import staging
+from cdc_lakehouse.lake.current import update_job
 from cdc_lakehouse.lake.spark import spark_settings, use_catalog
 from cdc_lakehouse.pipeline.steps import run_all
 from tests import LONG
@@ -91,8 +91,7 @@ def test_a_batch_too_large_to_be_sent_to_every_task(
     truth: Truth, new_lake: Callable[..., TestLake], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Then rows are shuffled, into more than one partition."""
-    monkeypatch.setattr(staging, "_BROADCAST_LIMIT", 0)
-    monkeypatch.setattr(staging, "_KEYS_BROADCAST", 0)
+    monkeypatch.setattr(update_job, "_TASK_EVENTS", 2)
     lake = new_lake(source=truth.source)
     session = spark.newSession()
     session.conf.set("spark.sql.shuffle.partitions", "3")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cdc_lakehouse.lake.current import staging
+from cdc_lakehouse.lake.current import update_tasks
 from cdc_lakehouse.lake.tables import events
 from cdc_lakehouse.pipeline.steps import Steps, run_all
 from tests.kit.lakes import TestLake
@@ -184,7 +184,7 @@ def test_by_policy_a_table_goes_on_without_bad_rows(new_lake: Callable[..., Test
 def test_bad_rows_beyond_those_that_are_listed_are_counted(
     new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staging, "REJECTED_LISTED", 2)
+    monkeypatch.setattr(update_tasks, "REJECTED_LISTED", 2)
     table = Table(new_lake(policy={"quarantine": "skip"}))
     table.create("id")
     table.put(1, 10)

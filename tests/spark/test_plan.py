@@ -83,7 +83,7 @@ def test_what_waits_and_what_it_does(new_lake: Callable[..., TestLake], plan: Ca
     tables: dict[str, Any] = {table["table"]: table for table in feed["tables"]}
     assert (tables["d.t"]["rows"], tables["d.t"]["rewritten"]) == (3, 3)
     statements = "\n".join(tables["d.t"]["statements"]).replace("`", "")
-    assert "SET _cdc_staged_2 = convert(v)" in statements and "ADD COLUMN n int" in statements
+    assert "SET v = convert(v)" in statements and "ADD COLUMN n int" in statements
     assert "DROP COLUMN s" not in statements
     assert tables["d.gone"]["statements"] == ["(kept, marked as dropped)"]
 

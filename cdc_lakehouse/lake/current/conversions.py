@@ -10,24 +10,53 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
-
 from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEXTS, ColumnType, type_change
 from cdc_lakehouse.errors import DdlError
-from cdc_lakehouse.lake.current import value_parsing
-from cdc_lakehouse.lake.current.value_parsing import ValueFormat, spark_type
+from cdc_lakehouse.lake.current.sql import (
+    at_zone,
+    cast,
+    in_zone,
+    labels_literal,
+    let,
+    matches,
+    text_literal,
+    try_cast,
+    when,
+)
+from cdc_lakehouse.lake.current.value_parsing import (
+    ValueFormat,
+    decimal_text,
+    enum_index,
+    enum_label,
+    is_number,
+    moment_text,
+    number,
+    padded,
+    plain_digits,
+    set_labels,
+    set_number,
+)
 
 _NUMBERS: Final = INTEGERS | {"decimal", "float", "double", "bit", "year"}
-_EXACT: Final = INTEGERS | {"decimal", "bit", "year"}
+_WHOLE: Final = INTEGERS | {"bit", "year"}
+_INEXACT: Final = frozenset({"float", "double"})
 _MOMENTS: Final = frozenset({"date", "datetime", "timestamp"})
 # What is kept as MySQL's own text.
 _WORDS: Final = TEXTS | {"enum", "set", "json", "time"}
 
-Convert = Callable[[Column, ColumnType, ColumnType, ValueFormat], Column]
+# A year of two digits is one from 1970 to 2069. MySQL takes any punctuation between the parts, or none.
+_MARKED: Final = (
+    r"^\s*(\d{2}|\d{4})[[:punct:]](\d{1,2})[[:punct:]](\d{1,2})"
+    r"(?:(?:T|\s+)(\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?)?)?)?\s*$"
+)
+_PACKED: Final = r"^\s*(\d{2}|\d{4})(\d{2})(\d{2})(?:(\d{2})(\d{2})(\d{2}))?(?:\.(\d*))?\s*$"
+_CLOCK: Final = r"^(-?)(\d+):(\d\d):(\d\d)(?:\.(\d+))?$"
+
+# A name of a value of the first type, to an expression of the second.
+Convert = Callable[[str, ColumnType, ColumnType, ValueFormat], str]
 
 
-def convert_through(value: Column, types: Sequence[ColumnType], value_format: ValueFormat) -> Column:
+def convert_through(value: str, types: Sequence[ColumnType], value_format: ValueFormat) -> str:
     """A typed value of the first type, taken through each of those that a column had after it. Raises `DdlError` for a
     pair that has no conversion."""
     for old, new in itertools.pairwise(types):
@@ -35,217 +64,289 @@ def convert_through(value: Column, types: Sequence[ColumnType], value_format: Va
     return value
 
 
-def _convert(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
+def _convert(value: str, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> str:
     if type_change(old, new) != "convert":
-        return value.cast(spark_type(value_format.type_of(new)))
+        return cast(value, value_format.type_of(new))
+    conversion = _conversion(old, new)
+    return let(value, lambda named: conversion(named, old, new, value_format))
+
+
+def _conversion(old: ColumnType, new: ColumnType) -> Convert:
     for olds, news, conversion in _TABLE:
         if old.name in olds and new.name in news:
-            return conversion(value, old, new, value_format)
+            return conversion
     raise DdlError(
         f"values of type {old.name} cannot be converted to {new.name}",
         advice="set policy for the table, or rebuild it from the source",
     )
 
 
-def _number(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
+# --- Numbers ---
+
+
+def _number(value: str, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> str:
     target = value_format.type_of(new)
-    if target == "string":  # DECIMAL of more digits than Iceberg holds: its exact text.
-        return _fixed(value.cast("decimal(38,18)").cast("string") if old.name in ("float", "double") else value, new)
-    if old.name in ("float", "double") and new.name in _EXACT - {"decimal"}:
-        value = F.rint(value)  # MySQL rounds floating-point numbers half to even here.
-    elif old.name == "decimal" and new.name in _EXACT - {"decimal"}:
-        value = F.round(_plain(value, old), 0)
-    return value.try_cast(spark_type(target))
+    if target == "string" or value_format.type_of(old) == "string":
+        # A DECIMAL of more digits than Iceberg holds is its exact text.
+        exact = cast(value, "double") if old.name == "float" else value
+        return _text_to_number(_digits(exact, old, value_format), old, new, value_format)
+    if old.name in _INEXACT and new.name in _WHOLE:
+        value = f"round_even({cast(value, 'double')}, 0)"  # So MySQL rounds floating-point numbers here.
+    if old.name in _INEXACT and target.startswith("decimal"):
+        # By its digits: DuckDB multiplies, which can be a little off.
+        return let(cast(cast(value, "double"), "string"), lambda text: number(text, target))
+    if old.name == "decimal" and new.name in _INEXACT:
+        return try_cast(cast(value, "string"), target)
+    return try_cast(value, target)
 
 
-def _plain(value: Column, old: ColumnType) -> Column:
-    # A DECIMAL that does not fit Iceberg's is text in the lake.
-    return value.try_cast("decimal(38,0)") if old.precision > 38 else value
+def _digits(value: str, old: ColumnType, value_format: ValueFormat) -> str:
+    """All digits of a number, with no exponent and no ".0" of a whole number."""
+    iceberg = value_format.type_of(old)
+    if iceberg.startswith("decimal"):
+        return decimal_text(value, iceberg)
+    if old.name not in _INEXACT:
+        return cast(value, "string")
+
+    def plain(text: str) -> str:
+        digits = when(f"contains({text}, 'e')", plain_digits(text), text)
+        return f"regexp_replace({digits}, '\\.0?$', '')"
+
+    return let(cast(value, "string"), plain)
 
 
-def _fixed(value: Column, new: ColumnType) -> Column:
-    """A number's text with the digits of the new scale."""
-    text = value.cast("string")
-    whole = F.substring_index(text, ".", 1)
-    if new.fraction == 0:
-        return whole
-    fraction = F.when(F.instr(text, ".") > 0, F.substring_index(text, ".", -1)).otherwise(F.lit(""))
-    return F.concat(whole, F.lit("."), F.rpad(fraction, new.fraction, "0"))
+def _number_to_text(value: str, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> str:
+    text = _digits(value, old, value_format)
+    return f"lpad({text}, 4, '0')" if old.name == "year" else text
 
 
-def _number_to_text(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
-    if old.name not in ("float", "double"):
-        text = value.cast("string")
-        return F.lpad(text, 4, "0") if old.name == "year" else text
-    # Plain digits, no exponent and no ".0" of a whole number.
-    exact = value.cast("string")
-    wide = F.regexp_replace(value.cast("decimal(38,18)").cast("string"), r"\.?0+$", "")
-    return F.when(exact.contains("E"), F.coalesce(wide, exact)).otherwise(F.regexp_replace(exact, r"\.0$", ""))
-
-
-def _text_to_number(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
+def _text_to_number(value: str, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> str:
     target = value_format.type_of(new)
-    text = F.trim(value)
-    if target == "string":
-        return _fixed(text, new)
-    if new.name in _EXACT - {"decimal"}:
-        return F.round(text.try_cast("decimal(38,10)"), 0).try_cast(spark_type(target))
-    return text.try_cast(spark_type(target))
+
+    def read(text: str) -> str:
+        if target == "string":
+            return _fixed(text, new)
+        if new.name in _WHOLE:
+            return try_cast(number(text, "decimal(38,0)"), target)
+        return number(text, target)
+
+    return let(f"trim({value})", read)
 
 
-def _moment_to_text(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
-    if value_format.type_of(old) == "string":
-        return value
-    local = value
-    if old.name == "timestamp":
-        local = F.from_utc_timestamp(value, value_format.zone)
-    pattern = "yyyy-MM-dd" if old.name == "date" else "yyyy-MM-dd HH:mm:ss"
-    if old.fraction:
-        pattern += "." + "S" * old.fraction
-    return F.date_format(local, pattern)
+def _fixed(text: str, new: ColumnType) -> str:
+    """A number's text with as many digits after the point as the new type has, rounded half away from zero."""
+    scale = new.fraction
+
+    def rounded(digits: str) -> str:
+        whole, fraction = (f"split_part({digits}, '.', {part})" for part in (1, 2))
+        more = when(f"left({fraction}, 1) >= '5'", "1", "0")
+        total = f"CAST(ltrim({whole}, '-') AS BIGNUM) + CAST({more} AS BIGNUM)"
+        return let(cast(total, "string"), lambda units: signed(units, f"starts_with({digits}, '-')"))
+
+    def signed(units: str, negative: str) -> str:
+        sign = when(f"{negative} AND {units} <> '0'", "'-'", "''")
+        return f"{sign} || {let(filled(units), pointed)}"
+
+    def filled(units: str) -> str:
+        return f"lpad({units}, CAST(greatest(length({units}), {scale + 1}) AS INTEGER), '0')"
+
+    def pointed(units: str) -> str:
+        return f"left({units}, -{scale}) || '.' || right({units}, {scale})" if scale else units
+
+    return when(is_number(text), let(plain_digits(text, scale), rounded))
 
 
-def _text_to_moment(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
-    if value_format.type_of(new) == "string":
-        return value
-    if new.name == "date":
-        return F.to_date(value.try_cast("timestamp_ntz"))
-    local = _rounded(value.try_cast("timestamp_ntz"), new)
-    return local if new.name == "datetime" else _zoned(local, value_format)
+# --- Dates and times ---
 
 
-def _moment(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
+def _local(value: str, old: ColumnType, value_format: ValueFormat) -> str:
+    """A date or a moment as TIMESTAMP."""
+    return in_zone(value, value_format.zone) if old.name == "timestamp" else cast(value, "timestamp")
+
+
+def _of_local(local: str, new: ColumnType, value_format: ValueFormat) -> str:
+    match new.name:
+        case "date":
+            return cast(local, "date")
+        case "datetime":
+            return _rounded(local, new.fraction)
+        case _:
+            return at_zone(_rounded(local, new.fraction), value_format.zone)
+
+
+def _rounded(local: str, digits: int) -> str:
+    """MySQL rounds, not cuts, fractional seconds that do not fit."""
+    if digits >= 6:
+        return local
+    unit = 10 ** (6 - digits)
+    micros = f"epoch_us({local}) + {unit // 2}"
+    # A remainder has the sign of what is divided.
+    return let(micros, lambda micros: f"make_timestamp({micros} - ({micros} % {unit} + {unit}) % {unit})")
+
+
+def _moment(value: str, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> str:
     if value_format.type_of(old) == "string" or value_format.type_of(new) == "string":
         raise DdlError(
             f"a {old.name} kept as text cannot become a {new.name}", advice="set zero_dates of the table to null"
         )
-    local = value
-    if old.name == "timestamp":
-        local = F.from_utc_timestamp(value, value_format.zone).cast("timestamp_ntz")
+    return _of_local(_local(value, old, value_format), new, value_format)
+
+
+def _moment_to_text(value: str, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> str:
+    if value_format.type_of(old) == "string":
+        return value
+    return cast(value, "string") if old.name == "date" else moment_text(_local(value, old, value_format), old.fraction)
+
+
+def _text_to_moment(value: str, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> str:
+    return value if value_format.type_of(new) == "string" else _of_local(_read(value), new, value_format)
+
+
+def _read(text: str) -> str:
+    """A date with or without a time (TIMESTAMP), as MySQL reads them; NULL for what is none."""
+    names = "['year', 'month', 'day', 'hour', 'minute', 'second', 'fraction']"
+    marked, packed = (f"regexp_extract({text}, {text_literal(form)}, {names})" for form in (_MARKED, _PACKED))
+
+    def joined(parts: str) -> str:
+        century = when(f"length({parts}.year) = 4", "''", when(f"{parts}.year < '70'", "'20'", "'19'"))
+        day = f"{century} || {parts}.year || '-' || {parts}.month || '-' || {parts}.day"
+        hour, minute, second = (f"lpad({parts}.{name}, 2, '0')" for name in ("hour", "minute", "second"))
+        time = f"{hour} || ':' || {minute} || ':' || {second} || '.' || rpad({parts}.fraction, 6, '0')"
+        more = when(f"substr({parts}.fraction, 7, 1) >= '5'", "1", "0")
+        known = f"{parts}.year <> '0000' AND {hour} < '24'"
+        moment = try_cast(f"{day} || ' ' || {time}", "timestamp")
+        return when(known, f"{moment} + to_microseconds({more})")
+
+    return let(when(matches(text, _MARKED), marked, packed), joined)
+
+
+def _number_to_moment(value: str, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> str:
+    """20260102 is a day, 20260102030405 a moment; either may lack the century."""
+
+    def stamp(whole: str) -> str:
+        """Fourteen digits."""
+        day = f"{whole} + {when(f'{whole} <= 691231', '20000000', when(f'{whole} <= 991231', '19000000', '0'))}"
+        seconds = when(
+            f"{whole} <= 691231235959", "20000000000000", when(f"{whole} <= 991231235959", "19000000000000", "0")
+        )
+        full = when(f"{whole} < 100000000", f"({day}) * 1000000", f"{whole} + {seconds}")
+        known = when(f"{whole} = 0", "0", when(f"{whole} > 0", full))
+        return f"lpad(CAST({known} AS VARCHAR), 14, '0')"
+
+    def moment(text: str) -> str:
+        whole = f"TRY_CAST(split_part({text}, '.', 1) AS HUGEINT)"
+        return let(let(whole, stamp), lambda digits: written(digits, f"split_part({text}, '.', 2)"))
+
+    def written(digits: str, fraction: str) -> str:
+        if value_format.type_of(new) != "string":
+            return _of_local(_read(f"{digits} || '.' || {fraction}"), new, value_format)
+        text = f"regexp_replace({digits}, '(....)(..)(..)(..)(..)(..)', '\\1-\\2-\\3 \\4:\\5:\\6')"
+        if new.name == "date":
+            text = f"left({text}, 10)"
+        elif new.fraction:
+            text = f"{text} || '.' || rpad({fraction}, {new.fraction}, '0')"
+        return when(f"{digits} = '{'0' * 14}' OR {_read(digits)} IS NOT NULL", text)
+
+    return let(_digits(value, old, value_format), moment)
+
+
+def _moment_to_number(value: str, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> str:
+    if value_format.type_of(old) == "string":
+        text = f"regexp_replace({value}, '[- :]', '', 'g')"
     elif old.name == "date":
-        local = value.cast("timestamp_ntz")
-    match new.name:
-        case "date":
-            return F.to_date(local)
-        case "datetime":
-            return _rounded(local, new)
-        case _:
-            return _zoned(_rounded(local, new), value_format)
+        text = f"strftime({value}, '%Y%m%d')"
+    else:
+        local = _local(value, old, value_format)
+        # Of a whole number the moment is rounded, not the number: 59.6 seconds are the next minute.
+        text = f"strftime({_rounded(local, 0 if new.name in _WHOLE else 6)}, '%Y%m%d%H%M%S.%f')"
+    return _text_to_number(text, old, new, value_format)
 
 
-def _zoned(local: Column, value_format: ValueFormat) -> Column:
-    return F.to_utc_timestamp(local.cast("timestamp"), value_format.zone)
+def _moment_to_time(value: str, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> str:
+    text = f"split_part({_moment_to_text(value, old, new, value_format)}, ' ', 2)"
+    if old.name == "date":
+        text = when(f"{value} IS NOT NULL", "'00:00:00'")
+    return let(text, lambda text: _time(text, old, new, value_format))
 
 
-def _rounded(local: Column, new: ColumnType) -> Column:
-    """MySQL rounds, not cuts, fractional seconds that do not fit."""
-    if new.fraction >= 6:
-        return local
-    unit = 10 ** (6 - new.fraction)
-    micros = F.unix_micros(local.cast("timestamp"))
-    return F.timestamp_micros((F.floor((micros + unit // 2) / unit) * unit).cast("bigint")).cast("timestamp_ntz")
+def _time(value: str, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> str:
+    """TIME is kept as text; fractional seconds that do not fit are rounded away from zero."""
+    unit, per_second = 10 ** (6 - new.fraction), 10**new.fraction
+
+    def in_units(parts: str) -> str:
+        hours, minutes, seconds = (f"TRY_CAST({parts}.{name} AS BIGINT)" for name in ("hours", "minutes", "seconds"))
+        fraction = f"TRY_CAST(rpad({parts}.fraction, 6, '0') AS BIGINT)"
+        micros = f"(({hours} * 60 + {minutes}) * 60 + {seconds}) * 1000000 + {fraction}"
+        return let(f"({micros} + {unit // 2}) // {unit}", lambda units: shown(units, f"{parts}.sign"))
+
+    def shown(units: str, sign: str) -> str:
+        seconds = f"({units} // {per_second})"
+        clock = f"printf('%02d:%02d:%02d', {seconds} // 3600, {seconds} // 60 % 60, {seconds} % 60)"
+        if new.fraction:
+            clock += f" || printf('.%0{new.fraction}d', {units} % {per_second})"
+        return when(f"{units} = 0", "''", sign) + f" || {clock}"
+
+    names = "['sign', 'hours', 'minutes', 'seconds', 'fraction']"
+    parts = f"regexp_extract({value}, {text_literal(_CLOCK)}, {names})"
+    # Other forms of text, such as a number of seconds, stay as they are.
+    return when(matches(value, _CLOCK), let(parts, in_units), value)
 
 
-def _same(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
+# --- Texts and bytes ---
+
+
+def _same(value: str, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> str:
     return value
 
 
-def _text_to_bytes(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
-    return _padded(F.encode(value, "UTF-8"), new)
+def _text_to_bytes(value: str, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> str:
+    return padded(f"encode({value})", new)
 
 
-def _bytes(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
-    return _padded(value, new)
+def _bytes(value: str, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> str:
+    return padded(value, new)
 
 
-def _padded(value: Column, new: ColumnType) -> Column:
-    """BINARY(n) is filled with zero bytes."""
-    return F.rpad(value, new.length, F.lit(b"\x00")) if new.name == "binary" and new.length else value
+def _bytes_to_text(value: str, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> str:
+    return f"decode({value})"
 
 
-def _bytes_to_text(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
-    return F.decode(value, "UTF-8")
+# --- Labels ---
 
 
-def _number_to_moment(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
-    """20260102 is a day, 20260102030405 a moment."""
-    digits = value.cast("decimal(38,0)").cast("string")
-    digits = F.when(F.length(digits) <= 8, F.rpad(F.lpad(digits, 8, "0"), 14, "0")).otherwise(F.lpad(digits, 14, "0"))
-    parts = [F.substring(digits, start, length) for start, length in ((1, 4), (5, 2), (7, 2), (9, 2), (11, 2), (13, 2))]
-    day, time = F.concat_ws("-", *parts[:3]), F.concat_ws(":", *parts[3:])
-    return _text_to_moment(F.concat_ws(" ", day, time), old, new, value_format)
-
-
-def _moment_to_number(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
-    digits = F.regexp_replace(_moment_to_text(value, old, new, value_format), "[- :]", "")
-    return _text_to_number(digits, old, new, value_format)
-
-
-def _moment_to_time(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
-    text = (
-        F.lit("00:00:00")
-        if old.name == "date"
-        else F.substring_index(_moment_to_text(value, old, new, value_format), " ", -1)
-    )
-    return F.when(value.isNotNull(), _time(text, old, new, value_format))
-
-
-def _time(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
-    """TIME is kept as text; fractional seconds that do not fit are rounded away from zero."""
-    place = [F.regexp_extract(value, r"^(-?)(\d+):(\d\d):(\d\d)(?:\.(\d+))?$", part) for part in range(1, 6)]
-    sign, hours, minutes, seconds, fraction = place
-    unit = 10 ** (6 - new.fraction)
-    whole = (hours.cast("bigint") * 60 + minutes.cast("bigint")) * 60 + seconds.cast("bigint")
-    micros = whole * 1_000_000 + F.rpad(fraction, 6, "0").cast("bigint")
-    units = F.floor((micros + unit // 2) / unit).cast("bigint")
-    per_second = 10**new.fraction
-    total = F.floor(units / per_second).cast("bigint")
-    text = F.concat(
-        sign,
-        _two_digits(F.floor(total / 3600)),
-        F.lit(":"),
-        _two_digits(F.floor(total / 60) % 60),
-        F.lit(":"),
-        _two_digits(total % 60),
-    )
-    if new.fraction:
-        text = F.concat(text, F.lit("."), F.lpad((units % per_second).cast("string"), new.fraction, "0"))
-    # Other forms of text, such as a number of seconds, stay as they are.
-    return F.when(hours == "", value).otherwise(text)
-
-
-def _two_digits(number: Column) -> Column:
-    text = number.cast("bigint").cast("string")
-    return F.when(F.length(text) < 2, F.lpad(text, 2, "0")).otherwise(text)
-
-
-def _set(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
+def _set(value: str, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> str:
     """Labels stand in the order of the declaration."""
-    members = F.split(value, ",")
-    labels = F.array(*(F.lit(label) for label in new.elements))
-    return F.array_join(F.array_intersect(labels, members), ",")
+    own = f"list_contains(string_split({value}, ','), label)"
+    return when(
+        f"{value} IS NOT NULL",
+        f"array_to_string(list_filter({labels_literal(new.elements)}, lambda label: {own}), ',')",
+    )
 
 
-def _set_to_number(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
+def _set_to_number(value: str, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> str:
     if not old.elements:
         raise DdlError("a set whose labels are not known cannot become a number")
-    return value_parsing.set_number(value, old).cast(spark_type(value_format.type_of(new)))
+    return _exact(set_number(value, old), new, value_format)
 
 
-def _number_to_set(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
-    return value_parsing.set_labels(value.cast("string"), new)
+def _number_to_set(value: str, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> str:
+    return let(_digits(value, old, value_format), lambda text: set_labels(text, new))
 
 
-def _enum_to_number(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
+def _enum_to_number(value: str, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> str:
     if not old.elements:
         raise DdlError("an enum whose labels are not known cannot become a number")
-    index = F.array_position(F.array(*(F.lit(label) for label in old.elements)), value)
-    return index.cast(spark_type(value_format.type_of(new)))
+    return _exact(enum_index(value, old), new, value_format)
 
 
-def _number_to_enum(value: Column, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> Column:
-    labels = F.array(*(F.lit(label) for label in new.elements))
-    return F.get(labels, value.cast("int") - 1)
+def _number_to_enum(value: str, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> str:
+    return let(cast(value, "int"), lambda index: enum_label(index, new))
+
+
+def _exact(value: str, new: ColumnType, value_format: ValueFormat) -> str:
+    """A whole number, or its text, as another type that holds it."""
+    target = value_format.type_of(new)
+    return let(cast(value, "string"), lambda text: _fixed(text, new)) if target == "string" else cast(value, target)
 
 
 # First row that fits.

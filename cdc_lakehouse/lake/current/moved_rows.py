@@ -7,69 +7,121 @@ would have."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
-from typing import Final, Literal
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
-from pyspark.sql import Column, DataFrame
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from cdc_lakehouse.changelog import schema
 from cdc_lakehouse.changelog.mysql_types import converts
-from cdc_lakehouse.changelog.schema import TableVersion
+from cdc_lakehouse.changelog.schema import Column, TableVersion
 from cdc_lakehouse.decoders.event_schema import NEW_EVENTS, SYNTHETIC
+from cdc_lakehouse.decoders.files.tasks import SegmentTaskError
+from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.current import value_parsing
-from cdc_lakehouse.lake.current.conversions import convert_through
-from cdc_lakehouse.lake.current.latest_changes import LatestChanges
-from cdc_lakehouse.lake.current.partition_filter import partition_condition
-from cdc_lakehouse.lake.current.staging import EmptiedPartition
-from cdc_lakehouse.lake.current.typed_rows import Target, default_value, types_since
-from cdc_lakehouse.lake.current.value_parsing import ValueFormat, spark_type
+from cdc_lakehouse.lake.current.latest_changes import latest_changes
+from cdc_lakehouse.lake.current.typed_rows import Target, any_of, default_value, row_images, value_now
+from cdc_lakehouse.lake.current.update_tasks import EmptiedPartition
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 
+_compute: Any = pc  # What its functions take is hidden from type checkers.
 _NOTHING: Final = "map<string,string>"
+_LIVE_ROWS: Final = "commit_ts bigint, row map<string,string>, partial boolean, exchanged boolean"
 
 
-def rows_at(
-    events: DataFrame,
-    latest: LatestChanges,
-    table_no: int,
-    target: Target,
-    emptied: Sequence[EmptiedPartition],
-    value_format: ValueFormat,
-) -> DataFrame:
-    """The rows that are live after the latest changes, without those of emptied partitions.
+def rows_at(keyed: DataFrame, reader: LiveRows) -> DataFrame:
+    """The rows that are live after the keyed events of one table, without those of emptied partitions.
 
     Columns: commit_ts bigint; row map<string,string>, the last version's columns to their text; partial boolean,
-    whether the event leaves columns out.
+    whether the event leaves columns out; exchanged boolean, whether the row is in the partition that is exchanged.
+    Tasks raise `TableHeldError` for events without their key.
     """
-    chosen = latest.of(table_no).where("upsert").select("event", "version_no")
-    names = {version.name for version in target.versions.values()}
-    own = events.where(
-        F.col("schema_name").isin(*{name.database for name in names})
-        & F.col("table_name").isin(*{name.table for name in names})
-    )
-    fetched = own.join(chosen, F.col("_row_id") == F.col("event")).select("version_no", "commit_ts", "after")
-    numbers = latest.versions.get(table_no, [])
-    frames = [_of_version(fetched.where(F.col("version_no") == n), n, target, value_format) for n in numbers]
-    if not frames:
-        return fetched.select("commit_ts", F.col("after").alias("row"), F.lit(False).alias("partial")).limit(0)
-    rows = functools.reduce(DataFrame.unionByName, frames)
-    for each in emptied:
-        gone = _in_partition(each, target, value_format)
-        rows = rows.where(~((F.col("commit_ts") <= each.commit_ts) & F.coalesce(gone, F.lit(False))))
-    return rows
+    return keyed.repartition("key").mapInArrow(reader, _LIVE_ROWS)
 
 
-def in_partition(version: TableVersion, partition: str, value_format: ValueFormat) -> Column:
-    """Whether a live row is in a partition of its version."""
-    assert version.partitioning is not None, version.name
+@dataclass(frozen=True)
+class LiveRows:
+    """Reads all keyed events of its keys as the rows that they leave, in tasks: see `rows_at`. `width` is the number of
+    the key's parts."""
 
-    def column(name: str) -> Column:
-        found = version.named(name)
-        assert found is not None, f"no column {name}"
-        return _typed(found, value_format)
+    width: int
+    target: Target
+    emptied: tuple[EmptiedPartition, ...]
+    exchanged: EmptiedPartition | None
+    value_format: ValueFormat
 
-    return F.coalesce(partition_condition(version.partitioning, partition, column), F.lit(False))
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with contextlib.closing(duckdb.connect(config={"threads": 1})) as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            read = list(batches)
+            if not read:
+                return
+            events = pa.Table.from_batches(read)
+            try:
+                latest = events.take(pa.array(latest_changes(connection, events, self.width)))
+            except CdcError as error:
+                raise SegmentTaskError(error) from None
+            live = latest.filter(latest.column("upsert"))
+            for number in _compute.unique(live.column("version_no")).to_pylist():
+                for batch in live.filter(pc.field("version_no") == number).to_batches():
+                    yield self._rows(connection, number, batch)
+
+    def _rows(self, connection: Any, number: int, events: pa.RecordBatch) -> pa.RecordBatch:
+        version = self.target.versions[number]
+        images = row_images(events.column("after"), version, {column.id for column in version.columns})
+        texts = {**images.texts, "commit_ts": events.column("commit_ts"), "absent": images.absent}
+        connection.register("texts", pa.table(texts))
+        found = connection.sql(self._query(version)).to_arrow_table().combine_chunks()
+        connection.unregister("texts")
+        names = pa.array([column.name for column in self.target.columns], pa.string())
+        count, width = found.num_rows, len(names)
+        columns = [found.column(f"x{column.id}").combine_chunks().cast(pa.string()) for column in self.target.columns]
+        items = pa.concat_arrays(columns).take(pa.array(np.arange(count * width).reshape(width, count).T.ravel()))
+        keys = names.take(pa.array(np.tile(np.arange(width), count)))
+        rows = pa.MapArray.from_arrays(pa.array(np.arange(count + 1) * width, pa.int32()), keys, items)
+        arrays = [found.column(name).combine_chunks() for name in ("commit_ts", "absent", "exchanged")]
+        return pa.RecordBatch.from_arrays(
+            [arrays[0], rows, arrays[1], arrays[2]], names=["commit_ts", "row", "partial", "exchanged"]
+        )
+
+    def _query(self, version: TableVersion) -> str:
+        """`x<id>`, the text of each column, and what is asked of a row, over `t<id>`: see `typed_rows`."""
+        values: list[str] = []
+        typed: list[str] = []
+        texts: list[str] = []
+        for column in self.target.columns:
+            id, own = column.id, version.column(column.id)
+            if own is not None and own.carried and not converts(self.target.types_since(id, version)):
+                texts.append(f"t{id} AS x{id}")
+                continue
+            if own is None or not own.carried:
+                typed.append(f"{default_value(column, self.target, self.value_format)} AS u{id}")
+            else:
+                values.append(f"{value_parsing.value(f't{id}', own.type, self.value_format)} AS v{id}")
+                typed.append(f"{value_now(column, version, self.target, self.value_format)} AS u{id}")
+            texts.append(f"{value_parsing.text(f'u{id}', column.type, self.value_format)} AS x{id}")
+        query = "texts"
+        for expressions in (values, typed, texts):
+            query = f"(SELECT {', '.join(['*', *expressions])} FROM {query})"
+        gone = any_of(f"(commit_ts <= {each.commit_ts} AND {each.condition(_read)})" for each in self.emptied)
+        exchanged = "false" if self.exchanged is None else self.exchanged.condition(_read)
+        parts = [f"{value_parsing.value(f'x{c.id}', c.type, self.value_format)} AS p{c.id}" for c in self._asked()]
+        return (
+            f"SELECT *, {exchanged} AS exchanged FROM (SELECT {', '.join(['*', *parts])} FROM {query}) WHERE NOT {gone}"
+        )
+
+    def _asked(self) -> Sequence[Column]:
+        return self.target.columns if self.emptied or self.exchanged is not None else ()
+
+
+def _read(column_id: int) -> str:
+    return f"p{column_id}"
 
 
 def synthetic_events(rows: DataFrame, op: Literal["I", "D"], version: TableVersion, segment: str) -> DataFrame:
@@ -91,39 +143,3 @@ def synthetic_events(rows: DataFrame, op: Literal["I", "D"], version: TableVersi
         "line": F.monotonically_increasing_id() + 1,
     }
     return rows.select(*(values[name].alias(name) for name in NEW_EVENTS.names), F.lit(True).alias(SYNTHETIC))
-
-
-def _of_version(rows: DataFrame, number: int, target: Target, value_format: ValueFormat) -> DataFrame:
-    carried = [column.name for column in target.versions[number].carried]
-    absent = F.size(F.array_except(F.array(*(F.lit(name) for name in carried)), F.map_keys("after"))) > 0
-    names = F.array(*(F.lit(column.name) for column in target.columns))
-    texts = F.array(*(_text(column, target.versions[number], target, value_format) for column in target.columns))
-    return rows.select("commit_ts", F.map_from_arrays(names, texts).alias("row"), absent.alias("partial"))
-
-
-def _text(column: schema.Column, version: TableVersion, target: Target, value_format: ValueFormat) -> Column:
-    own = version.column(column.id)
-    if own is None or not own.carried:
-        value = default_value(column, target, value_format)
-    else:
-        raw = F.col("after")[own.name]
-        types = types_since(column.id, target, version)
-        if not converts(types):
-            return raw
-        value = convert_through(value_parsing.value(raw, own.type, value_format), types, value_format)
-    return value_parsing.text(value.cast(spark_type(value_format.type_of(column.type))), column.type, value_format)
-
-
-def _in_partition(emptied: EmptiedPartition, target: Target, value_format: ValueFormat) -> Column:
-    now = {column.id: column for column in target.columns}
-
-    def column(name: str) -> Column:
-        found = emptied.version.named(name)
-        assert found is not None, f"no column {name}"
-        return _typed(now[found.id], value_format)
-
-    return partition_condition(emptied.scheme, emptied.name, column)
-
-
-def _typed(column: schema.Column, value_format: ValueFormat) -> Column:
-    return value_parsing.value(F.col("row")[column.name], column.type, value_format)

@@ -1,22 +1,16 @@
 """How an Iceberg table's schema gets from what it is to what it must be: a plan of operations, nothing is run here.
 
 Columns are matched by the source's identity of them (`changelog.schema.Column.id`), so renames, swaps of names, and a
-dropped name that comes back with another type need no special case. The plan has two parts:
-
-- `before`: what must be there before rows are written: new columns (under a name of their own where theirs is still
-  taken, or where the column replaces one of another type) and wider types. Readers see no value change.
-- `publish`: what goes with the rows, in the same commit: drops, renames, order.
-"""
+dropped name that comes back with another type need no special case. The plan is carried out in the transaction that
+brings the rows: readers see both or none."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from cdc_lakehouse.changelog.mysql_types import promotable
-
-STAGED_PREFIX: Final = "_cdc_staged_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +52,8 @@ SchemaOperation = Add | Drop | Rename | Widen | Move
 
 @dataclass(frozen=True, slots=True)
 class LakeColumn:
-    """A column of a current-state table: the source's identity of it, name and Iceberg type in the lake."""
+    """A column of a current-state table: the source's identity of it, its name and Iceberg type, and the value that
+    rows of before the column have."""
 
     id: int
     name: str
@@ -68,22 +63,11 @@ class LakeColumn:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`names` says under which name each column is written until the plan is published; `rewritten` are the columns
-    whose old values must be converted: (id, name of the old column, name of the new one)."""
+    """`steps` are carried out one after the other; the names in one are those before it. `rewritten` are the columns
+    whose old values must be converted: they are dropped and made anew."""
 
-    before: tuple[SchemaOperation, ...]
-    publish: tuple[tuple[SchemaOperation, ...], ...]
-    names: tuple[tuple[int, str], ...]
-    rewritten: tuple[tuple[int, str, str], ...]
-
-    @property
-    def staged(self) -> tuple[str, ...]:
-        """Columns that the plan adds before rows are written."""
-        return tuple(operation.name for operation in self.before if isinstance(operation, Add))
-
-    @property
-    def changes_schema(self) -> bool:
-        return bool(self.before or self.publish)
+    steps: tuple[tuple[SchemaOperation, ...], ...]
+    rewritten: tuple[int, ...]
 
 
 def plan_evolution(
@@ -91,52 +75,45 @@ def plan_evolution(
     target: Sequence[LakeColumn],
     order: Sequence[str],
     converted: frozenset[int] = frozenset(),
+    leftover: Sequence[str] = (),
 ) -> Plan:
     """Plan the way from the `current` columns to the `target` ones.
 
     `order` are the names of all columns of the table as they stand, also those that are not the source's; these go
     behind the source's. `converted` are ids whose values change though the Iceberg type may stay (a time with fewer
-    digits).
+    digits). `leftover` are columns that go, whatever they are.
     """
     have = {column.id: column for column in current}
-    taken = {name.lower() for name in order}
-    before: list[SchemaOperation] = []
-    rewritten: list[tuple[int, str, str]] = []
-    names: dict[int, str] = {}
+    changed: list[SchemaOperation] = [Drop(name) for name in leftover]
+    kept: set[int] = set()
+    added: list[Add] = []
+    rewritten: list[int] = []
     for column in target:
         old = have.get(column.id)
         if old is not None and column.id not in converted and _readable(old.type, column.type):
+            kept.add(column.id)
             if old.type != column.type:
-                before.append(Widen(old.name, column.type))
-            names[column.id] = old.name
+                changed.append(Widen(old.name, column.type))
             continue
-        # A new column: under its own name where that is free now, in any case: Spark makes no difference.
-        name = column.name if old is None and column.name.lower() not in taken else f"{STAGED_PREFIX}{column.id}"
-        taken.add(name.lower())
-        names[column.id] = name
-        before.append(Add(name, column.type, column.initial if old is None else None))
+        added.append(Add(column.name, column.type, column.initial if old is None else None))
         if old is not None:
-            rewritten.append((column.id, old.name, name))
-    kept = set(names.values())
-    drops = [Drop(column.name) for column in current if column.name not in kept]
-    renames = [Rename(names[column.id], column.name) for column in target if names[column.id] != column.name]
-    moves = _moves(_after(order, before, drops, renames), [column.name for column in target])
-    publish = tuple(step for step in ((*drops, *renames), moves) if step)
-    return Plan(tuple(before), publish, tuple(names.items()), tuple(rewritten))
+            rewritten.append(column.id)
+    changed += [Drop(column.name) for column in current if column.id not in kept]
+    renames = {
+        have[column.id].name: column.name
+        for column in target
+        if column.id in kept and have[column.id].name != column.name
+    }
+    changed += [Rename(old, new) for old, new in renames.items()]
+    dropped = {operation.name for operation in changed if isinstance(operation, Drop)}
+    present = [renames.get(name, name) for name in order if name not in dropped] + [add.name for add in added]
+    moves = _moves(present, [column.name for column in target])
+    steps: tuple[Sequence[SchemaOperation], ...] = (changed, added, moves)
+    return Plan(tuple(tuple(step) for step in steps if step), tuple(rewritten))
 
 
 def _readable(current: str, target: str) -> bool:
     return current == target or promotable(current, target)
-
-
-def _after(
-    order: Sequence[str], before: Sequence[SchemaOperation], drops: Sequence[Drop], renames: Sequence[Rename]
-) -> list[str]:
-    """The table's columns once all but the order is done: added ones stand last."""
-    dropped = {drop.name for drop in drops}
-    renamed = {rename.name: rename.new_name for rename in renames}
-    added = [operation.name for operation in before if isinstance(operation, Add)]
-    return [renamed.get(name, name) for name in (*order, *added) if name not in dropped]
 
 
 def _moves(present: Sequence[str], wanted: Sequence[str]) -> tuple[Move, ...]:

@@ -1,14 +1,14 @@
 """Current-state tables: one row a key, typed, as of a commit-ts.
 
-Rows are staged on a branch (rows of changed keys deleted, new ones appended) and then published with the schema's
-change as one commit, so readers see all of it or none. A table's own properties say up to where it is applied: a run
-that follows a crash sees which tables the earlier one had published."""
+Rows of a batch, what they take the place of and the schema's change are one commit, so readers see all of it or none. A
+table's own properties, of the same commit, say up to where it is applied: a run that follows a crash sees which tables
+the earlier one had committed."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -217,10 +217,6 @@ def _type_text(type: ColumnType) -> str:
 def column_names(names: Mapping[int, str]) -> str:
     """The property that says which source column is which column of the table."""
     return json.dumps([[id, name] for id, name in names.items()], ensure_ascii=False)
-
-
-def staged_names(names: Sequence[str]) -> str:
-    return json.dumps(list(names), ensure_ascii=False)
 
 
 def _digest(text: str) -> str:

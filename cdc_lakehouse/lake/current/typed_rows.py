@@ -1,188 +1,155 @@
-"""The latest events as typed rows of a current-state table.
+"""Texts of events as typed rows of a current-state table, in DuckDB's SQL.
 
 An event's values go through the columns of its own version: name → id → what that column is now. Between the two lie
 the type changes that came after the event, or, for a column that was added after it, the default that ALTER TABLE
-gave to older rows."""
+gave to older rows.
+
+Relations here have short names of their own, never the source's: `t3` is the text of column 3 (its id), `n3` the number
+of the version that it is of, `v3` its value there, `c3` its value as the table has it now."""
 
 from __future__ import annotations
 
 import datetime
 import decimal
-import functools
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+import numpy as np
+import pyarrow as pa
 
 from cdc_lakehouse.changelog import schema
 from cdc_lakehouse.changelog.mysql_types import BLOBS, ColumnType
 from cdc_lakehouse.changelog.schema import TableVersion
-from cdc_lakehouse.lake.current import value_parsing
+from cdc_lakehouse.lake.current import sql, value_parsing
 from cdc_lakehouse.lake.current.conversions import convert_through
-from cdc_lakehouse.lake.current.value_parsing import ValueFormat, spark_type
-from cdc_lakehouse.lake.names import quote
+from cdc_lakehouse.lake.current.schema_plan import LakeColumn
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat, duckdb_type
 
 COMMIT_TS: Final = "_commit_ts"
-
-# Columns beside those of the table, under names that no MySQL column has.
-_BESIDE: Final = "cdc:"
-SEGMENT: Final = "cdc:segment"
-LINE: Final = "cdc:line"
-AFTER: Final = "cdc:after"
-FAULT: Final = "cdc:fault"
-PARTIAL: Final = "cdc:partial"
-EVENT: Final = "cdc:event"
-ZERO_DATES: Final = "cdc:zero_dates"
+"""The lake's own column of a current-state table."""
 
 _EXACT: Final = decimal.Context(prec=76)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The table to be written: its columns as the source has them now, the name each is written under, and the versions
-    of its life by number."""
+    """The table to be written: its columns as the source has them now, and the versions of its life by number."""
 
     columns: tuple[schema.Column, ...]
-    names: Mapping[int, str]
     versions: Mapping[int, TableVersion]
-    order: tuple[int, ...]
-    """Version numbers, oldest first."""
+
+    def types_since(self, column_id: int, since: TableVersion | None) -> list[ColumnType]:
+        """The types a column had, from a version (or from when it was added) to now."""
+        types: list[ColumnType] = []
+        begun = since is None
+        for version in self.versions.values():
+            begun = begun or version == since
+            column = version.column(column_id)
+            if begun and column is not None and (not types or types[-1] != column.type):
+                types.append(column.type)
+        return types
 
 
-def typed_rows(events: DataFrame, numbers: Sequence[int], target: Target, value_format: ValueFormat) -> DataFrame:
-    """Typed rows (see `as_typed`) of events (columns version_no, commit_ts, after, segment, line, event); the versions
-    among them are `numbers`."""
-    frames = [
-        _rows_of_version(events.where(F.col("version_no") == number), number, target, value_format)
-        for number in numbers
+def lake_columns(columns: Sequence[schema.Column], value_format: ValueFormat) -> list[LakeColumn]:
+    """The source's columns as the lake's."""
+    return [
+        LakeColumn(column.id, column.name, value_format.type_of(column.type), initial_value(column, value_format))
+        for column in columns
     ]
-    return functools.reduce(DataFrame.unionByName, frames)
 
 
-def _rows_of_version(events: DataFrame, number: int, target: Target, value_format: ValueFormat) -> DataFrame:
+def values_of_version(number: int, target: Target, value_format: ValueFormat, relation: str) -> str:
+    """A query for the typed rows of events of one version.
+
+    relation: `t<id>` (VARCHAR) of each column that the version's events carry, and `row` (BIGINT).
+    The result: `row`, `c<id>` of each column of the table, `fault` (BOOLEAN) where a text cannot be read, `zero_dates`
+    (INTEGER), how many zero dates became NULL.
+    """
     version = target.versions[number]
-    carried = version.carried
-    names = F.array(*(F.lit(column.name) for column in carried))
-    keys = F.map_keys("after")
-    regular = keys == names
-    # In the usual case the values stand in the order of the columns: no look-up by name for each of them.
-    texts = F.when(regular, F.map_values("after")).otherwise(F.transform(names, lambda name: F.col("after")[name]))
-    # MySQL's own log has values of virtual generated columns, which others leave out.
-    all_names = F.array(*(F.lit(column.name) for column in version.columns))
-    strange = ~regular & (F.size(F.array_except(keys, all_names)) > 0)
-    absent = ~regular & (F.size(F.array_except(names, keys)) > 0)
-    base = events.select(
-        *("commit_ts", "segment", "line", "after", "event"),
-        texts.alias("texts"),
-        strange.alias("strange"),
-        absent.alias("absent"),
-    )
-    place = {column.id: position for position, column in enumerate(carried)}
-    read = {
-        column.id: value_parsing.value(F.get("texts", F.lit(place[column.id])), column.type, value_format)
-        for column in target_sources(version, target)
-        if column.id in place
-    }
-    typed = base.select("*", *(value.alias(f"value_{id}") for id, value in read.items()))
-    faults: list[Column] = [F.col("strange")]
-    zero_dates: list[Column] = []
-    for column in version.columns:
-        if column.id in read:
-            text, value = F.get("texts", F.lit(place[column.id])), F.col(f"value_{column.id}")
-            faults.append(value_parsing.parse_failed(text, value, column.type, value_format))
-            if (zero := value_parsing.zero_date(text, value, column.type, value_format)) is not None:
-                zero_dates.append(zero)
-    return as_typed(
-        typed,
-        target,
-        [_column(column, version, target, value_format) for column in target.columns],
-        commit_ts=F.col("commit_ts"),
-        segment=F.col("segment"),
-        line=F.col("line"),
-        after=F.col("after"),
-        faults=faults,
-        partial=F.coalesce("absent", F.lit(False)),
-        event=F.col("event"),
-        zero_dates=zero_dates,
-    )
-
-
-def as_typed(
-    rows: DataFrame,
-    target: Target,
-    values: Sequence[Column],
-    *,
-    commit_ts: Column,
-    segment: Column,
-    line: Column,
-    after: Column,
-    faults: Sequence[Column],
-    partial: Column,
-    event: Column,
-    zero_dates: Sequence[Column],
-) -> DataFrame:
-    """Typed rows: one column for each of the table (the `values`, in their order), and `_commit_ts`. Beside them, where
-    the row comes from (`cdc:segment`, `cdc:line`, `cdc:after`, a map), whether it cannot be used (`cdc:fault`), whether
-    its event leaves columns out (`cdc:partial`, `cdc:event`, the event's `_row_id`: see `partial_rows`), and how many
-    zero dates became NULL (`cdc:zero_dates`, of the conditions that are true)."""
-    return rows.select(
-        *(value.alias(target.names[column.id]) for column, value in zip(target.columns, values, strict=True)),
-        commit_ts.alias(COMMIT_TS),
-        segment.alias(SEGMENT),
-        line.alias(LINE),
-        after.alias(AFTER),
-        F.coalesce(any_of(faults), F.lit(False)).alias(FAULT),
-        partial.alias(PARTIAL),
-        event.alias(EVENT),
-        _count_true(zero_dates).alias(ZERO_DATES),
-    )
-
-
-def target_sources(version: TableVersion, target: Target) -> list[schema.Column]:
-    """The version's columns that are still there."""
     wanted = {column.id for column in target.columns}
-    return [column for column in version.columns if column.id in wanted]
+    read = [column for column in version.carried if column.id in wanted]
+    values = [f"{value_parsing.value(f't{c.id}', c.type, value_format)} AS v{c.id}" for c in read]
+    faults = [value_parsing.parse_failed(f"t{c.id}", f"v{c.id}", c.type, value_format) for c in read]
+    zeros = [value_parsing.zero_date(f"t{c.id}", f"v{c.id}", c.type, value_format) for c in read]
+    columns = [f"{value_now(column, version, target, value_format)} AS c{column.id}" for column in target.columns]
+    return (
+        f"SELECT row, {', '.join([*columns, f'{any_of(faults)} AS fault', f'{_count(zeros)} AS zero_dates'])} "
+        f"FROM (SELECT {', '.join(['*', *values])} FROM {relation})"
+    )
 
 
-def _column(column: schema.Column, version: TableVersion, target: Target, value_format: ValueFormat) -> Column:
+def value_now(column: schema.Column, version: TableVersion, target: Target, value_format: ValueFormat) -> str:
+    """The value that a column of the table has in a row of a version, over `v<id>`."""
     own = version.column(column.id)
     if own is None:
-        value = default_value(column, target, value_format)
-    else:
-        value = convert_through(F.col(f"value_{column.id}"), types_since(column.id, target, version), value_format)
-    return value.cast(spark_type(value_format.type_of(column.type)))
+        return default_value(column, target, value_format)
+    value = f"v{column.id}" if own.carried else f"CAST(NULL AS {duckdb_type(value_format.type_of(own.type))})"
+    return _as_now(value, column, target.types_since(column.id, version), value_format)
 
 
-def default_value(column: schema.Column, target: Target, value_format: ValueFormat) -> Column:
+def _as_now(value: str, column: schema.Column, types: Sequence[ColumnType], value_format: ValueFormat) -> str:
+    converted = convert_through(value, types, value_format)
+    return f"CAST({converted} AS {duckdb_type(value_format.type_of(column.type))})"
+
+
+def values_of_fold(target: Target, value_format: ValueFormat, relation: str) -> str:
+    """A query for the typed rows of folded events (see `partial_rows`), whose texts are of several versions.
+
+    relation: `t<id>` (VARCHAR) and `n<id>` (INTEGER, NULL where no event carries the column) of each column of the
+    table; `born` (INTEGER), the version that the row was inserted under, or NULL; `based` (BOOLEAN), whether `b<id>`,
+    of the type that the column has now, is the value of before; `row`.
+    The result is as that of `values_of_version`. A column whose value is nowhere to be found is a fault: it is never
+    guessed.
+    """
+    values: list[str] = []
+    columns: list[str] = []
+    faults: list[str] = []
+    zeros: list[str | None] = []
+    for column in target.columns:
+        text, value = f"t{column.id}", f"v{column.id}"
+        said: list[str] = []
+        for types, numbers in _versions_by_types(column, target):
+            chosen = f"n{column.id} IN ({', '.join(map(str, numbers))})"
+            read = f"v{column.id}_{numbers[0]}"
+            values.append(f"{value_parsing.value(text, types[0], value_format)} AS {read}")
+            said.append(f"WHEN {chosen} THEN {_as_now(read, column, types, value_format)}")
+            faults.append(f"({chosen} AND {value_parsing.parse_failed(text, read, types[0], value_format)})")
+            zero = value_parsing.zero_date(text, read, types[0], value_format)
+            zeros.append(None if zero is None else f"({chosen} AND {zero})")
+        without = [number for number, version in target.versions.items() if version.column(column.id) is None]
+        unborn = f"coalesce(born IN ({', '.join(map(str, without))}), false)" if without else "false"
+        faults.append(f"(n{column.id} IS NULL AND NOT based AND NOT {unborn})")
+        value = f"WHEN based THEN b{column.id} WHEN {unborn} THEN {default_value(column, target, value_format)}"
+        columns.append(f"CASE {' '.join(said)} {value} END AS c{column.id}")
+    return (
+        f"SELECT row, {', '.join([*columns, f'{any_of(faults)} AS fault', f'{_count(zeros)} AS zero_dates'])} "
+        f"FROM (SELECT {', '.join(['*', *values])} FROM {relation})"
+    )
+
+
+def _versions_by_types(column: schema.Column, target: Target) -> list[tuple[list[ColumnType], list[int]]]:
+    """What a column's texts go through, with the versions of which that is true."""
+    found: list[tuple[list[ColumnType], list[int]]] = []
+    for number, version in target.versions.items():
+        if version.column(column.id) is None:
+            continue
+        types = target.types_since(column.id, version)
+        for known, numbers in found:
+            if known == types:
+                numbers.append(number)
+                break
+        else:
+            found.append((types, [number]))
+    return found
+
+
+def default_value(column: schema.Column, target: Target, value_format: ValueFormat) -> str:
     """What rows hold in a column that was added after them: the default, as the column was when it was added, and what
     became of its type since."""
-    first = next(own for number in target.order if (own := target.versions[number].column(column.id)))
-    return convert_through(_literal(first, value_format), types_since(column.id, target, None), value_format)
-
-
-def types_since(column_id: int, target: Target, since: TableVersion | None) -> list[ColumnType]:
-    """The types a column had, from a version (or from when it was added) to now."""
-    types: list[ColumnType] = []
-    begun = since is None
-    for number in target.order:
-        version = target.versions[number]
-        begun = begun or version == since
-        column = version.column(column_id)
-        if begun and column is not None and (not types or types[-1] != column.type):
-            types.append(column.type)
-    return types
-
-
-def _literal(column: schema.Column, value_format: ValueFormat) -> Column:
-    """A column's initial default as a literal of its type when it was added."""
-    value = initial_value(column, value_format)
-    kind = spark_type(value_format.type_of(column.type))
-    if isinstance(value, bytes):
-        return F.lit(bytearray(value)).cast(kind)
-    return F.lit(value).cast(kind)
+    first = next(own for version in target.versions.values() if (own := version.column(column.id)))
+    literal = sql.literal(initial_value(first, value_format), value_format.type_of(first.type))
+    return _as_now(literal, column, target.types_since(column.id, None), value_format)
 
 
 def initial_value(column: schema.Column, value_format: ValueFormat) -> Any:
@@ -218,34 +185,44 @@ def _parsed(text: str, target: str, value_format: ValueFormat) -> Any:
             return text
 
 
-def faulty_rows(rows: DataFrame, limit: int) -> Sequence[Any]:
-    """The rows with a fault, where they came from and what they hold: `limit` of them one by one, and of those beyond
-    the first of each segment, with the `count` that it stands for."""
-    bad = rows.where(F.col(quote(FAULT))).select(
-        F.col(quote(SEGMENT)).alias("segment"),
-        F.col(quote(LINE)).alias("line"),
-        F.to_json(quote(AFTER)).alias("after"),
-    )
-    listed = bad.orderBy("segment", "line").limit(limit).withColumn("count", F.lit(1)).collect()
-    if len(listed) < limit:
-        return listed
-    last = listed[-1]
-    later = (F.col("segment") == last["segment"]) & (F.col("line") > last["line"])
-    beyond = bad.where((F.col("segment") > last["segment"]) | later).groupBy("segment")
-    firsts = beyond.agg(F.min(F.struct("line", "after")).alias("first"), F.count("*").alias("count"))
-    return listed + firsts.select("segment", "first.*", "count").orderBy("segment").collect()
+def any_of(conditions: Iterable[str]) -> str:
+    """Whether one of the conditions holds; false when there are none, and where none is known to hold."""
+    found = [condition for condition in conditions if condition != "false"]
+    return f"coalesce({' OR '.join(found)}, false)" if found else "false"
 
 
-def lake_columns(rows: DataFrame) -> DataFrame:
-    """Only what goes into the table."""
-    return rows.select(*(F.col(quote(name)) for name in rows.columns if not name.startswith(_BESIDE)))
+def _count(conditions: Iterable[str | None]) -> str:
+    found = [f"CAST(coalesce({condition}, false) AS INTEGER)" for condition in conditions if condition is not None]
+    return " + ".join(found) or "0"
 
 
-def any_of(conditions: Iterable[Column]) -> Column:
-    """Whether one of the conditions holds; false when there are none. Of NULLs, what SQL's OR makes of them."""
-    return functools.reduce(operator.or_, conditions, F.lit(False))
+class RowImages(NamedTuple):
+    """Row images of one version: `t<id>` (string), the text of each wanted column; `strange` (bool), whether an image
+    has a column that the version does not know; `absent` (bool), whether it leaves a column out."""
+
+    texts: dict[str, pa.Array]
+    strange: pa.Array
+    absent: pa.Array
 
 
-def _count_true(conditions: Sequence[Column]) -> Column:
-    numbers = (F.coalesce(condition.cast("int"), F.lit(0)) for condition in conditions)
-    return functools.reduce(operator.add, numbers, F.lit(0))
+def row_images(images: pa.MapArray, version: TableVersion, wanted: set[int]) -> RowImages:
+    """The texts in row images (map<string,string>) of a version, as columns. `wanted` are ids of columns."""
+    names = [column.name for column in version.carried]
+    ids = [(place, column.id) for place, column in enumerate(version.carried) if column.id in wanted]
+    offsets = images.offsets.to_numpy()
+    first, count = int(offsets[0]), len(names)
+    if count and not images.null_count and bool((np.diff(offsets) == count).all()):
+        found = images.keys.slice(first, int(offsets[-1]) - first)
+        expected = pa.array(names, pa.string()).take(pa.array(np.tile(np.arange(count), len(images))))
+        if found.equals(expected):
+            # The usual case: the values stand in the order of the columns.
+            starts = first + np.arange(len(images)) * count
+            texts = {f"t{id}": images.items.take(pa.array(starts + place)) for place, id in ids}
+            no = pa.repeat(False, len(images))
+            return RowImages(texts, no, no)
+    # MySQL's own log has values of virtual generated columns, which others leave out.
+    known = {column.name for column in version.columns}
+    rows = [dict(image or ()) for image in images.to_pylist()]
+    absent = pa.array([not row.keys() >= set(names) for row in rows], pa.bool_())
+    texts = {f"t{id}": pa.array([row.get(names[place]) for row in rows], pa.string()) for place, id in ids}
+    return RowImages(texts, pa.array([not known >= row.keys() for row in rows], pa.bool_()), absent)

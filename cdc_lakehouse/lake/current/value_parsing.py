@@ -1,4 +1,4 @@
-"""Text of the source as values of Iceberg types, as Spark expressions. What cannot be read is reported, never nulled.
+"""Text of the source as values of Iceberg types, as DuckDB expressions. What cannot be read is reported, never nulled.
 
 Notation of the text: numbers plain or with an exponent; BIT as an unsigned number; times as MySQL prints them; VECTOR
 as a JSON list. In Canal-JSON ENUM is its 1-based index, 0 for the empty error value, SET a bit mask, and a binary value
@@ -9,25 +9,42 @@ In DTS's Avro they are labels, too; in its Canal JSON they may be either, and wh
 from __future__ import annotations
 
 import datetime
-import decimal
 import zoneinfo
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
-
 from cdc_lakehouse.changelog.mysql_types import BLOBS, LABELS, ColumnType, iceberg_type
+from cdc_lakehouse.lake.current.sql import (
+    at_zone,
+    bytes_literal,
+    cast,
+    in_zone,
+    labels_literal,
+    let,
+    matches,
+    text_literal,
+    try_cast,
+    when,
+)
+from cdc_lakehouse.lake.current.sql import duckdb_type as duckdb_type
 
-_SPARK_TYPES: Final = {
-    "long": "bigint", "timestamp": "timestamp_ntz", "timestamptz": "timestamp", "list<float>": "array<float>",
-}  # fmt: skip
 Binary = Literal["characters", "base64", "hex"]
 
 _ZONED: Final = frozenset({"date", "datetime", "timestamp"})
-_MOMENT: Final = "yyyy-MM-dd HH:mm:ss.SSSSSS"
-_LOOKS_LIKE_A_DATE: Final = r"^\d{4}-\d{2}-\d{2}"
-_FIRST_DATE: Final = "0001-01-01"
+
+# DuckDB itself reads more than a server writes: 1e3 and 1.5 as integers, 1_000 as a number, 24:00:00 as a time.
+_INTEGER: Final = r"\s*[+-]?\d+\s*"
+_PLAIN_NUMBER: Final = r"\s*[+-]?(\d+\.?\d*|\.\d+)\s*"
+_PARTS: Final = r"\s*([+-]?)(\d*)\.?(\d*)(?:[eE]([+-]?\d+))?\s*"
+_DAY: Final = r"\d{4}-\d{2}-\d{2}"
+_MOMENT: Final = r"\d{4}-\d{1,2}-\d{1,2}[ T]([01]?\d|2[0-3]):\d{1,2}:\d{1,2}(\.\d*)?"
+_SOME_OFFSET: Final = r"(Z|[+-]\d{2}:\d{2})"
+# What a server may write of a date that is none.
+_LOOKS_LIKE_A_DATE: Final = rf"{_DAY}([ T]\d{{2}}:\d{{2}}:\d{{2}}(\.\d*)?{_SOME_OFFSET}?)?"
+_FLOAT: Final = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
+_FLOATS: Final = rf"\s*\[\s*({_FLOAT}\s*(,\s*{_FLOAT}\s*)*)?\]\s*"
+_HEX: Final = r"([0-9A-Fa-f]{2})*"
+_BASE64: Final = r"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,58 +69,89 @@ class ValueFormat:
         return "string" if self.zero_dates == "string" and column.name in _ZONED else iceberg_type(column)
 
 
-def spark_type(iceberg: str) -> str:
-    return _SPARK_TYPES.get(iceberg, iceberg)
-
-
-def value(text: Column, column: ColumnType, value_format: ValueFormat) -> Column:
-    """The text's value, NULL for NULL and for what cannot be read (see `parse_failed`)."""
+def value(text: str, column: ColumnType, value_format: ValueFormat) -> str:
+    """The text's value, NULL for NULL and for what cannot be read (see `parse_failed`). `text` is a VARCHAR that is
+    cheap to repeat, such as the name of a column."""
     target = value_format.type_of(column)
     if column.name in LABELS and column.elements and not value_format.labels:
         numbered = _enum(text, column) if column.name == "enum" else set_labels(text, column)
-        return F.coalesce(_own_labels(text, column), numbered) if value_format.labels_uncertain else numbered
+        return f"coalesce({_own_labels(text, column)}, {numbered})" if value_format.labels_uncertain else numbered
     if column.name in BLOBS:
-        found = _bytes(text, value_format.binary)
         # Canal cuts the zero bytes that a BINARY(n) is filled with.
-        return F.rpad(found, column.length, F.lit(b"\x00")) if column.name == "binary" and column.length else found
+        return padded(_bytes(text, value_format.binary), column)
     if target == "string":
         whole = value_format.trailing_zeros_cut and column.name == "decimal" and column.fraction > 0
         return _with_all_digits(text, column.fraction) if whole else text
     match column.name:
         case "date":
-            day = F.when(F.length(text) == 10, text.try_cast("date"))
-            return F.when(day >= F.lit(_FIRST_DATE).cast("date"), day)
+            return when(f"{matches(text, _DAY)} AND {text} >= '0001'", try_cast(text, target))
         case "datetime":
-            moment = F.when(F.length(text) >= 19, text.try_cast("timestamp_ntz"))
-            return F.when(moment >= F.lit(_FIRST_DATE).cast("timestamp_ntz"), moment)
+            known = matches(text, f"{_MOMENT}{_SOME_OFFSET}?")
+            return when(f"{known} AND length({text}) >= 19 AND {text} >= '0001'", try_cast(text, target))
         case "timestamp":
-            zoned = text
-            if value_format.zone != "UTC":
-                # DTS says the offset itself.
-                zoned = F.when(text.endswith("+00:00"), text).otherwise(F.concat(text, F.lit(f" {value_format.zone}")))
-            return F.when(F.length(text) >= 19, zoned.try_cast("timestamp"))
+            return _timestamp(text, value_format.zone)
         case "vector":
-            return F.from_json(text, "array<float>")
+            return when(matches(text, _FLOATS), try_cast(text, target))
         case _:
-            return text.try_cast(spark_type(target))
+            return number(text, target)
 
 
-def parse_failed(text: Column, typed: Column, column: ColumnType, value_format: ValueFormat) -> Column:
+def number(text: str, target: str) -> str:
+    """A number of an Iceberg type, NULL for a text that is none. Digits that a decimal does not hold are rounded half
+    away from zero; an integer has no fraction and no exponent."""
+    if target in ("float", "double"):
+        return when(f"NOT contains({text}, '_')", try_cast(text, target))
+    if target in ("int", "long"):
+        return when(matches(text, _INTEGER), try_cast(text, target))
+    # DuckDB gives up, or goes wrong, over some numbers of many digits with an exponent.
+    with_exponent = when(is_number(text), try_cast(plain_digits(text), target))
+    return when(matches(text, _PLAIN_NUMBER), try_cast(text, target), with_exponent)
+
+
+def is_number(text: str) -> str:
+    """Whether a text is a number, with or without an exponent."""
+    return matches(text, rf"\s*{_FLOAT}\s*")
+
+
+def plain_digits(text: str, shift: int = 0) -> str:
+    """A number's text without its exponent, times ten to the `shift`; NULL for an exponent of more than nine digits.
+    There may be a point with no digits after it, and zeros before and after."""
+
+    def moved(digits: str, point: str) -> str:
+        small = f"'0.' || repeat('0', least(-{point}, 1000)) || {digits}"
+        # What has a thousand digits fits no type.
+        filled = f"rpad({digits}, CAST(greatest(least({point}, 1000), length({digits})) AS INTEGER), '0')"
+        large = f"left({filled}, {point}) || '.' || substr({digits}, {point} + 1)"
+        return when(f"{point} <= 0", small, large)
+
+    def joined(parts: str) -> str:
+        exponent = f"coalesce(TRY_CAST(nullif({parts}.exponent, '') AS INTEGER), 0)"
+        digits = let(
+            f"{parts}.whole || {parts}.fraction",
+            lambda digits: let(f"length({parts}.whole) + {exponent} + {shift}", lambda point: moved(digits, point)),
+        )
+        return when(f"length({parts}.exponent) <= 9", f"replace({parts}.sign, '+', '') || {digits}")
+
+    names = "['sign', 'whole', 'fraction', 'exponent']"
+    return let(f"regexp_extract({text}, {text_literal(f'^{_PARTS}$')}, {names})", joined)
+
+
+def parse_failed(text: str, typed: str, column: ColumnType, value_format: ValueFormat) -> str:
     """Whether `typed`, which `value` made of `text`, has lost something."""
-    lost = text.isNotNull() & typed.isNull()
+    lost = f"{text} IS NOT NULL AND {typed} IS NULL"
     if value_format.zero_dates == "null" and column.name in _ZONED:
-        return lost & ~text.rlike(_LOOKS_LIKE_A_DATE)
-    return lost
+        return f"({lost} AND NOT {matches(text, _LOOKS_LIKE_A_DATE)})"
+    return f"({lost})"
 
 
-def zero_date(text: Column, typed: Column, column: ColumnType, value_format: ValueFormat) -> Column | None:
+def zero_date(text: str, typed: str, column: ColumnType, value_format: ValueFormat) -> str | None:
     """Whether a value became NULL by the policy on zero dates; None for columns that it does not concern."""
     if value_format.zero_dates != "null" or column.name not in _ZONED:
         return None
-    return text.isNotNull() & typed.isNull() & text.rlike(_LOOKS_LIKE_A_DATE)
+    return f"({text} IS NOT NULL AND {typed} IS NULL AND {matches(text, _LOOKS_LIKE_A_DATE)})"
 
 
-def text(typed: Column, column: ColumnType, value_format: ValueFormat) -> Column:
+def text(typed: str, column: ColumnType, value_format: ValueFormat) -> str:
     """A value as the source would write it: what `value` reads as the same value again."""
     target = value_format.type_of(column)
     if column.name in LABELS and column.elements and not value_format.labels and not value_format.labels_uncertain:
@@ -112,15 +160,13 @@ def text(typed: Column, column: ColumnType, value_format: ValueFormat) -> Column
         return _notation(typed, value_format.binary)
     match target.partition("(")[0]:
         case "timestamp":
-            return F.date_format(typed, _MOMENT)
+            return moment_text(typed, 6)
         case "timestamptz":
-            # A session's zone is UTC.
-            local = F.from_utc_timestamp(typed, value_format.zone)
-            return F.date_format(local, _MOMENT)
-        case "list<float>":
-            return F.to_json(typed)
+            return moment_text(in_zone(typed, value_format.zone), 6)
+        case "decimal":
+            return decimal_text(typed, target)
         case _:
-            return typed.cast("string")
+            return cast(typed, "string")
 
 
 def may_collide(column: ColumnType, value_format: ValueFormat) -> bool:
@@ -128,68 +174,143 @@ def may_collide(column: ColumnType, value_format: ValueFormat) -> bool:
     return value_format.zero_dates == "null" and column.name in _ZONED
 
 
-def _bytes(text: Column, notation: Binary) -> Column:
-    if notation == "characters":
-        return F.when(~text.rlike(r"[^\x{00}-\x{FF}]"), F.encode(text, "ISO-8859-1"))
-    return F.try_to_binary(text, F.lit(notation))
+def moment_text(local: str, digits: int) -> str:
+    """A date and time (TIMESTAMP) with so many digits of its seconds' fraction, cut, not rounded."""
+    if digits in (0, 3, 6):
+        fraction = {0: "", 3: ".%g", 6: ".%f"}[digits]
+        return f"strftime({local}, '%Y-%m-%d %H:%M:%S{fraction}')"
+    return f"left(strftime({local}, '%Y-%m-%d %H:%M:%S.%f'), {20 + digits})"
 
 
-def _notation(value: Column, notation: Binary) -> Column:
+def decimal_text(typed: str, iceberg: str) -> str:
+    """A decimal's digits, with one before the point."""
+    precision, _, scale = iceberg[len("decimal(") : -1].partition(",")
+    digits = cast(typed, "string")
+    # DuckDB writes .50 where a DECIMAL has no digits before its point.
+    return f"regexp_replace({digits}, '^(-?)\\.', '\\10.')" if precision == scale.strip() else digits
+
+
+def padded(value: str, column: ColumnType) -> str:
+    """Bytes as a BINARY(n) has them: filled up with zero bytes. Those of other types stay."""
+    if column.name != "binary" or not column.length:
+        return value
+    zeros = f"repeat({bytes_literal(bytes(1))}, {column.length} - octet_length({{}}))"
+    return let(value, lambda found: f"{found} || {zeros.format(found)}")
+
+
+def _timestamp(text: str, zone: str) -> str:
+    # DTS says the offset itself.
+    zoned = when(matches(text, _MOMENT + _SOME_OFFSET), try_cast(text, "timestamptz"))
+    read = when(matches(text, _MOMENT), at_zone(try_cast(text, "timestamp"), zone), zoned)
+    return when(f"length({text}) >= 19 AND {text} >= '0001'", read)
+
+
+# Lead bytes of the two-byte characters from U+00C0 to U+00FF, as DuckDB's url_encode writes them, to what the byte's
+# own first digit is.
+_SECOND_HALF: Final = {"%C3%8": "C", "%C3%9": "D", "%C3%A": "E", "%C3%B": "F"}
+
+
+def _bytes(text: str, notation: Binary) -> str:
     match notation:
         case "characters":
-            return F.decode(value, "ISO-8859-1")
+            return when(f"strlen({text}) = length({text})", f"encode({text})", _bytes_of_characters(text))
         case "base64":
-            return F.base64(value)
+            cleaned = f"regexp_replace({text}, '\\s', '', 'g')"
+            wrapped = when(matches(cleaned, _BASE64), f"from_base64({cleaned})")
+            return when(matches(text, _BASE64), f"from_base64({text})", wrapped)
         case "hex":
-            return F.hex(value)
+            return when(matches(text, _HEX), f"from_hex({text})")
 
 
-def _labels(column: ColumnType) -> Column:
-    return F.array(*(F.lit(label) for label in column.elements))
+def _bytes_of_characters(text: str) -> str:
+    """DuckDB has no ISO-8859-1. A URL's notation has two hexadecimal digits for each byte of UTF-8, and a BLOB can be
+    read from such digits."""
+    digits = f"url_encode({text})"
+    for lead, digit in _SECOND_HALF.items():
+        digits = f"replace({digits}, '{lead}', '\\x{digit}')"
+    digits = f"replace(replace({digits}, '%C2%', '\\x'), '%', '\\x')"
+    # A character above U+00FF is left with more bytes than one.
+    return let(cast(digits, "binary"), lambda found: when(f"octet_length({found}) = length({text})", found))
 
 
-def _enum(text: Column, column: ColumnType) -> Column:
-    index = text.try_cast("int")
-    return F.when(index == 0, F.lit("")).when(index > 0, F.get(_labels(column), index - 1))
+def _characters_of_bytes(value: str) -> str:
+    # The text of a BLOB has \x and two digits for all that is not printable ASCII.
+    digits = f"replace({cast(value, 'string')}, '%', '%25')"
+    for lead, digit in _SECOND_HALF.items():
+        digits = f"replace({digits}, '\\x{digit}', '{lead}')"
+    for digit in "89AB":
+        digits = f"replace({digits}, '\\x{digit}', '%C2%{digit}')"
+    return f"url_decode(replace({digits}, '\\x', '%'))"
 
 
-def set_labels(text: Column, column: ColumnType) -> Column:
+def _notation(value: str, notation: Binary) -> str:
+    match notation:
+        case "characters":
+            return _characters_of_bytes(value)
+        case "base64":
+            return f"to_base64({value})"
+        case "hex":
+            return f"hex({value})"
+
+
+def _enum(text: str, column: ColumnType) -> str:
+    return let(number(text, "int"), lambda index: enum_label(index, column))
+
+
+def enum_label(index: str, column: ColumnType) -> str:
+    """The label of a 1-based index, the empty error value for 0, NULL for an index that the ENUM does not have."""
+    label = f"{labels_literal(column.elements)}[{index}]"
+    return when(f"{index} = 0", "''", when(f"{index} > 0", label))
+
+
+def set_labels(text: str, column: ColumnType) -> str:
     """Labels of the set bits, in the order of the declaration, joined by commas."""
-    unsigned = text.try_cast("decimal(20,0)")
-    wrap = F.lit(decimal.Decimal(1 << 63)).cast("decimal(20,0)")
-    # Bit 63 is the sign of a long.
-    mask = F.when(unsigned < wrap, unsigned.cast("bigint")).otherwise((unsigned - wrap - wrap).cast("bigint"))
-    members = F.filter(_labels(column), lambda label, position: F.getbit(mask, position) == 1)
-    known = (unsigned >= 0) & (unsigned < F.lit(decimal.Decimal(1 << len(column.elements))))
-    return F.when(known, F.array_join(members, ","))
+    mask = f"TRY_CAST({number(text, 'decimal(20,0)')} AS UBIGINT)"
+    every = (1 << len(column.elements)) - 1
+
+    def members(mask: str) -> str:
+        bit = f"(({mask} >> CAST(place - 1 AS UBIGINT)) & 1)"
+        chosen = f"list_filter({labels_literal(column.elements)}, lambda label, place: {bit} = 1)"
+        return when(f"{mask} <= {every}", f"array_to_string({chosen}, ',')")
+
+    return let(mask, members)
 
 
-def _own_labels(text: Column, column: ColumnType) -> Column:
+def _own_labels(text: str, column: ColumnType) -> str:
     """The text itself where it is a label of the ENUM, or labels of the SET; else NULL."""
-    labels = _labels(column)
-    if column.name == "enum":
-        return F.when((text == "") | F.array_contains(labels, text), text)
-    members = F.split(text, ",")
-    return F.when((text == "") | (F.size(F.array_except(members, labels)) == 0), text)
+    labels = labels_literal(column.elements)
+    own = f"list_contains({labels}, {text})"
+    if column.name == "set":
+        own = f"list_has_all({labels}, string_split({text}, ','))"
+    return when(f"{text} = '' OR {own}", text)
 
 
-def _with_all_digits(text: Column, count: int) -> Column:
+def _with_all_digits(text: str, count: int) -> str:
     """Of a number, with so many digits in its fraction at least."""
-    whole = F.substring_index(text, ".", 1)
-    fraction = F.coalesce(F.get(F.split(text, r"\."), F.lit(1)), F.lit(""))
-    short = text.rlike(r"^-?\d+(\.\d+)?$") & (F.length(fraction) < count)
-    return F.when(short, F.concat(whole, F.lit("."), F.rpad(fraction, count, "0"))).otherwise(text)
+    fraction = f"split_part({text}, '.', 2)"
+    plain = matches(text, r"-?\d+(\.\d+)?")
+    filled = f"split_part({text}, '.', 1) || '.' || rpad({fraction}, {count}, '0')"
+    return when(f"{plain} AND length({fraction}) < {count}", filled, text)
 
 
-def _enum_number(label: Column, column: ColumnType) -> Column:
-    return F.when(label == "", F.lit("0")).otherwise(F.array_position(_labels(column), label).cast("string"))
+def _enum_number(label: str, column: ColumnType) -> str:
+    return cast(enum_index(label, column), "string")
 
 
-def set_number(labels: Column, column: ColumnType) -> Column:
-    members = F.split(labels, ",")
-    nothing = F.lit(decimal.Decimal(0)).cast("decimal(20,0)")
-    total = nothing
-    for place, label in enumerate(column.elements):
-        bit = F.lit(decimal.Decimal(1 << place)).cast("decimal(20,0)")
-        total = (total + F.when(F.array_contains(members, label), bit).otherwise(nothing)).cast("decimal(20,0)")
-    return F.when(labels.isNotNull(), total.cast("string"))
+def enum_index(label: str, column: ColumnType) -> str:
+    """The 1-based index of a label, 0 for the empty error value and for what is no label."""
+    index = f"coalesce(list_position({labels_literal(column.elements)}, {label}), 0)"
+    return when(f"{label} = ''", "0", when(f"{label} IS NOT NULL", index))
+
+
+def set_number(labels: str, column: ColumnType) -> str:
+    """The bit mask of labels that are joined by commas, as text."""
+
+    def total(members: str) -> str:
+        bits = [
+            when(f"list_contains({members}, {text_literal(label)})", str(1 << place), "0")
+            for place, label in enumerate(column.elements)
+        ]
+        return when(f"{members} IS NOT NULL", f"CAST(list_sum(CAST([{', '.join(bits)}] AS HUGEINT[])) AS VARCHAR)")
+
+    return let(f"string_split({labels}, ',')", total)

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS
 from cdc_lakehouse.decoders import problems
@@ -118,14 +118,14 @@ _PROPERTIES: Final = {
     },
     "write.metadata.delete-after-commit.enabled": "true",
 }
-_ATTRIBUTES: Final = T.StructType([
-    T.StructField("of_file", T.StringType()),
-    T.StructField("segment", T.StringType()),
-    T.StructField("of_database", T.StringType()),
-    T.StructField("of_table", T.StringType()),
-    T.StructField("table_version", T.LongType()),
-    T.StructField("physical_partition", T.LongType()),
-    T.StructField("feed_date", T.StringType()),
+_ATTRIBUTES: Final = pa.schema([
+    ("of_file", pa.string()),
+    ("segment", pa.string()),
+    ("of_database", pa.string()),
+    ("of_table", pa.string()),
+    ("table_version", pa.int64()),
+    ("physical_partition", pa.int64()),
+    ("feed_date", pa.string()),
 ])  # fmt: skip
 
 
@@ -213,7 +213,7 @@ class Events:
         api = IcebergJavaApi(self._spark)
         api.open_branch(self.identifier, _BRANCH)
         target = self.identifier.branch(_BRANCH)
-        earlier = self._spark.createDataFrame([(segment,) for segment in replacing], "replaced string")
+        earlier = self._spark.createDataFrame(pa.table({"replaced": list(replacing)}))
         delete = F.broadcast(earlier).mergeInto(target, F.col("segment") == F.col("replaced"))
         delete.whenMatched().delete().merge()
         frame.writeTo(target).option(f"snapshot-property.{BATCH}", str(batch)).append()
@@ -228,7 +228,10 @@ class Events:
             for file, path in decoded.segments.items()
             for s in [segments[path]]
         ]
-        attributes = F.broadcast(self._spark.createDataFrame(rows, _ATTRIBUTES))
+        columns = [
+            pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), _ATTRIBUTES, strict=True)
+        ]
+        attributes = F.broadcast(self._spark.createDataFrame(pa.Table.from_arrays(columns, schema=_ATTRIBUTES)))
         joined = decoded.events.join(attributes, F.col("file") == F.col("of_file"), "left")
         own = (F.col("schema_name") == F.col("of_database")) & (F.col("table_name") == F.col("of_table"))
         wrong = F.when(~F.coalesce(own, F.lit(False)), problems.WRONG_TABLE)

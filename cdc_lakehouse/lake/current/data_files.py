@@ -1,0 +1,539 @@
+"""Data files of a current-state table: which there are, their rows by field id, and new ones.
+
+Columns are known by field id everywhere: a file keeps the names that it was written with, and the table's may be others
+by now. Nothing here needs a JVM; what is written goes into the table by `iceberg_java.TableTransaction`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import struct
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.conversions import from_bytes, to_bytes
+from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import (
+    MetricModeTypes,
+    StatisticsCollector,
+    compute_statistics_plan,
+    parquet_path_to_id_mapping,
+    schema_to_pyarrow,
+)
+from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_ENTRY_SCHEMAS, ManifestFile
+from pyiceberg.schema import Schema, sanitize_column_names
+from pyiceberg.table import Table, TableProperties
+from pyiceberg.typedef import Record
+from pyiceberg.types import (
+    BinaryType,
+    DecimalType,
+    FloatType,
+    IcebergType,
+    NestedField,
+    PrimitiveType,
+    StringType,
+)
+from pyiceberg.utils.concurrent import ExecutorFactory
+from pyiceberg.utils.datetime import date_to_days, datetime_to_micros
+from pyiceberg.utils.decimal import bytes_required, unscaled_to_decimal
+from pyiceberg.utils.truncate import truncate_upper_bound_binary_string, truncate_upper_bound_text_string
+
+from cdc_lakehouse.errors import StoredFormError
+from cdc_lakehouse.lake.current.deletion_vectors import UNPARTITIONED, StoredVector, read_vector, vector_json
+
+POSITION: Final = "position"
+"""The column of `read_rows` with a row's position in its file, from 0."""
+
+Range = tuple[Any, Any]
+"""The least and the greatest value that are of interest, both included; None where there is no end."""
+
+_DATA, _POSITION_DELETES = 0, 1
+_ADDED, _DELETED = 1, 2
+_PUFFIN: Final = "PUFFIN"
+_BATCH_ROWS: Final = 1 << 17
+_FIELD_ID: Final = b"PARQUET:field_id"
+
+# PyIceberg's own reader of manifests leaves out what is new in version 3, such as where in its file a vector is.
+_ENTRY: Final = MANIFEST_ENTRY_SCHEMAS[3]
+_STATUS, _DATA_FILE = ([field.name for field in _ENTRY.fields].index(name) for name in ("status", "data_file"))
+_PLACES: Final = {field.name: place for place, field in enumerate(DATA_FILE_TYPE[3].fields)}
+
+
+def column(field_id: int) -> str:
+    """The name of a field's column in what `read_rows` gives."""
+    return f"f{field_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A data file that a table has, and its deletion vector.
+
+    size: in bytes. record_count: rows, deleted ones too. bounds: by field id the lower and the upper bound as in the
+    manifest (Iceberg's single-value serialization); of texts and binaries they may be cut, which makes them wider.
+    """
+
+    path: str
+    size: int
+    record_count: int
+    bounds: Mapping[int, tuple[bytes | None, bytes | None]] = field(default_factory=dict)
+    vector: StoredVector | None = None
+
+    @property
+    def live_rows(self) -> int:
+        return self.record_count - (0 if self.vector is None else self.vector.cardinality)
+
+
+def live_files(
+    table: Table, bounds_of: Collection[int] | None = None, added_by: Collection[int] | None = None
+) -> list[StoredFile]:
+    """The data files of the table's current snapshot; none where it has no snapshot.
+
+    `bounds_of` are the fields whose bounds are wanted, None for all: tables may have hundreds of columns, and files
+    are handed to tasks. `added_by` are the snapshots whose new files are wanted, None for all files. Raises
+    StoredFormError for files that are not the project's: partitioned ones, and deletes that are not deletion vectors.
+    """
+    snapshot = table.current_snapshot()
+    if snapshot is None:
+        return []
+    manifests = [m for m in snapshot.manifests(table.io) if m.has_added_files() or m.has_existing_files()]
+    specs = table.specs()
+    for manifest in manifests:
+        if not specs[manifest.partition_spec_id].is_unpartitioned():
+            raise _foreign(table, "its files are partitioned")
+    data: list[Record] = []
+    vectors: dict[str, StoredVector] = {}
+    for manifest, entries in zip(manifests, _read_manifests(table.io, manifests), strict=True):
+        for status, entry in entries:
+            if entry[_PLACES["content"]] == _DATA:
+                added = status == _ADDED and manifest.added_snapshot_id
+                if added_by is None or added in added_by:
+                    data.append(entry)
+                continue
+            path, vector = _vector_of(entry, manifest.partition_spec_id, table)
+            if path in vectors:
+                raise _foreign(table, f"the data file {path} has two deletion vectors")
+            vectors[path] = vector
+    return [_stored_file(entry, vectors.get(entry[_PLACES["file_path"]]), bounds_of) for entry in data]
+
+
+def _read_manifests(io: FileIO, manifests: Sequence[ManifestFile]) -> Iterable[list[tuple[int, Record]]]:
+    """The status and the data file of each manifest's live entries."""
+
+    def read(manifest: ManifestFile) -> list[tuple[int, Record]]:
+        with AvroFile[Record](io.new_input(manifest.manifest_path), _ENTRY) as entries:
+            return [(entry[_STATUS], entry[_DATA_FILE]) for entry in entries if entry[_STATUS] != _DELETED]
+
+    if len(manifests) < 2:
+        return [read(manifest) for manifest in manifests]
+    return ExecutorFactory.get_or_create().map(read, manifests)
+
+
+def _stored_file(entry: Record, vector: StoredVector | None, bounds_of: Collection[int] | None) -> StoredFile:
+    path, record_count, size = _values(entry, "file_path", "record_count", "file_size_in_bytes")
+    lower, upper = (bounds or {} for bounds in _values(entry, "lower_bounds", "upper_bounds"))
+    wanted = lower.keys() | upper.keys() if bounds_of is None else bounds_of
+    bounds = {id: (lower.get(id), upper.get(id)) for id in wanted if id in lower or id in upper}
+    return StoredFile(path, size, record_count, bounds, vector)
+
+
+def _vector_of(entry: Record, spec_id: int, table: Table) -> tuple[str, StoredVector]:
+    """The path of the data file that a delete file is of, and its vector."""
+    content, path, file_format, data_file = _values(
+        entry, "content", "file_path", "file_format", "referenced_data_file"
+    )
+    offset, size, file_size, cardinality = _values(
+        entry, "content_offset", "content_size_in_bytes", "file_size_in_bytes", "record_count"
+    )
+    if content != _POSITION_DELETES or file_format.upper() != _PUFFIN or data_file is None:
+        raise _foreign(table, f"it has deletes that are not deletion vectors ({path})")
+    text = vector_json(
+        path, data_file, offset=offset, size=size, cardinality=cardinality, file_size=file_size, spec_id=spec_id
+    )
+    return data_file, StoredVector(path, offset, size, cardinality, text)
+
+
+def _values(entry: Record, *names: str) -> tuple[Any, ...]:
+    return tuple(entry[_PLACES[name]] for name in names)
+
+
+def _foreign(table: Table, why: str) -> StoredFormError:
+    return StoredFormError(
+        f"the Iceberg table {'.'.join(table.name())} has been changed by another writer: {why}",
+        advice="write its rows anew as an unpartitioned table of format version 3, or drop it and load it again",
+    )
+
+
+def may_contain(file: StoredFile, field: NestedField, lower: Any, upper: Any) -> bool:
+    """Whether a value of the field in [lower, upper] can be in the file, by the manifest's bounds.
+
+    `field` is the table's of today: bounds from before a column was widened are understood. True where bounds are
+    missing or cannot be read; NULLs are not looked for.
+    """
+    least, greatest = file.bounds.get(field.field_id, (None, None))
+    try:
+        return _overlap(
+            _bound_value(field.field_type, least),
+            _bound_value(field.field_type, greatest),
+            _value(field.field_type, lower),
+            _value(field.field_type, upper),
+        )
+    except (struct.error, TypeError, ValueError):
+        return True
+
+
+def _overlap(least: Any, greatest: Any, lower: Any, upper: Any) -> bool:
+    """Whether [least, greatest] and [lower, upper] have a value in common; None is no end."""
+    if greatest is not None and lower is not None and greatest < lower:
+        return False
+    return least is None or upper is None or not upper < least
+
+
+def _value(type: IcebergType, value: Any) -> Any:
+    """A Python value in the form in which values of its type are compared: texts by their bytes, times by number."""
+    match value:
+        case str():
+            return value.encode()
+        case datetime.datetime():
+            return datetime_to_micros(value)
+        case datetime.date():
+            return date_to_days(value)
+        case float() if isinstance(type, FloatType):
+            # The nearest that a column of the type can have.
+            with np.errstate(over="ignore"):
+                return float(np.float32(value))
+        case _:
+            return value
+
+
+def _bound_value(type: IcebergType, bound: bytes | None) -> Any:
+    if bound is None or isinstance(type, (StringType, BinaryType)):
+        return bound
+    return from_bytes(type, bound)  # pyright: ignore[reportArgumentType] - only primitive fields have bounds
+
+
+# --- Reading ---
+
+
+def read_rows(
+    io: FileIO,
+    file: StoredFile,
+    schema: Schema,
+    field_ids: Sequence[int],
+    *,
+    between: Mapping[int, Range] | None = None,
+) -> Iterator[pa.Table]:
+    """The live rows of a file, in the file's order: columns of the fields named `f{field_id}`, and `position` (int64).
+
+    Only these columns are read. They have the types of the schema, whatever the file has; a column that the file lacks
+    is its field's initial default. `between` has ranges of values by field id: row groups that have no value in one of
+    them by Parquet's statistics are not read (rows outside of it may still come, NULLs need not).
+    """
+    fields = [_top_level(schema, field_id) for field_id in field_ids]
+    deleted = np.empty(0, np.int64)
+    if file.vector is not None:
+        deleted = np.frombuffer(read_vector(io, file.vector).to_array(), np.uint64).astype(np.int64)
+    with io.new_input(file.path).open() as stream, pq.ParquetFile(stream, pre_buffer=True) as parquet:
+        columns = _columns_by_id(parquet)
+        names = [columns[id].name for id in field_ids if id in columns]
+        ranges = [
+            (columns[id].leaf, _top_level(schema, id).field_type, ends)
+            for id, ends in (between or {}).items()
+            if id in columns
+        ]
+        start = 0
+        for number in range(parquet.num_row_groups):
+            group = parquet.metadata.row_group(number)
+            position, start = start, start + group.num_rows
+            if not all(_group_may_contain(group.column(leaf), type, ends) for leaf, type, ends in ranges):
+                continue
+            for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[number], columns=names, use_threads=False):
+                yield _without(_typed(batch, fields, position), deleted, position)
+                position += batch.num_rows
+
+
+def _top_level(schema: Schema, field_id: int) -> NestedField:
+    for candidate in schema.fields:
+        if candidate.field_id == field_id:
+            return candidate
+    raise ValueError(f"the schema has no column with field id {field_id}")
+
+
+@dataclass(frozen=True, slots=True)
+class _FileColumn:
+    """A column of a Parquet file; `leaf` is its number among the leaf columns, where it is one."""
+
+    name: str
+    leaf: int
+
+
+def _columns_by_id(parquet: pq.ParquetFile) -> dict[int, _FileColumn]:
+    found: dict[int, _FileColumn] = {}
+    leaf = 0
+    for each in parquet.schema_arrow:
+        field_id = _field_id(each)
+        if field_id is not None:
+            found[field_id] = _FileColumn(each.name, leaf)
+        leaf += _leaves(each.type)
+    return found
+
+
+def _field_id(field: pa.Field) -> int | None:
+    text = (field.metadata or {}).get(_FIELD_ID)
+    return None if text is None else int(text)
+
+
+def _leaves(type: pa.DataType) -> int:
+    if type.num_fields == 0:
+        return 1
+    return sum(_leaves(type.field(number).type) for number in range(type.num_fields))
+
+
+def _group_may_contain(chunk: pq.ColumnChunkMetaData, type: IcebergType, ends: Range) -> bool:
+    statistics = chunk.statistics
+    if statistics is None or not statistics.has_min_max:
+        return True
+    try:
+        least, greatest = _raw_value(type, statistics.min_raw), _raw_value(type, statistics.max_raw)
+        return _overlap(least, greatest, _value(type, ends[0]), _value(type, ends[1]))
+    except (TypeError, ValueError):
+        return True
+
+
+def _raw_value(type: IcebergType, raw: Any) -> Any:
+    """A value of Parquet's statistics as it is stored there, in the form in which values of its type are compared."""
+    if not isinstance(type, DecimalType):
+        return raw
+    unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
+    return unscaled_to_decimal(unscaled, type.scale)
+
+
+def _typed(batch: pa.RecordBatch, fields: Sequence[NestedField], position: int) -> pa.Table:
+    # By id: a name with a dot selects more than its own column.
+    by_id = {_field_id(each): batch.column(number) for number, each in enumerate(batch.schema)}
+    columns: dict[str, pa.Array] = {}
+    for each in fields:
+        type = _arrow_type(each.field_type)
+        stored = by_id.get(each.field_id)
+        if stored is not None:
+            columns[column(each.field_id)] = stored if stored.type == type else stored.cast(type)
+        elif each.initial_default is None:
+            columns[column(each.field_id)] = pa.nulls(batch.num_rows, type)
+        else:
+            columns[column(each.field_id)] = pa.repeat(pa.scalar(each.initial_default, type), batch.num_rows)
+    columns[POSITION] = pa.array(np.arange(position, position + batch.num_rows, dtype=np.int64))
+    return pa.table(columns)
+
+
+def _arrow_type(type: IcebergType) -> pa.DataType:
+    return schema_to_pyarrow(type, include_field_ids=False)
+
+
+def _without(rows: pa.Table, deleted: np.ndarray[Any, Any], position: int) -> pa.Table:
+    """The rows that are not deleted; `position` is that of the first, `deleted` are the positions in order."""
+    first, last = np.searchsorted(deleted, (position, position + rows.num_rows))
+    if first == last:
+        return rows
+    live = np.ones(rows.num_rows, dtype=np.bool_)
+    live[deleted[first:last] - position] = False
+    return rows.filter(pa.array(live))
+
+
+# --- Writing ---
+
+
+def write_file(io: FileIO, path: str, schema: Schema, rows: pa.Table, properties: Mapping[str, str]) -> str:
+    """Write rows as one Parquet file and return its data file as JSON for Iceberg's `ContentFileParser`.
+
+    The columns of `rows` have names of the schema's fields and are cast to their types; a field that has no column is
+    written as NULL. `properties` are the table's: `write.parquet.*` and `write.metadata.metrics.*` count. Raises
+    ValueError for no rows and for a column that the schema lacks, pyarrow.ArrowInvalid for a value that does not fit.
+    """
+    if not rows.num_rows:
+        raise ValueError("a data file has rows")
+    file_schema = _file_schema(schema)
+    table = _complete(rows, schema, schema_to_pyarrow(file_schema))
+    with io.new_output(path).create(overwrite=True) as stream:
+        with pq.ParquetWriter(
+            stream,
+            table.schema,
+            # As Iceberg has it: a reader may rely on it.
+            store_decimal_as_integer=True,
+            store_schema=False,
+            **_compression(properties),
+        ) as writer:
+            writer.write_table(table, row_group_size=_rows_per_group(table, properties))
+        metadata: pq.FileMetaData = writer.writer.metadata
+        size = stream.tell()
+    return json.dumps(
+        {
+            "spec-id": UNPARTITIONED,
+            "content": "data",
+            "file-path": path,
+            "file-format": "parquet",
+            "partition": [],
+            "file-size-in-bytes": size,
+            "record-count": metadata.num_rows,
+            **_metrics(metadata, file_schema, _metrics_properties(schema, file_schema, properties)),
+        },
+        ensure_ascii=False,
+    )
+
+
+def _file_schema(schema: Schema) -> Schema:
+    """The schema with names that every reader of Parquet takes, as Iceberg's own writers make them, each once."""
+    try:
+        return sanitize_column_names(schema)
+    except ValueError:
+        pass  # Two names become the same, which a schema cannot have.
+    taken: set[str] = set()
+    fields: list[NestedField] = []
+    for each in schema.fields:
+        (clean,) = sanitize_column_names(Schema(each)).fields
+        name = clean.name
+        while name in taken:
+            name = f"{name}_{each.field_id}"
+        taken.add(name)
+        fields.append(NestedField(each.field_id, name, clean.field_type, each.required))
+    return Schema(*fields)
+
+
+def _complete(rows: pa.Table, schema: Schema, target: pa.Schema) -> pa.Table:
+    """The rows with all columns of the schema, in its order, with the names and types of the file."""
+    unknown = set(rows.column_names) - {each.name for each in schema.fields}
+    if unknown:
+        raise ValueError(f"the schema has no columns {sorted(unknown)}")
+    columns: list[pa.ChunkedArray | pa.Array] = []
+    for each, written in zip(schema.fields, target, strict=True):
+        number = rows.schema.get_field_index(each.name)
+        if number < 0:
+            columns.append(pa.nulls(rows.num_rows, written.type))
+        else:
+            columns.append(rows.column(number).cast(written.type))
+    return pa.Table.from_arrays(columns, schema=target)
+
+
+def _compression(properties: Mapping[str, str]) -> dict[str, Any]:
+    codec = properties.get(TableProperties.PARQUET_COMPRESSION, TableProperties.PARQUET_COMPRESSION_DEFAULT)
+    level = properties.get(TableProperties.PARQUET_COMPRESSION_LEVEL)
+    return {
+        "compression": "none" if codec == "uncompressed" else codec,
+        "compression_level": None if level is None else int(level),
+    }
+
+
+def _rows_per_group(table: pa.Table, properties: Mapping[str, str]) -> int:
+    """Rows of a row group: not more than the properties allow, by number and by size before it is encoded."""
+    most = int(properties.get(TableProperties.PARQUET_ROW_GROUP_LIMIT, TableProperties.PARQUET_ROW_GROUP_LIMIT_DEFAULT))
+    group_bytes = int(
+        properties.get(
+            TableProperties.PARQUET_ROW_GROUP_SIZE_BYTES, TableProperties.PARQUET_ROW_GROUP_SIZE_BYTES_DEFAULT
+        )
+    )
+    return max(1, min(most, group_bytes * table.num_rows // max(1, table.nbytes)))
+
+
+def _metrics_properties(schema: Schema, file_schema: Schema, properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties, with those of single columns under the names that the file has."""
+    prefix = TableProperties.METRICS_MODE_COLUMN_CONF_PREFIX
+    renamed = {
+        f"{prefix}.{written.name}": mode
+        for each, written in zip(schema.fields, file_schema.fields, strict=True)
+        if (mode := properties.get(f"{prefix}.{each.name}")) is not None
+    }
+    return {**{key: value for key, value in properties.items() if not key.startswith(prefix)}, **renamed}
+
+
+def _metrics(metadata: pq.FileMetaData, schema: Schema, properties: Mapping[str, str]) -> dict[str, Any]:
+    """The metrics of a data file as in the JSON of `ContentFileParser`.
+
+    PyIceberg's own aggregation is not used: its bounds leave out row groups without statistics, as a text of some
+    kilobytes makes them, and it fails on a date that Python does not have.
+    """
+    ids = parquet_path_to_id_mapping(schema)
+    plan = compute_statistics_plan(schema, dict(properties))
+    sizes: dict[int, int] = {}
+    values: dict[int, int] = {}
+    nulls: dict[int, int] = {}
+    bounds: dict[int, tuple[str | None, str | None]] = {}
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    for leaf in range(metadata.num_columns):
+        chunks = [group.column(leaf) for group in groups]
+        id = ids[chunks[0].path_in_schema]
+        mode = plan[id].mode.type
+        sizes[id] = sum(chunk.total_compressed_size for chunk in chunks)
+        if mode == MetricModeTypes.NONE:
+            continue
+        values[id] = sum(chunk.num_values for chunk in chunks)
+        if all(chunk.is_stats_set and chunk.statistics.has_null_count for chunk in chunks):
+            nulls[id] = sum(chunk.statistics.null_count for chunk in chunks)
+        if mode != MetricModeTypes.COUNTS:
+            bounds[id] = _bounds(chunks, plan[id])
+    return {
+        "column-sizes": _json_map(sizes),
+        "value-counts": _json_map(values),
+        "null-value-counts": _json_map(nulls),
+        "lower-bounds": _json_map({id: lower for id, (lower, _) in bounds.items() if lower is not None}),
+        "upper-bounds": _json_map({id: upper for id, (_, upper) in bounds.items() if upper is not None}),
+        "split-offsets": sorted(_first_page(group.column(0)) for group in groups),
+    }
+
+
+def _json_map(values: Mapping[int, Any]) -> dict[str, list[Any]]:
+    return {"keys": list(values), "values": list(values.values())}
+
+
+def _first_page(chunk: pq.ColumnChunkMetaData) -> int:
+    if chunk.has_dictionary_page:
+        return min(chunk.dictionary_page_offset, chunk.data_page_offset)
+    return chunk.data_page_offset
+
+
+def _bounds(chunks: Sequence[pq.ColumnChunkMetaData], collector: StatisticsCollector) -> tuple[str | None, str | None]:
+    """Lower and upper bound of a column in hexadecimal; None where a row group does not say."""
+    with_values = [c for c in chunks if not (c.is_stats_set and c.statistics.null_count == c.num_values)]
+    if not with_values or not all(c.is_stats_set and c.statistics.has_min_max for c in with_values):
+        return None, None
+    type, width = collector.iceberg_type, collector.mode.length
+    least = min(_number(type, chunk.statistics.min_raw) for chunk in with_values)
+    greatest = max(_number(type, chunk.statistics.max_raw) for chunk in with_values)
+    lower, upper = _lower_bound(type, least, width), _upper_bound(type, greatest, width)
+    return lower.hex(), None if upper is None else upper.hex()
+
+
+def _number(type: PrimitiveType, raw: Any) -> Any:
+    if isinstance(type, DecimalType) and isinstance(raw, bytes):
+        return int.from_bytes(raw, "big", signed=True)
+    return raw
+
+
+def _lower_bound(type: PrimitiveType, value: Any, width: int | None) -> bytes:
+    match type:
+        case DecimalType():
+            return value.to_bytes(bytes_required(value), "big", signed=True)
+        case StringType():
+            return value.decode()[:width].encode()
+        case BinaryType():
+            return value[:width]
+        case _:
+            return to_bytes(type, value)
+
+
+def _upper_bound(type: PrimitiveType, value: Any, width: int | None) -> bytes | None:
+    """None where no shorter value is as great."""
+    match type:
+        case StringType():
+            text = truncate_upper_bound_text_string(value.decode(), width)
+            try:
+                return None if text is None else text.encode()
+            except UnicodeEncodeError:
+                return None  # The next code point after U+D7FF is no character.
+        case BinaryType():
+            return truncate_upper_bound_binary_string(value, width)
+        case _:
+            return _lower_bound(type, value, width)

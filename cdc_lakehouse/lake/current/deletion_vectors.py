@@ -1,0 +1,163 @@
+"""Deletion vectors of Iceberg v3: which rows of a data file are deleted, as a bitmap of positions in a Puffin file.
+
+A data file has at most one vector. Whoever deletes further rows of it writes a vector that holds the earlier rows too,
+and takes the earlier vector away in the same commit.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyiceberg.io import FileIO
+from pyiceberg.table.puffin import MAGIC_BYTES
+from pyroaring import BitMap64
+
+from cdc_lakehouse.errors import StoredFormError
+
+UNPARTITIONED: Final = 0
+"""The partition spec of every table that the project makes."""
+
+_BLOB_TYPE: Final = "deletion-vector-v1"
+_BLOB_MAGIC: Final = b"\xd1\xd3\x39\x64"
+_LENGTH_BYTES: Final = 4
+_CRC_BYTES: Final = 4
+# Iceberg's reserved field of a row's position in its file.
+_POSITION_FIELD_ID: Final = 2147483645
+# The snapshot and the sequence number are those of the commit that the file goes into.
+_INHERITED: Final = -1
+_NO_FLAGS: Final = bytes(4)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredVector:
+    """A deletion vector that a table has.
+
+    offset, size: where its blob is in the Puffin file at `path`, in bytes. cardinality: deleted rows.
+    content_file: the delete file as JSON of Iceberg's `ContentFileParser`, enough to remove it from the table.
+    """
+
+    path: str
+    offset: int
+    size: int
+    cardinality: int
+    content_file: str
+
+
+def read_vector(io: FileIO, stored: StoredVector) -> BitMap64:
+    """The positions of the deleted rows, from 0. Only the vector's own bytes are read.
+
+    Raises StoredFormError when they are not a deletion vector, or are damaged.
+    """
+    with io.new_input(stored.path).open() as file:
+        file.seek(stored.offset)
+        blob = file.read(stored.size)
+    positions = _decode(blob, stored)
+    if len(positions) != stored.cardinality:
+        raise _damaged(stored, f"it has {len(positions)} rows, not {stored.cardinality}")
+    return positions
+
+
+def write_vectors(io: FileIO, path: str, vectors: Mapping[str, BitMap64]) -> list[str]:
+    """Write one Puffin file with the vectors of one commit, by the path of the data file that each is of.
+
+    Returns the delete file of each as JSON for Iceberg's `ContentFileParser`. A data file without deleted rows gets
+    none; where no file has any, nothing is written.
+    """
+    vectors = {data_file: positions for data_file, positions in vectors.items() if positions}
+    if not vectors:
+        return []
+    content = bytearray(MAGIC_BYTES)
+    blobs: list[dict[str, Any]] = []
+    for data_file, positions in vectors.items():
+        blob = _encode(positions)
+        blobs.append(_blob_metadata(data_file, len(positions), offset=len(content), size=len(blob)))
+        content += blob
+    content += _footer(blobs)
+    with io.new_output(path).create(overwrite=True) as file:
+        file.write(bytes(content))
+    return [
+        vector_json(
+            path,
+            data_file,
+            offset=blob["offset"],
+            size=blob["length"],
+            cardinality=len(positions),
+            file_size=len(content),
+        )
+        for (data_file, positions), blob in zip(vectors.items(), blobs, strict=True)
+    ]
+
+
+def vector_json(
+    path: str,
+    data_file: str,
+    *,
+    offset: int,
+    size: int,
+    cardinality: int,
+    file_size: int,
+    spec_id: int = UNPARTITIONED,
+) -> str:
+    """The delete file of one vector as JSON of Iceberg's `ContentFileParser`. Sizes are in bytes."""
+    return json.dumps(
+        {
+            "spec-id": spec_id,
+            "content": "position-deletes",
+            "file-path": path,
+            "file-format": "puffin",
+            "partition": [],
+            "file-size-in-bytes": file_size,
+            "record-count": cardinality,
+            "referenced-data-file": data_file,
+            "content-offset": offset,
+            "content-size-in-bytes": size,
+        },
+        ensure_ascii=False,
+    )
+
+
+def _encode(positions: BitMap64) -> bytes:
+    compact = positions.copy()
+    compact.run_optimize()
+    body = _BLOB_MAGIC + compact.serialize()
+    return len(body).to_bytes(_LENGTH_BYTES, "big") + body + zlib.crc32(body).to_bytes(_CRC_BYTES, "big")
+
+
+def _decode(blob: bytes, stored: StoredVector) -> BitMap64:
+    length = int.from_bytes(blob[:_LENGTH_BYTES], "big")
+    if len(blob) != stored.size or len(blob) != _LENGTH_BYTES + length + _CRC_BYTES:
+        raise _damaged(stored, "its length is another")
+    body, crc = blob[_LENGTH_BYTES:-_CRC_BYTES], blob[-_CRC_BYTES:]
+    if not body.startswith(_BLOB_MAGIC):
+        raise _damaged(stored, "it is no deletion vector")
+    if zlib.crc32(body).to_bytes(_CRC_BYTES, "big") != crc:
+        raise _damaged(stored, "its checksum is another")
+    try:
+        return BitMap64.deserialize(body[len(_BLOB_MAGIC) :])
+    except ValueError as error:
+        raise _damaged(stored, "its bitmap cannot be read") from error
+
+
+def _damaged(stored: StoredVector, why: str) -> StoredFormError:
+    return StoredFormError(f"the deletion vector at {stored.path}, offset {stored.offset}, cannot be used: {why}")
+
+
+def _blob_metadata(data_file: str, cardinality: int, *, offset: int, size: int) -> dict[str, Any]:
+    return {
+        "type": _BLOB_TYPE,
+        "fields": [_POSITION_FIELD_ID],
+        "snapshot-id": _INHERITED,
+        "sequence-number": _INHERITED,
+        "offset": offset,
+        "length": size,
+        "properties": {"referenced-data-file": data_file, "cardinality": str(cardinality)},
+    }
+
+
+def _footer(blobs: list[dict[str, Any]]) -> bytes:
+    payload = json.dumps({"blobs": blobs, "properties": {"created-by": "cdc_lakehouse"}}).encode()
+    return MAGIC_BYTES + payload + len(payload).to_bytes(4, "little") + _NO_FLAGS + MAGIC_BYTES

@@ -1,0 +1,172 @@
+"""Pieces of DuckDB's SQL: names, literals, bound values, time zones.
+
+An expression is a `str`. Each function here takes and gives expressions that can stand anywhere without parentheses.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import functools
+import hashlib
+import re
+import zoneinfo
+from collections.abc import Callable
+from typing import Any, Final
+
+_DUCKDB_TYPES: Final = {
+    "long": "BIGINT", "int": "INTEGER", "float": "FLOAT", "double": "DOUBLE", "boolean": "BOOLEAN", "date": "DATE",
+    "timestamp": "TIMESTAMP", "timestamptz": "TIMESTAMPTZ", "string": "VARCHAR", "binary": "BLOB",
+    "list<float>": "FLOAT[]",
+}  # fmt: skip
+
+NULL: Final = "NULL"
+_OFFSET: Final = re.compile(r"([+-])(\d{1,2}):(\d{2})")
+_UTC: Final = frozenset({"UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "Zulu", "Etc/Zulu", "UCT", "Etc/UCT", "Universal"})
+_A_DAY: Final = datetime.timedelta(days=1)
+
+
+def duckdb_type(iceberg: str) -> str:
+    """The DuckDB type of an Iceberg type: `long` is BIGINT, `decimal(10,2)` is DECIMAL(10,2)."""
+    return _DUCKDB_TYPES.get(iceberg) or iceberg.upper()
+
+
+# --- Names and literals ---
+
+
+def identifier(name: str) -> str:
+    """A name of a column or a table."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def text_literal(text: str) -> str:
+    """A VARCHAR. A backslash is one, and U+0000 stands as it is."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def bytes_literal(value: bytes) -> str:
+    """A BLOB."""
+    return f"from_hex('{value.hex()}')"
+
+
+def labels_literal(labels: tuple[str, ...]) -> str:
+    """A VARCHAR[]."""
+    return f"CAST([{', '.join(map(text_literal, labels))}] AS VARCHAR[])"
+
+
+def literal(value: Any, iceberg: str) -> str:
+    """A Python value of an Iceberg type: int, float, Decimal, str, bytes, bool, date, a datetime with or without a
+    zone, or None."""
+    match value:
+        case None:
+            text = NULL
+        case bytes():
+            text = bytes_literal(value)
+        case str():
+            text = text_literal(value)
+        case decimal.Decimal():
+            # DuckDB does not read an exponent of each DECIMAL.
+            text = text_literal(f"{value:f}")
+        case datetime.datetime(tzinfo=None):
+            text = text_literal(value.isoformat(" "))
+        case datetime.datetime():
+            text = text_literal(value.astimezone(datetime.UTC).isoformat(" "))
+        case _:
+            text = text_literal(str(value))
+    return cast(text, iceberg)
+
+
+# --- Expressions ---
+
+
+def cast(value: str, iceberg: str) -> str:
+    """Fails for a value that does not fit."""
+    return f"CAST({value} AS {duckdb_type(iceberg)})"
+
+
+def try_cast(value: str, iceberg: str) -> str:
+    """NULL for a value that does not fit."""
+    return f"TRY_CAST({value} AS {duckdb_type(iceberg)})"
+
+
+def matches(text: str, pattern: str) -> str:
+    """Whether the whole text has the form of a regular expression (RE2's)."""
+    return f"regexp_full_match({text}, {text_literal(pattern)})"
+
+
+def when(condition: str, value: str, otherwise: str = NULL) -> str:
+    return f"CASE WHEN {condition} THEN {value} ELSE {otherwise} END"
+
+
+def let(value: str, body: Callable[[str], str]) -> str:
+    """The body's expression of a value that has a name in it, so that the value is written and worked out once. The
+    same value has the same name, which makes an expression's text the same each time."""
+    name = "v" + hashlib.blake2s(value.encode(), digest_size=8).hexdigest()
+    return f"list_transform([{value}], lambda {name}: {body(name)})[1]"
+
+
+# --- Time zones ---
+
+
+def at_zone(local: str, zone: str) -> str:
+    """The moment (TIMESTAMPTZ) of a date and time (TIMESTAMP) in a zone: a name of the IANA database, or an offset such
+    as +08:00. What the clocks show twice is the first of the two; what they skip is as far after the skip."""
+    offset = _micros(zone)
+    if offset is not None:
+        return f"make_timestamptz(epoch_us({local}) - ({offset}))"
+    name = text_literal(zone)
+    last = _last_overlap(zone)
+    if last is None:
+        return f"timezone({name}, {local})"
+    # DuckDB takes the second of two. The offset of a day earlier says when the first was.
+    return let(
+        local,
+        lambda shown: let(
+            f"timezone({name}, {shown})",
+            lambda second: when(
+                f"{shown} < TIMESTAMP '{last}'",
+                let(
+                    f"{second} - (timezone({name}, {second} - INTERVAL 1 DAY) + INTERVAL 1 DAY - {shown})",
+                    lambda first: when(f"{first} < {second} AND timezone({name}, {first}) = {shown}", first, second),
+                ),
+                second,
+            ),
+        ),
+    )
+
+
+def in_zone(moment: str, zone: str) -> str:
+    """The date and time (TIMESTAMP) that clocks of a zone show at a moment (TIMESTAMPTZ)."""
+    offset = _micros(zone)
+    if offset is not None:
+        return f"make_timestamp(epoch_us({moment}) + ({offset}))"
+    return f"timezone({text_literal(zone)}, {moment})"
+
+
+def _micros(zone: str) -> int | None:
+    """The offset of UTC and of zones that are nothing but an offset."""
+    if zone in _UTC:
+        return 0
+    found = _OFFSET.fullmatch(zone)
+    if found is None:
+        return None
+    seconds = int(found[2]) * 3600 + int(found[3]) * 60
+    return (-seconds if found[1] == "-" else seconds) * 1_000_000
+
+
+@functools.cache
+def _last_overlap(zone: str) -> datetime.datetime | None:
+    """Two days after clocks of the zone were last set back, looked for up to where MySQL's TIMESTAMP ends; None for
+    never."""
+    info = zoneinfo.ZoneInfo(zone)
+    noon = datetime.datetime(2038, 1, 20, 12, tzinfo=datetime.UTC)
+    later = noon.astimezone(info).utcoffset()
+    while noon.year >= 1900:
+        noon -= _A_DAY
+        earlier = noon.astimezone(info).utcoffset()
+        assert earlier is not None
+        assert later is not None
+        if earlier > later:
+            return (noon + 3 * _A_DAY).replace(hour=0, tzinfo=None)
+        later = earlier
+    return None

@@ -1,0 +1,209 @@
+"""The job that updates the current-state tables of a run: one for all of them. Spark reads the events, brings those of
+a table together and schedules; its tasks (`update_tasks`) work on columns. Nothing is committed here."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyroaring import BitMap64
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from cdc_lakehouse.decoders.files.tasks import errors_of_tasks
+from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
+from cdc_lakehouse.errors import TransientError
+from cdc_lakehouse.lake.current.update_tasks import (
+    CHANGED_ROWS,
+    RESULT_COLUMNS,
+    Counts,
+    FileRewrite,
+    Result,
+    TableUpdate,
+    pickled,
+    run_tasks,
+    summarized,
+)
+
+_TASK_EVENTS: Final = 500_000
+"""Of a table, for one task: about so many."""
+_SMALL_TASK_EVENTS: Final = 50_000
+"""A table with fewer is not divided, whatever else there is to do."""
+_TABLE_WEIGHT: Final = 2000
+"""What a table costs a task, as a number of events."""
+
+_DOES_NOT_FIT: Final = (
+    "the row does not fit the table's columns: a value that is not of its type, a column that is not known, or one "
+    "that is missing (virtual generated columns can be named in virtual_columns)"
+)
+
+
+@dataclass(frozen=True)
+class PlannedTable:
+    """One table's part of the job. `events` is about how many of its events there are; `rewrites` says that the rows
+    that are there have to be written again."""
+
+    update: TableUpdate
+    events: int
+    rewrites: bool = False
+
+
+@dataclass
+class UpdatedTable:
+    """What the job made of one table: Iceberg's JSON of the data files that its events gave and of those that rows were
+    written again to, positions of the rows that go by the path of their file, counts, and why the table cannot be
+    updated. `rejections` are as `update_tasks.summarized` has them."""
+
+    update: TableUpdate
+    files: list[str] = field(default_factory=list[str])
+    rewritten: list[str] = field(default_factory=list[str])
+    deleted: dict[str, BitMap64] = field(default_factory=dict[str, BitMap64])
+    counts: Counts = field(default_factory=lambda: Counts(0, 0, 0, 0))
+    rejections: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    failure: str | None = None
+
+    @functools.cached_property
+    def rejected(self) -> tuple[Rejected, ...]:
+        """The rows that cannot be used."""
+        name = list(self.update.target.versions.values())[-1].name
+        return tuple(_as_rejected(row, name.database, name.table) for row in summarized(self.rejections))
+
+
+class UpdateJob:
+    """`properties` are those of PyIceberg's FileIO for the warehouse."""
+
+    def __init__(self, spark: SparkSession, properties: Mapping[str, str]) -> None:
+        self._spark = spark
+        self._properties = dict(properties)
+
+    def run(self, tables: Sequence[PlannedTable], events: DataFrame | None) -> dict[int, UpdatedTable]:
+        """By the number of each table, of the keyed events of all. Raises `TransientError` where Spark or the storage
+        fails."""
+        found = {table.update.table_no: UpdatedTable(table.update) for table in tables}
+        places, tasks = _places(tables, self._spark.sparkContext.defaultParallelism)
+        plans = [
+            (first + bucket, table.update.table_no, plan)
+            for table in tables
+            for plan in [pickled(table.update)]
+            for first, buckets in [places[table.update.table_no]]
+            for bucket in range(buckets)
+        ]
+        for result in self._collect(plans, tasks, None if events is None else self._placed(events, places)):
+            _add(result, found[result.table_no])
+        rewrites = [
+            FileRewrite(table.update, file, updated.deleted.get(file.path, BitMap64()).serialize())
+            for table in tables
+            for updated in [found[table.update.table_no]]
+            if table.rewrites and table.update.stored is not None and updated.failure is None
+            for file in table.update.stored.files
+        ]
+        if rewrites:
+            self._rewrite(rewrites, found)
+        return found
+
+    def _placed(self, events: DataFrame, places: Mapping[int, tuple[int, int]]) -> DataFrame:
+        """With the number of the task that an event goes to; those of tables that are not planned go nowhere."""
+        names = ("table_no", "first_task", "buckets")
+        columns = zip(*((number, *place) for number, place in places.items()), strict=True)
+        placed = self._spark.createDataFrame(
+            pa.table({name: pa.array(column, pa.int32()) for name, column in zip(names, columns, strict=True)})
+        )
+        task = F.col("first_task") + F.pmod(F.xxhash64("key"), F.col("buckets")).cast("int")
+        return events.join(F.broadcast(placed), "table_no").withColumn("task", task)
+
+    def _rewrite(self, rewrites: Sequence[FileRewrite], found: Mapping[int, UpdatedTable]) -> None:
+        plans = [(task, rewrite.update.table_no, pickled(rewrite)) for task, rewrite in enumerate(rewrites)]
+        for result in self._collect(plans, len(plans), None):
+            table = found[result.table_no]
+            if result.kind == "file":
+                table.rewritten.append(result.text or "")
+            else:
+                table.failure = result.text
+
+    def _collect(
+        self, plans: Sequence[tuple[int, int, bytes]], tasks: int, events: DataFrame | None
+    ) -> Iterator[Result]:
+        planned = self._spark.createDataFrame(
+            pa.table(
+                {
+                    "task": pa.array([task for task, _, _ in plans], pa.int32()),
+                    "table_no": pa.array([number for _, number, _ in plans], pa.int32()),
+                    "plan": pa.array([plan for _, _, plan in plans], pa.binary()),
+                }
+            )
+        )
+        rows = _with_columns(planned)
+        if events is not None:
+            rows = rows.unionAll(_with_columns(events))
+        work = functools.partial(run_tasks, self._properties)
+        try:
+            with errors_of_tasks():
+                found = rows.repartitionById(tasks, F.col("task")).mapInArrow(work, RESULT_COLUMNS).collect()
+        except (PySparkException, Py4JError) as error:
+            reason = str(error).partition("\n")[0]
+            raise TransientError(f"the tables could not be updated: {reason}", advice="run again") from error
+        return (Result(*row) for row in found)
+
+
+def _with_columns(frame: DataFrame) -> DataFrame:
+    """With the columns of `CHANGED_ROWS`, NULL where the frame has none."""
+    columns = [column.split(" ") for column in CHANGED_ROWS.split(", ")]
+    have = set(frame.columns)
+    return frame.select(*(F.col(n) if n in have else F.lit(None).cast(kind).alias(n) for n, kind in columns))
+
+
+def _places(tables: Sequence[PlannedTable], parallelism: int) -> tuple[dict[int, tuple[int, int]], int]:
+    """For each table the number of its first task and of its tasks; and the number of all tasks. Large tables have
+    tasks of their own, small ones share one."""
+    places: dict[int, tuple[int, int]] = {}
+    tasks = 0
+    small: list[PlannedTable] = []
+    for table in tables:
+        buckets = max(math.ceil(table.events / _TASK_EVENTS), min(parallelism, table.events // _SMALL_TASK_EVENTS))
+        if buckets > 1:
+            places[table.update.table_no] = (tasks, buckets)
+            tasks += buckets
+        else:
+            small.append(table)
+    share = max(_SMALL_TASK_EVENTS, sum(table.events + _TABLE_WEIGHT for table in small) / parallelism)
+    filled = share
+    for table in small:
+        if filled >= share:
+            tasks, filled = tasks + 1, 0
+        places[table.update.table_no] = (tasks - 1, 1)
+        filled += table.events + _TABLE_WEIGHT
+    return places, tasks
+
+
+def _add(result: Result, table: UpdatedTable) -> None:
+    text = result.text or ""
+    match result.kind:
+        case "file":
+            table.files.append(text)
+        case "deleted":
+            assert result.data is not None
+            found = BitMap64.deserialize(bytes(result.data))
+            table.deleted[text] = table.deleted.get(text, BitMap64()) | found
+        case "counts":
+            counts = Counts(**json.loads(text))
+            table.counts = Counts(*map(operator.add, table.counts, counts))
+        case "rejected":
+            table.rejections.append(json.loads(text))
+        case _:
+            table.failure = text
+
+
+def _as_rejected(row: Mapping[str, Any], database: str, table: str) -> Rejected:
+    # Where others are only counted, the first of them has its line: the next run may leave out others.
+    count = row["count"]
+    more = f" (and {count - 1} further rows of the segment, not listed one by one)" if count > 1 else ""
+    message = f"{_DOES_NOT_FIT}{more}"
+    return Rejected(row["segment"], row["line"], BAD_VALUE, message, row["after"].encode(), database, table, count)

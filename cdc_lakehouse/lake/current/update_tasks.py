@@ -1,0 +1,522 @@
+"""What a task does for the current-state tables that are its: rows typed and written to a data file, and the positions
+of the rows that they take the place of.
+
+A task works on columns, in DuckDB and Arrow, and commits nothing: the files of a task that died are nothing to anyone.
+What it found goes to the driver as a few rows."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pickle
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import Schema
+from pyiceberg.table.locations import load_location_provider
+from pyroaring import BitMap64
+
+from cdc_lakehouse.changelog import schema
+from cdc_lakehouse.changelog.ddl.definitions import Partitioning
+from cdc_lakehouse.changelog.schema import TableVersion
+from cdc_lakehouse.decoders.files.tasks import SegmentTaskError
+from cdc_lakehouse.errors import CdcError, TransientError
+from cdc_lakehouse.lake.current import data_files, value_parsing
+from cdc_lakehouse.lake.current.conversions import convert_through
+from cdc_lakehouse.lake.current.data_files import POSITION, StoredFile, may_contain, read_rows, write_file
+from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS
+from cdc_lakehouse.lake.current.latest_changes import key_columns, latest_changes
+from cdc_lakehouse.lake.current.partial_rows import fold_events
+from cdc_lakehouse.lake.current.partition_filter import partition_condition
+from cdc_lakehouse.lake.current.sql import identifier
+from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target, row_images, values_of_fold, values_of_version
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat, duckdb_type
+
+_compute: Any = pc  # What its functions take is hidden from type checkers.
+REJECTED_LISTED: Final = 1000
+"""Rows of an update that cannot be used and are listed one by one; those beyond are counted by segment."""
+
+CHANGED_ROWS: Final = f"task int, plan binary, {KEYED_EVENTS}"
+"""What tasks get: for each table that is a task's a row with the `plan`, a pickled `TableUpdate`; and the table's keyed
+events."""
+
+RESULTS: Final = pa.schema(
+    [("table_no", pa.int32()), ("kind", pa.string()), ("text", pa.string()), ("data", pa.binary())]
+)
+"""What tasks give: see `Result`."""
+RESULT_COLUMNS: Final = "table_no int, kind string, text string, data binary"
+
+_MEMORY: Final = "1GB"
+_BATCH_ROWS: Final = 131_072
+
+
+class Counts(NamedTuple):
+    """Of a table or a part of it: rows written, changed keys, those of them that leave no row, and zero dates that
+    became NULL."""
+
+    rows: int
+    keys: int
+    deletes: int
+    zero_dates: int
+
+
+class Result(NamedTuple):
+    """One thing that a task found, by `kind`:
+
+    - `file`: a data file that it wrote; text is Iceberg's JSON of it
+    - `deleted`: rows that are replaced or deleted; text is the path of their data file, data a bitmap of positions
+    - `counts`: text is JSON of `Counts`
+    - `rejected`: a row that cannot be used; text is JSON: segment, line, after, count
+    - `failed`: why the table cannot be updated
+    """
+
+    table_no: int
+    kind: str
+    text: str | None = None
+    data: bytes | None = None
+
+
+@dataclass(frozen=True)
+class EmptiedPartition:
+    """Rows of a partition that a DDL took away at `commit_ts`."""
+
+    commit_ts: int
+    scheme: Partitioning
+    name: str
+    version: TableVersion
+
+    def condition(self, column: Callable[[int], str]) -> str:
+        """Whether a row is in the partition; `column` gives the value of a column by its id."""
+
+        def named(name: str) -> str:
+            found = self.version.named(name)
+            assert found is not None, f"no column {name}"
+            return column(found.id)
+
+        return f"coalesce({partition_condition(self.scheme, self.name, named)}, false)"
+
+
+@dataclass(frozen=True)
+class StoredTable:
+    """A table as it was when the update was planned: its files, its schema (Iceberg's JSON), and the field id of each
+    column of the source, by the column's id. `version` is what its rows were written under."""
+
+    files: tuple[StoredFile, ...]
+    schema: str
+    fields: Mapping[int, int]
+    version: TableVersion
+
+
+@dataclass(frozen=True)
+class TableUpdate:
+    """What is to be done to one table, as tasks need to know it.
+
+    schema: Iceberg's JSON of the schema to write. stored: None where no row of it stays.
+    emptied, emptied_now: partitions that new rows, and the rows that are there, were deleted with.
+    skips_rejected: rows that cannot be used are left out; else they stop the update.
+    """
+
+    table_no: int
+    name: str
+    target: Target
+    key: tuple[schema.Column, ...]
+    value_format: ValueFormat
+    schema: str
+    location: str
+    properties: Mapping[str, str]
+    stored: StoredTable | None
+    emptied: tuple[EmptiedPartition, ...]
+    emptied_now: tuple[EmptiedPartition, ...]
+    skips_rejected: bool
+
+    def stored_value(self, column: schema.Column) -> str:
+        """The value that a column has now, of a row that is there (`f<field id>`, as `read_rows` has them)."""
+        assert self.stored is not None, self.name
+        kind = duckdb_type(self.value_format.type_of(column.type))
+        field = self.stored.fields.get(column.id)
+        if field is None:
+            return f"CAST(NULL AS {kind})"
+        types = self.target.types_since(column.id, self.stored.version)
+        return f"CAST({convert_through(data_files.column(field), types, self.value_format)} AS {kind})"
+
+
+@dataclass(frozen=True)
+class FileRewrite:
+    """Rows of one file that are written again, with the values that their columns have now; those at the positions of
+    the bitmap `deleted` go."""
+
+    update: TableUpdate
+    file: StoredFile
+    deleted: bytes
+
+
+def pickled(plan: TableUpdate | FileRewrite) -> bytes:
+    return pickle.dumps(plan)
+
+
+def run_tasks(properties: Mapping[str, str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Carry out the updates of one task: rows with the columns of `CHANGED_ROWS` in, of `RESULTS` out. `properties` are
+    those of PyIceberg's FileIO."""
+    read = list(batches)
+    if not read:
+        return
+    rows = pa.Table.from_batches(read)
+    planned = rows.column("plan").is_valid()
+    plans = rows.filter(planned).column("plan").to_pylist()
+    changes = rows.filter(_compute.invert(planned)).drop_columns(["plan", "task"])
+    with contextlib.closing(duckdb.connect(config={"threads": 1, "memory_limit": _MEMORY})) as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        for plan in map(pickle.loads, plans):
+            results = list(_results(plan, connection, properties, changes))
+            yield pa.RecordBatch.from_pylist([each._asdict() for each in results], RESULTS)
+
+
+def _results(plan: Any, connection: Any, properties: Mapping[str, str], changes: pa.Table) -> Iterator[Result]:
+    update: TableUpdate = plan.update if isinstance(plan, FileRewrite) else plan
+    task = _Task(update, connection, load_file_io(dict(properties), update.location))
+    results: list[Result] = []
+    try:
+        if isinstance(plan, FileRewrite):
+            results += task.rewrite(plan.file, BitMap64.deserialize(plan.deleted))
+        else:
+            results += task.update(changes.filter(pc.field("table_no") == update.table_no))
+    except (OSError, MemoryError, duckdb.OutOfMemoryException, duckdb.IOException) as error:
+        # Of the storage or the machine, not of the table.
+        fault = TransientError(f"files of the table cannot be read or written: {error}", table=update.name)
+        raise SegmentTaskError(fault) from error
+    except TransientError as error:
+        raise SegmentTaskError(error) from error
+    except CdcError as error:
+        return iter([Result(update.table_no, "failed", str(error))])
+    except Exception as error:  # noqa: BLE001 - One bad table never stops the others, whatever is wrong with it.
+        reason = f"the table could not be written: {type(error).__name__} {str(error).partition(chr(10))[0]}"
+        return iter([Result(update.table_no, "failed", reason)])
+    return iter(results)
+
+
+@dataclass(frozen=True)
+class _TypedRows:
+    """`values`: `row` bigint, `c<id>` of each column, `fault` bool, `zero_dates`; the place of a row's event is at the
+    row's number in `places`."""
+
+    values: pa.Table
+    places: np.ndarray[Any, Any]
+
+
+class _Task:
+    def __init__(self, update: TableUpdate, connection: Any, io: FileIO) -> None:
+        self._update = update
+        self._connection = connection
+        self._io = io
+
+    def _query(self, query: str, **relations: Any) -> pa.Table:
+        for name, relation in relations.items():
+            self._connection.register(name, relation)
+        try:
+            return self._connection.sql(query).to_arrow_table()
+        finally:
+            for name in relations:
+                self._connection.unregister(name)
+
+    def update(self, events: pa.Table) -> Iterator[Result]:
+        """Of the table's keyed events that are the task's."""
+        number = self._update.table_no
+        is_latest = np.zeros(events.num_rows, dtype=np.bool_)
+        is_latest[latest_changes(self._connection, events, len(self._update.key))] = True
+        latest = events.filter(pa.array(is_latest))
+        keys = self._keys(latest)
+        upserts = latest.filter(latest.column("upsert"))
+        typed = self._typed(upserts)
+        if typed is not None:
+            events = upserts
+            deleted = self._positions(keys)
+        else:
+            deleted, typed = self._folded(events, keys)
+        values, rejected = self._sound(events, typed)
+        yield from rejected
+        if rejected and not self._update.skips_rejected:
+            return
+        if values.num_rows:
+            yield Result(number, "file", self._write(events, _TypedRows(values, typed.places)))
+        counts = Counts(
+            values.num_rows,
+            latest.num_rows,
+            latest.num_rows - upserts.num_rows,
+            _compute.sum(values.column("zero_dates")).as_py() or 0,
+        )
+        yield Result(number, "counts", json.dumps(counts._asdict()))
+        for path, positions in deleted.items():
+            yield Result(number, "deleted", path, positions.serialize())
+
+    def _keys(self, latest: pa.Table) -> pa.Table:
+        """The changed keys as values: `k<n>` of each part."""
+        update = self._update
+        texts = pa.table(key_columns(latest, len(update.key)))
+        parts = [
+            f"{value_parsing.value(f't{n}', column.type, update.value_format)} AS k{n}"
+            for n, column in enumerate(update.key)
+        ]
+        return self._query(f"SELECT DISTINCT {', '.join(parts)} FROM texts", texts=texts)
+
+    def _typed(self, upserts: pa.Table) -> _TypedRows | None:
+        """The latest events as typed rows; None where some leave columns out."""
+        update = self._update
+        parts: list[pa.Table] = []
+        rows = upserts.append_column("row", pa.array(np.arange(upserts.num_rows), pa.int64()))
+        wanted = {column.id for column in update.target.columns}
+        for number in sorted(_compute.unique(rows.column("version_no")).to_pylist()):
+            version = update.target.versions[number]
+            texts: list[pa.RecordBatch] = []
+            for batch in rows.filter(pc.field("version_no") == number).to_batches():
+                image = row_images(batch.column("after"), version, wanted)
+                if _compute.any(image.absent).as_py():
+                    return None
+                arrays = {**image.texts, "row": batch.column("row"), "strange": image.strange}
+                texts.append(pa.RecordBatch.from_pydict(arrays))
+            relation = pa.Table.from_batches(texts)
+            query = values_of_version(number, update.target, update.value_format, "texts")
+            values = self._query(query, texts=relation)
+            # The query keeps the order of its rows.
+            fault = _compute.or_(values.column("fault"), relation.column("strange"))
+            parts.append(values.set_column(values.schema.get_field_index("fault"), "fault", fault))
+        places = np.arange(upserts.num_rows)
+        return _TypedRows(pa.concat_tables(parts) if parts else self._no_rows(), places)
+
+    def _no_rows(self) -> pa.Table:
+        names = [f"c{column.id}" for column in self._update.target.columns]
+        fields = [
+            ("row", pa.int64()),
+            *((n, pa.null()) for n in names),
+            ("fault", pa.bool_()),
+            ("zero_dates", pa.int32()),
+        ]
+        return pa.schema(fields).empty_table()
+
+    def _folded(self, changes: pa.Table, keys: pa.Table) -> tuple[dict[str, BitMap64], _TypedRows]:
+        """Rows of all events of their keys, over those that are there."""
+        update = self._update
+        folded = fold_events(changes, update.target)
+        values = {c.id: update.stored_value(c) for c in update.target.columns} if update.stored is not None else {}
+        based = {f"b{id}": value for id, value in values.items()}
+        base = self._matches(keys, {**based, **{f"s{n}": self._stored_key(n) for n in range(len(update.key))}})
+        deleted = self._grouped(base)
+        deleted = _union(deleted, self._emptied())
+        if not folded.last:
+            return deleted, _TypedRows(self._no_rows(), np.arange(0))
+        columns = [f"base.b{column.id}" for column in update.target.columns]
+        if base is None:
+            columns = [
+                f"CAST(NULL AS {duckdb_type(update.value_format.type_of(c.type))}) AS b{c.id}"
+                for c in update.target.columns
+            ]
+            joined = f"SELECT folded.*, false AS based, {', '.join(columns)} FROM folded"
+            relations = {"folded": folded.table}
+        else:
+            parts = [
+                f"{value_parsing.value(f'folded.k{n}', key.type, update.value_format)} IS NOT DISTINCT FROM base.s{n}"
+                for n, key in enumerate(update.key)
+            ]
+            joined = (
+                f"SELECT folded.*, base.file_no IS NOT NULL AS based, {', '.join(columns)} FROM folded "
+                f"LEFT JOIN base ON NOT folded.whole AND {' AND '.join(parts)}"
+            )
+            relations = {"folded": folded.table, "base": base}
+        query = values_of_fold(update.target, update.value_format, f"({joined})")
+        typed = self._query(f"{query} ORDER BY row", **relations)
+        strange = pa.array(folded.strange).take(typed.column("row").combine_chunks())
+        fault = _compute.or_(typed.column("fault"), pa.chunked_array([strange]))
+        typed = typed.set_column(typed.schema.get_field_index("fault"), "fault", fault)
+        return deleted, _TypedRows(typed, np.array(folded.last))
+
+    def _sound(self, changes: pa.Table, typed: _TypedRows) -> tuple[pa.Table, list[Result]]:
+        """Rows without those of emptied partitions, and without those that cannot be used; these."""
+        values = typed.values
+        if self._update.emptied and values.num_rows:
+            commit_ts = changes.column("commit_ts").take(pa.array(typed.places[values.column("row").to_numpy()]))
+            gone = [
+                f"(commit_ts <= {each.commit_ts} AND {each.condition(lambda id: f'c{id}')})"
+                for each in self._update.emptied
+            ]
+            kept = self._query(
+                f"SELECT coalesce({' OR '.join(gone)}, false) AS gone FROM typed",
+                typed=values.append_column("commit_ts", commit_ts),
+            )
+            values = values.filter(_compute.invert(kept.column("gone")))
+        bad = values.filter(values.column("fault"))
+        if not bad.num_rows:
+            return values, []
+        places = typed.places[bad.column("row").to_numpy()]
+        rejected = changes.select(["segment", "line", "after"]).take(pa.array(places))
+        return values.filter(_compute.invert(values.column("fault"))), self._rejected(rejected)
+
+    def _rejected(self, rows: pa.Table) -> list[Result]:
+        found = [
+            {"segment": segment, "line": line, "after": _json(dict(after)), "count": 1}
+            for segment, line, after in zip(*(column.to_pylist() for column in rows.columns), strict=True)
+        ]
+        return [Result(self._update.table_no, "rejected", _json(row)) for row in summarized(found)]
+
+    def _write(self, changes: pa.Table, typed: _TypedRows) -> str:
+        update = self._update
+        places = typed.places[typed.values.column("row").to_numpy()]
+        columns = {column.name: typed.values.column(f"c{column.id}") for column in update.target.columns}
+        rows = pa.table({**columns, COMMIT_TS: changes.column("commit_ts").take(pa.array(places))})
+        return self._write_rows(rows)
+
+    def _write_rows(self, rows: pa.Table) -> str:
+        update = self._update
+        place = load_location_provider(update.location, dict(update.properties))
+        path = place.new_data_location(f"{uuid.uuid4()}.parquet")
+        return write_file(self._io, path, Schema.model_validate_json(update.schema), rows, update.properties)
+
+    # --- Rows that are there ---
+
+    def _stored_key(self, number: int) -> str:
+        return self._update.stored_value(self._update.key[number])
+
+    def _positions(self, keys: pa.Table) -> dict[str, BitMap64]:
+        """Positions of the rows that are there and go, by the path of their file."""
+        return _union(self._grouped(self._matches(keys, {})), self._emptied())
+
+    def _emptied(self) -> dict[str, BitMap64]:
+        update = self._update
+        if update.stored is None or not update.emptied_now:
+            return {}
+        by_id = {column.id: column for column in update.target.columns}
+        conditions = [each.condition(lambda id: update.stored_value(by_id[id])) for each in update.emptied_now]
+        fields = list(update.stored.fields.values())
+        found = self._query(
+            f"SELECT file_no, position FROM stored WHERE {' OR '.join(conditions)}",
+            stored=self._stored_rows(range(len(update.stored.files)), fields, {}),
+        )
+        return self._grouped(found)
+
+    def _matches(self, keys: pa.Table, values: Mapping[str, str]) -> pa.Table | None:
+        """Rows that are there and have one of the keys: `file_no`, `position` and the `values`; None where there are
+        no rows."""
+        update = self._update
+        if update.stored is None or not keys.num_rows:
+            return None
+        conditions: list[str] = []
+        for n, column in enumerate(update.key):
+            collides = value_parsing.may_collide(column.type, update.value_format)
+            operator = "IS NOT DISTINCT FROM" if collides else "="
+            conditions.append(f"{self._stored_key(n)} {operator} keys.k{n}")
+        between = self._key_ranges(keys)
+        old = Schema.model_validate_json(update.stored.schema)
+        places = [
+            place
+            for place, file in enumerate(update.stored.files)
+            if all(may_contain(file, old.find_field(id), *ends) for id, ends in between.items())
+        ]
+        key_fields = [update.stored.fields[column.id] for column in update.key]
+        fields = list(update.stored.fields.values()) if values else key_fields
+        columns = ", ".join(["file_no", "position", *(f"{value} AS {name}" for name, value in values.items())])
+        return self._query(
+            f"SELECT {columns} FROM stored SEMI JOIN keys ON {' AND '.join(conditions)}",
+            stored=self._stored_rows(places, fields, between),
+            keys=keys,
+        )
+
+    def _key_ranges(self, keys: pa.Table) -> dict[int, tuple[Any, Any]]:
+        """The least and the greatest of the parts of the keys, by field id, where the files have the same values."""
+        update = self._update
+        assert update.stored is not None
+        found: dict[int, tuple[Any, Any]] = {}
+        for n, column in enumerate(update.key):
+            part = keys.column(f"k{n}")
+            types = update.target.types_since(column.id, update.stored.version)
+            comparable = pa.types.is_integer(part.type) or pa.types.is_string(part.type)
+            if len(types) == 1 and comparable and not part.null_count:
+                ends = _compute.min_max(part).as_py()
+                found[update.stored.fields[column.id]] = (ends["min"], ends["max"])
+        return found
+
+    def _stored_rows(
+        self, places: Sequence[int], fields: Sequence[int], between: Mapping[int, tuple[Any, Any]]
+    ) -> pa.RecordBatchReader:
+        """Live rows of files: `file_no`, `position`, and `f<id>` of fields; most that are not `between` are left
+        out."""
+        stored = self._update.stored
+        assert stored is not None
+        old = Schema.model_validate_json(stored.schema)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for place in places:
+                for rows in read_rows(self._io, stored.files[place], old, fields, between=between):
+                    numbered = rows.append_column("file_no", pa.array(np.full(rows.num_rows, place), pa.int64()))
+                    yield from numbered.to_batches(_BATCH_ROWS)
+
+        read = batches()
+        first = next(read, None)
+        if first is None:
+            kinds = schema_to_pyarrow(Schema(*(old.find_field(id) for id in fields)), include_field_ids=False)
+            columns = [pa.field(data_files.column(id), kind.type) for id, kind in zip(fields, kinds, strict=True)]
+            places_of_rows = [pa.field(name, pa.int64()) for name in (POSITION, "file_no")]
+            return pa.RecordBatchReader.from_batches(pa.schema([*columns, *places_of_rows]), iter(()))
+
+        def again() -> Iterator[pa.RecordBatch]:
+            yield first
+            yield from read
+
+        return pa.RecordBatchReader.from_batches(first.schema, again())
+
+    def _grouped(self, found: pa.Table | None) -> dict[str, BitMap64]:
+        stored = self._update.stored
+        if found is None or stored is None or not found.num_rows:
+            return {}
+        files, positions = found.column("file_no").to_numpy(), found.column("position").to_numpy()
+        return {
+            stored.files[number].path: BitMap64(positions[files == number].tolist())
+            for number in np.unique(files).tolist()
+        }
+
+    def rewrite(self, file: StoredFile, deleted: BitMap64) -> Iterator[Result]:
+        """The file's rows that stay, with the values that their columns have now."""
+        update, stored = self._update, self._update.stored
+        assert stored is not None
+        old, new = Schema.model_validate_json(stored.schema), Schema.model_validate_json(update.schema)
+        values = {column.name: update.stored_value(column) for column in update.target.columns}
+        others = [field.field_id for field in old.fields if field.field_id not in stored.fields.values()]
+        fields = [*stored.fields.values(), *others]
+        for id in others:
+            if (kept := new.find_column_name(id)) is not None:
+                values.setdefault(kept, data_files.column(id))
+        columns = ", ".join(f"{value} AS {identifier(name)}" for name, value in values.items())
+        for rows in read_rows(self._io, file, old, fields):
+            gone = np.isin(rows.column("position").to_numpy(), np.array(deleted.to_array(), dtype=np.int64))
+            live = rows.filter(pa.array(~gone))
+            if live.num_rows:
+                written = self._query(f"SELECT {columns} FROM stored", stored=live)
+                yield Result(update.table_no, "file", self._write_rows(written))
+
+
+def summarized(rejected: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The first rows one by one, and of those beyond the first of each segment, with the count that it stands for. A
+    row has segment, line, after and count; the count is more than 1 for one that stands for others already."""
+    found: list[dict[str, Any]] = []
+    beyond: dict[str, dict[str, Any]] = {}
+    for row in sorted(rejected, key=lambda row: (row["segment"], row["line"])):
+        if len(found) < REJECTED_LISTED and row["count"] == 1 and not beyond:
+            found.append(row)
+        elif row["segment"] in beyond:
+            beyond[row["segment"]]["count"] += row["count"]
+        else:
+            beyond[row["segment"]] = {**row}
+    return [*found, *beyond.values()]
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _union(first: dict[str, BitMap64], second: Mapping[str, BitMap64]) -> dict[str, BitMap64]:
+    return {path: first.get(path, BitMap64()) | second.get(path, BitMap64()) for path in {**first, **second}}

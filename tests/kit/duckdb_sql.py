@@ -1,0 +1,30 @@
+"""Expressions of DuckDB's SQL, worked out in a connection as the tasks have it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import duckdb
+
+from cdc_lakehouse.lake.current.sql import identifier, literal
+
+
+@functools.cache
+def connection() -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(config={"threads": 1})
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
+
+
+def rows_of(values: Iterable[Any], iceberg: str, *expressions: str, name: str = "value") -> list[tuple[Any, ...]]:
+    """The expressions, a tuple for each of the values. They find the value in the column `name`."""
+    listed = ", ".join(f"({number}, {literal(value, iceberg)})" for number, value in enumerate(values))
+    table = f"(VALUES {listed}) AS t(number, {identifier(name)})"
+    return connection().execute(f"SELECT {', '.join(expressions)} FROM {table} ORDER BY number").fetchall()
+
+
+def of(values: Sequence[Any], iceberg: str, expression: str) -> list[Any]:
+    """One expression of each of the values."""
+    return [value for (value,) in rows_of(values, iceberg, expression)]

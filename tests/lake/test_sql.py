@@ -1,0 +1,74 @@
+"""DuckDB's SQL as text: literals are the values that they are of, and a bound value is what it was."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc_lakehouse.lake.current.sql import at_zone, duckdb_type, identifier, in_zone, let, literal, text_literal
+from tests.kit.duckdb_sql import connection, of
+
+AN_HOUR = datetime.timezone(datetime.timedelta(hours=1))
+
+LITERALS: list[tuple[Any, str]] = [
+    (None, "int"), (None, "list<float>"), (None, "decimal(10,2)"),
+    (-5, "int"), (2**63 - 1, "long"), (-(2**63), "long"), (Decimal(2**64 - 1), "decimal(20,0)"),
+    (Decimal("-0.50"), "decimal(10,2)"), (Decimal("9" * 38), "decimal(38,0)"), (Decimal("1E-38"), "decimal(38,38)"),
+    (0.1, "double"), (5e-324, "double"), (-1.7976931348623157e308, "double"), (math.inf, "double"),
+    (-math.inf, "float"), (0.5, "float"), (True, "boolean"),
+    ("", "string"), ("it's \"\\ \\x41 \n ? $1 -- \0 é😀", "string"), ("\0", "string"),
+    (b"", "binary"), (bytes(range(256)), "binary"),
+    (datetime.date(1, 1, 1), "date"), (datetime.date(9999, 12, 31), "date"),
+    (datetime.datetime(1, 1, 1, 0, 0, 0, 1), "timestamp"),  # noqa: DTZ001
+    (datetime.datetime(9999, 12, 31, 23, 59, 59, 999999), "timestamp"),  # noqa: DTZ001
+    (datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC), "timestamptz"),
+    (datetime.datetime(2024, 1, 1, 0, 30, tzinfo=AN_HOUR), "timestamptz"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "iceberg"), LITERALS)
+def test_a_literal_is_its_value(value: Any, iceberg: str) -> None:
+    row = connection().execute(f"SELECT {literal(value, iceberg)}, typeof({literal(value, iceberg)})").fetchone()
+    assert row is not None
+    assert row[0] == value
+    assert row[1].replace("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ") == duckdb_type(iceberg)
+
+
+def test_not_a_number_is_a_literal() -> None:
+    assert math.isnan(of([math.nan], "double", "value")[0])
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_any_text_is_a_literal_and_a_name(text: str) -> None:
+    # MySQL has no names with U+0000.
+    name = text.replace("\0", "") or "x"
+    cursor = connection().execute(f"SELECT {text_literal(text)} AS {identifier(name)}")
+    assert cursor.description[0][0] == name
+    assert cursor.fetchall() == [(text,)]
+
+
+def test_a_bound_value_is_what_it_was_at_any_depth() -> None:
+    inner = let("value * 10", lambda ten: let(f"{ten} + value", lambda both: f"{both} + {ten}"))
+    assert of([1, 2, None], "int", inner) == [21, 42, None]
+    assert of([1, None], "int", let("value", lambda one: f"coalesce({one}, 7)")) == [1, 7]
+    assert of([3], "int", let("value", lambda one: let(one, lambda same: f"{one} + {same}"))) == [6]
+
+
+def test_the_text_of_an_expression_is_the_same_each_time() -> None:
+    assert let("a", lambda one: f"{one} + 1") == let("a", lambda one: f"{one} + 1")
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Shanghai", "America/New_York", "+08:00", "-05:30", "Europe/London"])
+def test_a_moment_is_shown_and_found_again(zone: str) -> None:
+    hours = [datetime.datetime(2024, 1, 1) + datetime.timedelta(hours=3 * n) for n in range(2920)]  # noqa: DTZ001
+    back = of(hours, "timestamp", in_zone(at_zone("value", zone), zone))
+    # What clocks skip comes back an hour later.
+    moved = [(hour, seen) for hour, seen in zip(hours, back, strict=True) if hour != seen]
+    assert all(seen - hour == datetime.timedelta(hours=1) for hour, seen in moved)
+    assert len(moved) <= 1

@@ -1,0 +1,578 @@
+"""Transactions of files that Python wrote: Spark and PyIceberg read them, and a lost race changes nothing."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyroaring import BitMap64
+from pyspark.sql import SparkSession
+
+from cdc_lakehouse.errors import StoredFormError, TransientError
+from cdc_lakehouse.lake import iceberg_java
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.current.data_files import StoredFile, live_files, may_contain, read_rows, write_file
+from cdc_lakehouse.lake.current.deletion_vectors import read_vector, write_vectors
+from cdc_lakehouse.lake.current.schema_plan import Add, Drop, Move, Rename, SchemaOperation, Widen
+from cdc_lakehouse.lake.current.tables import TABLE_PROPERTIES
+from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi, TableTransaction
+from cdc_lakehouse.lake.names import Identifier, quote
+from tests.kit.lakes import lake_config
+
+pytestmark = pytest.mark.spark
+
+_NUMBERS = itertools.count(1)
+NAMESPACE = "transactions"
+
+
+class TransactedTable:
+    """A table of a test, changed by transactions and by Spark."""
+
+    def __init__(self, spark: SparkSession, lake: Lake, columns: Iterable[tuple[str, str]]) -> None:
+        self.spark = spark
+        self.lake = lake
+        self.api = IcebergJavaApi(spark)
+        self.identifier = Identifier(NAMESPACE, f"t{next(_NUMBERS)}")
+        self.directory = lake.location(NAMESPACE, self.identifier.name)
+        lake.ensure_namespace(NAMESPACE)
+        self.api.create(self.identifier, columns, self.directory, TABLE_PROPERTIES)
+
+    @property
+    def table(self) -> Table:
+        table = self.lake.load(self.identifier)
+        assert table is not None
+        return table
+
+    @property
+    def snapshot_id(self) -> int | None:
+        snapshot = self.table.current_snapshot()
+        return None if snapshot is None else snapshot.snapshot_id
+
+    @property
+    def files(self) -> list[StoredFile]:
+        return live_files(self.table)
+
+    def path(self, ending: str) -> str:
+        return f"{self.directory}/data/{next(_NUMBERS)}.{ending}"
+
+    def begin(self) -> TableTransaction:
+        return self.api.transaction(self.identifier, self.snapshot_id)
+
+    def write(self, rows: Sequence[dict[str, Any]], schema: Schema | None = None, **properties: str) -> str:
+        columns = {name: [row.get(name) for row in rows] for row in rows[:1] for name in row}
+        table = self.table
+        return write_file(table.io, self.path("parquet"), schema or table.schema(), pa.table(columns), properties)
+
+    def append(self, *parts: Sequence[dict[str, Any]]) -> int | None:
+        return self.begin().commit(data_files=[self.write(part) for part in parts])
+
+    def delete(self, wanted: Callable[[dict[str, Any]], bool]) -> tuple[list[str], list[str]]:
+        """The vectors with which the wanted rows are deleted too, and those that they replace."""
+        table = self.table
+        fields = table.schema().fields
+        bitmaps: dict[str, BitMap64] = {}
+        replaced: list[str] = []
+        for file in self.files:
+            positions = BitMap64()
+            for part in read_rows(table.io, file, table.schema(), [field.field_id for field in fields]):
+                for row in part.to_pylist():
+                    if wanted({field.name: row[f"f{field.field_id}"] for field in fields}):
+                        positions.add(row["position"])
+            if positions and file.vector is not None:
+                positions |= read_vector(table.io, file.vector)
+                replaced.append(file.vector.content_file)
+            bitmaps[file.path] = positions
+        return write_vectors(table.io, self.path("puffin"), bitmaps), replaced
+
+    def sql(self, statement: str) -> None:
+        self.spark.sql(statement.format(t=self.identifier.sql))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows in order, which Spark, PyIceberg and the project's own reader see alike."""
+        table = self.table
+        columns = table.schema().fields
+        by_spark = [row.asDict() for row in self.spark.table(self.identifier.sql).collect()]
+        by_pyiceberg = table.scan().to_arrow().to_pylist()
+        own = [
+            {column.name: row[f"f{column.field_id}"] for column in columns}
+            for file in self.files
+            for part in read_rows(table.io, file, table.schema(), [column.field_id for column in columns])
+            for row in part.to_pylist()
+        ]
+        first, *others = (sorted(rows, key=repr) for rows in (by_spark, by_pyiceberg, own))
+        for other in others:
+            assert other == first
+        assert sum(file.live_rows for file in self.files) == len(first)
+        return first
+
+    def ids(self) -> list[int]:
+        return sorted(row["id"] for row in self.rows())
+
+
+@pytest.fixture
+def new_table(spark: SparkSession, lake_root: Path) -> Callable[..., TransactedTable]:
+    lake = Lake(lake_config(lake_root))
+
+    def make(*columns: tuple[str, str]) -> TransactedTable:
+        return TransactedTable(spark, lake, columns or (("id", "long"), ("name", "string")))
+
+    return make
+
+
+def numbered(*ids: int) -> list[dict[str, Any]]:
+    return [{"id": id, "name": f"n{id}"} for id in ids]
+
+
+def test_schema_rows_deletes_and_properties_are_one_commit(new_table: Callable[..., TransactedTable]) -> None:
+    table = new_table()
+    first = table.append(numbered(1, 2, 3), numbered(10, 20))
+    assert first == table.snapshot_id
+    assert table.ids() == [1, 2, 3, 10, 20]
+    before = table.table.metadata
+    transaction = table.begin()
+    transaction.change_schema([[Add("n", "int", 7)], [Move("n", "id")]])
+    schema = Schema.model_validate_json(transaction.schema_json())
+    assert [field.name for field in schema.fields] == ["id", "n", "name"]
+    vectors, replaced = table.delete(lambda row: row["id"] in (2, 20))
+    assert (len(vectors), replaced) == (2, [])
+    assert table.ids() == [1, 2, 3, 10, 20]
+    second = transaction.commit(
+        data_files=[table.write([{"id": 2, "n": None}, {"id": 4, "n": 8}], schema)],
+        vectors=vectors,
+        properties={"cdc.applied-ts": "42", "cdc.columns": '[[1, "a\\n\u00e9😀"]]'},
+        summary={"cdc.batch": "7"},
+    )
+    assert second == table.snapshot_id
+    after = table.table.metadata
+    assert len(after.metadata_log) == len(before.metadata_log) + 1
+    assert table.rows() == sorted(
+        [
+            *({"id": id, "n": 7, "name": f"n{id}"} for id in (1, 3, 10)),
+            {"id": 2, "n": None, "name": None},
+            {"id": 4, "n": 8, "name": None},
+        ],
+        key=repr,
+    )
+    assert (after.properties["cdc.applied-ts"], after.properties["cdc.columns"]) == ("42", '[[1, "a\\n\u00e9😀"]]')
+    snapshot = table.table.current_snapshot()
+    assert snapshot is not None and snapshot.summary is not None
+    summary = snapshot.summary.additional_properties
+    assert (summary["cdc.batch"], summary["total-records"], summary["total-position-deletes"]) == ("7", "7", "2")
+    assert snapshot.parent_snapshot_id == first
+    assert snapshot.schema_id == after.current_schema_id
+    assert table.begin().commit(removed_properties=["cdc.columns"], properties={"cdc.applied-ts": "43"}) is None
+    properties = table.table.properties
+    assert (properties["cdc.applied-ts"], properties.get("cdc.columns"), table.snapshot_id) == ("43", None, second)
+
+
+def test_vectors_of_python_and_of_spark_follow_each_other(new_table: Callable[..., TransactedTable]) -> None:
+    table = new_table()
+    table.append(numbered(*range(100)), numbered(*range(100, 200)))
+    left = set(range(200))
+    for gone in ({0, 5, 150}, {6, 99, 151, 199}, set(range(20, 60))):
+        vectors, replaced = table.delete(lambda row, gone=gone: row["id"] in gone)
+        table.begin().commit(vectors=vectors, replaced_vectors=replaced)
+        left -= gone
+        assert table.ids() == sorted(left)
+    for condition, gone in (("id IN (7, 160)", {7, 160}), ("id BETWEEN 90 AND 110", set(range(90, 111)))):
+        table.sql(f"DELETE FROM {{t}} WHERE {condition}")
+        left -= gone
+        assert table.ids() == sorted(left)
+    assert [file.vector is not None for file in table.files] == [True, True]
+    table.sql("UPDATE {t} SET name = 'u' WHERE id = 8")
+    vectors, replaced = table.delete(lambda row: row["id"] in (8, 9, 190))
+    assert len(vectors) == 3 and len(replaced) == 2
+    table.begin().commit(data_files=[table.write(numbered(9))], vectors=vectors, replaced_vectors=replaced)
+    left -= {8, 190}
+    assert table.ids() == sorted(left)
+    assert len(table.files) == 4
+    table.sql("INSERT INTO {t} VALUES (1000, 'x')")
+    assert table.ids() == sorted({*left, 1000})
+
+
+def steps(*operations: Sequence[SchemaOperation]) -> list[Sequence[SchemaOperation]]:
+    return list(operations)
+
+
+def test_schema_steps_go_with_rows_of_the_new_schema(new_table: Callable[..., TransactedTable]) -> None:
+    columns = [("id", "int"), ("a", "string"), ("b", "string"), ("c", "decimal(5,2)"), ("v", "list<float>")]
+    table = new_table(*columns)
+    table.append([{"id": 1, "a": "a1", "b": "b1", "c": Decimal("1.25"), "v": [0.5, None]}])
+    transaction = table.begin()
+    transaction.change_schema(
+        steps(
+            [Widen("id", "long"), Rename("a", "b"), Rename("b", "a"), Widen("c", "decimal(12,2)")],
+            [Add("when", "timestamptz", datetime.datetime(2024, 1, 2, 3, tzinfo=datetime.UTC)), Add("x.y", "string")],
+            [],
+            [Drop("a")],
+            [Add("a", "date", datetime.date(2020, 2, 3)), Add("w", "list<float>")],
+            [Move("a", None), Move("w", "id")],
+        )
+    )
+    schema = Schema.model_validate_json(transaction.schema_json())
+    row = {
+        "a": datetime.date(2000, 1, 1),
+        "id": 2**40,
+        "w": [1.5],
+        "b": "new",
+        "c": Decimal("1234567890.12"),
+        "v": None,
+        "when": datetime.datetime(2025, 1, 1, tzinfo=datetime.UTC),
+        "x.y": "dot",
+    }
+    assert [field.name for field in schema.fields] == list(row)
+    transaction.commit(data_files=[table.write([row], schema)], properties={"p": "1"})
+    assert schema == table.table.schema()
+    # Spark shows times without their zone.
+    seen = table.table.scan().to_arrow().to_pylist()
+    assert sorted(seen, key=repr) == sorted(
+        [
+            row,
+            {
+                "a": datetime.date(2020, 2, 3),
+                "id": 1,
+                "w": None,
+                "b": "a1",
+                "c": Decimal("1.25"),
+                "v": [0.5, None],
+                "when": datetime.datetime(2024, 1, 2, 3, tzinfo=datetime.UTC),
+                "x.y": None,
+            },
+        ],
+        key=repr,
+    )
+    for condition, ids in (
+        ("`x.y` = 'dot'", [2**40]),
+        ("`x.y` IS NULL", [1]),
+        ("a < DATE'2010-01-01'", [2**40]),
+        ("when = TIMESTAMP'2024-01-02 03:00:00Z'", [1]),
+        ("c > 2", [2**40]),
+        ("id < 5", [1]),
+        ("b = 'a1'", [1]),
+        ("v[0] = 0.5", [1]),
+        ("w[0] = 1.5", [2**40]),
+    ):
+        found = table.spark.table(table.identifier.sql).where(condition).collect()
+        assert [each["id"] for each in found] == ids, condition
+
+
+DEFAULTS: list[tuple[str, Any]] = [
+    ("int", -1),
+    ("long", 5),
+    ("long", 2**62),
+    ("float", 0.25),
+    ("double", 0.1),
+    ("decimal(5,2)", Decimal("1.20")),
+    ("decimal(38,0)", Decimal(10**37 + 1)),
+    ("decimal(38,10)", Decimal("0E-10")),
+    ("string", "a'b\n\u00e9😀"),
+    ("binary", b"\x00\xff"),
+    ("date", datetime.date(1, 1, 1)),
+    ("timestamp", datetime.datetime(1970, 1, 1, 0, 0, 1)),  # noqa: DTZ001
+    ("timestamp", datetime.datetime(1000, 1, 1, 0, 0, 0, 1)),  # noqa: DTZ001
+    ("timestamptz", datetime.datetime(1970, 1, 1, 0, 0, 1, tzinfo=datetime.UTC)),
+    ("timestamptz", datetime.datetime(2038, 1, 19, 3, 14, 7, 999999, tzinfo=datetime.UTC)),
+]
+
+
+def test_rows_from_before_have_the_default_of_a_new_column(new_table: Callable[..., TransactedTable]) -> None:
+    table = new_table()
+    table.append(numbered(1))
+    transaction = table.begin()
+    transaction.change_schema([[Add(f"c{n}", type, value) for n, (type, value) in enumerate(DEFAULTS)]])
+    transaction.commit(mark=True)
+    expected = [value for _, value in DEFAULTS]
+    assert [field.initial_default for field in table.table.schema().fields][2:] == expected
+    (row,) = table.table.scan().to_arrow().to_pylist()
+    assert list(row.values())[2:] == expected
+    names = ", ".join(f"CAST(c{n} AS string)" for n, (type, _) in enumerate(DEFAULTS) if type.startswith("timestamp"))
+    (seen,) = table.spark.sql(f"SELECT {names} FROM {table.identifier.sql}").collect()
+    assert list(seen) == [
+        "1970-01-01 00:00:01", "1000-01-01 00:00:00.000001", "1970-01-01 00:00:01", "2038-01-19 03:14:07.999999",
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="no value of the type"):
+        table.begin().change_schema([[Add("x", "int", "seven")]])
+
+
+def test_a_schema_can_change_without_rows_and_readers_by_snapshot_see_it_with_a_mark(
+    new_table: Callable[..., TransactedTable],
+) -> None:
+    table = new_table()
+    empty = table.begin()
+    empty.change_schema([[Add("n", "int", 7)]])
+    assert empty.commit(mark=True, properties={"p": "1"}) is None
+    assert table.snapshot_id is None
+    assert [field.name for field in table.table.schema().fields] == ["id", "name", "n"]
+    first = table.append(numbered(1))
+    without = table.begin()
+    without.change_schema([[Rename("n", "m")]])
+    assert without.commit() is None
+    assert table.snapshot_id == first
+    marked = table.begin()
+    marked.change_schema([[Rename("m", "k")]])
+    second = marked.commit(mark=True, summary={"cdc.batch": "9"})
+    assert second == table.snapshot_id != first
+    snapshot = table.table.current_snapshot()
+    assert snapshot is not None and snapshot.summary is not None
+    assert snapshot.summary.additional_properties["cdc.batch"] == "9"
+    by_snapshot = table.spark.sql(f"SELECT * FROM {table.identifier.sql} VERSION AS OF {second}")
+    assert by_snapshot.columns == ["id", "name", "k"]
+    assert table.rows() == [{"id": 1, "name": "n1", "k": None}]
+
+
+def test_with_nothing_to_do_nothing_is_committed(new_table: Callable[..., TransactedTable]) -> None:
+    table = new_table()
+    table.append(numbered(1))
+    before = table.table.metadata_location
+    transaction = table.begin()
+    transaction.change_schema([[], []])
+    assert transaction.commit(summary={"cdc.batch": "1"}) is None
+    assert table.begin().commit() is None
+    assert table.table.metadata_location == before
+
+
+def test_a_transaction_with_properties_alone_leaves_the_schemas_alone(
+    new_table: Callable[..., TransactedTable],
+) -> None:
+    table = new_table()
+    table.append(numbered(1))
+    before = table.table.metadata
+    table.begin().commit(properties={"p": "1"})
+    after = table.table.metadata
+    assert (after.schemas, after.current_schema_id) == (before.schemas, before.current_schema_id)
+    assert after.snapshots == before.snapshots
+
+
+COMMITS: dict[str, Callable[[TransactedTable, TableTransaction], dict[str, Any]]] = {
+    "rows": lambda table, _: {"data_files": [table.write(numbered(2))]},
+    "deletes": lambda table, _: {"vectors": table.delete(lambda row: row["id"] == 1)[0]},
+    "all rows": lambda table, _: {"data_files": [table.write(numbered(2))], "replace_all": True},
+    "no row": lambda table, _: {"replace_all": True},
+    "mark": lambda table, _: {"mark": True},
+    "properties": lambda table, _: {},
+    "schema": lambda table, transaction: transaction.change_schema([[Add("n", "int")]]) or {"mark": True},
+}
+OTHERS = {
+    "append": "INSERT INTO {t} VALUES (9, 'x')",
+    "delete": "DELETE FROM {t} WHERE id = 1",
+    "property": "ALTER TABLE {t} SET TBLPROPERTIES ('q' = '1')",
+}
+
+
+RACES = [
+    *((kind, "append") for kind in COMMITS),
+    ("deletes", "delete"), ("properties", "delete"), ("rows", "property"), ("properties", "property"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "other"), RACES)
+def test_a_commit_of_another_writer_makes_it_fail_and_change_nothing(
+    new_table: Callable[..., TransactedTable], kind: str, other: str
+) -> None:
+    table = new_table()
+    table.append(numbered(1, 5))
+    transaction = table.begin()
+    arguments = COMMITS[kind](table, transaction)
+    table.sql(OTHERS[other])
+    before = table.table.metadata_location
+    with pytest.raises(TransientError, match="another writer") as raised:
+        transaction.commit(properties={"p": "1"}, **arguments)
+    assert raised.value.advice == "run again"
+    assert table.table.metadata_location == before
+    assert table.ids() == {"append": [1, 5, 9], "delete": [5], "property": [1, 5]}[other]
+    assert [field.name for field in table.table.schema().fields] == ["id", "name"]
+    assert "p" not in table.table.properties
+
+
+def test_the_first_rows_of_a_table_are_a_race_too(new_table: Callable[..., TransactedTable]) -> None:
+    table = new_table()
+    transaction = table.begin()
+    file = table.write(numbered(1))
+    table.sql("INSERT INTO {t} VALUES (9, 'x')")
+    with pytest.raises(TransientError):
+        transaction.commit(data_files=[file])
+    assert table.ids() == [9]
+
+
+def test_a_table_that_is_not_at_the_expected_snapshot_is_left(new_table: Callable[..., TransactedTable]) -> None:
+    table = new_table()
+    first = table.append(numbered(1))
+    table.append(numbered(2))
+    for wrong in (first, None, 1):
+        with pytest.raises(TransientError, match="another writer"):
+            table.api.transaction(table.identifier, wrong)
+    with pytest.raises(TransientError):
+        table.api.transaction(new_table().identifier, first)
+
+
+def test_all_rows_can_be_replaced(new_table: Callable[..., TransactedTable]) -> None:
+    table = new_table()
+    # Also those of no snapshot.
+    assert table.begin().commit(replace_all=True, data_files=[table.write(numbered(1, 2, 3))]) is not None
+    vectors, _ = table.delete(lambda row: row["id"] == 2)
+    table.begin().commit(vectors=vectors)
+    transaction = table.begin()
+    transaction.change_schema([[Add("n", "int", 7)]])
+    schema = Schema.model_validate_json(transaction.schema_json())
+    made = transaction.commit(
+        replace_all=True, data_files=[table.write([{"id": 8, "n": 1}], schema)], summary={"cdc.batch": "2"}
+    )
+    assert made == table.snapshot_id
+    assert table.rows() == [{"id": 8, "name": None, "n": 1}]
+    assert [file.vector for file in table.files] == [None]
+    snapshot = table.table.current_snapshot()
+    assert snapshot is not None and snapshot.summary is not None
+    summary = snapshot.summary.additional_properties
+    assert (summary["total-records"], summary["total-delete-files"], summary["cdc.batch"]) == ("1", "0", "2")
+    table.begin().commit(replace_all=True)
+    assert table.rows() == []
+    with pytest.raises(ValueError, match="all rows go"):
+        table.begin().commit(replace_all=True, vectors=vectors)
+
+
+VALUES: dict[str, tuple[str, list[Any], list[str]]] = {
+    "i": ("int", [-5, 7, 2**31 - 1], ["-5", "7", "2147483647"]),
+    "l": ("long", [-(2**63), 0, 2**63 - 1], ["-9223372036854775808", "0", "9223372036854775807"]),
+    "f": ("float", [-1.5, 0.25, 2.0**100], ["float('-1.5')", "float('0.25')", "float('1.2676506002282294e30')"]),
+    "d": ("double", [-1.5, 0.0, 1e300], ["double('-1.5')", "0D", "1e300D"]),
+    "d9": ("decimal(9,2)", [Decimal("-9999999.99"), Decimal("0.00"), Decimal("0.01")], ["-9999999.99", "0.00", "0.01"]),
+    "d18": ("decimal(18,4)", [Decimal("-1.0000"), Decimal("0.0000"), Decimal("99999999999999.9999")],
+            ["-1.0000", "0.0000", "99999999999999.9999"]),
+    "d38": ("decimal(38,10)", [Decimal("-1234567890123456789012345678.0123456789"), Decimal("0.0000000000"),
+                               Decimal("9999999999999999999999999999.9999999999")],
+            ["-1234567890123456789012345678.0123456789", "0", "9999999999999999999999999999.9999999999"]),
+    "s": ("string", ["", "prefix of sixteen and a", "prefix of sixteen and b\U0010ffff"],
+          ["''", "'prefix of sixteen and a'", "'prefix of sixteen and b\U0010ffff'"]),
+    "b": ("binary", [b"", b"\x00" * 20, b"\xff" * 20], ["X''", f"X'{'00' * 20}'", f"X'{'FF' * 20}'"]),
+    "day": ("date", [datetime.date(1, 1, 1), datetime.date(1969, 12, 31), datetime.date(9999, 12, 31)],
+            ["DATE'0001-01-01'", "DATE'1969-12-31'", "DATE'9999-12-31'"]),
+    "t": ("timestamp", [datetime.datetime(1000, 1, 1), datetime.datetime(1969, 12, 31, 23, 59, 59, 999999),  # noqa: DTZ001
+                        datetime.datetime(9999, 12, 31, 23, 59, 59, 999999)],  # noqa: DTZ001
+          ["TIMESTAMP_NTZ'1000-01-01'", "TIMESTAMP_NTZ'1969-12-31 23:59:59.999999'",
+           "TIMESTAMP_NTZ'9999-12-31 23:59:59.999999'"]),
+    "z": ("timestamptz", [datetime.datetime(1970, 1, 1, 0, 0, 1, tzinfo=datetime.UTC),
+                          datetime.datetime(2024, 2, 29, tzinfo=datetime.UTC),
+                          datetime.datetime(2038, 1, 19, 3, 14, 7, 999999, tzinfo=datetime.UTC)],
+          ["TIMESTAMP'1970-01-01 00:00:01Z'", "TIMESTAMP'2024-02-29 00:00:00Z'",
+           "TIMESTAMP'2038-01-19 03:14:07.999999Z'"]),
+}  # fmt: skip
+
+
+def test_readers_find_each_value_in_its_file_alone(new_table: Callable[..., TransactedTable]) -> None:
+    names = {short: f"{short} of a.b `q`" for short in VALUES}
+    table = new_table(("id", "long"), *((names[short], type) for short, (type, _, _) in VALUES.items()))
+    rows = [{"id": n, **{names[short]: values[n] for short, (_, values, _) in VALUES.items()}} for n in range(3)]
+    nulls = {"id": 3, **dict.fromkeys(names.values())}
+    table.append([rows[0]], [rows[1], nulls], [rows[2]], [nulls | {"id": 4}])
+    schema, files = table.table.schema(), table.files
+    for short, (_, values, literals) in VALUES.items():
+        column, field = quote(names[short]), schema.find_field(names[short])
+        conditions = {"null": f"{column} IS NULL"}
+        conditions |= {f"is {n}": f"{column} = {literal}" for n, literal in enumerate(literals)}
+        conditions |= {f"to {n}": f"{column} <= {literal}" for n, literal in enumerate(literals)}
+        # Each part is a scan of its own.
+        parts = (f"SELECT '{what}', id FROM {table.identifier.sql} WHERE {c}" for what, c in conditions.items())
+        found = sorted(tuple(row) for row in table.spark.sql(" UNION ALL ".join(parts)).collect())
+        within = [(f"to {n}", id) for n in range(3) for id in range(n + 1)]
+        assert found == sorted([("null", 3), ("null", 4), *((f"is {n}", n) for n in range(3)), *within]), short
+        for number, value in enumerate(values):
+            likely = [file for file in files if may_contain(file, field, value, value)]
+            # A file with NULLs alone has no bounds, and the bounds of texts are those of their first 16 characters.
+            assert len(likely) == (3 if short == "s" and number else 2), (short, value)
+
+
+def test_planning_in_the_jvm_skips_files_by_their_bounds(new_table: Callable[..., TransactedTable]) -> None:
+    table = new_table(("id", "long"), ("s p.d", "string"))
+    table.append(*([{"id": n, "s p.d": f"{n:02}" * 20} for n in range(start, start + 10)] for start in (0, 10, 20)))
+    context: Any = table.spark.sparkContext
+    expressions = context._jvm.org.apache.iceberg.expressions.Expressions
+    java = table.api.load(table.identifier)
+    for condition, count in (
+        (expressions.equal("id", 15), 1),
+        (expressions.greaterThan("id", 9), 2),
+        (expressions.isNull("id"), 0),
+        (expressions.equal("s p.d", "15" * 20), 1),
+        (expressions.startsWith("s p.d", "0"), 1),
+    ):
+        planned = java.newScan().filter(condition).planFiles()
+        assert sum(1 for _ in _iterated(planned)) == count
+        planned.close()
+
+
+def _iterated(planned: Any) -> Iterable[Any]:
+    iterator = planned.iterator()
+    while iterator.hasNext():
+        yield iterator.next()
+
+
+def test_files_that_spark_wrote_are_read(new_table: Callable[..., TransactedTable]) -> None:
+    names = {short: f"{short}.x y" for short in VALUES}
+    table = new_table(("id", "int"), *((names[short], type) for short, (type, _, _) in VALUES.items()))
+    for n in range(3):
+        table.sql(f"INSERT INTO {{t}} VALUES ({n}, {', '.join(literals[n] for _, _, literals in VALUES.values())})")
+    table.sql("ALTER TABLE {t} ALTER COLUMN id TYPE bigint")
+    table.sql("DELETE FROM {t} WHERE id = 1")
+    iceberg = table.table
+    ids = {field.name: field.field_id for field in iceberg.schema().fields}
+    seen = {
+        row[f"f{ids['id']}"]: {short: row[f"f{ids[names[short]]}"] for short in VALUES}
+        for file in table.files
+        for part in read_rows(iceberg.io, file, iceberg.schema(), list(ids.values()))
+        for row in part.to_pylist()
+    }
+    assert seen == {n: {short: values[n] for short, (_, values, _) in VALUES.items()} for n in (0, 2)}
+    for short, (_, values, _) in VALUES.items():
+        field = iceberg.schema().find_field(names[short])
+        for n in (0, 2):
+            ends = {field.field_id: (values[n], values[n])}
+            found = [
+                value
+                for file in table.files
+                if may_contain(file, field, values[n], values[n])
+                for part in read_rows(iceberg.io, file, iceberg.schema(), [field.field_id], between=ends)
+                for value in part.column(0).to_pylist()
+            ]
+            assert values[n] in found
+
+
+def test_deletes_of_another_kind_are_another_writers(new_table: Callable[..., TransactedTable]) -> None:
+    table = new_table()
+    table.sql("DROP TABLE {t}")
+    table.sql("CREATE TABLE {t} (id bigint) USING iceberg TBLPROPERTIES ('format-version'='2', "
+              "'write.delete.mode'='merge-on-read')")  # fmt: skip
+    table.sql("INSERT INTO {t} SELECT /*+ COALESCE(1) */ id FROM range(10)")
+    assert sum(file.record_count for file in table.files) == 10
+    table.sql("DELETE FROM {t} WHERE id = 3")
+    with pytest.raises(StoredFormError, match="not deletion vectors"):
+        live_files(table.table)
+
+
+@pytest.mark.parametrize("few", [0, 16])
+def test_a_vector_is_found_after_manifests_are_merged(
+    new_table: Callable[..., TransactedTable], monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    """By Iceberg's pool of threads and without it."""
+    monkeypatch.setattr(iceberg_java, "_FEW_MANIFESTS", few)
+    table = new_table()
+    table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('commit.manifest.min-count-to-merge' = '2')")
+    left = set()
+    for n in range(4):
+        table.append(numbered(2 * n, 2 * n + 1))
+        left |= {2 * n, 2 * n + 1}
+        vectors, replaced = table.delete(lambda row, n=n: row["id"] == 2 * n)
+        table.begin().commit(vectors=vectors, replaced_vectors=replaced)
+        left.remove(2 * n)
+    vectors, replaced = table.delete(lambda row: row["id"] in (3, 7))
+    assert len(replaced) == 2
+    table.begin().commit(vectors=vectors, replaced_vectors=replaced)
+    assert table.ids() == sorted(left - {3, 7})
+    current = {file.vector.content_file for file in table.files if file.vector is not None}
+    assert len(current) == 4 and not current & set(replaced)
