@@ -29,15 +29,21 @@ from cdc_lakehouse.changelog.ddl.definitions import Partitioning
 from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.decoders.files.tasks import SegmentTaskError
 from cdc_lakehouse.errors import CdcError, TransientError
-from cdc_lakehouse.lake.current import data_files, value_parsing
+from cdc_lakehouse.lake.current import data_files, sql, value_parsing
 from cdc_lakehouse.lake.current.conversions import convert_through
 from cdc_lakehouse.lake.current.data_files import POSITION, StoredFile, may_contain, read_rows, write_file
 from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS
 from cdc_lakehouse.lake.current.latest_changes import key_columns, latest_changes
 from cdc_lakehouse.lake.current.partial_rows import fold_events
 from cdc_lakehouse.lake.current.partition_filter import partition_condition
-from cdc_lakehouse.lake.current.sql import identifier
-from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target, row_images, values_of_fold, values_of_version
+from cdc_lakehouse.lake.current.typed_rows import (
+    COMMIT_TS,
+    Target,
+    default_value,
+    row_images,
+    values_of_fold,
+    values_of_version,
+)
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat, duckdb_type
 
 _compute: Any = pc  # What its functions take is hidden from type checkers.
@@ -140,12 +146,12 @@ class TableUpdate:
     def stored_value(self, column: schema.Column) -> str:
         """The value that a column has now, of a row that is there (`f<field id>`, as `read_rows` has them)."""
         assert self.stored is not None, self.name
-        kind = duckdb_type(self.value_format.type_of(column.type))
         field = self.stored.fields.get(column.id)
         if field is None:
-            return f"CAST(NULL AS {kind})"
+            return default_value(column, self.target, self.value_format)
         types = self.target.types_since(column.id, self.stored.version)
-        return f"CAST({convert_through(data_files.column(field), types, self.value_format)} AS {kind})"
+        value = convert_through(data_files.column(field), types, self.value_format)
+        return sql.cast(value, self.value_format.type_of(column.type))
 
 
 @dataclass(frozen=True)
@@ -304,9 +310,11 @@ class _Task:
         """Rows of all events of their keys, over those that are there."""
         update = self._update
         folded = fold_events(changes, update.target)
-        values = {c.id: update.stored_value(c) for c in update.target.columns} if update.stored is not None else {}
-        based = {f"b{id}": value for id, value in values.items()}
-        base = self._matches(keys, {**based, **{f"s{n}": self._stored_key(n) for n in range(len(update.key))}})
+        base = None
+        if update.stored is not None:
+            values = {f"b{column.id}": update.stored_value(column) for column in update.target.columns}
+            keyed = {f"s{n}": self._stored_key(n) for n in range(len(update.key))}
+            base = self._matches(keys, {**values, **keyed})
         deleted = self._grouped(base)
         deleted = _union(deleted, self._emptied())
         if not folded.last:
@@ -490,7 +498,7 @@ class _Task:
         for id in others:
             if (kept := new.find_column_name(id)) is not None:
                 values.setdefault(kept, data_files.column(id))
-        columns = ", ".join(f"{value} AS {identifier(name)}" for name, value in values.items())
+        columns = ", ".join(f"{value} AS {sql.identifier(name)}" for name, value in values.items())
         for rows in read_rows(self._io, file, old, fields):
             gone = np.isin(rows.column("position").to_numpy(), np.array(deleted.to_array(), dtype=np.int64))
             live = rows.filter(pa.array(~gone))
