@@ -29,14 +29,25 @@ def rename_to_source_names(
     lives: Mapping[str, Incarnation],
     rename: Callable[[Identifier, Identifier], None],
 ) -> Holds:
-    """Rename until each table is where it should be; returns those that cannot be."""
+    """Rename until each table is where it should be; returns those that cannot be, or whose rename fails."""
     moving = [table for table in locations if table.now != table.wanted]
     blocked: dict[str, str] = {}
+
+    def renamed(table: TableLocation, now: Identifier, wanted: Identifier) -> bool:
+        try:
+            rename(now, wanted)
+        except Exception as error:  # noqa: BLE001 - One bad table never stops the others; the next run tries again.
+            first_line = str(error).partition("\n")[0]
+            blocked[table.life.id] = f"{now} could not be renamed to {wanted}: {type(error).__name__} {first_line}"
+            moving.remove(table)
+            return False
+        return True
+
     while moving:
         free = next((table for table in moving if tables.is_free(table.wanted)), None)
         if free is not None:
-            rename(free.now, free.wanted)
-            moving.remove(free)
+            if renamed(free, free.now, free.wanted):
+                moving.remove(free)
             continue
         first = moving[0]
         occupant = tables.at(first.wanted)
@@ -44,11 +55,11 @@ def rename_to_source_names(
         if own is not None:
             # A circle: one of them is parked.
             parking = tables.parking_identifier(own.life, own.life.last.name)
-            rename(own.now, parking)
-            moving[moving.index(own)] = TableLocation(own.life, parking, own.wanted)
+            if renamed(own, own.now, parking):
+                moving[moving.index(own)] = TableLocation(own.life, parking, own.wanted)
         elif occupant is not None and occupant.dropped_ts is not None and occupant.incarnation in lives:
             # Dropped in the source and kept here; the name is needed again.
-            rename(first.wanted, tables.parking_identifier(lives[occupant.incarnation], occupant.name))
+            renamed(first, first.wanted, tables.parking_identifier(lives[occupant.incarnation], occupant.name))
         else:
             whose = "a table that is not the feed's" if occupant is None else "a table that is held"
             blocked[first.life.id] = f"its name {first.wanted} is that of {whose}"

@@ -20,7 +20,6 @@ from typing import Any, Final
 
 import pytest
 
-from cdc_lakehouse.lake.properties import STAGED
 from tests.kit.lakes import TestLake
 
 _SAID: Final = "the run is killed before this commit"
@@ -98,9 +97,8 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def kill_everywhere(lake: TestLake, run: Callable[[], Any]) -> list[str]:
-    """Runs of which each is killed after one commit, until one gets through. What is staged and not published is staged
-    anew by the next run: as long as nothing that a reader sees has changed, runs are killed after more and more. Gives
-    the commits that kills came right after."""
+    """Runs of which each is killed after one commit, until one gets through. As long as nothing that a reader sees has
+    changed, runs are killed after more and more. Gives the commits that kills came right after."""
     hit: list[str] = []
     number, before = 2, _visible(lake)
     while True:
@@ -121,8 +119,7 @@ def _visible(lake: TestLake) -> dict[str, Any]:
     found: dict[str, Any] = {name: None for (name,) in namespaces if lake.name in (name[4:], name.partition("__")[0])}
     for name in lake.metadata():
         table = lake.lake.catalog.load_table(tuple(name.split(".")))
-        # Columns that an update adds before it writes are staged, and said to be so.
-        found[name] = (table.metadata.current_snapshot_id, {**table.properties, STAGED: None})
+        found[name] = (table.metadata.current_snapshot_id, table.properties)
     return found
 
 

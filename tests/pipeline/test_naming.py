@@ -120,3 +120,21 @@ def test_a_circle_that_a_crash_cut_short_is_finished_by_the_next_run(names: Name
     assert len(placed()) == 2
     rename_to_source_names(names.tables, placed(), names.lives, names.rename)
     assert names.found() == {"b": "d.a#1", "a": "d.b#1"}
+
+
+def test_a_table_whose_rename_fails_is_held_and_the_others_go_on(names: Names) -> None:
+    for name in ("a", "b", "c"):
+        names.make(name)
+
+    def rename(old: Identifier, new: Identifier) -> None:
+        if new.name == "y":
+            raise OSError("the catalog is away")
+        names.rename(old, new)
+
+    placed = [
+        TableLocation(names.lives[f"d.{now}#1"], names.at(now), names.at(wanted))
+        for now, wanted in {"a": "x", "b": "y", "c": "z"}.items()
+    ]
+    holds = rename_to_source_names(names.tables, placed, names.lives, rename)
+    assert list(holds.reasons) == ["d.b#1"] and "OSError the catalog is away" in holds.reasons["d.b#1"]
+    assert names.found() == {"x": "d.a#1", "b": "d.b#1", "z": "d.c#1"}

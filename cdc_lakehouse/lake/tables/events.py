@@ -97,6 +97,7 @@ def with_counts(
 
 
 _BRANCH: Final = "decode"
+_REPLACED: Final = "cdc_replaced_segments"
 _BYTES_PER_FILE: Final = 256 * 1024 * 1024
 """Of the source, for one data file of events."""
 
@@ -214,8 +215,11 @@ class Events:
         api.open_branch(self.identifier, _BRANCH)
         target = self.identifier.branch(_BRANCH)
         earlier = self._spark.createDataFrame(pa.table({"replaced": list(replacing)}))
-        delete = F.broadcast(earlier).mergeInto(target, F.col("segment") == F.col("replaced"))
-        delete.whenMatched().delete().merge()
+        earlier.createOrReplaceTempView(_REPLACED)
+        try:
+            self._spark.sql(f"DELETE FROM {target} WHERE segment IN (SELECT replaced FROM {_REPLACED})")
+        finally:
+            self._spark.catalog.dropTempView(_REPLACED)
         frame.writeTo(target).option(f"snapshot-property.{BATCH}", str(batch)).append()
         api.publish(self.identifier, _BRANCH)
 
