@@ -86,6 +86,7 @@ _DEFAULTS: Final = {
     f"{_PREFIX}.cache-enabled": "false",
     # Where in Python an expression was made: asked of every one of them, and of no use in an error of ours.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
+    "spark.python.daemon.module": "cdc_lakehouse.lake.python_workers",
     # Sink files are never split, and each is a task of its own: that is what makes a row's number in its task the
     # line's number in its file. The decoder packs the tasks again before it writes.
     "spark.sql.files.maxPartitionBytes": str(1 << 40),

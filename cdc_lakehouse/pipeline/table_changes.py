@@ -96,7 +96,9 @@ def keyed_spans(
         if above < upto:
             names = tuple(column.name for each in key if (column := span.version.column(each.id)))
             number_of_version = life.versions.index(span.version)
-            found.append(KeyedSpan(number, number_of_version, span.name.database, span.name.table, above, upto, names))
+            carried = tuple(column.name for column in span.version.carried)
+            name = span.name
+            found.append(KeyedSpan(number, number_of_version, name.database, name.table, above, upto, names, carried))
     return found
 
 

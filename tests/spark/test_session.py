@@ -30,6 +30,7 @@ told = {
     "default": spark.conf.get("spark.my.default"),
     "partitions": spark.conf.get("spark.sql.shuffle.partitions"),
     "python": spark.sparkContext.pythonExec,
+    "archives": spark.sparkContext.parallelize([0], 1).map(lambda _: list(sys.path_importer_cache)).collect()[0],
 }
 spark.stop()
 again = build_session(config)
@@ -63,4 +64,5 @@ def test_settings_are_not_on_the_command_line(tmp_path: Path) -> None:
     assert "-Xmx600m" in told["command"]
     assert (told["default"], told["partitions"], told["again"]) == ("1", partitions, partitions)
     assert told["python"] == sys.executable
+    assert not [path for path in told["archives"] if path.endswith(".jar")], "each task would read it again"
     assert not list(temporary.rglob("spark.properties"))

@@ -21,12 +21,13 @@ _compute: Any = pc  # What its functions take is hidden from type checkers.
 
 KEYED_EVENTS: Final = (
     "table_no int, key array<string>, stage bigint, upsert boolean, is_insert boolean, version_no int, "
-    "commit_ts bigint, after map<string,string>, segment string, line bigint"
+    "commit_ts bigint, texts array<string>, after map<string,string>, segment string, line bigint"
 )
 """Columns of keyed events: one row for each key that an event concerns. `table_no` and `version_no` number the table
 and its version, `key` are the texts of the key's parts, (`stage`, `upsert`, `segment`, `line`) is the event's position:
-the order of the feed (see `changelog.positions`). `upsert` tells whether the event leaves a row, `after` is its image,
-and `is_insert` whether nothing of a row before it counts."""
+the order of the feed (see `changelog.positions`). `upsert` tells whether the event leaves a row, and `is_insert`
+whether nothing of a row before it counts. The row's image is in `texts`, one for each column that rows of the version
+carry; or, where the event has others, in `after`."""
 
 _SPANS: Final = pa.schema([
     ("table_no", pa.int32()),
@@ -36,6 +37,7 @@ _SPANS: Final = pa.schema([
     ("above", pa.int64()),
     ("upto", pa.int64()),
     ("key_columns", pa.list_(pa.string())),
+    ("carried", pa.list_(pa.string())),
 ])  # fmt: skip
 _NAMES_PUSHED_DOWN: Final = 50
 _BEFORE_ALL: Final = -1
@@ -43,8 +45,8 @@ _BEFORE_ALL: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class KeyedSpan:
-    """Events of a name at stages in (above, upto] (see `changelog.positions`): which table and version they are of, and
-    its key's columns."""
+    """Events of a name at stages in (above, upto] (see `changelog.positions`): which table and version they are of, its
+    key's columns, and those that rows carry."""
 
     table_no: int
     version_no: int
@@ -53,6 +55,7 @@ class KeyedSpan:
     above: int
     upto: int
     key_columns: tuple[str, ...]
+    carried: tuple[str, ...]
 
 
 def keyed_events(spark: SparkSession, events: DataFrame, spans: Sequence[KeyedSpan]) -> DataFrame:
@@ -83,9 +86,20 @@ def keyed_events(spark: SparkSession, events: DataFrame, spans: Sequence[KeyedSp
     )
     moved = (F.col("op") == "U") & before.isNotNull() & (old_key != key)
     leaves = F.col("op") != "D"
-    now = F.struct(key.alias("key"), leaves.alias("upsert"), F.when(leaves, F.col("after")).alias("after"))
-    nothing = F.lit(None).cast("map<string,string>")
-    gone = F.struct(old_key.alias("key"), F.lit(False).alias("upsert"), nothing.alias("after"))
+    # The usual image goes without the names: half of what is moved.
+    usual = F.map_keys("after") == F.col("carried")
+    now = F.struct(
+        key.alias("key"),
+        leaves.alias("upsert"),
+        F.when(leaves & usual, F.map_values("after")).alias("texts"),
+        F.when(leaves & ~usual, F.col("after")).alias("after"),
+    )
+    gone = F.struct(
+        old_key.alias("key"),
+        F.lit(False).alias("upsert"),
+        F.lit(None).cast("array<string>").alias("texts"),
+        F.lit(None).cast("map<string,string>").alias("after"),
+    )
     halves = F.when(F.coalesce(moved, F.lit(False)), F.array(gone, now)).otherwise(F.array(now))
     is_insert = (F.col("op") == "I").alias("is_insert")
     parts = matched.select(

@@ -74,7 +74,7 @@ class LiveRows:
 
     def _rows(self, connection: Any, number: int, events: pa.RecordBatch) -> pa.RecordBatch:
         version = self.target.versions[number]
-        images = row_images(events.column("after"), version, {column.id for column in version.columns})
+        images = row_images(events, version, {column.id for column in version.columns})
         texts = {**images.texts, "commit_ts": events.column("commit_ts"), "absent": images.absent}
         connection.register("texts", pa.table(texts))
         found = connection.sql(self._query(version)).to_arrow_table().combine_chunks()

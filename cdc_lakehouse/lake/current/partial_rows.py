@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdc_lakehouse.lake.current.typed_rows import Target
+from cdc_lakehouse.lake.current.typed_rows import Target, image_of
 
 
 @dataclass(slots=True)
@@ -46,7 +46,8 @@ def fold_events(events: pa.Table, target: Target) -> FoldedRows:
         zip(*(events.column(name).to_pylist() for name in ("stage", "upsert", "segment", "line")), strict=True)
     )
     keys, inserts = events.column("key").to_pylist(), events.column("is_insert").to_pylist()
-    versions, images = events.column("version_no").to_pylist(), events.column("after").to_pylist()
+    versions = events.column("version_no").to_pylist()
+    texts_of, after_of = events.column("texts").to_pylist(), events.column("after").to_pylist()
     ids = {n: {c.name: c.id for c in version.carried} for n, version in target.versions.items()}
     known = {n: {column.name for column in version.columns} for n, version in target.versions.items()}
     folds: dict[tuple[str, ...], _Fold] = {}
@@ -54,7 +55,7 @@ def fold_events(events: pa.Table, target: Target) -> FoldedRows:
         fold = folds.setdefault(tuple(keys[place]), _Fold())
         fold.last, number = place, versions[place]
         _, fold.upsert, _, _ = order[place]
-        image: Mapping[str, str | None] = dict(images[place] or ()) if fold.upsert else {}
+        image = image_of(texts_of[place], after_of[place], target.versions[number]) if fold.upsert else {}
         texts = {ids[number][name]: (number, text) for name, text in image.items() if name in ids[number]}
         if not fold.upsert or inserts[place]:
             fold.whole, fold.born, fold.texts = True, number if fold.upsert else None, texts

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from cdc_lakehouse.changelog import schema
@@ -205,24 +204,32 @@ class RowImages(NamedTuple):
     absent: pa.Array
 
 
-def row_images(images: pa.MapArray, version: TableVersion, wanted: set[int]) -> RowImages:
-    """The texts in row images (map<string,string>) of a version, as columns. `wanted` are ids of columns."""
+def row_images(events: pa.RecordBatch, version: TableVersion, wanted: set[int]) -> RowImages:
+    """The images in keyed events (see `keyed_events`) of a version, as columns. `wanted` are ids of columns."""
+    texts: pa.ListArray = events.column("texts")
+    places = [(place, column.id) for place, column in enumerate(version.carried) if column.id in wanted]
+    if not texts.null_count:
+        offsets = texts.offsets.to_numpy()[:-1]
+        columns = {f"t{id}": texts.values.take(pa.array(offsets + place)) for place, id in places}
+        no = pa.repeat(False, len(texts))
+        return RowImages(columns, no, no)
     names = [column.name for column in version.carried]
-    ids = [(place, column.id) for place, column in enumerate(version.carried) if column.id in wanted]
-    offsets = images.offsets.to_numpy()
-    first, count = int(offsets[0]), len(names)
-    if count and not images.null_count and bool((np.diff(offsets) == count).all()):
-        found = images.keys.slice(first, int(offsets[-1]) - first)
-        expected = pa.array(names, pa.string()).take(pa.array(np.tile(np.arange(count), len(images))))
-        if found.equals(expected):
-            # The usual case: the values stand in the order of the columns.
-            starts = first + np.arange(len(images)) * count
-            texts = {f"t{id}": images.items.take(pa.array(starts + place)) for place, id in ids}
-            no = pa.repeat(False, len(images))
-            return RowImages(texts, no, no)
     # MySQL's own log has values of virtual generated columns, which others leave out.
     known = {column.name for column in version.columns}
-    rows = [dict(image or ()) for image in images.to_pylist()]
-    absent = pa.array([not row.keys() >= set(names) for row in rows], pa.bool_())
-    texts = {f"t{id}": pa.array([row.get(names[place]) for row in rows], pa.string()) for place, id in ids}
-    return RowImages(texts, pa.array([not known >= row.keys() for row in rows], pa.bool_()), absent)
+    rows = [
+        image_of(*each, version) for each in zip(texts.to_pylist(), events.column("after").to_pylist(), strict=True)
+    ]
+    return RowImages(
+        {f"t{id}": pa.array([row.get(names[place]) for row in rows], pa.string()) for place, id in places},
+        pa.array([not known >= row.keys() for row in rows], pa.bool_()),
+        pa.array([not row.keys() >= set(names) for row in rows], pa.bool_()),
+    )
+
+
+def image_of(
+    texts: Sequence[str | None] | None, after: Sequence[tuple[str, str | None]] | None, version: TableVersion
+) -> dict[str, str | None]:
+    """The image of one keyed event, by column."""
+    if texts is None:
+        return dict(after or ())
+    return {column.name: text for column, text in zip(version.carried, texts, strict=True)}

@@ -40,6 +40,7 @@ from cdc_lakehouse.lake.current.typed_rows import (
     COMMIT_TS,
     Target,
     default_value,
+    image_of,
     row_images,
     values_of_fold,
     values_of_version,
@@ -282,7 +283,7 @@ class _Task:
             version = update.target.versions[number]
             texts: list[pa.RecordBatch] = []
             for batch in rows.filter(pc.field("version_no") == number).to_batches():
-                image = row_images(batch.column("after"), version, wanted)
+                image = row_images(batch, version, wanted)
                 if _compute.any(image.absent).as_py():
                     return None
                 arrays = {**image.texts, "row": batch.column("row"), "strange": image.strange}
@@ -362,13 +363,14 @@ class _Task:
         if not bad.num_rows:
             return values, []
         places = typed.places[bad.column("row").to_numpy()]
-        rejected = changes.select(["segment", "line", "after"]).take(pa.array(places))
+        rejected = changes.select(["segment", "line", "version_no", "texts", "after"]).take(pa.array(places))
         return values.filter(_compute.invert(values.column("fault"))), self._rejected(rejected)
 
     def _rejected(self, rows: pa.Table) -> list[Result]:
+        versions = self._update.target.versions
         found = [
-            {"segment": segment, "line": line, "after": _json(dict(after)), "count": 1}
-            for segment, line, after in zip(*(column.to_pylist() for column in rows.columns), strict=True)
+            {"segment": segment, "line": line, "after": _json(image_of(texts, after, versions[number])), "count": 1}
+            for segment, line, number, texts, after in zip(*(each.to_pylist() for each in rows.columns), strict=True)
         ]
         return [Result(self._update.table_no, "rejected", _json(row)) for row in summarized(found)]
 
