@@ -99,7 +99,7 @@ def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges, even
         schema=schema.model_dump_json(),
         location=table.location(),
         properties={name: value for name, value in table.properties.items() if name.startswith("write.")},
-        stored=_stored(table, state, changes.applied_version) if stays else None,
+        stored=_stored(table, state, changes) if stays else None,
         emptied=changes.emptied(changes.read_after_ts),
         emptied_now=() if changes.replaces_all_rows else changes.emptied(changes.applied_ts),
         skips_rejected=run.feed.policy.quarantine == "skip",
@@ -119,10 +119,12 @@ def _evolution(changes: TableChanges, state: TableState, target: Target, value_f
     return plan_evolution((), columns, state.order, leftover=leftover)
 
 
-def _stored(table: Table, state: TableState, version: TableVersion) -> StoredTable:
+def _stored(table: Table, state: TableState, changes: TableChanges) -> StoredTable:
     schema = table.schema()
     fields = {column.id: schema.find_field(column.name).field_id for column in state.columns}
-    return StoredTable(tuple(live_files(table)), schema.model_dump_json(), fields, version)
+    bounds_of = [fields[column.id] for column in changes.key if column.id in fields]
+    files = tuple(live_files(table, bounds_of))
+    return StoredTable(files, schema.model_dump_json(), fields, changes.applied_version)
 
 
 def commit(run: FeedRun, planned: PlannedUpdate, updated: UpdatedTable) -> None:

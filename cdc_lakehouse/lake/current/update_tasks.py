@@ -427,7 +427,7 @@ class _Task:
             for place, file in enumerate(update.stored.files)
             if all(may_contain(file, old.find_field(id), *ends) for id, ends in between.items())
         ]
-        key_fields = [update.stored.fields[column.id] for column in update.key]
+        key_fields = [field for column in update.key if (field := update.stored.fields.get(column.id)) is not None]
         fields = list(update.stored.fields.values()) if values else key_fields
         columns = ", ".join(["file_no", "position", *(f"{value} AS {name}" for name, value in values.items())])
         return self._query(
@@ -442,12 +442,12 @@ class _Task:
         assert update.stored is not None
         found: dict[int, tuple[Any, Any]] = {}
         for n, column in enumerate(update.key):
-            part = keys.column(f"k{n}")
+            part, field = keys.column(f"k{n}"), update.stored.fields.get(column.id)
             types = update.target.types_since(column.id, update.stored.version)
             comparable = pa.types.is_integer(part.type) or pa.types.is_string(part.type)
-            if len(types) == 1 and comparable and not part.null_count:
+            if field is not None and len(types) == 1 and comparable and not part.null_count:
                 ends = _compute.min_max(part).as_py()
-                found[update.stored.fields[column.id]] = (ends["min"], ends["max"])
+                found[field] = (ends["min"], ends["max"])
         return found
 
     def _stored_rows(
