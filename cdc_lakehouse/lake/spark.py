@@ -154,6 +154,7 @@ def _keep_jars(session: SparkSession, config: LakeConfig) -> None:
         with tempfile.TemporaryDirectory(dir=directory.parent) as temporary:
             for jar in jars:
                 shutil.copyfile(jar, Path(temporary, jar.name))
+            Path(temporary).chmod(0o755)  # A directory may be shared.
             Path(temporary).rename(directory)
             Path(temporary).mkdir()  # For it is removed when the block ends.
     except OSError as error:
