@@ -62,7 +62,7 @@ def fold_events(events: pa.Table, target: Target) -> FoldedRows:
             fold.strange = False
         else:
             fold.texts.update(texts)
-        fold.strange = fold.strange or not known[number].issuperset(image)
+        fold.strange = fold.strange or (fold.upsert and not known[number].issuperset(image))
     live = {key: fold for key, fold in folds.items() if fold.upsert}
     return FoldedRows(_table(live, target), [f.last for f in live.values()], [f.strange for f in live.values()])
 
