@@ -53,6 +53,8 @@ def fold_events(events: pa.Table, target: Target) -> FoldedRows:
     folds: dict[tuple[str, ...], _Fold] = {}
     for place in sorted(range(len(order)), key=order.__getitem__):
         fold = folds.setdefault(tuple(keys[place]), _Fold())
+        if versions[place] is None:
+            continue  # No event, but that the key is to be looked at.
         fold.last, number = place, versions[place]
         _, fold.upsert, _, _ = order[place]
         image = image_of(texts_of[place], after_of[place], target.versions[number]) if fold.upsert else {}
@@ -62,7 +64,7 @@ def fold_events(events: pa.Table, target: Target) -> FoldedRows:
             fold.strange = False
         else:
             fold.texts.update(texts)
-        fold.strange = fold.strange or (fold.upsert and not known[number].issuperset(image))
+        fold.strange = fold.strange or not known[number].issuperset(image)
     live = {key: fold for key, fold in folds.items() if fold.upsert}
     return FoldedRows(_table(live, target), [f.last for f in live.values()], [f.strange for f in live.values()])
 
