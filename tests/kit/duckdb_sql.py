@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
-import duckdb
+from cdc_lakehouse.lake.current.sql import database, identifier, literal
 
-from cdc_lakehouse.lake.current.sql import identifier, literal
+
+_OPEN: Final = contextlib.ExitStack()
 
 
 @functools.cache
-def connection() -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(config={"threads": 1})
-    connection.execute("SET TimeZone = 'UTC'")
-    return connection
+def connection() -> Any:
+    return _OPEN.enter_context(database())
 
 
 def rows_of(values: Iterable[Any], iceberg: str, *expressions: str, name: str = "value") -> list[tuple[Any, ...]]:

@@ -5,17 +5,17 @@ Nothing is looked up and nothing is grouped here. A task has all events of its k
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, Final
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+
+from cdc_lakehouse.lake.current import sql
 
 _compute: Any = pc  # What its functions take is hidden from type checkers.
 
@@ -131,8 +131,7 @@ def keys_where(conditions: Mapping[int, str]) -> Column:
 
     def meets(numbers: pa.Array, keys: pa.Array) -> pa.Array:
         found = np.zeros(len(keys), dtype=bool)
-        with contextlib.closing(duckdb.connect(config={"threads": 1})) as connection:
-            connection.execute("SET TimeZone = 'UTC'")
+        with sql.database() as connection:
             for number, condition in conditions.items():
                 places = np.flatnonzero(_compute.equal(numbers, number).to_numpy(zero_copy_only=False))
                 if not len(places):

@@ -7,12 +7,10 @@ would have."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,7 +22,7 @@ from cdc_lakehouse.changelog.schema import Column, TableVersion
 from cdc_lakehouse.decoders.event_schema import NEW_EVENTS, SYNTHETIC
 from cdc_lakehouse.decoders.files.tasks import SegmentTaskError
 from cdc_lakehouse.errors import CdcError
-from cdc_lakehouse.lake.current import value_parsing
+from cdc_lakehouse.lake.current import sql, value_parsing
 from cdc_lakehouse.lake.current.latest_changes import latest_changes
 from cdc_lakehouse.lake.current.typed_rows import Target, any_of, default_value, row_images, value_now
 from cdc_lakehouse.lake.current.update_tasks import EmptiedPartition
@@ -57,8 +55,7 @@ class LiveRows:
     value_format: ValueFormat
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with contextlib.closing(duckdb.connect(config={"threads": 1})) as connection:
-            connection.execute("SET TimeZone = 'UTC'")
+        with sql.database() as connection:
             read = list(batches)
             if not read:
                 return

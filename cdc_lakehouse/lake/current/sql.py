@@ -5,14 +5,17 @@ An expression is a `str`. Each function here takes and gives expressions that ca
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import decimal
 import functools
 import hashlib
 import re
 import zoneinfo
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
+
+import duckdb
 
 _DUCKDB_TYPES: Final = {
     "long": "BIGINT", "int": "INTEGER", "float": "FLOAT", "double": "DOUBLE", "boolean": "BOOLEAN", "date": "DATE",
@@ -21,6 +24,7 @@ _DUCKDB_TYPES: Final = {
 }  # fmt: skip
 
 NULL: Final = "NULL"
+_MEMORY: Final = "1GB"
 _OFFSET: Final = re.compile(r"([+-])(\d{1,2}):(\d{2})")
 _UTC: Final = frozenset({"UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "Zulu", "Etc/Zulu", "UCT", "Etc/UCT", "Universal"})
 _A_DAY: Final = datetime.timedelta(days=1)
@@ -29,6 +33,15 @@ _A_DAY: Final = datetime.timedelta(days=1)
 def duckdb_type(iceberg: str) -> str:
     """The DuckDB type of an Iceberg type: `long` is BIGINT, `decimal(10,2)` is DECIMAL(10,2)."""
     return _DUCKDB_TYPES.get(iceberg) or iceberg.upper()
+
+
+@contextlib.contextmanager
+def database() -> Iterator[Any]:
+    """A DuckDB of its own for a task: one thread, for Spark has one task for each core; times in UTC; on disk what does
+    not fit into its memory."""
+    with contextlib.closing(duckdb.connect(config={"threads": 1, "memory_limit": _MEMORY})) as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        yield connection
 
 
 # --- Names and literals ---

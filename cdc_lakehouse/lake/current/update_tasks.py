@@ -6,7 +6,6 @@ What it found goes to the driver as a few rows."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import pickle
 import uuid
@@ -61,7 +60,6 @@ RESULTS: Final = pa.schema(
 """What tasks give: see `Result`."""
 RESULT_COLUMNS: Final = "table_no int, kind string, text string, data binary"
 
-_MEMORY: Final = "1GB"
 _BATCH_ROWS: Final = 131_072
 
 
@@ -179,8 +177,7 @@ def run_tasks(properties: Mapping[str, str], batches: Iterable[pa.RecordBatch]) 
     planned = rows.column("plan").is_valid()
     plans = rows.filter(planned).column("plan").to_pylist()
     changes = rows.filter(_compute.invert(planned)).drop_columns(["plan", "task"])
-    with contextlib.closing(duckdb.connect(config={"threads": 1, "memory_limit": _MEMORY})) as connection:
-        connection.execute("SET TimeZone = 'UTC'")
+    with sql.database() as connection:
         for plan in map(pickle.loads, plans):
             results = list(_results(plan, connection, properties, changes))
             yield pa.RecordBatch.from_pylist([each._asdict() for each in results], RESULTS)
