@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from cdc_lakehouse.lake.current.sql import database, identifier, literal
 
-
 _OPEN: Final = contextlib.ExitStack()
 
 
