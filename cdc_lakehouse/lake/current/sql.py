@@ -11,6 +11,7 @@ import decimal
 import functools
 import hashlib
 import re
+import tempfile
 import zoneinfo
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -39,9 +40,11 @@ def duckdb_type(iceberg: str) -> str:
 def database() -> Iterator[Any]:
     """A DuckDB of its own for a task: one thread, for Spark has one task for each core; times in UTC; on disk what does
     not fit into its memory."""
-    with contextlib.closing(duckdb.connect(config={"threads": 1, "memory_limit": _MEMORY})) as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        yield connection
+    with tempfile.TemporaryDirectory(prefix="duckdb-") as directory:
+        config = {"threads": 1, "memory_limit": _MEMORY, "temp_directory": directory}
+        with contextlib.closing(duckdb.connect(config=config)) as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            yield connection
 
 
 # --- Names and literals ---

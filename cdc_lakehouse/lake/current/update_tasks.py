@@ -192,6 +192,8 @@ def _results(plan: Any, connection: Any, properties: Mapping[str, str], changes:
             results += task.rewrite(plan.file, BitMap64.deserialize(plan.deleted))
         else:
             results += task.update(changes.filter(pc.field("table_no") == update.table_no))
+    except FileNotFoundError as error:
+        return iter([Result(update.table_no, "failed", f"a file of the table is not there: {error}")])
     except (OSError, MemoryError, duckdb.OutOfMemoryException, duckdb.IOException) as error:
         # Of the storage or the machine, not of the table.
         fault = TransientError(f"files of the table cannot be read or written: {error}", table=update.name)
