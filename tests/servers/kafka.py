@@ -14,7 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -22,10 +30,12 @@ from confluent_kafka.admin import (
     AdminClient,
     NewPartitions,
     NewTopic,
+    OffsetSpec,
     ResourcePatternType,
     ResourceType,
 )
 
+from tests.kit.waiting import until
 from tests.servers.process import free_port, running
 from tests.servers.tools import ToolMissingError, kafka
 
@@ -188,6 +198,15 @@ class Broker:
                 producer.commit_transaction(30)
             else:
                 producer.abort_transaction(30)
+        # The broker writes the end of a transaction behind its answer.
+        until(lambda: self._end(topic, IsolationLevel.READ_COMMITTED) == self._end(topic))
+
+    def _end(self, topic: str, level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED) -> dict[int, int]:
+        """What is behind the last message that a consumer of the level sees, by partition."""
+        partitions = self.admin.list_topics(topic, timeout=30).topics[topic].partitions
+        asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in partitions}
+        answers = self.admin.list_offsets(asked, isolation_level=level)
+        return {place.partition: answer.result().offset for place, answer in answers.items()}
 
     @contextlib.contextmanager
     def transaction(self, topic: str, messages: Iterable[Sent | bytes]) -> Any:
