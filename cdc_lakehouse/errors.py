@@ -50,6 +50,11 @@ def _rebuild(kind: type[CdcError], message: str, places: dict[str, Any]) -> CdcE
     return kind(message, **places)
 
 
+def in_one_line(error: Exception) -> str:
+    """The type of an error that is not of the project's, and the first line of what it says: traces follow it."""
+    return f"{type(error).__name__} {str(error).partition(chr(10))[0]}"
+
+
 class PermanentError(CdcError):
     """Trying again gives the same error."""
 

@@ -78,10 +78,6 @@ class IcebergJavaApi:
     def rename(self, source: Identifier, target: Identifier) -> None:
         self._catalog.renameTable(self._java_identifier(source), self._java_identifier(target))
 
-    def drop(self, identifier: Identifier) -> None:
-        """Drop a table and its files."""
-        self._catalog.dropTable(self._java_identifier(identifier), True)
-
     def open_branch(self, identifier: Identifier, branch: str) -> None:
         """Start a branch at what readers see now; one left over by an earlier run is thrown away."""
         table = self.load(identifier)
@@ -99,15 +95,8 @@ class IcebergJavaApi:
         """Make a branch what readers see."""
         transaction = self.load(identifier).newTransaction()
         transaction.manageSnapshots().fastForwardBranch(MAIN, branch).removeBranch(branch).commit()
-        self._commit(transaction)
-
-    def _commit(self, transaction: Any) -> None:
-        try:
+        with _lost_races():
             transaction.commitTransaction()
-        except Py4JJavaError as error:
-            if "CommitFailedException" in str(error.java_exception.getClass().getName()):
-                raise TransientError("another writer has changed the table", advice="run again") from error
-            raise
 
     def _static(self, class_name: str, member: str) -> Any:
         """A static method of a class of Iceberg's or Java's. A look-up by package asks the JVM for every part of it."""

@@ -77,8 +77,6 @@ _DEFAULTS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
-    # Tables of a run are applied side by side in one session; one large table must not starve the others.
-    "spark.scheduler.mode": "FAIR",
     "spark.sql.shuffle.partitions": "16",
     "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
     _PREFIX: "org.apache.iceberg.spark.SparkCatalog",

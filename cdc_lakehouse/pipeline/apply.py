@@ -13,10 +13,9 @@ from typing import TypeVar
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
-from cdc_lakehouse.errors import CdcError
+from cdc_lakehouse.errors import CdcError, in_one_line
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.lake.current.update_job import UpdatedTable, UpdateJob
-from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.properties import DROPPED_TS
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
@@ -86,7 +85,7 @@ def _update_tables(
     changed, events = find_changed_keys(run, changed)
     planned, unplanned = _plan_all(run, tables, changed)
     job = UpdateJob(run.spark, run.lake.catalog.properties)
-    updated = job.run([each.planned for each in planned], events) if planned else {}
+    updated = job.run([each.table for each in planned], events) if planned else {}
     audited, failed = _audit(run, planned, updated)
     committed, uncommitted = _commit_all(run, audited, updated)
     holds = _close_dropped(run, tables, lives, holds | unplanned | failed | uncommitted)
@@ -137,8 +136,7 @@ def _each(
             reasons[changes.life.id] = str(error)
         except Exception as error:  # One bad table never stops the others, whatever is wrong with it.
             run.log.exception("table %s could not be written", changes.target.name)
-            first_line = str(error).partition("\n")[0]
-            reasons[changes.life.id] = f"the table could not be written: {type(error).__name__} {first_line}"
+            reasons[changes.life.id] = f"the table could not be written: {in_one_line(error)}"
     return done, Holds(reasons)
 
 
@@ -171,7 +169,7 @@ def _audit(
 def _rename(run: FeedRun, now: Identifier, wanted: Identifier) -> None:
     # A table may be the first to move into its database.
     run.lake.ensure_namespace(wanted.namespace)
-    IcebergJavaApi(run.spark).rename(now, wanted)
+    run.iceberg.rename(now, wanted)
 
 
 def _close_dropped(run: FeedRun, tables: CurrentTables, lives: Mapping[str, Incarnation], holds: Holds) -> Holds:
@@ -181,7 +179,7 @@ def _close_dropped(run: FeedRun, tables: CurrentTables, lives: Mapping[str, Inca
         state = tables.find(lives[id])
         if state is not None and state.dropped_ts is None:
             run.log.warning("table %s was dropped while it was held: %s", state.name, holds.reasons[id])
-            transaction = IcebergJavaApi(run.spark).transaction(state.identifier, state.snapshot_id)
+            transaction = run.iceberg.transaction(state.identifier, state.snapshot_id)
             transaction.commit(properties={DROPPED_TS: str(lives[id].dropped_ts)})
     return holds.without(dropped)
 

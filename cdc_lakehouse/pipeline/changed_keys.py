@@ -13,7 +13,8 @@ from pyspark.sql import functions as F
 
 from cdc_lakehouse.changelog.positions import BEGINNING, synthetic_stage
 from cdc_lakehouse.lake.current import value_parsing
-from cdc_lakehouse.lake.current.keyed_events import key_part, keyed_events, keys_where, no_row_before
+from cdc_lakehouse.lake.current.keyed_events import keyed_events, keys_where, no_row_before
+from cdc_lakehouse.lake.current.latest_changes import key_part
 from cdc_lakehouse.lake.current.typed_rows import any_of
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.table_changes import TableChanges

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.archive import Archive, RawFiles, SourceFiles
 from cdc_lakehouse.lake.catalog import Lake, system_table
+from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.tables.approvals import Approvals
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, Cut
 from cdc_lakehouse.lake.tables.events import Events
@@ -49,6 +50,11 @@ class FeedContext:
     def spark(self) -> SparkSession:
         """Started at the first use: a run that has nothing to do starts no JVM."""
         return self.spark_session()
+
+    @functools.cached_property
+    def iceberg(self) -> IcebergJavaApi:
+        """One for the run: it keeps what it has looked up in the JVM."""
+        return IcebergJavaApi(self.spark)
 
     @functools.cached_property
     def store(self) -> ObjectStore:

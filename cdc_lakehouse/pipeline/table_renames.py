@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from cdc_lakehouse.changelog.history import Incarnation
+from cdc_lakehouse.errors import in_one_line
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.pipeline.holds import Holds
@@ -37,8 +38,7 @@ def rename_to_source_names(
         try:
             rename(now, wanted)
         except Exception as error:  # noqa: BLE001 - One bad table never stops the others; the next run tries again.
-            first_line = str(error).partition("\n")[0]
-            blocked[table.life.id] = f"{now} could not be renamed to {wanted}: {type(error).__name__} {first_line}"
+            blocked[table.life.id] = f"{now} could not be renamed to {wanted}: {in_one_line(error)}"
             moving.remove(table)
             return False
         return True

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import threading
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 from pyiceberg.io import load_file_io
 from pyiceberg.schema import Schema
@@ -27,7 +25,7 @@ from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target, lake_column
 from cdc_lakehouse.lake.current.update_job import PlannedTable, UpdatedTable
 from cdc_lakehouse.lake.current.update_tasks import StoredTable, TableUpdate
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
-from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi, TableTransaction
+from cdc_lakehouse.lake.iceberg_java import TableTransaction
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.properties import (
     APPLIED_BATCH,
@@ -47,8 +45,6 @@ from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.table_changes import TableChanges
 from cdc_lakehouse.pipeline.table_renames import TableLocation
 
-_CREATING: Final = threading.Lock()
-
 
 @dataclass(frozen=True)
 class PlannedUpdate:
@@ -56,19 +52,19 @@ class PlannedUpdate:
     where the plan changes the schema: tasks write under the ids that it gave."""
 
     changes: TableChanges
-    planned: PlannedTable
+    table: PlannedTable
     state: TableState
     plan: Plan
     transaction: TableTransaction | None
 
     @property
     def update(self) -> TableUpdate:
-        return self.planned.update
+        return self.table.update
 
     @property
     def replaces_all(self) -> bool:
         """Whether no file of before stays."""
-        return self.changes.replaces_all_rows or self.planned.rewrites
+        return self.changes.replaces_all_rows or self.table.rewrites
 
 
 def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges, events: int) -> PlannedUpdate:
@@ -86,7 +82,7 @@ def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges, even
     plan = _evolution(changes, state, target, value_format)
     transaction, schema = None, table.schema()
     if plan.steps:
-        transaction = IcebergJavaApi(run.spark).transaction(state.identifier, state.snapshot_id)
+        transaction = run.iceberg.transaction(state.identifier, state.snapshot_id)
         transaction.change_schema(plan.steps)
         schema = Schema.model_validate_json(transaction.schema_json())
     stays = bool(state.row_count) and not changes.replaces_all_rows
@@ -96,7 +92,7 @@ def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges, even
         target=target,
         key=changes.key,
         value_format=value_format,
-        schema=schema.model_dump_json(),
+        schema=schema,
         location=table.location(),
         properties={name: value for name, value in table.properties.items() if name.startswith("write.")},
         stored=_stored(table, state, changes) if stays else None,
@@ -124,7 +120,7 @@ def _stored(table: Table, state: TableState, changes: TableChanges) -> StoredTab
     fields = {column.id: schema.find_field(column.name).field_id for column in state.columns}
     bounds_of = [fields[column.id] for column in changes.key if column.id in fields]
     files = tuple(live_files(table, bounds_of))
-    return StoredTable(files, schema.model_dump_json(), fields, changes.applied_version)
+    return StoredTable(files, schema, fields, changes.applied_version)
 
 
 def commit(run: FeedRun, planned: PlannedUpdate, updated: UpdatedTable) -> None:
@@ -150,7 +146,7 @@ def commit(run: FeedRun, planned: PlannedUpdate, updated: UpdatedTable) -> None:
     }
     if changes.life.dropped_ts is not None:
         properties[DROPPED_TS] = str(changes.life.dropped_ts)
-    transaction = planned.transaction or IcebergJavaApi(run.spark).transaction(state.identifier, state.snapshot_id)
+    transaction = planned.transaction or run.iceberg.transaction(state.identifier, state.snapshot_id)
     vectors, replaced = _vectors(run, planned, updated) if stays else ((), ())
     transaction.commit(
         data_files=[*updated.files, *updated.rewritten],
@@ -171,7 +167,7 @@ def _audit(planned: PlannedUpdate, updated: UpdatedTable) -> None:
     counts = updated.counts
     written = _rows_of(updated.files)
     lost = written != counts.rows or counts.rows > counts.keys - counts.deletes
-    if planned.planned.rewrites:
+    if planned.table.rewrites:
         deleted = sum(len(positions) for positions in updated.deleted.values())
         lost = lost or _rows_of(updated.rewritten) != planned.state.row_count - deleted
     if lost:
@@ -206,17 +202,16 @@ def _create(run: FeedRun, tables: CurrentTables, changes: TableChanges, value_fo
     wanted = tables.identifier(name)
     run.lake.ensure_namespace(wanted.namespace)
     columns = lake_columns(changes.target.carried, value_format)
-    with _CREATING:  # Two tables of one run can have had the same name.
-        identifier = wanted if tables.is_free(wanted) else tables.parking_identifier(changes.life, name)
-        IcebergJavaApi(run.spark).create(
-            identifier,
-            [*((column.name, column.type) for column in columns), (COMMIT_TS, "long")],
-            tables.location(changes.life, name),
-            {
-                **tables.first_properties(changes.life),
-                COLUMNS: column_names({column.id: column.name for column in columns}),
-            },
-        )
+    identifier = wanted if tables.is_free(wanted) else tables.parking_identifier(changes.life, name)
+    run.iceberg.create(
+        identifier,
+        [*((column.name, column.type) for column in columns), (COMMIT_TS, "long")],
+        tables.location(changes.life, name),
+        {
+            **tables.first_properties(changes.life),
+            COLUMNS: column_names({column.id: column.name for column in columns}),
+        },
+    )
     state = tables.find(changes.life)
     assert state is not None, identifier
     return state

@@ -93,10 +93,10 @@ def _contents(root: str, storage: StorageConfig, segments: Sequence[SegmentRef])
                 yield segment, content.result()
             except CdcError as error:
                 pool.shutdown(cancel_futures=True)
-                raise SegmentTaskError(error) from None
+                raise TaskError(error) from None
 
 
-class SegmentTaskError(Exception):
+class TaskError(Exception):
     """An error of the project's on its way from a task to the driver."""
 
     def __init__(self, error: CdcError) -> None:

@@ -16,6 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cdc_lakehouse.lake.current import sql
+from cdc_lakehouse.lake.current.latest_changes import key_texts
 
 _compute: Any = pc  # What its functions take is hidden from type checkers.
 
@@ -101,33 +102,26 @@ def keyed_events(spark: SparkSession, events: DataFrame, spans: Sequence[KeyedSp
         F.lit(None).cast("map<string,string>").alias("after"),
     )
     halves = F.when(F.coalesce(moved, F.lit(False)), F.array(gone, now)).otherwise(F.array(now))
-    is_insert = (F.col("op") == "I").alias("is_insert")
-    parts = matched.select(
-        "table_no", "version_no", "commit_ts", "stage", "segment", "line", is_insert, F.explode(halves).alias("half")
-    )
-    return parts.select("*", "half.*").select(*(name.split(" ")[0] for name in KEYED_EVENTS.split(", ")))
+    parts = matched.withColumns({"is_insert": F.col("op") == "I", "half": F.explode(halves)})
+    return with_columns(parts.drop("key", "after").select("*", "half.*"), KEYED_EVENTS)
 
 
 def no_row_before(keys: DataFrame) -> DataFrame:
     """For each of some keys (table_no, key) a delete before all events, so that one without an event is deleted."""
-    values: dict[str, Any] = {"stage": _BEFORE_ALL, "upsert": False, "is_insert": False}
-    columns = [column.split(" ") for column in KEYED_EVENTS.split(", ")]
-    return keys.select(
-        *(
-            F.col(name) if name in ("table_no", "key") else F.lit(values.get(name)).cast(kind).alias(name)
-            for name, kind in columns
-        )
-    )
+    deleted = {"stage": F.lit(_BEFORE_ALL).cast("bigint"), "upsert": F.lit(False), "is_insert": F.lit(False)}
+    return with_columns(keys.withColumns(deleted), KEYED_EVENTS)
 
 
-def key_part(position: int) -> str:
-    """A part of a key in the conditions of `keys_where`."""
-    return f"t{position}"
+def with_columns(frame: DataFrame, columns: str) -> DataFrame:
+    """The frame with these columns, as Spark declares them (`name type, …`); NULL where it has none."""
+    declared = [column.split(" ") for column in columns.split(", ")]
+    have = set(frame.columns)
+    return frame.select(*(F.col(n) if n in have else F.lit(None).cast(kind).alias(n) for n, kind in declared))
 
 
 def keys_where(conditions: Mapping[int, str]) -> Column:
     """Whether a row (table_no, key) is of one of the tables and its key meets that table's condition, in DuckDB's SQL
-    over the texts `key_part(n)`."""
+    over the columns of `key_texts`."""
 
     def meets(numbers: pa.Array, keys: pa.Array) -> pa.Array:
         found = np.zeros(len(keys), dtype=bool)
@@ -138,9 +132,7 @@ def keys_where(conditions: Mapping[int, str]) -> Column:
                     continue
                 own = keys.take(pa.array(places))
                 width = _compute.max(_compute.list_value_length(own)).as_py()
-                connection.register(
-                    "keys", pa.table({key_part(n): _compute.list_element(own, n) for n in range(width)})
-                )
+                connection.register("keys", pa.table(key_texts(own, width)))
                 answer = connection.sql(f"SELECT {condition} AS met FROM keys").to_arrow_table()
                 found[places] = answer.column("met").to_numpy()
         return pa.array(found)

@@ -13,17 +13,22 @@ from cdc_lakehouse.errors import TableHeldError
 _compute: Any = pc  # What its functions take is hidden from type checkers.
 
 
-def key_columns(events: pa.Table, width: int) -> dict[str, pa.ChunkedArray]:
-    """The parts of the keys: `t0` … (string), by place. Raises `TableHeldError` where an event lacks one."""
-    parts = {f"t{n}": _compute.list_element(events.column("key"), n) for n in range(width)}
-    if any(part.null_count for part in parts.values()):
-        raise TableHeldError("events lack a column of the table's key")
-    return parts
+def key_part(position: int) -> str:
+    """The name of the column with a part of keys."""
+    return f"t{position}"
+
+
+def key_texts(keys: Any, width: int) -> dict[str, Any]:
+    """The parts of keys (an array of lists of strings) as columns, by their names."""
+    return {key_part(n): _compute.list_element(keys, n) for n in range(width)}
 
 
 def latest_changes(connection: Any, events: pa.Table, width: int) -> np.ndarray[Any, Any]:
-    """The places of the latest events, one for each key of `width` parts, in the order of their places."""
-    parts = key_columns(events, width)
+    """The places of the latest events, one for each key of `width` parts, in the order of their places. Raises
+    `TableHeldError` where an event lacks a part of its key."""
+    parts = key_texts(events.column("key"), width)
+    if any(part.null_count for part in parts.values()):
+        raise TableHeldError("events lack a column of the table's key")
     if events.num_rows < 2:
         return np.arange(events.num_rows)
     positions = {name: events.column(name) for name in ("stage", "upsert", "segment", "line")}

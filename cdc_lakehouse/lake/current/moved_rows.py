@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from cdc_lakehouse.changelog.mysql_types import converts
 from cdc_lakehouse.changelog.schema import Column, TableVersion
 from cdc_lakehouse.decoders.event_schema import NEW_EVENTS, SYNTHETIC
-from cdc_lakehouse.decoders.files.tasks import SegmentTaskError
+from cdc_lakehouse.decoders.files.tasks import TaskError
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.current import sql, value_parsing
 from cdc_lakehouse.lake.current.latest_changes import latest_changes
@@ -63,7 +63,7 @@ class LiveRows:
             try:
                 latest = events.take(pa.array(latest_changes(connection, events, self.width)))
             except CdcError as error:
-                raise SegmentTaskError(error) from None
+                raise TaskError(error) from None
             live = latest.filter(latest.column("upsert"))
             for number in _compute.unique(live.column("version_no")).to_pylist():
                 for batch in live.filter(pc.field("version_no") == number).to_batches():
@@ -106,18 +106,20 @@ class LiveRows:
         query = "texts"
         for expressions in (values, typed, texts):
             query = f"(SELECT {', '.join(['*', *expressions])} FROM {query})"
-        gone = any_of(f"(commit_ts <= {each.commit_ts} AND {each.condition(_read)})" for each in self.emptied)
-        exchanged = "false" if self.exchanged is None else self.exchanged.condition(_read)
-        parts = [f"{value_parsing.value(f'x{c.id}', c.type, self.value_format)} AS p{c.id}" for c in self._asked()]
+        gone = any_of(each.took(_typed_column) for each in self.emptied)
+        exchanged = "false" if self.exchanged is None else self.exchanged.condition(_typed_column)
+        parts = [
+            f"{value_parsing.value(f'x{c.id}', c.type, self.value_format)} AS p{c.id}" for c in self._tested_columns()
+        ]
         return (
             f"SELECT *, {exchanged} AS exchanged FROM (SELECT {', '.join(['*', *parts])} FROM {query}) WHERE NOT {gone}"
         )
 
-    def _asked(self) -> Sequence[Column]:
+    def _tested_columns(self) -> Sequence[Column]:
         return self.target.columns if self.emptied or self.exchanged is not None else ()
 
 
-def _read(column_id: int) -> str:
+def _typed_column(column_id: int) -> str:
     return f"p{column_id}"
 
 

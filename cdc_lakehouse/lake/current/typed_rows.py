@@ -106,7 +106,7 @@ def values_of_fold(target: Target, value_format: ValueFormat, relation: str) -> 
     faults: list[str] = []
     zeros: list[str | None] = []
     for column in target.columns:
-        text, value = f"t{column.id}", f"v{column.id}"
+        text = f"t{column.id}"
         said: list[str] = []
         for types, numbers in _versions_by_types(column, target):
             chosen = f"n{column.id} IN ({', '.join(map(str, numbers))})"

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from cdc_lakehouse.decoders.files.tasks import errors_of_tasks
 from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
 from cdc_lakehouse.errors import TransientError
+from cdc_lakehouse.lake.current.keyed_events import with_columns
 from cdc_lakehouse.lake.current.update_tasks import (
     CHANGED_ROWS,
     RESULT_COLUMNS,
@@ -140,9 +141,9 @@ class UpdateJob:
                 }
             )
         )
-        rows = _with_columns(planned)
+        rows = with_columns(planned, CHANGED_ROWS)
         if events is not None:
-            rows = rows.unionAll(_with_columns(events))
+            rows = rows.unionAll(with_columns(events, CHANGED_ROWS))
         work = functools.partial(run_tasks, self._properties)
         try:
             with errors_of_tasks():
@@ -151,13 +152,6 @@ class UpdateJob:
             reason = str(error).partition("\n")[0]
             raise TransientError(f"the tables could not be updated: {reason}", advice="run again") from error
         return (Result(*row) for row in found)
-
-
-def _with_columns(frame: DataFrame) -> DataFrame:
-    """With the columns of `CHANGED_ROWS`, NULL where the frame has none."""
-    columns = [column.split(" ") for column in CHANGED_ROWS.split(", ")]
-    have = set(frame.columns)
-    return frame.select(*(F.col(n) if n in have else F.lit(None).cast(kind).alias(n) for n, kind in columns))
 
 
 def _places(tables: Sequence[PlannedTable], parallelism: int) -> tuple[dict[int, tuple[int, int]], int]:

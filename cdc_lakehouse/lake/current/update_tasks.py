@@ -26,18 +26,19 @@ from pyroaring import BitMap64
 from cdc_lakehouse.changelog import schema
 from cdc_lakehouse.changelog.ddl.definitions import Partitioning
 from cdc_lakehouse.changelog.schema import TableVersion
-from cdc_lakehouse.decoders.files.tasks import SegmentTaskError
-from cdc_lakehouse.errors import CdcError, TransientError
+from cdc_lakehouse.decoders.files.tasks import TaskError
+from cdc_lakehouse.errors import CdcError, TransientError, in_one_line
 from cdc_lakehouse.lake.current import data_files, sql, value_parsing
 from cdc_lakehouse.lake.current.conversions import convert_through
 from cdc_lakehouse.lake.current.data_files import POSITION, StoredFile, may_contain, read_rows, write_file
 from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS
-from cdc_lakehouse.lake.current.latest_changes import key_columns, latest_changes
+from cdc_lakehouse.lake.current.latest_changes import key_texts, latest_changes
 from cdc_lakehouse.lake.current.partial_rows import fold_events
 from cdc_lakehouse.lake.current.partition_filter import partition_condition
 from cdc_lakehouse.lake.current.typed_rows import (
     COMMIT_TS,
     Target,
+    any_of,
     default_value,
     image_of,
     row_images,
@@ -108,14 +109,18 @@ class EmptiedPartition:
 
         return f"coalesce({partition_condition(self.scheme, self.name, named)}, false)"
 
+    def took(self, column: Callable[[int], str]) -> str:
+        """Whether a row of `commit_ts` went with the partition."""
+        return f"(commit_ts <= {self.commit_ts} AND {self.condition(column)})"
+
 
 @dataclass(frozen=True)
 class StoredTable:
-    """A table as it was when the update was planned: its files, its schema (Iceberg's JSON), and the field id of each
-    column of the source, by the column's id. `version` is what its rows were written under."""
+    """A table as it was when the update was planned: its files, its schema, and the field id of each column of the
+    source, by the column's id. `version` is what its rows were written under."""
 
     files: tuple[StoredFile, ...]
-    schema: str
+    schema: Schema
     fields: Mapping[int, int]
     version: TableVersion
 
@@ -124,7 +129,7 @@ class StoredTable:
 class TableUpdate:
     """What is to be done to one table, as tasks need to know it.
 
-    schema: Iceberg's JSON of the schema to write. stored: None where no row of it stays.
+    schema: the one to write. stored: None where no row of it stays.
     emptied, emptied_now: partitions that new rows, and the rows that are there, were deleted with.
     skips_rejected: rows that cannot be used are left out; else they stop the update.
     """
@@ -134,7 +139,7 @@ class TableUpdate:
     target: Target
     key: tuple[schema.Column, ...]
     value_format: ValueFormat
-    schema: str
+    schema: Schema
     location: str
     properties: Mapping[str, str]
     stored: StoredTable | None
@@ -179,33 +184,29 @@ def run_tasks(properties: Mapping[str, str], batches: Iterable[pa.RecordBatch]) 
     changes = rows.filter(_compute.invert(planned)).drop_columns(["plan", "task"])
     with sql.database() as connection:
         for plan in map(pickle.loads, plans):
-            results = list(_results(plan, connection, properties, changes))
+            results = _results(plan, connection, properties, changes)
             yield pa.RecordBatch.from_pylist([each._asdict() for each in results], RESULTS)
 
 
-def _results(plan: Any, connection: Any, properties: Mapping[str, str], changes: pa.Table) -> Iterator[Result]:
+def _results(plan: Any, connection: Any, properties: Mapping[str, str], changes: pa.Table) -> list[Result]:
     update: TableUpdate = plan.update if isinstance(plan, FileRewrite) else plan
     task = _Task(update, connection, load_file_io(dict(properties), update.location))
-    results: list[Result] = []
     try:
         if isinstance(plan, FileRewrite):
-            results += task.rewrite(plan.file, BitMap64.deserialize(plan.deleted))
-        else:
-            results += task.update(changes.filter(pc.field("table_no") == update.table_no))
+            return list(task.rewrite(plan.file, BitMap64.deserialize(plan.deleted)))
+        return list(task.update(changes.filter(pc.field("table_no") == update.table_no)))
     except FileNotFoundError as error:
-        return iter([Result(update.table_no, "failed", f"a file of the table is not there: {error}")])
+        return [Result(update.table_no, "failed", f"a file of the table is not there: {error}")]
     except (OSError, MemoryError, duckdb.OutOfMemoryException, duckdb.IOException) as error:
         # Of the storage or the machine, not of the table.
         fault = TransientError(f"files of the table cannot be read or written: {error}", table=update.name)
-        raise SegmentTaskError(fault) from error
+        raise TaskError(fault) from error
     except TransientError as error:
-        raise SegmentTaskError(error) from error
+        raise TaskError(error) from error
     except CdcError as error:
-        return iter([Result(update.table_no, "failed", str(error))])
+        return [Result(update.table_no, "failed", str(error))]
     except Exception as error:  # noqa: BLE001 - One bad table never stops the others, whatever is wrong with it.
-        reason = f"the table could not be written: {type(error).__name__} {str(error).partition(chr(10))[0]}"
-        return iter([Result(update.table_no, "failed", reason)])
-    return iter(results)
+        return [Result(update.table_no, "failed", f"the table could not be written: {in_one_line(error)}")]
 
 
 @dataclass(frozen=True)
@@ -265,12 +266,12 @@ class _Task:
     def _keys(self, latest: pa.Table) -> pa.Table:
         """The changed keys as values: `k<n>` of each part."""
         update = self._update
-        texts = pa.table(key_columns(latest, len(update.key)))
+        texts = key_texts(latest.column("key"), len(update.key))
         parts = [
-            f"{value_parsing.value(f't{n}', column.type, update.value_format)} AS k{n}"
-            for n, column in enumerate(update.key)
+            f"{value_parsing.value(text, column.type, update.value_format)} AS k{n}"
+            for n, (text, column) in enumerate(zip(texts, update.key, strict=True))
         ]
-        return self._query(f"SELECT DISTINCT {', '.join(parts)} FROM texts", texts=texts)
+        return self._query(f"SELECT DISTINCT {', '.join(parts)} FROM texts", texts=pa.table(texts))
 
     def _typed(self, upserts: pa.Table) -> _TypedRows | None:
         """The latest events as typed rows; None where some leave columns out."""
@@ -349,15 +350,11 @@ class _Task:
         values = typed.values
         if self._update.emptied and values.num_rows:
             commit_ts = changes.column("commit_ts").take(pa.array(typed.places[values.column("row").to_numpy()]))
-            gone = [
-                f"(commit_ts <= {each.commit_ts} AND {each.condition(lambda id: f'c{id}')})"
-                for each in self._update.emptied
-            ]
+            gone = any_of(each.took(lambda id: f"c{id}") for each in self._update.emptied)
             kept = self._query(
-                f"SELECT coalesce({' OR '.join(gone)}, false) AS gone FROM typed",
-                typed=values.append_column("commit_ts", commit_ts),
+                f"SELECT NOT {gone} AS stays FROM typed", typed=values.append_column("commit_ts", commit_ts)
             )
-            values = values.filter(_compute.invert(kept.column("gone")))
+            values = values.filter(kept.column("stays"))
         bad = values.filter(values.column("fault"))
         if not bad.num_rows:
             return values, []
@@ -384,7 +381,7 @@ class _Task:
         update = self._update
         place = load_location_provider(update.location, dict(update.properties))
         path = place.new_data_location(f"{uuid.uuid4()}.parquet")
-        return write_file(self._io, path, Schema.model_validate_json(update.schema), rows, update.properties)
+        return write_file(self._io, path, update.schema, rows, update.properties)
 
     # --- Rows that are there ---
 
@@ -420,11 +417,10 @@ class _Task:
             operator = "IS NOT DISTINCT FROM" if collides else "="
             conditions.append(f"{self._stored_key(n)} {operator} keys.k{n}")
         between = self._key_ranges(keys)
-        old = Schema.model_validate_json(update.stored.schema)
         places = [
             place
             for place, file in enumerate(update.stored.files)
-            if all(may_contain(file, old.find_field(id), *ends) for id, ends in between.items())
+            if all(may_contain(file, update.stored.schema.find_field(id), *ends) for id, ends in between.items())
         ]
         key_fields = [field for column in update.key if (field := update.stored.fields.get(column.id)) is not None]
         fields = list(update.stored.fields.values()) if values else key_fields
@@ -456,7 +452,7 @@ class _Task:
         out."""
         stored = self._update.stored
         assert stored is not None
-        old = Schema.model_validate_json(stored.schema)
+        old = stored.schema
 
         def batches() -> Iterator[pa.RecordBatch]:
             for place in places:
@@ -492,12 +488,12 @@ class _Task:
         """The file's rows that stay, with the values that their columns have now."""
         update, stored = self._update, self._update.stored
         assert stored is not None
-        old, new = Schema.model_validate_json(stored.schema), Schema.model_validate_json(update.schema)
+        old = stored.schema
         values = {column.name: update.stored_value(column) for column in update.target.columns}
         others = [field.field_id for field in old.fields if field.field_id not in stored.fields.values()]
         fields = [*stored.fields.values(), *others]
         for id in others:
-            if (kept := new.find_column_name(id)) is not None:
+            if (kept := update.schema.find_column_name(id)) is not None:
                 values.setdefault(kept, data_files.column(id))
         columns = ", ".join(f"{value} AS {sql.identifier(name)}" for name, value in values.items())
         for rows in read_rows(self._io, file, old, fields):
