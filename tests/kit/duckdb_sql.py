@@ -7,7 +7,7 @@ import functools
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from cdc_lakehouse.lake.current.sql import database, identifier, literal
+from cdc_lakehouse.duckdb_sql import database, identifier, literal
 
 _OPEN: Final = contextlib.ExitStack()
 

@@ -12,9 +12,9 @@ from typing import Any, Final
 import pytest
 
 from cdc_lakehouse.changelog.mysql_types import ColumnType, type_change
+from cdc_lakehouse.duckdb_sql import cast, let
 from cdc_lakehouse.errors import DdlError
 from cdc_lakehouse.lake.current.conversions import convert_through
-from cdc_lakehouse.lake.current.sql import cast, let
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from tests.kit.duckdb_sql import of, rows_of
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 import pytest
 
 from cdc_lakehouse.changelog.ddl.definitions import Partitioning
+from cdc_lakehouse.duckdb_sql import identifier, literal
 from cdc_lakehouse.errors import DdlError
 from cdc_lakehouse.lake.current.partition_filter import partition_condition
-from cdc_lakehouse.lake.current.sql import identifier, literal
 from tests.changelog.statements import partitioned_by
 from tests.kit.duckdb_sql import connection
 

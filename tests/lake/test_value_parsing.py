@@ -9,8 +9,8 @@ from typing import Any, Final
 import pytest
 
 from cdc_lakehouse.changelog.mysql_types import ColumnType
+from cdc_lakehouse.duckdb_sql import cast, let
 from cdc_lakehouse.lake.current import value_parsing
-from cdc_lakehouse.lake.current.sql import cast, let
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat, may_collide
 from tests.kit.duckdb_sql import of, rows_of
 

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEXTS, ColumnType, type_change
-from cdc_lakehouse.errors import DdlError
-from cdc_lakehouse.lake.current.sql import (
+from cdc_lakehouse.duckdb_sql import (
     at_zone,
     cast,
     in_zone,
@@ -23,6 +22,7 @@ from cdc_lakehouse.lake.current.sql import (
     try_cast,
     when,
 )
+from cdc_lakehouse.errors import DdlError
 from cdc_lakehouse.lake.current.value_parsing import (
     ValueFormat,
     decimal_text,

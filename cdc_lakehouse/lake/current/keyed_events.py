@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from cdc_lakehouse.lake.current import sql
+from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.lake.current.latest_changes import key_texts
 
 _compute: Any = pc  # What its functions take is hidden from type checkers.

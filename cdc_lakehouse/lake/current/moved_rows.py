@@ -17,12 +17,13 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog.mysql_types import converts
 from cdc_lakehouse.changelog.schema import Column, TableVersion
 from cdc_lakehouse.decoders.event_schema import NEW_EVENTS, SYNTHETIC
 from cdc_lakehouse.decoders.files.tasks import TaskError
 from cdc_lakehouse.errors import CdcError
-from cdc_lakehouse.lake.current import sql, value_parsing
+from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.latest_changes import latest_changes
 from cdc_lakehouse.lake.current.typed_rows import Target, any_of, default_value, row_images, value_now
 from cdc_lakehouse.lake.current.update_tasks import EmptiedPartition

@@ -18,8 +18,8 @@ from cdc_lakehouse.changelog.ddl.definitions import (
     TextLiteral,
 )
 from cdc_lakehouse.changelog.partitions import HashRows, ListRows, RangeRows, rows_of
+from cdc_lakehouse.duckdb_sql import cast, text_literal, when
 from cdc_lakehouse.errors import DdlError
-from cdc_lakehouse.lake.current.sql import cast, text_literal, when
 
 _CALL: Final = re.compile(r"\s*(\w+)\s*\(\s*`?([^`()]+?)`?\s*\)\s*", re.DOTALL)
 _DAY_ZERO: Final = 719528

@@ -17,10 +17,11 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog import schema
 from cdc_lakehouse.changelog.mysql_types import BLOBS, ColumnType
 from cdc_lakehouse.changelog.schema import TableVersion
-from cdc_lakehouse.lake.current import sql, value_parsing
+from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.conversions import convert_through
 from cdc_lakehouse.lake.current.schema_plan import LakeColumn
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat, duckdb_type

@@ -23,12 +23,13 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.locations import load_location_provider
 from pyroaring import BitMap64
 
+from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog import schema
 from cdc_lakehouse.changelog.ddl.definitions import Partitioning
 from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.decoders.files.tasks import TaskError
 from cdc_lakehouse.errors import CdcError, TransientError, in_one_line
-from cdc_lakehouse.lake.current import data_files, sql, value_parsing
+from cdc_lakehouse.lake.current import data_files, value_parsing
 from cdc_lakehouse.lake.current.conversions import convert_through
 from cdc_lakehouse.lake.current.data_files import POSITION, StoredFile, may_contain, read_rows, write_file
 from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from cdc_lakehouse.changelog.mysql_types import BLOBS, LABELS, ColumnType, iceberg_type
-from cdc_lakehouse.lake.current.sql import (
+from cdc_lakehouse.duckdb_sql import (
     at_zone,
     bytes_literal,
     cast,
@@ -26,7 +26,7 @@ from cdc_lakehouse.lake.current.sql import (
     try_cast,
     when,
 )
-from cdc_lakehouse.lake.current.sql import duckdb_type as duckdb_type
+from cdc_lakehouse.duckdb_sql import duckdb_type as duckdb_type
 
 Binary = Literal["characters", "base64", "hex"]
 

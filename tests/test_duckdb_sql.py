@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_lakehouse.lake.current.sql import at_zone, duckdb_type, identifier, in_zone, let, literal, text_literal
+from cdc_lakehouse.duckdb_sql import at_zone, duckdb_type, identifier, in_zone, let, literal, text_literal
 from tests.kit.duckdb_sql import connection, of
 
 AN_HOUR = datetime.timezone(datetime.timedelta(hours=1))
