@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, RowChange, TransactionEnd, Watermark
 from cdc_lakehouse.changelog.observed_schema import ObservedColumns, Statement
-from cdc_lakehouse.decoders.event_schema import NEW_EVENTS, EventRows, spark_columns
+from cdc_lakehouse.decoders.event_schema import EventRows, image_text
 from cdc_lakehouse.decoders.messages.format import PlainRow
 from cdc_lakehouse.decoders.messages.registry import format_of
 from cdc_lakehouse.decoders.observed_columns import ColumnObserver
@@ -66,11 +66,21 @@ class TopicFormat:
     takes: Callable[[str, str], bool]
 
 
+Take = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""What becomes of a task's events, columns of `NEW_EVENTS`."""
+
+
 def changes_in_tasks(
-    spark: SparkSession, records: DataFrame, topic_format: TopicFormat, before: DataFrame | None = None
+    spark: SparkSession,
+    records: DataFrame,
+    topic_format: TopicFormat,
+    take: Take,
+    columns: str,
+    before: DataFrame | None = None,
 ) -> tuple[DataFrame, Accumulator[Summaries]]:
-    """Events of the records, and what else is in them: known once the frame is written. `before` are records that come
-    before them, with the batch that they are to be read with."""
+    """What `take` makes of the records' events, a frame with these columns; and what else is in the records, known once
+    the frame has been worked out. `before` are records that come before them, with the batch that they are to be read
+    with."""
     found: Accumulator[Summaries] = spark.sparkContext.accumulator({}, _MERGED)
     wanted = _wanted(records, is_before=False)
     if before is not None:
@@ -82,12 +92,16 @@ def changes_in_tasks(
 
     def changes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         reader = TopicReader(topic_format)
-        for batch in batches:
-            yield from reader.read(batch)
-        yield from reader.rest()
+
+        def events() -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                yield from reader.read(batch)
+            yield from reader.rest()
+
+        yield from take(events())
         found.add(reader.summaries)
 
-    return ordered.mapInArrow(changes, spark_columns(NEW_EVENTS)), found
+    return ordered.mapInArrow(changes, columns), found
 
 
 def _wanted(records: DataFrame, *, is_before: bool) -> DataFrame:
@@ -190,7 +204,8 @@ class TopicReader:
                 self._plain_shapes[shape] = commit_ts
                 seen = RowChange(database, table, row.op, None, after, *types_and_key)
                 self._observe(summary, seen, commit_ts, offset, in_order=False)
-        self._rows.add(date, database, table, row.op, commit_ts, row.before, after, segment, offset)
+        before = image_text(row.before)
+        self._rows.add(date, database, table, row.op, commit_ts, before, image_text(after), segment, offset)
         return True
 
     def _take(
@@ -221,9 +236,8 @@ class TopicReader:
                 self._observe(summary, part, commit_ts, offset, in_order=origin.commit_ts is None)
                 if self._format.made_by_canal:
                     summary.note_lossy(part)
-                self._rows.add(
-                    date, part.database, part.table, part.op, commit_ts, part.before, part.after, segment, offset
-                )
+                images = image_text(part.before), image_text(part.after)
+                self._rows.add(date, part.database, part.table, part.op, commit_ts, *images, segment, offset)
 
     def _note_statement(self, summary: PartitionSummary, offset: int, statement: Statement) -> None:
         summary.statements.append((offset, statement))

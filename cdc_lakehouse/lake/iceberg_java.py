@@ -1,6 +1,6 @@
 """Iceberg's own table API, through the session's JVM: what Spark SQL cannot say.
 
-Branches, schema changes with initial defaults, and the transaction that makes schema, rows, deleted rows and properties
+Schema changes with initial defaults, and the transaction that makes schema, rows, deleted rows and properties
 visible as one commit. This is the only module that calls into the JVM.
 """
 
@@ -20,8 +20,6 @@ from pyspark.sql import SparkSession
 from cdc_lakehouse.errors import TransientError
 from cdc_lakehouse.lake.current.schema_plan import Add, Drop, Move, Rename, SchemaOperation, Widen
 from cdc_lakehouse.lake.names import CATALOG, Identifier
-
-MAIN: Final = "main"
 
 _FEW_MANIFESTS: Final = 16
 """So many are read one after the other: that takes no longer than to hand them to other threads and wait for these."""
@@ -77,26 +75,6 @@ class IcebergJavaApi:
 
     def rename(self, source: Identifier, target: Identifier) -> None:
         self._catalog.renameTable(self._java_identifier(source), self._java_identifier(target))
-
-    def open_branch(self, identifier: Identifier, branch: str) -> None:
-        """Start a branch at what readers see now; one left over by an earlier run is thrown away."""
-        table = self.load(identifier)
-        if table.refs().containsKey(branch):
-            table.manageSnapshots().removeBranch(branch).commit()
-            table.refresh()
-        snapshot = table.currentSnapshot()
-        manage = table.manageSnapshots()
-        if snapshot is None:
-            manage.createBranch(branch).commit()
-        else:
-            manage.createBranch(branch, snapshot.snapshotId()).commit()
-
-    def publish(self, identifier: Identifier, branch: str) -> None:
-        """Make a branch what readers see."""
-        transaction = self.load(identifier).newTransaction()
-        transaction.manageSnapshots().fastForwardBranch(MAIN, branch).removeBranch(branch).commit()
-        with _lost_races():
-            transaction.commitTransaction()
 
     def _static(self, class_name: str, member: str) -> Any:
         """A static method of a class of Iceberg's or Java's. A look-up by package asks the JVM for every part of it."""
@@ -224,7 +202,7 @@ class TableTransaction:
         The files are JSON of `ContentFileParser`, as `data_files.write_file` and `deletion_vectors.write_vectors` give
         them and as `StoredVector` has it. data_files, vectors: added. replaced_vectors: taken away; a data file has one
         vector. replace_all: the rows before go, all of them. mark: where no file changes, make a snapshot without rows
-        of its own if the table has one, so that what is read by snapshot has the new schema. summary: entries of the
+        of its own, so that what is read by snapshot has the new schema or the summary. summary: entries of the
         new snapshot's summary.
 
         Raises TransientError when another writer has changed the table. With nothing to do, nothing is committed.
@@ -241,7 +219,7 @@ class TableTransaction:
                 self._overwrite(files, entries)
             elif files:
                 self._row_delta(files, entries)
-            elif mark and self._expected is not None:
+            elif mark:
                 _summarized(self._in_this_thread(self._transaction.newFastAppend()), entries).commit()
             else:
                 snapshot = False

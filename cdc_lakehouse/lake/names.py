@@ -41,10 +41,6 @@ class Identifier:
         """For Spark SQL, quoted."""
         return f"{CATALOG}.{quote(self.namespace)}.{quote(self.name)}"
 
-    def branch(self, name: str) -> str:
-        """A branch of the table, for Spark SQL."""
-        return f"{self.sql}.{quote(f'branch_{name}')}"
-
     def __str__(self) -> str:
         return f"{self.namespace}.{self.name}"
 

@@ -122,4 +122,4 @@ class FeedContext:
 
     @functools.cached_property
     def events(self) -> Events:
-        return Events(self.lake, self.feed.name, self.spark)
+        return Events(self.lake, self.feed.name, self.spark, self.iceberg)

@@ -222,7 +222,7 @@ def _commit(run: FeedRun, move: _RowMove, events: DataFrame) -> None:
     now = run.clock()
     new = _landed(run, move)
     batch = new[0].batch
-    run.events.replace_segments(events, batch, [each.segment for each in new if each.replaces_snapshot is not None])
+    run.events.append(events, batch, [each.segment for each in new if each.replaces_snapshot is not None])
     _finish(run, batch, new)
     names = " and ".join(str(table.version.name) for table in move.tables)
     run.log.info("wrote moved rows of %s in %s", names, run.clock() - now)
@@ -286,5 +286,5 @@ def _delete_obsolete(run: FeedRun, wanted: set[str]) -> None:
         for row in over
     ]
     run.segments.land(new, of_batch(batch))
-    run.events.replace_segments(None, batch, [row.segment for row in new])
+    run.events.commit((), batch, [row.segment for row in new])
     _finish(run, batch, new)

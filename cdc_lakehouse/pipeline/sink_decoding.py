@@ -6,12 +6,13 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from pyspark.sql import DataFrame
+from cdc_lakehouse.decoders.files.file_format import FileContext
 
-from cdc_lakehouse.decoders.files.segment_files import SegmentFiles
 from cdc_lakehouse.decoders.files.tasks import SegmentRef, errors_of_tasks
 from cdc_lakehouse.decoders.problems import NO_COMMIT_TS, NOT_LOOKED_AT, PROBLEMS, Rejected
 from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.lake.tables.event_files import EventWriter
+from cdc_lakehouse.lake.tables.segment_decoding import DecodedFiles, SegmentFile, decode_segments
 from cdc_lakehouse.lake.tables.segments import Segment
 from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.csv_columns import Layouts, find_layouts
@@ -26,11 +27,7 @@ def decode_files(
     run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment], *, append: bool
 ) -> tuple[Sequence[Segment], Sequence[Rejected]]:
     """As `Source.decode`."""
-    bad: int | None = None
-    if append:
-        segments, bad = _append(run, schemas, segments)
-    # After a crash the number of bad lines is not known: look.
-    return segments, [] if bad == 0 or not segments else _rejected(run, schemas, segments)
+    return _append(run, schemas, segments) if append else (segments, _rejected(run, schemas, segments))
 
 
 def _rejected(run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment]) -> list[Rejected]:
@@ -55,11 +52,13 @@ def _rejected(run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment
 
 def _read_rejected(run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment]) -> list[Rejected]:
     with errors_of_tasks():
-        return run.events.rejected(_frame(run, _layouts(run, schemas, segments), segments))
+        return _decode(run, _layouts(run, schemas, segments), segments, None).rejected
 
 
-def _append(run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment]) -> tuple[Sequence[Segment], int]:
-    """Append the segments that can be decoded, as one commit: which they are, and how many bad lines they have."""
+def _append(
+    run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment]
+) -> tuple[Sequence[Segment], Sequence[Rejected]]:
+    """Append the segments that can be decoded, as one commit: which they are, and what was rejected in them."""
     lost = run.raw.keep(segments)
     look_first = run.raw.store.uri.startswith("file:")  # Elsewhere a look costs a request, and the tasks tell.
     while True:
@@ -71,11 +70,13 @@ def _append(run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment])
             layouts = _layouts(run, schemas, readable)
             ready = defer(run, segments, {UNREADABLE_SEGMENT: faults, UNKNOWN_COLUMNS: layouts.reasons})
             if not ready:
-                return [], 0
+                return [], []
             _require_commit_ts(run, ready)
             replaced = [segment.segment for segment in ready if segment.replaces_snapshot is not None]
             with errors_of_tasks():
-                return ready, run.events.append(_frame(run, layouts, ready), ready[0].batch, ready, replaced)
+                decoded = _decode(run, layouts, ready, run.events.writer())
+            run.events.commit(decoded.data_files, ready[0].batch, replaced)
+            return ready, decoded.rejected
         except SourceError as error:
             # A fault of one segment defers it; a fault of the whole store ends the run. So does one that a look at each
             # segment did not find.
@@ -84,17 +85,22 @@ def _append(run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment])
         segments, look_first = readable, True
 
 
-def _frame(run: FeedContext, layouts: Layouts, segments: Sequence[Segment]) -> DataFrame:
-    raw = run.raw
-    refs = {raw.place(segment): segment for segment in segments}
-    files = SegmentFiles(
-        raw.store.uri,
-        run.lake.storage,
-        run.feed.storage_sink,
-        tuple(SegmentRef(place, segment.size, raw.etag(segment)) for place, segment in refs.items()),
-        {place: layouts.found[segment.segment] for place, segment in refs.items() if segment.segment in layouts.found},
-    )
-    return run.events.decode(files, refs)
+def _decode(
+    run: FeedContext, layouts: Layouts, segments: Sequence[Segment], writer: EventWriter | None
+) -> DecodedFiles:
+    raw, source = run.raw, run.feed.storage_sink
+    files = [
+        SegmentFile(
+            SegmentRef(raw.place(segment), segment.size, raw.etag(segment)),
+            segment.segment,
+            FileContext(segment.database or "", segment.table or "", source.csv, layouts.found.get(segment.segment)),
+            segment.table_version,
+            segment.physical_partition,
+            segment.feed_date,
+        )
+        for segment in segments
+    ]
+    return decode_segments(run.spark, raw.store.uri, run.lake.storage, source.protocol, files, writer)
 
 
 def _layouts(run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment]) -> Layouts:

@@ -11,14 +11,12 @@ from pyiceberg.io import load_file_io
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.locations import load_location_provider
-from pyroaring import BitMap64
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.mysql_types import converts
 from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.errors import TableHeldError, TransientError
-from cdc_lakehouse.lake.current.data_files import live_files
-from cdc_lakehouse.lake.current.deletion_vectors import read_vector, write_vectors
+from cdc_lakehouse.lake.current.data_files import delete_rows, live_files
 from cdc_lakehouse.lake.current.schema_plan import Plan, plan_evolution
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, column_names, schema_fingerprint
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target, lake_columns
@@ -154,7 +152,7 @@ def commit(run: FeedRun, planned: PlannedUpdate, updated: UpdatedTable) -> None:
         replaced_vectors=replaced,
         replace_all=not stays and bool(state.row_count),
         # A snapshot is read with the schema that it was made under.
-        mark=bool(planned.plan.steps),
+        mark=bool(planned.plan.steps) and state.snapshot_id is not None,
         properties=properties,
         removed_properties=(STAGED,) if state.staged else (),
         summary={CHECKPOINT_TS: str(changes.checkpoint_ts), **of_batch(run.segments.batch)},
@@ -179,21 +177,13 @@ def _rows_of(data_files: Sequence[str]) -> int:
 
 
 def _vectors(run: FeedRun, planned: PlannedUpdate, updated: UpdatedTable) -> tuple[Sequence[str], Sequence[str]]:
-    """The deletion vectors of the files that rows are deleted of, in one new file; and those that they take the place
-    of. A data file has one vector: the new one holds the rows of the old one too."""
+    """The deletion vectors of the rows that go, and those that they take the place of."""
     if not updated.deleted or planned.update.stored is None:
         return (), ()
-    files = {file.path: file for file in planned.update.stored.files}
     io = load_file_io(dict(run.lake.catalog.properties), planned.update.location)
-    replaced: list[str] = []
-    vectors: dict[str, BitMap64] = {}
-    for path, positions in updated.deleted.items():
-        vectors[path] = positions
-        if (old := files[path].vector) is not None:
-            vectors[path] = positions | read_vector(io, old)
-            replaced.append(old.content_file)
     place = load_location_provider(planned.update.location, dict(planned.update.properties))
-    return write_vectors(io, place.new_data_location(f"{uuid.uuid4()}-deletes.puffin"), vectors), replaced
+    path = place.new_data_location(f"{uuid.uuid4()}-deletes.puffin")
+    return delete_rows(io, path, planned.update.stored.files, updated.deleted)
 
 
 def _create(run: FeedRun, tables: CurrentTables, changes: TableChanges, value_format: ValueFormat) -> TableState:

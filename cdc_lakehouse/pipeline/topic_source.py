@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import abc
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -18,6 +19,7 @@ from pyspark.sql import functions as F
 from cdc_lakehouse.changelog import observed_schema
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange
+from cdc_lakehouse.decoders.event_schema import spark_columns
 from cdc_lakehouse.decoders.messages.format import Format, Options
 from cdc_lakehouse.decoders.messages.registry import format_of
 from cdc_lakehouse.decoders.problems import Rejected
@@ -25,6 +27,7 @@ from cdc_lakehouse.decoders.topic_reader import TopicFormat, changes_in_tasks
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.properties import of_batch
+from cdc_lakehouse.lake.tables.event_files import WRITTEN
 from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch, LandedSegment, landed_offsets, last_batch
 from cdc_lakehouse.lake.tables.records import Records, records_frame
 from cdc_lakehouse.lake.tables.segments import COUNTS, DECODED, LANDED, OFFSETS, Kind, Segment
@@ -113,12 +116,12 @@ class RecordSource(abc.ABC):
         records = records_frame(run.spark, run.feed.name).where(F.col("batch").isin(*batches))
         topic_format = TopicFormat(self._format.name, self._options, seeds, watermarks, run.feed.tables.takes)
         before = _records_before(run, self._format, batches)
-        events, found = changes_in_tasks(run.spark, records, topic_format, before)
+        take = run.events.writer().write if append else _discard
+        results, found = changes_in_tasks(run.spark, records, topic_format, take, spark_columns(WRITTEN), before)
+        data_files = [row["data_file"] for row in results.collect()]
         if append:
             replaced = [segment.segment for segment in segments if segment.replaces_snapshot is not None]
-            run.events.replace_segments(events, segments[0].batch, replaced)
-        else:
-            events.write.format("noop").mode("append").save()
+            run.events.commit(data_files, segments[0].batch, replaced)
         for number in batches:
             run.signals.write(number, {place: finds for place, finds in found.value.items() if place[2] == number})
         replays = sum(finds.replays for finds in found.value.values())
@@ -188,6 +191,12 @@ class Topics(RecordSource):
         ranges = choose_ranges(pending.offsets, landed, source.max_records, source.max_bytes)
         appended = Records(run.lake, run.feed, lambda: run.spark).append(ranges, pending, batch)
         return appended.batch, [*pending.faults, *appended.faults]
+
+
+def _discard(events: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in events:
+        pass
+    return iter(())
 
 
 def _records_before(run: FeedContext, message_format: Format, batches: Sequence[int]) -> DataFrame | None:

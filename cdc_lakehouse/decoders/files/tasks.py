@@ -26,8 +26,8 @@ from cdc_lakehouse.config import StorageConfig
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.sources.object_store import read_segment
 
-Read = Callable[[str, bytes], Iterator[pa.RecordBatch]]
-"""What makes rows of a segment: of its path and its content."""
+Work = Callable[[Iterator[tuple["SegmentRef", bytes]]], Iterator[pa.RecordBatch]]
+"""What a task does with its segments and their contents."""
 
 _REQUEST: Final = 1024 * 1024
 """A request costs about as much time as this many bytes."""
@@ -47,18 +47,18 @@ class SegmentRef(NamedTuple):
 
 
 def segments_in_tasks(
-    spark: SparkSession, root: str, storage: StorageConfig, segments: Sequence[SegmentRef], read: Read, schema: str
+    spark: SparkSession, root: str, storage: StorageConfig, segments: Sequence[SegmentRef], work: Work, columns: str
 ) -> DataFrame:
-    """The rows that `read` makes of each segment below `root`; a task reads several, one after the other."""
+    """What `work` gives for the segments below `root`, rows with these columns; a task has several, one after the
+    other."""
     groups = _groups(segments, spark.sparkContext.defaultParallelism)
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                for segment, content in _contents(root, storage, groups[number]):
-                    yield from read(segment.path, content)
+                yield from work(_contents(root, storage, groups[number]))
 
-    return spark.range(0, len(groups), 1, len(groups)).mapInArrow(rows, schema)
+    return spark.range(0, len(groups), 1, len(groups)).mapInArrow(rows, columns)
 
 
 def _groups(segments: Sequence[SegmentRef], tasks: int) -> list[list[SegmentRef]]:
@@ -66,7 +66,7 @@ def _groups(segments: Sequence[SegmentRef], tasks: int) -> list[list[SegmentRef]
     weights = [segment.size + _REQUEST for segment in segments]
     total = sum(weights)
     # A task costs something too: a handful of small files is not worth one each.
-    wanted = max(1, min(4 * tasks, math.ceil(total / _TASK_BYTES)), math.ceil(total / _GROUP_BYTES))
+    wanted = max(1, min(2 * tasks, math.ceil(total / _TASK_BYTES)), math.ceil(total / _GROUP_BYTES))
     share = total / wanted
     groups: list[list[SegmentRef]] = []
     filled = share

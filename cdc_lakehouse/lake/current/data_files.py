@@ -1,4 +1,4 @@
-"""Data files of a current-state table: which there are, their rows by field id, and new ones.
+"""Data files of tables: which there are, their rows by field id, and new ones.
 
 Columns are known by field id everywhere: a file keeps the names that it was written with, and the table's may be others
 by now. Nothing here needs a JVM; what is written goes into the table by `iceberg_java.TableTransaction`.
@@ -29,6 +29,7 @@ from pyiceberg.io.pyarrow import (
 from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_ENTRY_SCHEMAS, ManifestFile
 from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.table import Table, TableProperties
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Record
 from pyiceberg.types import (
     BinaryType,
@@ -43,9 +44,16 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros
 from pyiceberg.utils.decimal import bytes_required, unscaled_to_decimal
 from pyiceberg.utils.truncate import truncate_upper_bound_binary_string, truncate_upper_bound_text_string
+from pyroaring import BitMap64
 
 from cdc_lakehouse.errors import StoredFormError
-from cdc_lakehouse.lake.current.deletion_vectors import UNPARTITIONED, StoredVector, read_vector, vector_json
+from cdc_lakehouse.lake.current.deletion_vectors import (
+    FIRST_SPEC,
+    StoredVector,
+    read_vector,
+    vector_json,
+    write_vectors,
+)
 
 POSITION: Final = "position"
 """The column of `read_rows` with a row's position in its file, from 0."""
@@ -76,6 +84,7 @@ class StoredFile:
 
     size: in bytes. record_count: rows, deleted ones too. bounds: by field id the lower and the upper bound as in the
     manifest (Iceberg's single-value serialization); of texts and binaries they may be cut, which makes them wider.
+    partition: the values of the partition's fields.
     """
 
     path: str
@@ -83,6 +92,7 @@ class StoredFile:
     record_count: int
     bounds: Mapping[int, tuple[bytes | None, bytes | None]] = field(default_factory=dict)
     vector: StoredVector | None = None
+    partition: tuple[str | None, ...] = ()
 
     @property
     def live_rows(self) -> int:
@@ -90,21 +100,25 @@ class StoredFile:
 
 
 def live_files(
-    table: Table, bounds_of: Collection[int] | None = None, added_by: Collection[int] | None = None
+    table: Table,
+    bounds_of: Collection[int] | None = None,
+    added_by: Collection[int] | None = None,
+    *,
+    snapshot: Snapshot | None = None,
 ) -> list[StoredFile]:
-    """The data files of the table's current snapshot; none where it has no snapshot.
+    """The data files of a snapshot of the table, by default of its current one; none where it has none.
 
     `bounds_of` are the fields whose bounds are wanted, None for all: tables may have hundreds of columns, and files
     are handed to tasks. `added_by` are the snapshots whose new files are wanted, None for all files. Raises
-    StoredFormError for files that are not the project's: partitioned ones, and deletes that are not deletion vectors.
+    StoredFormError for files that are not the project's: those that are partitioned otherwise than the table was when
+    it was made, and deletes that are not deletion vectors.
     """
-    snapshot = table.current_snapshot()
+    snapshot = snapshot or table.current_snapshot()
     if snapshot is None:
         return []
     manifests = [m for m in snapshot.manifests(table.io) if m.has_added_files() or m.has_existing_files()]
-    specs = table.specs()
     for manifest in manifests:
-        if not specs[manifest.partition_spec_id].is_unpartitioned():
+        if manifest.partition_spec_id != FIRST_SPEC:
             raise _foreign(table, "its files are partitioned")
     data: list[Record] = []
     vectors: dict[str, StoredVector] = {}
@@ -139,7 +153,9 @@ def _stored_file(entry: Record, vector: StoredVector | None, bounds_of: Collecti
     lower, upper = (bounds or {} for bounds in _values(entry, "lower_bounds", "upper_bounds"))
     wanted = lower.keys() | upper.keys() if bounds_of is None else bounds_of
     bounds = {id: (lower.get(id), upper.get(id)) for id in wanted if id in lower or id in upper}
-    return StoredFile(path, size, record_count, bounds, vector)
+    partition = entry[_PLACES["partition"]]
+    values = tuple(partition[place] for place in range(len(partition)))
+    return StoredFile(path, size, record_count, bounds, vector, values)
 
 
 def _vector_of(entry: Record, spec_id: int, table: Table) -> tuple[str, StoredVector]:
@@ -152,8 +168,16 @@ def _vector_of(entry: Record, spec_id: int, table: Table) -> tuple[str, StoredVe
     )
     if content != _POSITION_DELETES or file_format.upper() != _PUFFIN or data_file is None:
         raise _foreign(table, f"it has deletes that are not deletion vectors ({path})")
+    partition = entry[_PLACES["partition"]]
     text = vector_json(
-        path, data_file, offset=offset, size=size, cardinality=cardinality, file_size=file_size, spec_id=spec_id
+        path,
+        data_file,
+        offset=offset,
+        size=size,
+        cardinality=cardinality,
+        file_size=file_size,
+        spec_id=spec_id,
+        partition=[partition[place] for place in range(len(partition))],
     )
     return data_file, StoredVector(path, offset, size, cardinality, text)
 
@@ -347,42 +371,88 @@ def _without(rows: pa.Table, deleted: np.ndarray[Any, Any], position: int) -> pa
 # --- Writing ---
 
 
-def write_file(io: FileIO, path: str, schema: Schema, rows: pa.Table, properties: Mapping[str, str]) -> str:
-    """Write rows as one Parquet file and return its data file as JSON for Iceberg's `ContentFileParser`.
+class DataFileWriter:
+    """Writes one Parquet file, a row group for each `write`. `properties` are the table's: `write.parquet.*` and
+    `write.metadata.metrics.*` count. `partition` are the values of the partition's fields. `plain` are columns whose
+    values hardly repeat: no dictionary is tried for them."""
 
-    The columns of `rows` have names of the schema's fields and are cast to their types; a field that has no column is
-    written as NULL. `properties` are the table's: `write.parquet.*` and `write.metadata.metrics.*` count. Raises
-    ValueError for no rows and for a column that the schema lacks, pyarrow.ArrowInvalid for a value that does not fit.
-    """
-    if not rows.num_rows:
-        raise ValueError("a data file has rows")
-    file_schema = _file_schema(schema)
-    table = _complete(rows, schema, schema_to_pyarrow(file_schema))
-    with io.new_output(path).create(overwrite=True) as stream:
-        with pq.ParquetWriter(
-            stream,
-            table.schema,
+    def __init__(
+        self,
+        io: FileIO,
+        path: str,
+        schema: Schema,
+        properties: Mapping[str, str],
+        partition: Sequence[str | None] = (),
+        plain: Collection[str] = (),
+    ) -> None:
+        self._path, self._schema, self._properties, self._partition = path, schema, properties, partition
+        self._file_schema = _file_schema(schema)
+        self._target = schema_to_pyarrow(self._file_schema)
+        repeated: Any = [name for name in self._target.names if name not in plain] if plain else True
+        self._stream = io.new_output(path).create(overwrite=True)
+        self._writer = pq.ParquetWriter(
+            self._stream,
+            self._target,
+            use_dictionary=repeated,
             # As Iceberg has it: a reader may rely on it.
             store_decimal_as_integer=True,
             store_schema=False,
             **_compression(properties),
-        ) as writer:
-            writer.write_table(table, row_group_size=_rows_per_group(table, properties))
-        metadata: pq.FileMetaData = writer.writer.metadata
-        size = stream.tell()
-    return json.dumps(
-        {
-            "spec-id": UNPARTITIONED,
-            "content": "data",
-            "file-path": path,
-            "file-format": "parquet",
-            "partition": [],
-            "file-size-in-bytes": size,
-            "record-count": metadata.num_rows,
-            **_metrics(metadata, file_schema, _metrics_properties(schema, file_schema, properties)),
-        },
-        ensure_ascii=False,
-    )
+        )
+
+    def write(self, rows: pa.Table) -> None:
+        """The columns of `rows` have names of the schema's fields and are cast to their types; a field that has no
+        column is written as NULL. Raises ValueError for a column that the schema lacks, pyarrow.ArrowInvalid for a
+        value that does not fit."""
+        table = _complete(rows, self._schema, self._target)
+        self._writer.write_table(table, row_group_size=_rows_per_group(table, self._properties))
+
+    def close(self) -> str:
+        """Its data file as JSON for Iceberg's `ContentFileParser`."""
+        self._writer.close()
+        metadata: pq.FileMetaData = self._writer.writer.metadata
+        size = self._stream.tell()
+        self._stream.close()
+        metrics = _metrics_properties(self._schema, self._file_schema, self._properties)
+        return json.dumps(
+            {
+                "spec-id": FIRST_SPEC,
+                "content": "data",
+                "file-path": self._path,
+                "file-format": "parquet",
+                "partition": list(self._partition),
+                "file-size-in-bytes": size,
+                "record-count": metadata.num_rows,
+                **_metrics(metadata, self._file_schema, metrics),
+            },
+            ensure_ascii=False,
+        )
+
+
+def write_file(io: FileIO, path: str, schema: Schema, rows: pa.Table, properties: Mapping[str, str]) -> str:
+    """Write rows as one Parquet file (see `DataFileWriter`). Raises ValueError also for no rows."""
+    if not rows.num_rows:
+        raise ValueError("a data file has rows")
+    writer = DataFileWriter(io, path, schema, properties)
+    writer.write(rows)
+    return writer.close()
+
+
+def delete_rows(
+    io: FileIO, path: str, files: Sequence[StoredFile], deleted: Mapping[str, BitMap64]
+) -> tuple[list[str], list[str]]:
+    """Write the deletion vectors of the files that rows are deleted of, by path, as one new file; return these delete
+    files, and those that they take the place of, as JSON for Iceberg's `ContentFileParser`. A data file has one vector:
+    the new one holds the rows of the old one too."""
+    replaced: list[str] = []
+    vectors: dict[str, BitMap64] = {}
+    touched = [file for file in files if deleted.get(file.path)]
+    for file in touched:
+        vectors[file.path] = deleted[file.path]
+        if file.vector is not None:
+            vectors[file.path] = deleted[file.path] | read_vector(io, file.vector)
+            replaced.append(file.vector.content_file)
+    return write_vectors(io, path, vectors, {file.path: file.partition for file in touched}), replaced
 
 
 def _file_schema(schema: Schema) -> Schema:

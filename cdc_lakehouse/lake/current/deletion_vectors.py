@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,8 +18,8 @@ from pyroaring import BitMap64
 
 from cdc_lakehouse.errors import StoredFormError
 
-UNPARTITIONED: Final = 0
-"""The partition spec of every table that the project makes."""
+FIRST_SPEC: Final = 0
+"""The partition spec of every table that the project makes; no other is ever added."""
 
 _BLOB_TYPE: Final = "deletion-vector-v1"
 _BLOB_MAGIC: Final = b"\xd1\xd3\x39\x64"
@@ -61,8 +61,11 @@ def read_vector(io: FileIO, stored: StoredVector) -> BitMap64:
     return positions
 
 
-def write_vectors(io: FileIO, path: str, vectors: Mapping[str, BitMap64]) -> list[str]:
-    """Write one Puffin file with the vectors of one commit, by the path of the data file that each is of.
+def write_vectors(
+    io: FileIO, path: str, vectors: Mapping[str, BitMap64], partitions: Mapping[str, Sequence[str | None]] | None = None
+) -> list[str]:
+    """Write one Puffin file with the vectors of one commit, by the path of the data file that each is of; `partitions`
+    are those of the data files, where the table has any.
 
     Returns the delete file of each as JSON for Iceberg's `ContentFileParser`. A data file without deleted rows gets
     none; where no file has any, nothing is written.
@@ -87,6 +90,7 @@ def write_vectors(io: FileIO, path: str, vectors: Mapping[str, BitMap64]) -> lis
             size=blob["length"],
             cardinality=len(positions),
             file_size=len(content),
+            partition=(partitions or {}).get(data_file, ()),
         )
         for (data_file, positions), blob in zip(vectors.items(), blobs, strict=True)
     ]
@@ -100,7 +104,8 @@ def vector_json(
     size: int,
     cardinality: int,
     file_size: int,
-    spec_id: int = UNPARTITIONED,
+    spec_id: int = FIRST_SPEC,
+    partition: Sequence[str | None] = (),
 ) -> str:
     """The delete file of one vector as JSON of Iceberg's `ContentFileParser`. Sizes are in bytes."""
     return json.dumps(
@@ -109,7 +114,7 @@ def vector_json(
             "content": "position-deletes",
             "file-path": path,
             "file-format": "puffin",
-            "partition": [],
+            "partition": list(partition),
             "file-size-in-bytes": file_size,
             "record-count": cardinality,
             "referenced-data-file": data_file,

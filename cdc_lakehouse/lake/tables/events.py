@@ -1,33 +1,51 @@
 """The `events` table: every row change of a feed, each segment's once, values as the source's text.
 
-The commit that appends a batch carries the batch's number in its snapshot's summary, so that a run that follows a crash
-can tell whether the batch is in.
+Tasks write its data files (`event_files`); a batch is one commit. It carries the batch's number in its snapshot's
+summary, so that a run that follows a crash can tell whether the batch is in.
 """
 
 from __future__ import annotations
 
 import datetime
-import math
+import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Observation, SparkSession
+import pyarrow.compute as pc
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.locations import load_location_provider
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.types import MapType
+from pyroaring import BitMap64
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import MapType as SparkMap
 
-from cdc_lakehouse.changelog.positions import LOGICAL_BITS
-from cdc_lakehouse.decoders import problems
-from cdc_lakehouse.decoders.event_schema import EVENTS, SYNTHETIC, spark_columns
-from cdc_lakehouse.decoders.files.registry import DECODERS
-from cdc_lakehouse.decoders.files.segment_files import SegmentFiles
-from cdc_lakehouse.decoders.problems import LISTED_PER_SEGMENT, PROBLEMS, RAW_LIMIT, Rejected
+from cdc_lakehouse.decoders.event_schema import EVENTS, NEW_EVENTS, SYNTHETIC, spark_columns
+from cdc_lakehouse.decoders.problems import Rejected
+from cdc_lakehouse.errors import TransientError
 from cdc_lakehouse.lake.catalog import Lake, system_table
+from cdc_lakehouse.lake.current.data_files import (
+    POSITION,
+    StoredFile,
+    column,
+    delete_rows,
+    live_files,
+    may_contain,
+    read_rows,
+)
+from cdc_lakehouse.lake.current.schema_plan import Add, Drop, Move
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
-from cdc_lakehouse.lake.names import quote
-from cdc_lakehouse.lake.properties import BATCH
+from cdc_lakehouse.lake.properties import BATCH, of_batch
+from cdc_lakehouse.lake.tables.event_files import WRITTEN, EventReader, EventWriter
 from cdc_lakehouse.lake.tables.segments import DECODED, MOVED_ROWS_PREFIX, Segment
+
+_compute: Any = pc  # What its functions take is hidden from type checkers.
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,52 +114,35 @@ def with_counts(
     ]
 
 
-_BRANCH: Final = "decode"
-_REPLACED: Final = "cdc_replaced_segments"
-_BYTES_PER_FILE: Final = 256 * 1024 * 1024
-"""Of the source, for one data file of events."""
+_FILES_AT_ONCE: Final = 8
+"""Files that are looked through side by side."""
 
 _PROPERTIES: Final = {
     "format-version": "3",
-    "write.delete.mode": "merge-on-read",
-    "write.merge.mode": "merge-on-read",
-    # Tasks follow the sink's files, which are by table and date already: a shuffle of wide rows would buy nothing.
-    "write.distribution-mode": "none",
-    "write.spark.fanout.enabled": "true",
     # Measured: level 1 writes 15 % faster than the default and is hardly larger on JSON text.
     "write.parquet.compression-codec": "zstd",
     "write.parquet.compression-level": "1",
-    # Minima and maxima of map keys and values cost time and can prune nothing.
-    **{
-        f"write.parquet.stats-enabled.column.{map_column}.{part}": "false"
-        for map_column in ("before", "after")
-        for part in ("key", "value")
-    },
+    # Minima and maxima of row images can prune nothing.
+    "write.metadata.metrics.column.before": "none",
+    "write.metadata.metrics.column.after": "none",
     "write.metadata.delete-after-commit.enabled": "true",
 }
-_ATTRIBUTES: Final = pa.schema([
-    ("of_file", pa.string()),
-    ("segment", pa.string()),
-    ("of_database", pa.string()),
-    ("of_table", pa.string()),
-    ("table_version", pa.int64()),
-    ("physical_partition", pa.int64()),
-    ("feed_date", pa.string()),
-])  # fmt: skip
+_IMAGES: Final = ("before", "after")
 
 
 class Events:
-    def __init__(self, lake: Lake, feed: str, spark: SparkSession) -> None:
+    def __init__(self, lake: Lake, feed: str, spark: SparkSession, iceberg: IcebergJavaApi) -> None:
         self._lake = lake
         self._spark = spark
+        self._iceberg = iceberg
         self.identifier = system_table(feed, "events")
 
     def ensure(self) -> None:
-        """Make the table; one of before `synthetic` gets that column."""
+        """Make the table. One of an earlier build, with row images as maps, is written anew, in one commit."""
         table = self._lake.load(self.identifier)
         if table is not None:
-            if SYNTHETIC not in table.schema().column_names:
-                self._spark.sql(f"ALTER TABLE {self.identifier.sql} ADD COLUMN {SYNTHETIC} boolean")
+            if isinstance(table.schema().find_type("after"), MapType):
+                self._migrate(table)
             return
         self._lake.ensure_namespace(self.identifier.namespace)
         properties = ", ".join(f"'{key}'='{value}'" for key, value in _PROPERTIES.items())
@@ -150,155 +151,145 @@ class Events:
             f"PARTITIONED BY (feed_date) TBLPROPERTIES ({properties})"
         )
 
+    def _migrate(self, table: Table) -> None:
+        transaction = self._iceberg.transaction(self.identifier, _snapshot_id(table))
+        has_synthetic = SYNTHETIC in table.schema().column_names
+        added = [
+            *(Add(name, "string", None) for name in _IMAGES),
+            *(() if has_synthetic else (Add(SYNTHETIC, "boolean", None),)),
+        ]
+        moved = [Move(name, after) for name, after in zip(_IMAGES, ("commit_time", "before"), strict=True)]
+        transaction.change_schema([[Drop(name) for name in _IMAGES], added, moved])
+        schema = Schema.model_validate_json(transaction.schema_json())
+        events = self.frame().select(*NEW_EVENTS.names, SYNTHETIC)
+        written = events.mapInArrow(self._writer_to(table, schema).write, spark_columns(WRITTEN)).collect()
+        files = [row["data_file"] for row in written]
+        transaction.commit(data_files=files, replace_all=table.current_snapshot() is not None, properties=_PROPERTIES)
+
     def frame(self, snapshot: int | None = None) -> DataFrame:
-        """All events, columns of the table and `_row_id`: as they are, or as they were in a snapshot."""
+        """All events, columns of `EVENTS`: as they are, or as they were in a snapshot."""
         reader = self._spark.read.format("iceberg")
         if snapshot is not None:
             reader = reader.option("versionAsOf", str(snapshot))
-        frame = reader.load(self.identifier.sql).select("*", "_row_id")
-        # Rows of before the column: their segments' names tell. A snapshot of then has no such column.
-        told_by_name = F.col("segment").startswith(MOVED_ROWS_PREFIX)
-        known = [F.col(SYNTHETIC)] if SYNTHETIC in frame.columns else []
-        return frame.withColumn(SYNTHETIC, F.coalesce(*known, told_by_name))
+        frame = reader.load(self.identifier.sql)
+        if isinstance(frame.schema["after"].dataType, SparkMap):
+            # A snapshot of before the images were texts.
+            texts = {name: F.to_json(name, {"ignoreNullFields": "false"}) for name in _IMAGES}
+            told_by_name = F.col("segment").startswith(MOVED_ROWS_PREFIX)
+            known = [F.col(SYNTHETIC)] if SYNTHETIC in frame.columns else []
+            frame = frame.withColumns({**texts, SYNTHETIC: F.coalesce(*known, told_by_name)})
+        return frame.select(*EVENTS.names)
 
-    def snapshot_of(self, batch: int) -> tuple[int, int | None] | None:
-        """Snapshot that appended a batch, and the one before it; None when the batch is not in."""
-        for number, snapshot, parent in self._batches():
-            if number <= batch:  # Numbers rise along a branch.
-                return (snapshot, parent) if number == batch else None
+    def reader(self) -> EventReader:
+        """Reads events as they are now, in tasks."""
+        table = self._load()
+        ids = [table.schema().find_field(name).field_id for name in ("schema_name", "table_name", "commit_ts")]
+        return EventReader(
+            tuple(live_files(table, ids)), table.schema(), table.location(), dict(self._lake.catalog.properties)
+        )
+
+    def writer(self) -> EventWriter:
+        """Writes events, in tasks; what they wrote is for `commit`."""
+        table = self._load()
+        return self._writer_to(table, table.schema())
+
+    def _writer_to(self, table: Table, schema: Schema) -> EventWriter:
+        properties = {**table.properties, **_PROPERTIES}
+        return EventWriter(schema, table.location(), properties, dict(self._lake.catalog.properties))
+
+    def snapshot_of(self, batch: int) -> Snapshot | None:
+        """The snapshot that appended a batch; None when the batch is not in."""
+        for number, snapshot in self._batches():
+            if number <= batch:  # Numbers rise from commit to commit.
+                return snapshot if number == batch else None
         return None
 
     def newest_batch(self) -> int:
         """The batch that was appended last; 0 before the first."""
-        return next((number for number, _, _ in self._batches()), 0)
+        return next((number for number, _ in self._batches()), 0)
 
-    def _batches(self) -> Iterator[tuple[int, int, int | None]]:
-        """Batch, snapshot and the snapshot before it, the newest first."""
+    def _batches(self) -> Iterator[tuple[int, Snapshot]]:
+        """Batch and snapshot, the newest first."""
         table = self._lake.load(self.identifier)
         snapshot = None if table is None else table.current_snapshot()
-        # Along the parents: what stands on a branch that a crash left behind is not in.
         while table is not None and snapshot is not None:
             parent = snapshot.parent_snapshot_id
             found = None if snapshot.summary is None else snapshot.summary.additional_properties.get(BATCH)
             if found is not None:
-                yield int(found), snapshot.snapshot_id, parent
+                yield int(found), snapshot
             snapshot = None if parent is None else table.snapshot_by_id(parent)
 
-    def append(self, decoded: DataFrame, batch: int, segments: Sequence[Segment], replacing: Sequence[str]) -> int:
-        """Write a batch's good lines, in the place of the earlier events of the segments `replacing`.
+    def append(self, events: DataFrame, batch: int, replacing: Collection[str] = ()) -> None:
+        """Write events (columns of `NEW_EVENTS`, and `synthetic`) and commit them, as `commit` does."""
+        written = events.mapInArrow(self.writer().write, spark_columns(WRITTEN)).collect()
+        self.commit([row["data_file"] for row in written], batch, replacing)
 
-        Readers see all of it at once. Gives how many lines were not good.
-        """
-        seen = Observation()
-        good = decoded.observe(seen, F.count("problem").alias("bad")).where(F.col("problem").isNull())
-        frame = _as_rows(good)
-        files = math.ceil(sum(segment.size for segment in segments) / _BYTES_PER_FILE)
-        tasks = max(files, self._spark.sparkContext.defaultParallelism)
-        if tasks < len(segments):
-            frame = frame.coalesce(tasks)
-        if len({(segment.database, segment.table) for segment in segments}) > 1:
-            frame = frame.sortWithinPartitions("schema_name", "table_name")
-        self._commit(frame, batch, replacing)
-        # Spark measures nothing where there is nothing to read.
-        return int(seen.get["bad"]) if any(segment.size for segment in segments) else 0
+    def commit(self, data_files: Sequence[str], batch: int, replacing: Collection[str] = ()) -> None:
+        """Add what tasks wrote as a batch, in the place of the earlier events of the segments `replacing`. Readers see
+        all of it at once.
 
-    def replace_segments(self, events: DataFrame | None, batch: int, replacing: Sequence[str]) -> None:
-        """Append events (columns of the table but `commit_time`; `synthetic` where they are) in the place of those that
-        the segments `replacing` had; with None only these go. One commit."""
-        self._commit(_as_rows(self.frame().limit(0) if events is None else events), batch, replacing)
-
-    def _commit(self, frame: DataFrame, batch: int, replacing: Sequence[str]) -> None:
-        if not replacing:
-            frame.writeTo(self.identifier.sql).option(f"snapshot-property.{BATCH}", str(batch)).append()
-            return
-        api = IcebergJavaApi(self._spark)
-        api.open_branch(self.identifier, _BRANCH)
-        target = self.identifier.branch(_BRANCH)
-        earlier = self._spark.createDataFrame(pa.table({"replaced": list(replacing)}))
-        earlier.createOrReplaceTempView(_REPLACED)
-        try:
-            self._spark.sql(f"DELETE FROM {target} WHERE segment IN (SELECT replaced FROM {_REPLACED})")
-        finally:
-            self._spark.catalog.dropTempView(_REPLACED)
-        frame.writeTo(target).option(f"snapshot-property.{BATCH}", str(batch)).append()
-        api.publish(self.identifier, _BRANCH)
-
-    def decode(self, files: SegmentFiles, segments: Mapping[str, Segment]) -> DataFrame:
-        """The lines of some segments (by their paths in `files`) as events, good and bad, with what the segments' own
-        paths say of them."""
-        decoded = DECODERS[files.source.protocol](self._spark, files)
-        rows = [
-            (file, s.segment, s.database, s.table, s.table_version, s.physical_partition, s.feed_date)
-            for file, path in decoded.segments.items()
-            for s in [segments[path]]
-        ]
-        columns = [
-            pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), _ATTRIBUTES, strict=True)
-        ]
-        attributes = F.broadcast(self._spark.createDataFrame(pa.Table.from_arrays(columns, schema=_ATTRIBUTES)))
-        joined = decoded.events.join(attributes, F.col("file") == F.col("of_file"), "left")
-        own = (F.col("schema_name") == F.col("of_database")) & (F.col("table_name") == F.col("of_table"))
-        wrong = F.when(~F.coalesce(own, F.lit(False)), problems.WRONG_TABLE)
-        return joined.withColumn("problem", F.coalesce("problem", wrong))
-
-    def rejected(self, decoded: DataFrame) -> list[Rejected]:
-        """The lines that are not good: the first of each segment, and one that counts those beyond."""
-        bad = decoded.where(F.col("problem").isNotNull()).select(
-            "segment", "of_database", "of_table", "line", "problem", "value", "before", "after"
+        Raises TransientError where another run has changed the table meanwhile."""
+        if self.snapshot_of(batch) is not None:
+            raise TransientError(f"another run has appended batch {batch} of {self.identifier}", advice="run again")
+        table = self._load()
+        transaction = self._iceberg.transaction(self.identifier, _snapshot_id(table))
+        vectors, replaced = self._deleted(table, replacing) if replacing else ((), ())
+        transaction.commit(
+            data_files=data_files, vectors=vectors, replaced_vectors=replaced, mark=True, summary=of_batch(batch)
         )
-        bad = bad.persist()
-        try:
-            counts = bad.groupBy("segment", "of_database", "of_table").count().collect()
-            # Decoders that give no bytes of a sound record: it is here because it is in the wrong place.
-            whole = F.coalesce(F.col("value"), F.to_json(F.struct("before", "after")).cast("binary"))
-            raw = F.substring(whole, 1, RAW_LIMIT).alias("raw")
-            found: list[Rejected] = []
-            for segment, database, table, count in sorted(counts):
-                first = bad.where(F.col("segment") == segment).orderBy("line").limit(LISTED_PER_SEGMENT)
-                rows = first.select("line", "problem", raw).collect()
-                found += [
-                    Rejected(segment, line, problem, PROBLEMS[problem], bytes(raw), database, table)
-                    for line, problem, raw in rows
-                ]
-                if (more := count - len(rows)) > 0:
-                    problem = rows[0]["problem"]
-                    message = f"{PROBLEMS[problem]} ({more} further lines of the segment, not listed one by one)"
-                    found.append(Rejected(segment, None, problem, message, None, database, table, more))
+
+    def _deleted(self, table: Table, segments: Collection[str]) -> tuple[list[str], list[str]]:
+        """Deletion vectors for all events of some segments, and those that they take the place of."""
+        field = table.schema().find_field("segment")
+        ends = min(segments), max(segments)
+        files = [file for file in live_files(table, (field.field_id,)) if may_contain(file, field, *ends)]
+        wanted = pa.array(sorted(segments))
+
+        def positions(file: StoredFile) -> BitMap64:
+            found = BitMap64()
+            for rows in read_rows(table.io, file, table.schema(), [field.field_id], between={field.field_id: ends}):
+                own = _compute.is_in(rows.column(column(field.field_id)), wanted)
+                found.update(rows.column(POSITION).filter(own).to_pylist())
             return found
-        finally:
-            bad.unpersist()
+
+        with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+            deleted = dict(zip((file.path for file in files), pool.map(positions, files), strict=True))
+        place = load_location_provider(table.location(), table.properties)
+        return delete_rows(table.io, place.new_data_location(f"{uuid.uuid4()}-deletes.puffin"), files, deleted)
 
     def counts(self, batch: int) -> BatchCounts:
         """What each segment of a batch gave, read back from the batch's own commit."""
-        found = self.snapshot_of(batch)
-        if found is None:
+        snapshot = self.snapshot_of(batch)
+        if snapshot is None:
             return BatchCounts({})
-        snapshot, parent = found
-        reader = self._spark.read.format("iceberg")
-        if parent is None:
-            reader = reader.option("versionAsOf", str(snapshot))
-        else:
-            reader = reader.option("start-snapshot-id", str(parent)).option("end-snapshot-id", str(snapshot))
+        table = self._load()
+        schema = table.schema()
+        ids = [schema.find_field(name).field_id for name in ("segment", "schema_name", "table_name", "op", "commit_ts")]
+        found: dict[tuple[str, str, str], SegmentCounts] = {}
+        for file in live_files(table, (), added_by={snapshot.snapshot_id}, snapshot=snapshot):
+            for rows in read_rows(table.io, file, schema, ids):
+                for name, counts in _counted(rows.select([column(id) for id in ids])):
+                    found[name] = found.get(name, SegmentCounts()) + counts
+        return BatchCounts(found)
 
-        def of(op: str) -> Any:
-            return F.count_if(F.col("op") == op)
-
-        rows = (
-            reader.load(self.identifier.sql)
-            .groupBy("segment", "schema_name", "table_name")
-            .agg(F.count("*"), of("I"), of("U"), of("D"), F.min("commit_ts"), F.max("commit_ts"))
-            .collect()
-        )
-        return BatchCounts({(row[0], row[1], row[2]): SegmentCounts(*row[3:]) for row in rows})
+    def _load(self) -> Table:
+        table = self._lake.load(self.identifier)
+        assert table is not None, "`ensure` comes first"
+        return table
 
 
-def _as_rows(events: DataFrame) -> DataFrame:
-    if SYNTHETIC not in events.columns:
-        events = events.withColumn(SYNTHETIC, F.lit(False))
-    return events.select(*(_event_column(name) for name in EVENTS.names))
+def _snapshot_id(table: Table) -> int | None:
+    snapshot = table.current_snapshot()
+    return None if snapshot is None else snapshot.snapshot_id
 
 
-def _event_column(name: str) -> Any:
-    if name == "commit_time":
-        return F.timestamp_millis(F.shiftright("commit_ts", LOGICAL_BITS)).alias(name)
-    return F.col(quote(name))
+def _counted(rows: pa.Table) -> Iterator[tuple[tuple[str, str, str], SegmentCounts]]:
+    """Rows (segment, database, table, op, commit-ts) by the first three."""
+    *names, op, commit_ts = rows.column_names
+    grouped = rows.group_by([*names, op]).aggregate([([], "count_all"), (commit_ts, "min"), (commit_ts, "max")])
+    for segment, database, table, kind, count, lowest, highest in zip(
+        *(grouped.column(n).to_pylist() for n in (*names, op, "count_all", f"{commit_ts}_min", f"{commit_ts}_max")),
+        strict=True,
+    ):
+        inserts, updates, deletes = (count if kind == each else 0 for each in ("I", "U", "D"))
+        yield (segment, database, table), SegmentCounts(count, inserts, updates, deletes, lowest, highest)

@@ -1,0 +1,184 @@
+"""Data files of the table `events`: written by the tasks that decode, read by the tasks that apply.
+
+Nothing is committed here: the files of a task that died are nothing to anyone."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.schema import Schema
+from pyiceberg.table.locations import load_location_provider
+
+from cdc_lakehouse.changelog.positions import LOGICAL_BITS
+from cdc_lakehouse.decoders.event_schema import EVENTS, SYNTHETIC
+from cdc_lakehouse.lake.current.data_files import DataFileWriter, StoredFile, column, may_contain, read_rows
+
+_compute: Any = pc  # What its functions take is hidden from type checkers.
+
+WRITTEN: Final = pa.schema([("data_file", pa.string())])
+"""What tasks give for the files that they wrote: JSON for Iceberg's `ContentFileParser`."""
+
+_ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
+_BUFFERED_BYTES: Final = 2 * _ROW_GROUP_BYTES
+"""Of all dates together."""
+_FILE_BYTES: Final = 512 * 1024 * 1024
+"""Of events as they are in memory; on disk they are a third or less."""
+_PLAIN: Final = ("before", "after", "commit_ts", "line")
+"""Columns whose values hardly repeat."""
+
+
+@dataclass(frozen=True)
+class EventWriter:
+    """Writes events in tasks. `schema`, `location` and `properties` are those of the table, `io` the properties of
+    PyIceberg's FileIO."""
+
+    schema: Schema
+    location: str
+    properties: Mapping[str, str]
+    io: Mapping[str, str]
+
+    def write(self, events: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write events (columns of `NEW_EVENTS`, and `synthetic` where they are) to data files, each of one feed date;
+        give the files, columns of `WRITTEN`."""
+        io = load_file_io(dict(self.io), self.location)
+        files: dict[str | None, _DateFile] = {}
+        buffered = 0
+        for batch in events:
+            for date, rows in _by_date(batch):
+                file = files.get(date)
+                if file is None:
+                    file = files[date] = _DateFile(self._open(io, date))
+                buffered += file.add(rows)
+                if file.waiting >= _ROW_GROUP_BYTES:
+                    buffered -= file.flush()
+                if file.written >= _FILE_BYTES:
+                    buffered -= file.waiting
+                    yield _written(files.pop(date).close())
+            if buffered >= _BUFFERED_BYTES:
+                buffered -= sum(file.flush() for file in files.values())
+        for file in files.values():
+            yield _written(file.close())
+
+    def _open(self, io: FileIO, date: str | None) -> DataFileWriter:
+        path = load_location_provider(self.location, dict(self.properties)).new_data_location(f"{uuid.uuid4()}.parquet")
+        return DataFileWriter(io, path, self.schema, self.properties, (date,), _PLAIN)
+
+
+class _DateFile:
+    """A file that is being written. `waiting` and `written` are bytes of events in memory."""
+
+    def __init__(self, writer: DataFileWriter) -> None:
+        self._writer = writer
+        self._rows: list[pa.Table] = []
+        self.waiting = 0
+        self.written = 0
+
+    def add(self, rows: pa.Table) -> int:
+        self._rows.append(rows)
+        self.waiting += rows.nbytes
+        return rows.nbytes
+
+    def flush(self) -> int:
+        """Write what waits; gives how much that was."""
+        done, self.waiting = self.waiting, 0
+        if self._rows:
+            self._writer.write(pa.concat_tables(self._rows))
+            self._rows = []
+        self.written += done
+        return done
+
+    def close(self) -> str:
+        self.flush()
+        return self._writer.close()
+
+
+def _by_date(batch: pa.RecordBatch) -> Iterator[tuple[str | None, pa.Table]]:
+    if not batch.num_rows:
+        return
+    rows = pa.Table.from_batches([batch])
+    if SYNTHETIC not in rows.column_names:
+        rows = rows.append_column(EVENTS.field(SYNTHETIC), pa.repeat(False, rows.num_rows))
+    millis = _compute.shift_right(rows.column("commit_ts"), LOGICAL_BITS)
+    rows = rows.append_column(EVENTS.field("commit_time"), millis.cast(pa.timestamp("ms", "UTC")).cast(_MICROS))
+    dates = _compute.unique(rows.column("feed_date")).to_pylist()
+    for date in dates:
+        if len(dates) == 1:
+            yield date, rows
+        else:
+            own = pc.field("feed_date").is_null() if date is None else pc.field("feed_date") == date
+            yield date, rows.filter(own)
+
+
+_MICROS: Final = EVENTS.field("commit_time").type
+
+
+def _written(data_file: str) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"data_file": [data_file]}, schema=WRITTEN)
+
+
+# --- Reading ---
+
+_READ: Final = (
+    "schema_name", "table_name", "op", "commit_ts", "before", "after", "segment", "line", SYNTHETIC,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class EventReader:
+    """Reads events in tasks, from the `files` of the table as it was when the work was planned."""
+
+    files: tuple[StoredFile, ...]
+    schema: Schema
+    location: str
+    io: Mapping[str, str]
+
+    def read(self, names: Collection[tuple[str, str]], lowest: int, highest: int) -> Iterator[pa.Table]:
+        """Events of some tables, by (database, table), with a commit-ts in [lowest, highest]: columns `schema_name`,
+        `table_name`, `op`, `commit_ts`, `before`, `after`, `segment`, `line`, `synthetic`."""
+        io = load_file_io(dict(self.io), self.location)
+        ids = {name: self.schema.find_field(name).field_id for name in _READ}
+        databases, tables = ({name[place] for name in names} for place in (0, 1))
+        between = {
+            ids["commit_ts"]: (lowest, highest),
+            ids["schema_name"]: (min(databases), max(databases)),
+            ids["table_name"]: (min(tables), max(tables)),
+        }
+        ranges = {self.schema.find_field(id): ends for id, ends in between.items()}
+        for file in self.files:
+            if not all(may_contain(file, field, *ends) for field, ends in ranges.items()):
+                continue
+            for rows in read_rows(io, file, self.schema, list(ids.values()), between=between):
+                events = rows.select([column(id) for id in ids.values()]).rename_columns(list(ids))
+                wanted = _compute.and_(
+                    _of_names(events, names),
+                    _compute.and_(
+                        _compute.greater_equal(events.column("commit_ts"), lowest),
+                        _compute.less_equal(events.column("commit_ts"), highest),
+                    ),
+                )
+                if not _compute.all(wanted).as_py():
+                    events = events.filter(wanted)
+                if events.num_rows:
+                    yield events
+
+
+def _of_names(events: pa.Table, names: Collection[tuple[str, str]]) -> Any:
+    """Whether each event is of one of the tables."""
+    found = np.zeros(events.num_rows, dtype=bool)
+    by_database: dict[str, list[str]] = {}
+    for database, table in names:
+        by_database.setdefault(database, []).append(table)
+    for database, tables in by_database.items():
+        own = _compute.and_(
+            _compute.equal(events.column("schema_name"), database),
+            _compute.is_in(events.column("table_name"), pa.array(tables, pa.string())),
+        )
+        found |= own.to_numpy()
+    return pa.array(found)

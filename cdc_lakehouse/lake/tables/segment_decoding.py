@@ -1,0 +1,157 @@
+"""Files of a sink to data files of `events`, in one Spark job: a task reads files, decodes them and writes what it
+decoded. What cannot be used comes to the driver, the first records of each file one by one."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from cdc_lakehouse.decoders.files.file_format import FileContext
+from pyspark.sql import SparkSession
+
+from cdc_lakehouse.config import StorageConfig
+from cdc_lakehouse.decoders.event_schema import DECODED, NEW_EVENTS
+from cdc_lakehouse.decoders.files.registry import DECODERS
+from cdc_lakehouse.decoders.files.tasks import SegmentRef, segments_in_tasks
+from cdc_lakehouse.decoders.problems import LISTED_PER_SEGMENT, PROBLEMS, RAW_LIMIT, Rejected
+from cdc_lakehouse.duckdb_sql import database
+from cdc_lakehouse.lake.tables.event_files import EventWriter
+
+_RESULTS: Final = "data_file string, rejected binary"
+
+
+@dataclass(frozen=True)
+class SegmentFile:
+    """A segment that is a file: where its content is (`ref`), what its decoder has to know, and what all of its events
+    have in common."""
+
+    ref: SegmentRef
+    segment: str
+    context: FileContext
+    table_version: int | None
+    physical_partition: int | None
+    feed_date: str | None
+
+
+@dataclass
+class DecodedFiles:
+    """`data_files` are JSON for Iceberg's `ContentFileParser`."""
+
+    data_files: list[str] = field(default_factory=list[str])
+    rejected: list[Rejected] = field(default_factory=list[Rejected])
+
+
+def decode_segments(
+    spark: SparkSession,
+    root: str,
+    storage: StorageConfig,
+    protocol: str,
+    files: Sequence[SegmentFile],
+    writer: EventWriter | None,
+) -> DecodedFiles:
+    """Decode the files below the URI `root`; without a writer only for what is rejected."""
+    by_path = {file.ref.path: file for file in files}
+    work = functools.partial(_decode, protocol, by_path, writer)
+    found = DecodedFiles()
+    results = segments_in_tasks(spark, root, storage, [file.ref for file in files], work, _RESULTS).collect()
+    for data_file, rejected in results:
+        if data_file is not None:
+            found.data_files.append(data_file)
+        else:
+            found.rejected += pickle.loads(rejected)
+    return found
+
+
+def _decode(
+    protocol: str,
+    files: Mapping[str, SegmentFile],
+    writer: EventWriter | None,
+    contents: Iterable[tuple[SegmentRef, bytes]],
+) -> Iterator[pa.RecordBatch]:
+    rejected: list[Rejected] = []
+
+    def events() -> Iterator[pa.RecordBatch]:
+        with database() as connection:
+            for ref, content in contents:
+                file = files[ref.path]
+                bad = _Rejections(file)
+                for batch in DECODERS[protocol](connection, content, file.context):
+                    sound = batch
+                    if batch.column(_PROBLEM).null_count < batch.num_rows:
+                        bad.add(batch.filter(batch.column(_PROBLEM).is_valid()))
+                        sound = batch.filter(batch.column(_PROBLEM).is_null())
+                    if sound.num_rows:
+                        yield _events(sound, file)
+                rejected.extend(bad.listed())
+
+    if writer is None:
+        for _ in events():
+            pass
+    else:
+        for written in writer.write(events()):
+            yield _results(written.column(0).to_pylist(), None)
+    if rejected:
+        yield _results([None], pickle.dumps(rejected))
+
+
+_PROBLEM: Final = DECODED.get_field_index("problem")
+
+
+def _results(data_files: list[str | None], rejected: bytes | None) -> pa.RecordBatch:
+    columns: list[Any] = [pa.array(data_files, pa.string()), pa.array([rejected] * len(data_files), pa.binary())]
+    return pa.RecordBatch.from_arrays(columns, names=["data_file", "rejected"])
+
+
+def _events(decoded: pa.RecordBatch, file: SegmentFile) -> pa.RecordBatch:
+    """Decoded records as events: columns of `NEW_EVENTS`. What all have in common is there once, as a dictionary."""
+    common = {
+        "feed_date": file.feed_date,
+        "schema_name": file.context.database,
+        "table_name": file.context.table,
+        "table_version": file.table_version,
+        "physical_partition": file.physical_partition,
+        "segment": file.segment,
+    }
+    count = decoded.num_rows
+    none, first = pa.nulls(count, pa.int32()), pa.array(np.zeros(count, np.int32))
+    columns: list[pa.Array] = []
+    for each in NEW_EVENTS:
+        if each.name in common:
+            value = common[each.name]
+            dictionary = pa.array([] if value is None else [value], each.type)
+            columns.append(pa.DictionaryArray.from_arrays(none if value is None else first, dictionary))
+        else:
+            columns.append(decoded.column(decoded.schema.get_field_index(each.name)))
+    return pa.RecordBatch.from_arrays(columns, names=NEW_EVENTS.names)
+
+
+class _Rejections:
+    """What of one file cannot be used: the first records, and the number of those beyond."""
+
+    def __init__(self, file: SegmentFile) -> None:
+        self._file = file
+        self._first: list[Rejected] = []
+        self._more: Rejected | None = None
+
+    def add(self, records: pa.RecordBatch) -> None:
+        kept = records.slice(0, LISTED_PER_SEGMENT - len(self._first))
+        places = [DECODED.get_field_index(name) for name in ("line", "problem", "value")]
+        for line, problem, value in zip(*(kept.column(place).to_pylist() for place in places), strict=True):
+            self._first.append(self._rejected(line, problem, PROBLEMS[problem], bytes(value[:RAW_LIMIT]), 1))
+        if (count := records.num_rows - kept.num_rows) > 0:
+            count += 0 if self._more is None else self._more.count
+            problem = self._first[0].error_class
+            message = f"{PROBLEMS[problem]} ({count} further lines of the segment, not listed one by one)"
+            self._more = self._rejected(None, problem, message, None, count)
+
+    def _rejected(self, line: int | None, problem: str, message: str, raw: bytes | None, count: int) -> Rejected:
+        file = self._file
+        return Rejected(file.segment, line, problem, message, raw, file.context.database, file.context.table, count)
+
+    def listed(self) -> list[Rejected]:
+        return self._first if self._more is None else [*self._first, self._more]
