@@ -7,7 +7,7 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
 from cdc_lakehouse import config as configuration
-from cdc_lakehouse.assets.run_lock import acquire_feed_lock, tag_run
+from cdc_lakehouse.assets.run_lock import tag_run, take_lease
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.spark import build_session
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -40,15 +40,17 @@ class Lakehouse(dg.ConfigurableResource[Any]):
     def steps(self, context: dg.AssetExecutionContext, feed: str) -> Steps:
         """The run's steps: one object for all ops of a run, which share a process. Raises `ConcurrentRunError`."""
         if context.run_id not in _STEPS:
-            acquire_feed_lock(context.instance, feed, context.run_id)
-            tag_run(context.instance, feed, context.run_id)
             config = configuration.load()
+            lake = Lake(config.lake, config.storage)
+            lease = take_lease(context.instance, lake, feed, context.run_id)
+            tag_run(context.instance, feed, context.run_id)
             run = FeedRun(
                 config.feed(feed),
-                Lake(config.lake, config.storage),
+                lake,
                 lambda: self.spark.spark_session,
                 dates=dates_to_decode(context),
                 log=context.log,
+                require_lease=lease.require,
             )
             _STEPS[context.run_id] = Steps(run)
         return _STEPS[context.run_id]

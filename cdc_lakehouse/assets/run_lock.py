@@ -1,20 +1,23 @@
 """One run of a feed at a time, and runs whose process is gone.
 
-The pool of a feed (`assets.pool_of`) keeps the daemon's runs apart. The process of a run also holds a lock file while
-it lives. A run that Dagster takes for running though nobody holds the lock was killed, and must not block the feed.
+The pool of a feed (`assets.pool_of`) keeps the daemon's runs apart. Whatever starts a run, it takes the feed's lease in
+the lake first (`lake.tables.lease`). A run that Dagster takes for running though it has no lease was killed, and must
+not block the feed.
 """
 
 from __future__ import annotations
 
+import atexit
 import datetime
-import fcntl
 import socket
-from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 import dagster as dg
 
 from cdc_lakehouse.errors import ConcurrentRunError
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.tables.lease import Lease, holder_of
+from cdc_lakehouse.pipeline.context import utc_now
 
 FEED_TAG: Final = "cdc/feed"
 HOST_TAG: Final = "cdc/host"
@@ -28,27 +31,36 @@ _UNFINISHED: Final = [
     dg.DagsterRunStatus.STARTED,
     dg.DagsterRunStatus.CANCELING,
 ]
-# From its creation until its first op a run holds no lock.
+# From its creation until its first op a run has no lease.
 _STARTUP: Final = datetime.timedelta(minutes=5)
 
-_locks: dict[Path, tuple[IO[str], str]] = {}
-"""Locks of this process, with the run that each is held for. They end with the process."""
+_leases: dict[tuple[str, str], Lease] = {}
+"""Leases of this process, by warehouse and feed. A run has its lease until the process ends or begins another run: only
+then does Dagster know that it is finished."""
 
 
-def acquire_feed_lock(instance: dg.DagsterInstance, feed: str, run_id: str) -> None:
-    """Hold the feed for a run until this process ends. Raises `ConcurrentRunError` when another run has it."""
-    path = _lock_path(instance, feed)
-    if path in _locks:
-        file, holder = _locks[path]
-        other = None if holder == run_id else instance.get_run_by_id(holder)
+def take_lease(instance: dg.DagsterInstance, lake: Lake, feed: str, run_id: str) -> Lease:
+    """The feed's lease, for a run of this process. Raises `ConcurrentRunError` when another run has it."""
+    place = lake.config.warehouse, feed
+    lease = _leases.get(place)
+    if lease is not None and lease.run == run_id:
+        return lease
+    if lease is not None:
+        other = instance.get_run_by_id(lease.run)
         if other is not None and not other.is_finished:
-            raise ConcurrentRunError(f"run {holder} of the feed is not finished", feed=feed, advice="wait")
-    else:
-        file = path.open("w")
-        if not _lock(file):
-            file.close()
-            raise ConcurrentRunError("another process runs the feed", feed=feed, advice="wait")
-    _locks[path] = (file, run_id)
+            raise ConcurrentRunError(f"run {lease.run} of the feed is not finished", feed=feed, advice="wait")
+        _leases.pop(place).release()
+    lease = Lease(lake, feed, run_id, utc_now)
+    lease.take()
+    _leases[place] = lease
+    return lease
+
+
+@atexit.register
+def release_leases() -> None:
+    """Give back the leases of this process."""
+    while _leases:
+        _leases.popitem()[1].release()
 
 
 def tag_run(instance: dg.DagsterInstance, feed: str, run_id: str) -> None:
@@ -56,38 +68,27 @@ def tag_run(instance: dg.DagsterInstance, feed: str, run_id: str) -> None:
     instance.add_run_tags(run_id, {FEED_TAG: feed, HOST_TAG: socket.gethostname()})
 
 
-def active_run(instance: dg.DagsterInstance, feed: str, now: datetime.datetime) -> dg.DagsterRun | None:
-    """A run of the feed that is under way. Runs whose process is gone are reported as failed."""
+def find_unfinished(instance: dg.DagsterInstance, lake: Lake, feed: str, now: datetime.datetime) -> str | None:
+    """A sentence on the run of the feed that is under way, None where there is none. Runs of the instance that have
+    died are reported as failed."""
     records = instance.get_run_records(dg.RunsFilter(tags={FEED_TAG: feed}, statuses=_UNFINISHED))
+    # After the runs were looked at: one that has just ended may have given its lease back.
+    holder = holder_of(lake, feed, now)
     for record in records:
         run = record.dagster_run
-        if not _is_dead(instance, feed, record, now):
-            return run
-        instance.report_run_failed(run, "The process of the run is gone.")
-        instance.add_run_tags(run.run_id, {FAILURE_TAG: "transient"})
-    return None
+        began = HOST_TAG in run.tags or now - record.create_timestamp.replace(tzinfo=datetime.UTC) > _STARTUP
+        has_lease = holder is not None and holder.run == run.run_id
+        if run.status == dg.DagsterRunStatus.QUEUED or has_lease or not began:
+            return f"run {run.run_id} of the feed is not finished"
+        if not _is_finished(instance, run.run_id):
+            instance.report_run_failed(run, "The process of the run is gone.")
+            instance.add_run_tags(run.run_id, {FAILURE_TAG: "transient"})
+    this_process = {lease.run for lease in _leases.values()}
+    if holder is None or holder.run in this_process or _is_finished(instance, holder.run):
+        return None
+    return f"{holder} of the feed is not finished"
 
 
-def _is_dead(instance: dg.DagsterInstance, feed: str, record: dg.RunRecord, now: datetime.datetime) -> bool:
-    run, host = record.dagster_run, record.dagster_run.tags.get(HOST_TAG)
-    if run.status == dg.DagsterRunStatus.QUEUED or (host is not None and host != socket.gethostname()):
-        return False
-    if host is None and now - record.create_timestamp.replace(tzinfo=datetime.UTC) < _STARTUP:
-        return False
-    with _lock_path(instance, feed).open("w") as file:
-        return _lock(file)
-
-
-def _lock(file: IO[str]) -> bool:
-    """Lock a file until it is closed; False when another process has it."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _lock_path(instance: dg.DagsterInstance, feed: str) -> Path:
-    directory = Path(instance.root_directory) / "cdc_locks"
-    directory.mkdir(parents=True, exist_ok=True)
-    return directory / f"{feed}.lock"
+def _is_finished(instance: dg.DagsterInstance, run_id: str) -> bool:
+    run = instance.get_run_by_id(run_id)
+    return run is not None and run.is_finished

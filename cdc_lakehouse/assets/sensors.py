@@ -10,7 +10,7 @@ import dagster as dg
 from cdc_lakehouse.assets.jobs import partition_tags
 from cdc_lakehouse.assets.keys import run_partitions
 from cdc_lakehouse.assets.resources import INCREMENTAL, TRIGGER_TAG
-from cdc_lakehouse.assets.run_lock import FAILURE_TAG, FEED_TAG, active_run
+from cdc_lakehouse.assets.run_lock import FAILURE_TAG, FEED_TAG, find_unfinished
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake
@@ -47,9 +47,8 @@ def build_sensor(lake: Lake, feed: FeedConfig, job: Any) -> dg.SensorDefinition:
     )
     def follow_source(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         now = utc_now()
-        active = active_run(context.instance, feed.name, now)
-        if active is not None:
-            return dg.SkipReason(f"run {active.run_id} of the feed is not finished")
+        if (unfinished := find_unfinished(context.instance, lake, feed.name, now)) is not None:
+            return dg.SkipReason(unfinished)
         try:
             state = source.poll(context.cursor)
         except CdcError as error:

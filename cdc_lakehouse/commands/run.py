@@ -5,6 +5,8 @@ It does exactly what the sensor and its run do, recorded in the same Dagster ins
 from __future__ import annotations
 
 import os
+import shutil
+import uuid
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -12,13 +14,12 @@ from typing import Any, Final
 
 import click
 import dagster as dg
-import yaml
 
 from cdc_lakehouse import config as configuration
 from cdc_lakehouse.assets.jobs import job_name, partition_tags
 from cdc_lakehouse.assets.keys import partitions_of
 from cdc_lakehouse.assets.resources import DATES_TAG, steps_of
-from cdc_lakehouse.assets.run_lock import FEED_TAG, acquire_feed_lock, active_run
+from cdc_lakehouse.assets.run_lock import FEED_TAG, find_unfinished, take_lease
 from cdc_lakehouse.assets.sensors import incremental_tags
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time
 from cdc_lakehouse.commands.common import (
@@ -42,13 +43,8 @@ from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.steps import Steps
 
 _HOME: Final = "dagster_home"
-_COMMAND_LINE: Final = "command line"
-# One run of a feed at a time; see assets.assets.pool_of.
-_INSTANCE: Final = {
-    "concurrency": {"pools": {"granularity": "run", "default_limit": 1}},
-    "telemetry": {"enabled": False},
-    "nux": {"enabled": False},
-}
+_INSTANCE: Final = Path(__file__).with_name("dagster.yaml")
+"""The settings of an instance that has none."""
 
 
 @click.command()
@@ -105,11 +101,14 @@ def _run_feed(
 ) -> _FeedResult:
     result = _FeedResult(feed.name)
     try:
-        _acquire(instance, feed)
-        tags = _tags(Lake(config.lake, config.storage), feed, partitions)
+        lake, run_id = Lake(config.lake, config.storage), str(uuid.uuid4())
+        _take_lease(instance, lake, feed, run_id)
+        tags = _tags(lake, feed, partitions)
         job = definitions.resolve_job_def(job_name(feed.name))
         console = {"loggers": {"console": {"config": {"log_level": "WARNING"}}}}
-        executed = job.execute_in_process(instance=instance, tags=tags, run_config=console, raise_on_error=False)
+        executed = job.execute_in_process(
+            instance=instance, tags=tags, run_config=console, raise_on_error=False, run_id=run_id
+        )
     except CdcError as error:
         result.error, result.exit_code = str(error), exit_code(error)
         return result
@@ -137,14 +136,12 @@ def _check_partitions(feed: FeedConfig, partitions: Sequence[str]) -> None:
             raise ConfigurationError(f"{partition!r}: the feed {feed.name} {what}")
 
 
-def _acquire(instance: dg.DagsterInstance, feed: FeedConfig) -> None:
+def _take_lease(instance: dg.DagsterInstance, lake: Lake, feed: FeedConfig, run_id: str) -> None:
     """The pool of the feed keeps the daemon's runs apart. A run from the command line must look for them itself."""
-    active = active_run(instance, feed.name, utc_now())
-    if active is not None:
-        raise ConcurrentRunError(
-            f"run {active.run_id} of the feed is not finished", feed=feed.name, advice="wait, or cancel it"
-        )
-    acquire_feed_lock(instance, feed.name, _COMMAND_LINE)
+    unfinished = find_unfinished(instance, lake, feed.name, utc_now())
+    if unfinished is not None:
+        raise ConcurrentRunError(unfinished, feed=feed.name, advice="wait, or cancel it")
+    take_lease(instance, lake, feed.name, run_id)
 
 
 def _failure(executed: dg.ExecuteInProcessResult) -> tuple[str, int]:
@@ -223,4 +220,4 @@ def _prepare_instance() -> None:
     home.mkdir(parents=True, exist_ok=True)
     settings = home / "dagster.yaml"
     if not settings.exists():
-        settings.write_text(yaml.safe_dump(_INSTANCE), encoding="utf-8")
+        shutil.copy(_INSTANCE, settings)

@@ -27,6 +27,14 @@ WHOLE_AT: Final = "cdc.whole-at"
 UNCLEAR: Final = "cdc.unclear"
 """Of the frontier: `true` when the sink held files of which nothing could be made."""
 
+LEASE_RUN: Final = "cdc.lease-run"
+"""Of the lease: the run that has the feed."""
+LEASE_HOST: Final = "cdc.lease-host"
+LEASE_PROCESS: Final = "cdc.lease-process"
+"""Which process it is: the kernel's boot, the container, the number and the time of its start."""
+LEASE_EXPIRES_AT: Final = "cdc.lease-expires-at"
+"""Until when, as an ISO time."""
+
 # --- Properties of `records` ---
 
 LANDED: Final = "cdc.landed."

@@ -37,7 +37,8 @@ _LOG: Final = logging.getLogger("cdc_lakehouse")
 
 @dataclass
 class FeedContext:
-    """One run of a feed, as its source sees it. `dates` are feed dates to decode again, whatever is known of them."""
+    """One run of a feed, as its source sees it. `dates` are feed dates to decode again, whatever is known of them.
+    `require_lease` raises `ConcurrentRunError` where the feed is another run's by now."""
 
     feed: FeedConfig
     lake: Lake
@@ -45,6 +46,7 @@ class FeedContext:
     dates: frozenset[str] = frozenset()
     log: logging.Logger = _LOG
     clock: Callable[[], datetime.datetime] = utc_now
+    require_lease: Callable[[], None] = lambda: None
 
     @functools.cached_property
     def spark(self) -> SparkSession:

@@ -48,6 +48,7 @@ def decode(steps: Steps) -> Decoded:
     """The changes of every batch that landed are in `events`, once."""
     decoded = Decoded()
     for batch, segments in steps.run.segments.undecoded(steps.run.source.kind).items():
+        steps.run.require_lease()
         decoded += _decode_batch(steps.run, batch, segments)
     return decoded
 
@@ -91,6 +92,7 @@ class Steps:
         """What a step of `STEPS` did; it happens now, after those before it, unless it has happened."""
         number = STEPS.index(step)
         for each in STEPS[len(self._results) : number + 1]:
+            self.run.require_lease()
             self._results.append(each(self))
         return self._results[number]
 

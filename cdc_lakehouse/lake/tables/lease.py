@@ -1,0 +1,184 @@
+"""One run of a feed at a time, said by the lake: the lease of a feed.
+
+It is a table without rows. A run takes the lease by a commit on top of what it read, so of two runs one gets it; the
+newest snapshot's summary says who has it and until when. The run renews it while it lives. The lease of a run that died
+ends by itself; another run in the same machine and container sees at once that the process is gone. Clocks of machines
+that run one feed must agree to within some seconds."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
+from pyiceberg.table import Table
+
+from cdc_lakehouse.errors import ConcurrentRunError
+from cdc_lakehouse.lake.catalog import Lake, system_table
+from cdc_lakehouse.lake.properties import LEASE_EXPIRES_AT, LEASE_HOST, LEASE_PROCESS, LEASE_RUN
+
+LEASE: Final = datetime.timedelta(seconds=120)
+"""How long a lease lasts that is not renewed."""
+_RENEWALS: Final = 4
+"""Tries to renew within one lease."""
+_SCHEMA: Final = pa.schema([("run", pa.string())])
+_PROPERTIES: Final = {
+    "format-version": "2",
+    "commit.retry.num-retries": "0",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "1",
+}
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who has a lease. process: see `this_process`."""
+
+    run: str
+    host: str
+    process: str
+    expires_at: datetime.datetime
+
+    def is_alive(self, now: datetime.datetime) -> bool:
+        return now < self.expires_at and not _is_gone(self.process)
+
+    def __str__(self) -> str:
+        return f"run {self.run} on {self.host}"
+
+
+def holder_of(lake: Lake, feed: str, now: datetime.datetime) -> Holder | None:
+    """The run that has the feed; None where none has, or it has died. Raises what the catalog raises."""
+    found = _holder(lake.load(system_table(feed, "lease")))
+    return found if found is not None and found.is_alive(now) else None
+
+
+class Lease:
+    """The lease of one feed for one run. `clock` gives the time in UTC."""
+
+    def __init__(self, lake: Lake, feed: str, run: str, clock: Callable[[], datetime.datetime]) -> None:
+        self.run = run
+        self._lake = lake
+        self._feed = feed
+        self._clock = clock
+        self._expires_at = clock()
+        self._table: Table | None = None
+        self._lost: str | None = None
+        self._released = threading.Event()
+        self._renewing = threading.Thread(target=self._renew, name=f"lease of {feed}", daemon=True)
+
+    def take(self) -> None:
+        """Take the lease and keep it. Raises `ConcurrentRunError` where another run has it."""
+        identifier = system_table(self._feed, "lease")
+        table = self._lake.load(identifier)
+        now = self._clock()
+        other = _holder(table)
+        if other is not None and other.run != self.run and other.is_alive(now):
+            until = other.expires_at.isoformat(timespec="seconds")
+            raise ConcurrentRunError(
+                f"{other} is not finished; it has the feed until {until}, or longer if it goes on",
+                feed=self._feed,
+                advice="wait, or end it",
+            )
+        try:
+            if table is None:
+                self._lake.ensure_namespace(identifier.namespace)
+                table = self._lake.catalog.create_table(identifier.parts, _SCHEMA, properties=_PROPERTIES)
+            self._table = table
+            self._write(now + LEASE)
+        except (TableAlreadyExistsError, CommitFailedException) as error:
+            raise ConcurrentRunError("another run has just begun", feed=self._feed, advice="wait") from error
+        self._renewing.start()
+
+    def require(self) -> None:
+        """Raises `ConcurrentRunError` where the lease is not the run's any more: what it has read may be old."""
+        if self._lost is not None or self._clock() >= self._expires_at:
+            raise ConcurrentRunError(
+                f"the lease of run {self.run} has ended: {self._lost or 'it was not renewed in time'}",
+                feed=self._feed,
+                advice="run again",
+            )
+
+    def release(self) -> None:
+        """Give the lease back, unless it is lost."""
+        self._released.set()
+        self._renewing.join()
+        if self._lost is None:
+            try:
+                self._write(self._clock())
+            except CommitFailedException:
+                return  # Another run has it.
+
+    def _renew(self) -> None:
+        while not self._released.wait((LEASE / _RENEWALS).total_seconds()):
+            try:
+                self._write(self._clock() + LEASE)
+            except CommitFailedException:
+                self._lost = "another run has taken it"
+            except Exception as error:  # noqa: BLE001 - Whatever it is: until the lease ends it is tried again.
+                if self._clock() >= self._expires_at:
+                    self._lost = f"it could not be renewed: {error}"
+            if self._lost is not None:
+                return
+
+    def _write(self, expires_at: datetime.datetime) -> None:
+        assert self._table is not None, "`take` comes first"
+        table = self._table
+        earlier = table.current_snapshot()
+        summary = {
+            LEASE_RUN: self.run,
+            LEASE_HOST: socket.gethostname(),
+            LEASE_PROCESS: this_process(),
+            LEASE_EXPIRES_AT: expires_at.isoformat(),
+        }
+        with table.transaction() as transaction, transaction.update_snapshot(summary).fast_append():
+            pass
+        self._expires_at = expires_at
+        if earlier is not None:
+            table.maintenance.expire_snapshots().by_id(earlier.snapshot_id).commit()
+            table.io.delete(earlier.manifest_list)
+
+
+def _holder(table: Table | None) -> Holder | None:
+    snapshot = None if table is None else table.current_snapshot()
+    if snapshot is None or snapshot.summary is None:
+        return None
+    said = snapshot.summary.additional_properties
+    expires_at = datetime.datetime.fromisoformat(said[LEASE_EXPIRES_AT])
+    return Holder(said[LEASE_RUN], said[LEASE_HOST], said[LEASE_PROCESS], expires_at)
+
+
+# --- Processes ---
+
+
+def this_process() -> str:
+    """What tells this process from all others: the kernel's boot, the container, the number and when it began. Where
+    the system does not say it, the text is empty."""
+    return _process(os.getpid()) or ""
+
+
+def _is_gone(process: str) -> bool:
+    """Whether the process ended, as far as it can be seen from here."""
+    place, _, about = process.rpartition("/")
+    here = this_process().rpartition("/")[0]
+    return bool(place) and place == here and _process(int(about.partition(":")[0])) != process
+
+
+def _process(number: int) -> str | None:
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        container = Path("/proc/self/ns/pid").readlink()
+        # Behind the name, which stands in parentheses and may hold anything: the 20th is the time of the start.
+        began = (
+            Path(f"/proc/{number}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
+        )
+    except OSError:
+        return None
+    # Behind the name, which stands in parentheses and may hold anything: the 20th is the time of the start.
+    return f"{boot}/{container}/{number}:{about.rpartition(')')[2].split()[19]}"
