@@ -174,10 +174,7 @@ def _process(number: int) -> str | None:
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         container = Path("/proc/self/ns/pid").readlink()
-        # Behind the name, which stands in parentheses and may hold anything: the 20th is the time of the start.
-        began = (
-            Path(f"/proc/{number}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
-        )
+        about = Path(f"/proc/{number}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
     # Behind the name, which stands in parentheses and may hold anything: the 20th is the time of the start.
