@@ -5,66 +5,86 @@
 
 All values are strings or null. An INSERT's and an UPDATE's new row is in `data`, an UPDATE's old values (all, or only
 the changed ones) in `old`, a DELETE's row (all columns, or only the handle key's) in `data`. The commit-ts is in
-`_tidb`, which the sink writes only with enable-tidb-extension. Format: TiCDC Canal-JSON protocol documentation."""
+`_tidb`, which the sink writes only with enable-tidb-extension. Format: TiCDC Canal-JSON protocol documentation.
+
+`canal_json_strict` reads one line and says what is wrong with it. Here lines are read together that are written as one
+that it has read, but for their rows and the digits of their numbers (see `canal_json_form`); all others are left to
+it."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
 
-from cdc_lakehouse.decoders import problems
-from cdc_lakehouse.decoders.files.lines import evaluated_once, read_lines, segments_of
-from cdc_lakehouse.decoders.files.segment_files import Decoded, SegmentFiles
+from cdc_lakehouse.decoders.event_schema import DECODED
+from cdc_lakehouse.decoders.files.canal_json_form import Form
+from cdc_lakehouse.decoders.files.canal_json_strict import event_of
+from cdc_lakehouse.decoders.files.file_format import FileContext
+from cdc_lakehouse.decoders.files.lines import Lines, lines_of
 
-_MESSAGE: Final = (
-    "database string, `table` string, isDdl boolean, type string, "
-    "old array<map<string,string>>, data array<map<string,string>>, _tidb struct<commitTs:bigint>"
-)
+# Arrow makes its functions when it is imported: no type checker knows them.
+compute: Any = pyarrow.compute
+
+_FORMS: Final = 32
+"""How many a file can have: each operation is one, and may be some more, of numbers of other lengths."""
+_TRIES: Final = 8
+"""How many lines of a piece forms are looked for in."""
+_ROWS: Final = 64 * 1024
+"""In a batch, at most."""
 
 
-def decode(spark: SparkSession, files: SegmentFiles) -> Decoded:
+def decode(connection: Any, content: bytes, context: FileContext) -> Iterator[pa.RecordBatch]:
     """The columns of `DECODED`."""
-    lines = read_lines(spark, files.uri, files.storage, files.segments)
-    return Decoded(_events(lines), segments_of(lines, files.uri, files.segments))
+    forms: list[Form] = []
+    for lines in lines_of(content):
+        parts = list(_parts(connection, lines, context, forms))
+        if len(parts) > 1:
+            parts = [pa.concat_batches(parts)]
+            parts[0] = parts[0].take(compute.sort_indices(parts[0].column("line")))
+        for part in parts:
+            yield from (part.slice(at, _ROWS) for at in range(0, part.num_rows, _ROWS))
 
 
-def _events(records: DataFrame) -> DataFrame:
-    # As an array of one: Spark's parser stops after the first value of a text and would drop a second message that a
-    # lost line end has put on the same line.
-    parsed = records.select(
-        "file",
-        evaluated_once("line").alias("line"),
-        "value",
-        F.is_valid_utf8("value").alias("valid"),
-        (F.col("value") == "").alias("blank"),
-        F.from_json(F.concat(F.lit("["), "value", F.lit("]")), f"array<struct<{_MESSAGE}>>").alias("messages"),
-    )
-    message = F.col("messages")[0]
-    kind, data, old = message["type"], message["data"], message["old"]
-    row, old_row = F.get(data, F.lit(0)), F.get(old, F.lit(0))
-    is_change = kind.isin("INSERT", "UPDATE", "DELETE") & ~F.coalesce(message["isDdl"], F.lit(False))
-    has_one_row = (
-        (F.size(data) == 1) & row.isNotNull() & ((kind != "UPDATE") | (F.coalesce(F.size(old), F.lit(1)) <= 1))
-    )
-    problem = (
-        F.when(~F.col("valid"), problems.NOT_UTF8)
-        .when(F.coalesce(F.size("messages") != 1, F.lit(True)) | message.isNull(), problems.NOT_JSON)
-        .when(~F.coalesce(is_change, F.lit(False)), problems.NOT_A_ROW_CHANGE)
-        .when(~F.coalesce(has_one_row, F.lit(False)), problems.NO_ROW)
-        .when(F.coalesce(message["_tidb"]["commitTs"], F.lit(0)) <= 0, problems.NO_COMMIT_TS)
-    )
-    is_delete = kind == "DELETE"
-    return parsed.where("not blank").select(
-        "file",
-        "line",
-        message["database"].alias("schema_name"),
-        message["table"].alias("table_name"),
-        F.substring(kind, 1, 1).alias("op"),
-        message["_tidb"]["commitTs"].alias("commit_ts"),
-        F.when(is_delete, row).when(kind == "UPDATE", old_row).alias("before"),
-        F.when(~is_delete, row).alias("after"),
-        problem.alias("problem"),
-        F.col("value").cast("binary").alias("value"),
-    )
+def _parts(connection: Any, lines: Lines, context: FileContext, forms: list[Form]) -> Iterator[pa.RecordBatch]:
+    """The events of the lines, in no order."""
+    known = iter(forms)
+    left: list[Lines] = []
+    tries = _TRIES
+    while len(lines.numbers):
+        form = next(known, None)
+        if form is None:
+            if not tries or len(forms) == _FORMS:
+                break
+            tries -= 1
+            # Not the first: a file may begin with bad ones.
+            sample = np.arange(len(lines.numbers)) == len(lines.numbers) // 2
+            form = Form.of(lines.taken(sample).line(0), context)
+            if form is None:
+                left.append(lines.taken(sample))
+                lines = lines.taken(~sample)
+                continue
+            forms.append(form)
+        of_form = form.matches(lines)
+        if of_form.any():
+            matching = lines.taken(of_form)
+            events, read = form.events(connection, matching)
+            yield events
+            left.append(matching.taken(~read))
+            lines = lines.taken(~of_form)
+    for part in (*left, lines):
+        if len(part.numbers):
+            yield _read_strictly(part, context)
+
+
+def _read_strictly(lines: Lines, context: FileContext) -> pa.RecordBatch:
+    rows: list[tuple[object, ...]] = []
+    for which, number in enumerate(lines.numbers.tolist()):
+        line = lines.line(which)
+        event = event_of(line, context)
+        rows.append((number, *(None,) * 4, event, line) if isinstance(event, str) else (number, *event, None, None))
+    arrays = [pa.array(column, of.type) for column, of in zip(zip(*rows, strict=True), DECODED, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=DECODED)

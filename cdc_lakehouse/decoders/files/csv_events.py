@@ -1,4 +1,4 @@
-"""Rows of a csv file as changes: operations, rows before and after as maps, and an UPDATE's two rows as one.
+"""Rows of a csv file as changes: operations, images of rows before and after, and an UPDATE's two rows as one.
 
 With output-old-value TiCDC writes an UPDATE as its old row with operation D and, at once behind it, its new row with
 operation I, both with `is-update` true (TiCDC csv protocol documentation)."""
@@ -12,8 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
+from cdc_lakehouse import duckdb_sql
+from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.decoders.files.csv_layout import COMMIT_TS, DATABASE, IS_UPDATE, OP, TABLE, Fields, Layout
+from cdc_lakehouse.decoders.files.file_format import FileContext
 
 # Arrow makes its functions when it is imported: no type checker knows them.
 compute: Any = pyarrow.compute
@@ -21,28 +24,31 @@ compute: Any = pyarrow.compute
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
-_MAP: Final = DECODED.field("before").type
-EVENTS: Final = DECODED.remove(DECODED.get_field_index("file"))
-"""One change, or one record that cannot be used, of one file."""
-
 _ROWS: Final = 64 * 1024
 """In a batch, at most."""
-_KEY_BYTES: Final = 32 * 1024 * 1024
+_NAME_BYTES: Final = 32 * 1024 * 1024
 """Of column names in a batch: each row repeats them, and a table may have a thousand."""
 
 
 class EventBuilder:
     """Makes events of the rows of one file, which come in order."""
 
-    def __init__(self, layout: Layout, fields: Fields, first_line: int) -> None:
-        self._names = pa.array(layout.names, pa.string())
+    def __init__(
+        self, connection: Any, context: FileContext, layout: Layout, fields: Fields, first_line: int
+    ) -> None:
+        self._connection = connection
+        self._context = context
         self._fields = fields
         self._line = first_line
         self._held: pa.RecordBatch | None = None
-        self._keys = self._names.slice(0, 0)
+        cells = [
+            f"{duckdb_sql.text_literal(name)}, {duckdb_sql.identifier(str(number))}"
+            for number, name in enumerate(layout.names)
+        ]
+        self._image = f"CAST(json_object({', '.join(cells)}) AS VARCHAR)"
         per_row = sum(len(name.encode()) + 4 for name in layout.names)
         # An UPDATE needs two.
-        self._limit = max(2, min(_ROWS, _KEY_BYTES // max(per_row, 1)))
+        self._limit = max(2, min(_ROWS, _NAME_BYTES // max(per_row, 1)))
 
     def events(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The events of the next rows (see `Fields.rows`). An UPDATE's old row at their end is kept for the next."""
@@ -72,7 +78,7 @@ class EventBuilder:
         return rows.column(OP)[number].as_py() == "D" and rows.column(IS_UPDATE)[number].as_py() is True
 
     def _batch(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        count, problem, value = rows.num_rows, rows.column("problem"), rows.column("value")
+        count, problem = rows.num_rows, rows.column("problem")
         delete = _mask(compute.equal(rows.column(OP), "D"))
         updates = self._updates(rows, delete)
         events: Numbers = np.flatnonzero(~np.roll(updates, 1))
@@ -81,16 +87,31 @@ class EventBuilder:
         new = update | ~(old | _mask(problem.is_valid())[events])
         line = pa.array(events + self._line)
         self._line += count
-        op, table, database, commit_ts = (rows.column(number) for number in (OP, TABLE, DATABASE, COMMIT_TS))
-        columns = [database, table, op, commit_ts, problem, value]
+        columns = [*(rows.column(number) for number in (TABLE, DATABASE, OP, COMMIT_TS)), problem, rows.column("value")]
         if len(events) < count:
             columns = [column.take(pa.array(events)) for column in columns]
             columns[2] = compute.if_else(pa.array(update), "U", columns[2])
-        first = self._fields.leading
-        items = pa.concat_arrays([self._names.slice(0, 0), *rows.columns[first : first + self._fields.columns]])
-        before = self._maps(items, count, events[old], old)
-        after = self._maps(items, count, (events + update)[new], new)
-        return pa.RecordBatch.from_arrays([line, *columns[:4], before, after, *columns[4:]], schema=EVENTS)
+        table, database, op, commit_ts, problem, value = columns
+        images = self._images(rows)
+        before = images.take(pa.array(events, mask=~old))
+        after = images.take(pa.array(events + update, mask=~new))
+        foreign = compute.or_(
+            compute.not_equal(table, self._context.table), compute.not_equal(database, self._context.database)
+        ).fill_null(False)
+        if foreign.true_count:
+            parts = ['{"before":', before.fill_null("null"), ',"after":', after.fill_null("null"), "}", ""]
+            value = compute.if_else(foreign, compute.binary_join_element_wise(*parts).cast(pa.binary()), value)
+            problem = compute.if_else(foreign, problems.WRONG_TABLE, problem)
+            op, commit_ts, before, after = (
+                compute.if_else(foreign, pa.scalar(None, column.type), column)
+                for column in (op, commit_ts, before, after)
+            )
+        return pa.RecordBatch.from_arrays([line, op, commit_ts, before, after, problem, value], schema=DECODED)
+
+    def _images(self, rows: pa.RecordBatch) -> pa.Array:
+        self._connection.register("csv_rows", pa.Table.from_batches([rows]))
+        images = self._connection.sql(f"SELECT {self._image} FROM csv_rows").to_arrow_table()
+        return images.column(0).combine_chunks()
 
     def _updates(self, rows: pa.RecordBatch, delete: Mask) -> Mask:
         """Which rows are old ones of an UPDATE whose new one is the next row."""
@@ -104,25 +125,6 @@ class EventBuilder:
             column = rows.column(number)
             updates[:-1] &= _mask(compute.equal(column.slice(0, rows.num_rows - 1), column.slice(1)))
         return updates
-
-    def _maps(self, items: pa.Array, count: int, rows: Numbers, present: Mask) -> pa.Array:
-        """A map for each event that is `present`, of one of `rows` each; `items` are the columns of `count` rows, one
-        behind the other."""
-        if not len(rows):
-            return pa.nulls(len(present), _MAP)
-        width = len(self._names)
-        by_row = (rows[:, None] + np.arange(width) * count).ravel()
-        offsets = np.zeros(len(present) + 1, np.int32)
-        np.cumsum(present * width, out=offsets[1:])
-        keys = self._keys_of(len(rows))
-        items = compute.take(items, pa.array(by_row), boundscheck=False)
-        return pa.MapArray.from_arrays(pa.array(offsets), keys, items, mask=pa.array(~present))
-
-    def _keys_of(self, rows: int) -> pa.Array:
-        width = len(self._names)
-        if len(self._keys) < rows * width:
-            self._keys = self._names.take(pa.array(np.tile(np.arange(width), rows)))
-        return self._keys.slice(0, rows * width)
 
 
 def _mask(values: pa.Array) -> Mask:

@@ -11,19 +11,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
 from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.files.csv_dialect import LINE_ENDS, Dialect
-from cdc_lakehouse.decoders.files.csv_events import EVENTS, EventBuilder
+from cdc_lakehouse.decoders.files.csv_events import EventBuilder
 from cdc_lakehouse.decoders.files.csv_fast import PieceReader
 from cdc_lakehouse.decoders.files.csv_layout import COMMIT_TS, DATABASE, HEADER, IS_UPDATE, OP, TABLE, Fields, Layout
 from cdc_lakehouse.decoders.files.csv_strict import Record, RecordReader
+from cdc_lakehouse.decoders.files.file_format import FileContext
 
-__all__ = ["EVENTS", "Layout", "first_row", "header_names", "read_rows"]
+__all__ = ["Layout", "first_row", "header_names", "read_rows"]
 
 _PIECE: Final = 8 * 1024 * 1024
 """In shorter pieces more time goes into calls; longer ones do not stay in the processor's cache."""
@@ -33,16 +34,20 @@ _DIGITS: Final = re.compile("[0-9]{1,19}")
 _MAX_COMMIT_TS: Final = (1 << 63) - 1
 
 
-def read_rows(content: bytes, options: CsvOptions, layout: Layout, *, piece: int = _PIECE) -> Iterator[pa.RecordBatch]:
-    """The changes of a file, in batches of some ten megabytes and at most 65,536 rows, with the columns of `EVENTS`.
+def read_rows(
+    connection: Any, content: bytes, context: FileContext, *, piece: int = _PIECE
+) -> Iterator[pa.RecordBatch]:
+    """The changes of a file, in batches of some ten megabytes and at most 65,536 rows, with the columns of `DECODED`.
 
     Nothing is lost: a record that cannot be used has its `problem`, a key of `problems.PROBLEMS`, and its bytes in
     `value`; its other columns are null but `line`. `piece` is how many bytes are read at a time."""
+    options, layout = context.csv, context.layout
+    assert options is not None and layout is not None, "they are known of each file of csv"
     dialect, fields, piece = Dialect.of(options), Fields.of(options, layout), max(piece, _SMALLER)
     strict = RecordReader(content, dialect)
     fast = PieceReader(content, dialect, fields)
     at, header = _behind_header(strict, content)
-    events = EventBuilder(layout, fields, first_line=2 if header else 1)
+    events = EventBuilder(connection, context, layout, fields, first_line=2 if header else 1)
     size = piece
     while at < len(content):
         read = fast.read(at, size)

@@ -1,77 +1,58 @@
-"""Text files as lines that know their file and their number."""
+"""A text file as pieces of whole lines, whose bytes are not copied."""
 
 from __future__ import annotations
 
 import codecs
-import urllib.parse
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+import numpy as np
 
-from cdc_lakehouse.config import StorageConfig
-from cdc_lakehouse.decoders.files.tasks import SegmentRef, segments_in_tasks
-from cdc_lakehouse.sources.object_store import Location
+Positions = np.ndarray[Any, np.dtype[np.int64]]
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
-# The session reads each file as one task (see lake.session), so the row's number in its task is the line's in its file.
-_ROW_IN_TASK: Final = (1 << 33) - 1
-_LINES_A_BATCH: Final = 10_000
-_SCHEMA: Final = "file string, line bigint, value string"
+_PIECE: Final = 4 * 1024 * 1024
+"""In bytes: longer ones do not stay in the processor's cache."""
+_LF: Final = ord("\n")
+_CR: Final = ord("\r")
 
 
-def read_lines(spark: SparkSession, root: str, storage: StorageConfig, segments: Sequence[SegmentRef]) -> DataFrame:
-    """Lines of the files `segments`, below the URI `root`: columns `file` (see `segments_of`), `line`, which counts
-    from 1, and `value`.
+class Lines(NamedTuple):
+    """Some lines of a file that are not blank, one after the other."""
 
-    CR LF, LF and CR end a line. Names are taken as they are: no globbing, no partition columns from `a=b` directories.
-    """
-    if Location.of(root).service != "file":
-        return segments_in_tasks(spark, root, storage, segments, lines_of, _SCHEMA)
-    # Spark's own reader, without Python: a quarter faster.
-    uris = [f"{root}/{segment.path}" for segment in segments]
-    text = spark.read.option("__globPaths__", "false").option("recursiveFileLookup", "true").text(uris)
-    line = F.monotonically_increasing_id().bitwiseAND(_ROW_IN_TASK) + 1
-    return text.select(F.col("_metadata.file_path").alias("file"), line.alias("line"), "value")
+    text: Bytes
+    """What `starts` and `stops` are places in."""
+    starts: Positions
+    stops: Positions
+    """Behind each line, before its line end."""
+    numbers: Positions
+    """Each line's number in the file, from 1."""
 
+    def taken(self, which: Any) -> Lines:
+        return Lines(self.text, self.starts[which], self.stops[which], self.numbers[which])
 
-def segments_of(lines: DataFrame, root: str, segments: Sequence[SegmentRef]) -> dict[str, str]:
-    """The segment of each of the files, by what `file` calls it: worked out once for each, not for every line."""
-    if Location.of(root).service != "file":
-        return {segment.path: segment.path for segment in segments}
-    below = root.partition("://")[2]
-    found: dict[str, str] = {}
-    for file in lines.inputFiles():
-        path = urllib.parse.unquote(file)
-        # A local file is `file:///…` to Spark's listing, and `file:/…` to its rows.
-        name = "file:/" + file.removeprefix("file:///") if file.startswith("file:///") else file
-        found[name] = path[path.index(below) + len(below) + 1 :]
-    return found
+    def line(self, which: int) -> bytes:
+        return self.text[self.starts[which] : self.stops[which]].tobytes()
 
 
-def evaluated_once(column: str) -> Column:
-    """The column, in a form below which no filter is pushed.
-
-    What is selected beside it is worked out once for each row. Pushed below, a filter would parse every line again for
-    each of its terms: Spark copies an expression wherever its alias is used.
-    """
-    return F.col(column) + F.monotonically_increasing_id().bitwiseAND(F.lit(0))
-
-
-def lines_of(path: str, content: bytes) -> Iterator[pa.RecordBatch]:
-    """The lines of a file as Spark's reader gives them, with their numbers."""
-    content = content.removeprefix(codecs.BOM_UTF8)
-    if b"\r" in content:
-        content = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    if not content:
-        return
-    content = content.removesuffix(b"\n")
-    lines = pc.split_pattern(pa.array([content], pa.binary()), b"\n").flatten()  # pyright: ignore
-    for first in range(0, len(lines), _LINES_A_BATCH):
-        batch = lines.slice(first, _LINES_A_BATCH)
-        numbers = pa.array(range(first + 1, first + len(batch) + 1), pa.int64())
-        # Not a cast, which would refuse what is not UTF-8: that is for the decoder to judge.
-        columns = [pa.repeat(pa.scalar(path), len(batch)), numbers, batch.view(pa.string())]
-        yield pa.RecordBatch.from_arrays(columns, names=["file", "line", "value"])
+def lines_of(content: bytes, piece: int = _PIECE) -> Iterator[Lines]:
+    """The lines of a file, in pieces of at most so many bytes where a line is not longer. CR LF, LF and CR end a line;
+    a byte order mark is not part of the first."""
+    at = len(codecs.BOM_UTF8) if content.startswith(codecs.BOM_UTF8) else 0
+    number = 1
+    while at < len(content):
+        stop = content.rfind(b"\n", at, at + piece) + 1 or content.find(b"\n", at + piece) + 1 or len(content)
+        text: Bytes = np.frombuffer(content, np.uint8, stop - at, at)
+        ends: Positions = np.flatnonzero(text == _LF)
+        before = ends - ((ends > 0) & (text[ends - 1] == _CR))
+        if np.count_nonzero(text == _CR) != np.count_nonzero(before < ends):
+            # Some end a line alone.
+            text = np.frombuffer(content[at:stop].replace(b"\r\n", b"\n").replace(b"\r", b"\n"), np.uint8)
+            before = ends = np.flatnonzero(text == _LF)
+        starts, stops = np.concatenate([[0], ends + 1]), np.append(before, len(text))
+        if text[-1] == _LF:
+            starts, stops = starts[:-1], stops[:-1]
+        lines = Lines(text, starts, stops, np.arange(number, number + len(starts)))
+        number, at = number + len(starts), stop
+        has_text = starts < stops
+        yield lines if has_text.all() else lines.taken(has_text)

@@ -1,0 +1,225 @@
+"""Lines of Canal-JSON that are written as one that was read strictly, read together.
+
+TiCDC writes all lines of one file and operation the same, but for their rows and numbers. A `Form` is such a line
+without its rows: what stands before them, its head, and behind them, its tail. A line with this head and this tail,
+whatever the digits of the numbers in them, says what the form's line says of all else; so only the rows are parsed, in
+DuckDB. Of a line of which anything else is as it should not be, nothing is decided here: it is read strictly."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from cdc_lakehouse.decoders.event_schema import DECODED
+from cdc_lakehouse.decoders.files.canal_json_strict import Event, event_of
+from cdc_lakehouse.decoders.files.file_format import FileContext
+from cdc_lakehouse.decoders.files.lines import Bytes, Lines, Positions
+
+# Arrow makes its functions when it is imported: no type checker knows them.
+compute: Any = pyarrow.compute
+
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+_NUMBER: Final = re.compile(rb'(?<=":)[1-9][0-9]*(?=[,}])')
+_COMMIT_TS: Final = re.compile(rb'"commitTs":([1-9][0-9]{0,17})[,}]')
+"""Of at most 18 digits, which fit into 63 bits whatever they are."""
+_OTHER_DIGITS: Final = bytes.maketrans(b"0123456789", b"1234567891")
+_ZERO: Final = ord("0")
+# Quotes are raw in it: it is in no text of a row.
+_BETWEEN_ROWS: Final = b'}],"data":[{'
+_PROBE: Final = ('{"old":"1"}', '{"new":"2"}')
+_KINDS_OF_VALUES: Final = pa.array(["VARCHAR", "NULL"])
+
+
+class Fixed:
+    """A text in which only the digits of numbers differ from line to line; no number begins with 0."""
+
+    def __init__(self, text: bytes) -> None:
+        self.text = text
+        self.width = len(text)
+        self._bytes: Bytes = np.frombuffer(text, np.uint8)
+        self._is_digit: Mask = np.zeros(self.width, bool)
+        numbers = [found.span() for found in _NUMBER.finditer(text)]
+        for first, end in numbers:
+            self._is_digit[first:end] = True
+        self._first_digits = [first for first, _ in numbers]
+
+    def probe(self) -> bytes:
+        """The text with other digits."""
+        other = np.frombuffer(self.text.translate(_OTHER_DIGITS), np.uint8)
+        return np.where(self._is_digit, other, self._bytes).tobytes()
+
+    def read(self, text: Bytes, places: Positions) -> Bytes:
+        """What stands at each place, a row of bytes for each."""
+        found = np.ndarray(len(text) - self.width + 1, f"V{self.width}", text, strides=(1,))[places]
+        return found.view(np.uint8).reshape(len(places), self.width)
+
+    def matches(self, text: Bytes, places: Positions) -> Mask:
+        found = self.read(text, places)
+        same = ((found == self._bytes) | self._is_digit).all(axis=1)
+        # Below 0 is far above 9: bytes wrap around.
+        same &= (found[:, self._is_digit] - _ZERO <= 9).all(axis=1)
+        return same & (found[:, self._first_digits] != _ZERO).all(axis=1)
+
+
+@dataclass(frozen=True)
+class Form:
+    op: str
+    head: Fixed
+    tail: Fixed
+    commit_ts: slice
+    """Where its digits are in the tail."""
+    two_rows: bool
+    """An old row and a new one, with nothing but `_BETWEEN_ROWS` between them."""
+
+    @classmethod
+    def of(cls, line: bytes, context: FileContext) -> Self | None:
+        """The form of a line, None when it is not as TiCDC writes it."""
+        event = event_of(line, context)
+        if isinstance(event, str):
+            return None
+        two_rows = event.op == "U" and event.before is not None
+        first = line.find(b'"old":[{' if two_rows else b'"data":[{')
+        last = line.rfind(b'}],"_tidb":{')
+        commit_ts = _COMMIT_TS.search(line, last)
+        if -1 in (first, last) or commit_ts is None:
+            return None
+        tail_at = last + 1
+        head, tail = Fixed(line[: line.index(b"{", first)]), Fixed(line[tail_at:])
+        form = cls(event.op, head, tail, slice(commit_ts.start(1) - tail_at, commit_ts.end(1) - tail_at), two_rows)
+        return form if form._is_true(context) else None
+
+    def _is_true(self, context: FileContext) -> bool:
+        """Whether the rows are where they seem to be, and other numbers are nothing but other numbers."""
+        old, new = _PROBE
+        rows = f'{old}],"data":[{new}' if self.two_rows else new
+        tail = self.tail.probe()
+        event = event_of(self.head.probe() + rows.encode() + tail, context)
+        before, after = (new, None) if self.op == "D" else (old if self.two_rows else None, new)
+        return event == Event(self.op, int(tail[self.commit_ts]), before, after)
+
+    def matches(self, lines: Lines) -> Mask:
+        """Which lines are of this form."""
+        found: Mask = lines.stops - lines.starts > self.head.width + self.tail.width
+        for part, places in ((self.head, lines.starts), (self.tail, lines.stops - self.tail.width)):
+            which = np.flatnonzero(found)
+            if len(which):
+                found[which] = part.matches(lines.text, places[which])
+        return found
+
+    def events(self, connection: Any, lines: Lines) -> tuple[pa.RecordBatch, Mask]:
+        """The events of lines that match, and of which of them; the rows of the others are not as they should be."""
+        digits = self.tail.read(lines.text, lines.stops - self.tail.width)[:, self.commit_ts]
+        commit_ts = (digits - _ZERO) @ (10 ** np.arange(digits.shape[1])[::-1])
+        read: Mask = np.ones(len(lines.numbers), bool)
+        rows = cut(lines.text, lines.starts + self.head.width, lines.stops - self.tail.width)
+        images = [rows]
+        if self.two_rows:
+            between = compute.find_substring(rows, _BETWEEN_ROWS).to_numpy()
+            read = between >= 0
+            text, starts, stops = _places(rows)
+            # Where it is not, both are something wrong, which nobody takes.
+            between = starts + between
+            images = [
+                cut(text, starts, np.maximum(between + 1, starts)),
+                cut(text, np.minimum(between + len(_BETWEEN_ROWS) - 1, stops), stops),
+            ]
+        for image in images:
+            read[read] = _are_rows(connection, image.filter(pa.array(read)))
+        taken = pa.array(read)
+        images = [image.filter(taken).cast(pa.string()) for image in images]
+        count = int(np.count_nonzero(read))
+        nothing = pa.nulls(count, pa.string())
+        before, after = (images[0], nothing) if self.op == "D" else ([nothing, *images][-2], images[-1])
+        columns = [
+            pa.array(lines.numbers[read]), pa.repeat(self.op, count), pa.array(commit_ts[read]), before, after,
+            nothing, pa.nulls(count, pa.binary()),
+        ]  # fmt: skip
+        return pa.RecordBatch.from_arrays(columns, schema=DECODED), read
+
+
+def cut(text: Bytes, starts: Positions, stops: Positions) -> pa.Array:
+    """The pieces of a text from each start to its stop, which come in order."""
+    places = np.column_stack([starts, stops]).ravel().astype(np.int32)
+    pieces: Any = pa.Array.from_buffers(
+        pa.binary(), len(places) - 1, [None, pa.py_buffer(places), pa.py_buffer(text)]
+    )
+    return pieces.take(pa.array(np.arange(0, len(places) - 1, 2)))
+
+
+def _places(texts: pa.Array) -> tuple[Bytes, Positions, Positions]:
+    """What `cut` makes texts of."""
+    _, offsets, data = texts.buffers()
+    places = np.frombuffer(offsets, np.int32)[: len(texts) + 1].astype(np.int64)
+    return np.frombuffer(data, np.uint8), places[:-1], places[1:]
+
+
+def _are_rows(connection: Any, images: pa.Array) -> Mask:
+    """Which of the images are JSON objects of texts and nulls, in which each name is once."""
+    text, starts, stops = _places(images)
+    sound: Mask = stops - starts > 2
+    # DuckDB takes a comma behind the last value, which is not JSON.
+    last, brace = text[stops[sound] - 2], text[stops[sound] - 1]
+    sound[sound] = ((last == ord('"')) | (last == ord("l"))) & (brace == ord("}"))
+    for check in (_are_utf8, _are_flat):
+        sound[sound] = check(connection, images.filter(pa.array(sound)))
+    return sound
+
+
+def _are_utf8(_: Any, texts: pa.Array) -> Mask:
+    try:
+        texts.cast(pa.string())
+    except pa.ArrowInvalid:
+        return np.array([_is_utf8(text) for text in texts.to_pylist()], bool)
+    return np.ones(len(texts), bool)
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _are_flat(connection: Any, images: pa.Array) -> Mask:
+    """Which of the texts are JSON objects of texts and nulls, in which each name is once."""
+    try:
+        names, kinds = _asked(connection, "json_keys(image), json_type(image, '$.*')", images)
+    except duckdb.InvalidInputException:
+        (valid,) = _asked(connection, "json_valid(image)", images)
+        sound: Mask = valid.to_numpy(zero_copy_only=False).copy()
+        sound[sound] = _are_flat(connection, images.filter(valid))
+        return sound
+    return _are_different(names) & _of_all(kinds, compute.is_in(kinds.flatten(), _KINDS_OF_VALUES))
+
+
+def _asked(connection: Any, columns: str, images: pa.Array) -> list[pa.Array]:
+    """Columns that DuckDB makes of JSON texts."""
+    connection.register("images", pa.table({"image": images.cast(pa.string())}))
+    return [column.combine_chunks() for column in connection.sql(f"SELECT {columns} FROM images").to_arrow_table()]
+
+
+def _are_different(lists: pa.Array) -> Mask:
+    """Which lists have no text twice."""
+    texts = lists.flatten().dictionary_encode()
+    width = max(len(texts.dictionary), 1)
+    of_list: Positions = compute.list_parent_indices(lists).to_numpy()
+    places = np.sort(of_list * width + texts.indices.to_numpy())
+    different: Mask = np.ones(len(lists), bool)
+    different[places[1:][places[1:] == places[:-1]] // width] = False
+    return different
+
+
+def _of_all(lists: pa.Array, are: pa.Array) -> Mask:
+    """For which lists something is true of all items."""
+    all_are: Mask = np.ones(len(lists), bool)
+    of_list: Positions = compute.list_parent_indices(lists).to_numpy()
+    all_are[of_list[~are.to_numpy(zero_copy_only=False)]] = False
+    return all_are
