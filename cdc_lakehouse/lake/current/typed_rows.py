@@ -213,10 +213,10 @@ def row_images(connection: Any, events: pa.Table, version: TableVersion, wanted:
     # MySQL's own log has values of virtual generated columns, which others leave out.
     known = {column.name for column in version.columns}
     read = {f"t{column.id}": column.name for column in version.carried if column.id in wanted}
-    if _are_usual(connection, images, names, known) and "" not in read.values():
-        return RowImages(
-            _members(connection, images, read), pa.repeat(False, len(images)), pa.repeat(False, len(images))
-        )
+    # DuckDB's structures have no member without a name.
+    if "" not in read.values() and _are_usual(connection, images, names, known):
+        no = pa.repeat(False, len(images))
+        return RowImages(_members(connection, images, read), no, no)
     pairs = [[] if image is None else json.loads(image, object_pairs_hook=list) for image in images.to_pylist()]
     rows = [dict(each) for each in pairs]
     strange = [not known >= row.keys() or len(row) < len(each) for row, each in zip(rows, pairs, strict=True)]
@@ -229,10 +229,10 @@ def row_images(connection: Any, events: pa.Table, version: TableVersion, wanted:
 
 def _are_usual(connection: Any, images: pa.ChunkedArray, names: set[str], known: set[str]) -> bool:
     """Whether all images have each of the names once, and besides only others that are known."""
+    if images.null_count:
+        return False
     found = _query(connection, "SELECT DISTINCT json_keys(image) AS names FROM images", images).column("names")
-    return not images.null_count and all(
-        names <= set(each) <= known and len(each) == len(set(each)) for each in found.to_pylist()
-    )
+    return all(names <= set(each) <= known and len(each) == len(set(each)) for each in found.to_pylist())
 
 
 def _members(connection: Any, images: pa.ChunkedArray, read: Mapping[str, str]) -> dict[str, Any]:
