@@ -30,7 +30,7 @@ import pyarrow as pa
 
 _SPARK_TYPES: Final[Mapping[pa.DataType, str]] = {
     pa.string(): "string", pa.int64(): "bigint", pa.binary(): "binary", pa.timestamp("us", "UTC"): "timestamp",
-    pa.bool_(): "boolean",
+    pa.bool_(): "boolean", pa.int32(): "int", pa.list_(pa.string()): "array<string>",
 }  # fmt: skip
 
 SYNTHETIC: Final = "synthetic"

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from cdc_lakehouse.changelog.positions import BEGINNING, synthetic_stage
 from cdc_lakehouse.lake.current import value_parsing
-from cdc_lakehouse.lake.current.keyed_events import keyed_events, keys_where, no_row_before
+from cdc_lakehouse.lake.current.keyed_events import keyed_frame, keys_where, no_row_before
 from cdc_lakehouse.lake.current.latest_changes import key_part
 from cdc_lakehouse.lake.current.typed_rows import any_of
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -29,7 +29,7 @@ def find_changed_keys(run: FeedRun, tables: Sequence[TableChanges]) -> tuple[lis
     frames: list[DataFrame] = []
     onward = [span for table in tables if not table.recomputes_keys for span in table.spans()]
     if onward:
-        frames.append(keyed_events(run.spark, run.events.frame(), onward))
+        frames.append(keyed_frame(run.events.frame(), onward))
     frames += _recomputed(run, [table for table in tables if table.recomputes_keys])
     return list(tables), functools.reduce(DataFrame.unionAll, frames) if frames else None
 
@@ -41,7 +41,7 @@ def _with_colliding_keys(run: FeedRun, tables: Sequence[TableChanges]) -> set[in
     condition = _colliding(run, concerned)
     if not spans or condition is None:
         return set()
-    keyed = keyed_events(run.spark, run.events.frame(), spans)
+    keyed = keyed_frame(run.events.frame(), spans)
     return {row["table_no"] for row in keyed.where(condition).select("table_no").distinct().collect()}
 
 
@@ -69,7 +69,7 @@ def _recomputed(run: FeedRun, tables: Sequence[TableChanges]) -> list[DataFrame]
     spans = [span for table in tables for span in table.spans()]
     if not spans:
         return []  # All that was decoded again is from before a TRUNCATE.
-    everything = keyed_events(run.spark, run.events.frame(), spans)
+    everything = keyed_frame(run.events.frame(), spans)
     new = [
         (F.col("table_no") == table.number) & (F.col("stage") > synthetic_stage(table.applied_ts)) for table in tables
     ]
@@ -92,6 +92,6 @@ def _recomputed(run: FeedRun, tables: Sequence[TableChanges]) -> list[DataFrame]
 def _earlier_keys(run: FeedRun, tables: Sequence[TableChanges], snapshot: int, redecoded: DataFrame) -> DataFrame:
     """Keys of the events that the segments had before they were decoded again."""
     spans = [replace(span, above=max(span.above, BEGINNING)) for table in tables for span in table.spans()]
-    earlier = keyed_events(run.spark, run.events.frame(snapshot), spans)
+    earlier = keyed_frame(run.events.frame(snapshot), spans)
     of_segments = earlier.join(redecoded, F.col("segment") == F.col("redecoded"), "left_semi")
     return of_segments.select("table_no", "key")

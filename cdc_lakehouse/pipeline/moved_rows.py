@@ -19,7 +19,7 @@ from cdc_lakehouse.changelog.positions import row_stage
 from cdc_lakehouse.changelog.schema import Column, TableVersion
 from cdc_lakehouse.decoders.files.tasks import errors_of_tasks
 from cdc_lakehouse.errors import CdcError, TableHeldError
-from cdc_lakehouse.lake.current.keyed_events import keyed_events
+from cdc_lakehouse.lake.current.keyed_events import keyed_frame
 from cdc_lakehouse.lake.current.moved_rows import LiveRows, rows_at, synthetic_events
 from cdc_lakehouse.lake.current.tables import schema_fingerprint
 from cdc_lakehouse.lake.current.typed_rows import Target
@@ -161,8 +161,13 @@ def _carry_out(run: FeedRun, move: _RowMove) -> None:
         for number, table in enumerate(tables)
         for span in keyed_spans(table.life, table.key, number, row_stage(table.void_upto_ts), row_stage(move.commit_ts))
     ]
-    keyed = keyed_events(run.spark, run.events.frame(), spans)
-    rows = [_live(run, table, keyed.where(F.col("table_no") == number)) for number, table in enumerate(tables)]
+    keyed = keyed_frame(run.events.frame(), spans)
+    # In an exchange the rows of each go to the other.
+    others = [tables[1].version, tables[0].version] if len(tables) > 1 else [None]
+    rows = [
+        _live(run, table, other, keyed.where(F.col("table_no") == number))
+        for number, (table, other) in enumerate(zip(tables, others, strict=True))
+    ]
     for frame in rows:
         frame.persist()
     try:
@@ -175,13 +180,13 @@ def _carry_out(run: FeedRun, move: _RowMove) -> None:
             frame.unpersist()
 
 
-def _live(run: FeedRun, table: _Table, keyed: DataFrame) -> DataFrame:
+def _live(run: FeedRun, table: _Table, other: TableVersion | None, keyed: DataFrame) -> DataFrame:
     version, exchanged = table.version, None
     if version.swap is not None and version.swap.partitioned == table.life.id:
         assert version.partitioning is not None, version.name
         exchanged = EmptiedPartition(version.commit_ts, version.partitioning, version.swap.partition, version)
     emptied = emptied_partitions(table.life, table.void_upto_ts)
-    reader = LiveRows(len(table.key), table.target, emptied, exchanged, run.value_format(version))
+    reader = LiveRows(len(table.key), table.target, other, emptied, exchanged, run.value_format(version))
     return rows_at(keyed, reader)
 
 

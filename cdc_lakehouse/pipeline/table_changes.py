@@ -96,9 +96,8 @@ def keyed_spans(
         if above < upto:
             names = tuple(column.name for each in key if (column := span.version.column(each.id)))
             number_of_version = life.versions.index(span.version)
-            carried = tuple(column.name for column in span.version.carried)
             name = span.name
-            found.append(KeyedSpan(number, number_of_version, name.database, name.table, above, upto, names, carried))
+            found.append(KeyedSpan(number, number_of_version, name.database, name.table, above, upto, names))
     return found
 
 

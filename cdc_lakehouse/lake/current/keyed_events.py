@@ -5,49 +5,58 @@ Nothing is looked up and nothing is grouped here. A task has all events of its k
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cdc_lakehouse import duckdb_sql as sql
+from cdc_lakehouse.decoders.event_schema import SYNTHETIC, spark_columns
 from cdc_lakehouse.lake.current.latest_changes import key_texts
 
 _compute: Any = pc  # What its functions take is hidden from type checkers.
 
-KEYED_EVENTS: Final = (
-    "table_no int, key array<string>, stage bigint, upsert boolean, is_insert boolean, version_no int, "
-    "commit_ts bigint, texts array<string>, after map<string,string>, segment string, line bigint"
-)
+KEYED_EVENTS: Final = pa.schema([
+    ("table_no", pa.int32()),
+    ("key", pa.list_(pa.string())),
+    ("stage", pa.int64()),
+    ("upsert", pa.bool_()),
+    ("is_insert", pa.bool_()),
+    ("version_no", pa.int32()),
+    ("commit_ts", pa.int64()),
+    ("image", pa.string()),
+    ("segment", pa.string()),
+    ("line", pa.int64()),
+])  # fmt: skip
 """Columns of keyed events: one row for each key that an event concerns. `table_no` and `version_no` number the table
 and its version, `key` are the texts of the key's parts, (`stage`, `upsert`, `segment`, `line`) is the event's position:
-the order of the feed (see `changelog.positions`). `upsert` tells whether the event leaves a row, and `is_insert`
-whether nothing of a row before it counts. The row's image is in `texts`, one for each column that rows of the version
-carry; or, where the event has others, in `after`."""
+the order of the feed (see `changelog.positions`). `upsert` tells whether the event leaves a row, whose image (see
+`decoders.event_schema`) is `image`, and `is_insert` whether nothing of a row before it counts."""
 
-_SPANS: Final = pa.schema([
-    ("table_no", pa.int32()),
-    ("version_no", pa.int32()),
-    ("span_database", pa.string()),
-    ("span_table", pa.string()),
-    ("above", pa.int64()),
-    ("upto", pa.int64()),
-    ("key_columns", pa.list_(pa.string())),
-    ("carried", pa.list_(pa.string())),
-])  # fmt: skip
+KEYED_COLUMNS: Final = spark_columns(KEYED_EVENTS)
+"""The columns of `KEYED_EVENTS` as Spark declares them."""
+
+EVENT_COLUMNS: Final = (
+    "schema_name", "table_name", "op", "commit_ts", "before", "after", "segment", "line", SYNTHETIC,
+)  # fmt: skip
+"""The columns of the table `events` that keyed events are made of."""
+
 _NAMES_PUSHED_DOWN: Final = 50
 _BEFORE_ALL: Final = -1
+_BATCHES_AT_ONCE: Final = 8
+"""Spark's batches are small: a query for each would cost as much again."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedSpan:
-    """Events of a name at stages in (above, upto] (see `changelog.positions`): which table and version they are of, its
-    key's columns, and those that rows carry."""
+    """Events of a name at stages in (above, upto] (see `changelog.positions`): which table and version they are of, and
+    its key's columns."""
 
     table_no: int
     version_no: int
@@ -56,60 +65,146 @@ class KeyedSpan:
     above: int
     upto: int
     key_columns: tuple[str, ...]
-    carried: tuple[str, ...]
 
 
-def keyed_events(spark: SparkSession, events: DataFrame, spans: Sequence[KeyedSpan]) -> DataFrame:
-    """The events (columns of the table `events`) of some spans, with the columns of `KEYED_EVENTS`. An UPDATE that
-    changes the key gives two rows: a delete of the old key, and an upsert of the new one."""
+class KeyedSpans:
+    """Makes keyed events of the events of some spans, in tasks. Spans of one name do not overlap."""
+
+    def __init__(self, spans: Iterable[KeyedSpan]) -> None:
+        self._by_name: dict[tuple[str, str], list[KeyedSpan]] = {}
+        for span in sorted(spans, key=lambda span: span.above):
+            self._by_name.setdefault((span.database, span.table), []).append(span)
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rest = iter(batches)
+        with sql.database() as connection:
+            while some := list(itertools.islice(rest, _BATCHES_AT_ONCE)):
+                yield from self.keyed(connection, pa.Table.from_batches(some)).to_batches()
+
+    def keyed(self, connection: Any, events: pa.Table) -> pa.Table:
+        """Those of the events (columns of `EVENT_COLUMNS`) that are of a span, with the columns of `KEYED_EVENTS`. An
+        UPDATE that changes the key gives two rows: a delete of the old key, and an upsert of the new one."""
+        stages = events.column("commit_ts").to_numpy() * 2 + events.column(SYNTHETIC).to_numpy()
+        spans, span_of = self._found(events, stages)
+        within = span_of >= 0
+        if not within.all():
+            events, stages, span_of = events.filter(pa.array(within)), stages[within], span_of[within]
+        width = np.array([len(span.key_columns) for span in spans], np.int64)[span_of]
+        parts = _key_parts(connection, events, spans, span_of)
+        columns = {
+            "table_no": np.array([span.table_no for span in spans], np.int32)[span_of],
+            "key": _lists(parts, "new", width),
+            "stage": stages,
+            "upsert": _compute.not_equal(events.column("op"), "D"),
+            "is_insert": _compute.equal(events.column("op"), "I"),
+            "version_no": np.array([span.version_no for span in spans], np.int32)[span_of],
+            "commit_ts": events.column("commit_ts"),
+            "image": events.column("after"),
+            "segment": events.column("segment"),
+            "line": events.column("line"),
+        }
+        now = pa.table(columns, KEYED_EVENTS)
+        if "moved" not in parts.column_names or not _compute.any(parts.column("moved")).as_py():
+            return now
+        moved = parts.column("moved")
+        count = _compute.sum(moved).as_py()
+        gone = {
+            "key": _lists(parts.filter(moved), "old", width[moved.to_numpy()]),
+            "upsert": pa.repeat(False, count),
+            "image": pa.nulls(count, pa.string()),
+        }
+        same = now.drop_columns([*gone]).filter(moved)
+        deletes = {**dict(zip(same.column_names, same.columns, strict=True)), **gone}
+        return pa.concat_tables([pa.table(deletes, KEYED_EVENTS), now])
+
+    def _found(self, events: pa.Table, stages: np.ndarray[Any, Any]) -> tuple[list[KeyedSpan], np.ndarray[Any, Any]]:
+        """The spans of the names that the events have, and for each event the place of its span there, or -1."""
+        named = events.select(["schema_name", "table_name"])
+        names = named.append_column("place", pa.array(np.arange(events.num_rows)))
+        groups = names.group_by(named.column_names, use_threads=False).aggregate([("place", "list")])
+        found: list[KeyedSpan] = []
+        span_of = np.full(events.num_rows, -1)
+        for database, table, places in zip(*groups.columns, strict=True):
+            spans = self._by_name.get((database.as_py(), table.as_py()))
+            if spans is None:
+                continue
+            rows = places.values.to_numpy()
+            number = np.searchsorted([span.above for span in spans], stages[rows]) - 1
+            ends = np.array([span.upto for span in spans])
+            inside = (number >= 0) & (stages[rows] <= ends[number])
+            span_of[rows[inside]] = number[inside] + len(found)
+            found += spans
+        return found, span_of
+
+
+def _key_parts(
+    connection: Any, events: pa.Table, spans: Sequence[KeyedSpan], span_of: np.ndarray[Any, Any]
+) -> pa.Table:
+    """The parts of each event's key as columns `new<n>`, those of the key before it as `old<n>`, and whether they
+    differ as `moved`; of the latter none where no event can differ."""
+    numbers = range(max((len(span.key_columns) for span in spans), default=0))
+    if not numbers or not events.num_rows:
+        return pa.table({"moved": pa.repeat(False, events.num_rows)})
+    # Each event has paths of its own: a batch may be of thousands of tables, and a query for each would cost too much.
+    paths = {
+        f"path{n}": pa.DictionaryArray.from_arrays(pa.array(span_of, pa.int32()), [_path(span, n) for span in spans])
+        for n in numbers
+    }
+    updates = _compute.equal(events.column("op"), "U")
+    query, found = "keyed", [f"new{n}" for n in numbers]
+    layers = [[f"json_extract_string(coalesce(after, before), path{n}) AS new{n}" for n in numbers]]
+    if _compute.any(_compute.and_(updates, events.column("before").is_valid())).as_py():
+        # What the image of before leaves out did not change.
+        kept = "CASE WHEN json_exists(earlier, path{0}) THEN NULL ELSE new{0} END"
+        layers += [
+            ["CASE WHEN op = 'U' THEN before END AS earlier"],
+            [f"json_extract_string(earlier, path{n}) AS said{n}" for n in numbers],
+            [f"coalesce(said{n}, {kept.format(n)}) AS old{n}" for n in numbers],
+            [" OR ".join(f"new{n} IS DISTINCT FROM old{n}" for n in numbers) + " AS moved"],
+        ]
+        found += [*(f"old{n}" for n in numbers), "moved"]
+    for expressions in layers:
+        query = f"(SELECT {', '.join(['*', *expressions])} FROM {query})"
+    images = {name: events.column(name) for name in ("op", "before", "after")}
+    connection.register("keyed", pa.table({**images, **paths}))
+    try:
+        return connection.sql(f"SELECT {', '.join(found)} FROM {query}").to_arrow_table()
+    finally:
+        connection.unregister("keyed")
+
+
+def _path(span: KeyedSpan, part: int) -> str | None:
+    """The JSON pointer to a part of the key; None where the key has fewer."""
+    if part >= len(span.key_columns):
+        return None
+    return "/" + span.key_columns[part].replace("~", "~0").replace("/", "~1")
+
+
+def _lists(parts: pa.Table, kind: str, width: np.ndarray[Any, Any]) -> pa.ListArray:
+    """For each row the list of its parts, as many as `width` says."""
+    columns = [parts.column(name).combine_chunks() for name in parts.column_names if name.startswith(kind)]
+    if not columns:
+        columns = [pa.nulls(0, pa.string())]
+    row, part = np.nonzero(np.arange(len(columns)) < width[:, None])
+    values = pa.concat_arrays(columns).take(pa.array(part * len(width) + row))
+    return pa.ListArray.from_arrays(pa.array(np.concatenate([[0], np.cumsum(width)]), pa.int32()), values)
+
+
+def keyed_frame(events: DataFrame, spans: Sequence[KeyedSpan]) -> DataFrame:
+    """The events (columns of the table `events`) of some spans, with the columns of `KEYED_EVENTS`."""
     lower, upper = min(span.above for span in spans), max(span.upto for span in spans)
     within = events.where((F.col("commit_ts") >= lower // 2) & (F.col("commit_ts") <= upper // 2))
     names = {(span.database, span.table) for span in spans}
     if len(names) <= _NAMES_PUSHED_DOWN:
         within = within.where(F.col("schema_name").isin(*{database for database, _ in names}))
         within = within.where(F.col("table_name").isin(*{table for _, table in names}))
-    within = within.withColumn("stage", F.col("commit_ts") * 2 + F.col("synthetic").cast("bigint"))
-    # As columns: of Python's rows Spark makes a job, with workers.
-    rows = [dict(zip(_SPANS.names, astuple(span), strict=True)) for span in spans]
-    table = F.broadcast(spark.createDataFrame(pa.Table.from_pylist(rows, _SPANS)))
-    matched = within.join(
-        table,
-        (F.col("schema_name") == F.col("span_database"))
-        & (F.col("table_name") == F.col("span_table"))
-        & (F.col("stage") > F.col("above"))
-        & (F.col("stage") <= F.col("upto")),
-    )
-    image = F.coalesce("after", "before")
-    key = F.transform("key_columns", lambda name: image[name])
-    before = F.col("before")
-    old_key = F.transform(
-        "key_columns", lambda name: F.when(F.map_contains_key(before, name), before[name]).otherwise(image[name])
-    )
-    moved = (F.col("op") == "U") & before.isNotNull() & (old_key != key)
-    leaves = F.col("op") != "D"
-    # The usual image goes without the names: half of what is moved.
-    usual = F.map_keys("after") == F.col("carried")
-    now = F.struct(
-        key.alias("key"),
-        leaves.alias("upsert"),
-        F.when(leaves & usual, F.map_values("after")).alias("texts"),
-        F.when(leaves & ~usual, F.col("after")).alias("after"),
-    )
-    gone = F.struct(
-        old_key.alias("key"),
-        F.lit(False).alias("upsert"),
-        F.lit(None).cast("array<string>").alias("texts"),
-        F.lit(None).cast("map<string,string>").alias("after"),
-    )
-    halves = F.when(F.coalesce(moved, F.lit(False)), F.array(gone, now)).otherwise(F.array(now))
-    parts = matched.withColumns({"is_insert": F.col("op") == "I", "half": F.explode(halves)})
-    return with_columns(parts.drop("key", "after").select("*", "half.*"), KEYED_EVENTS)
+    return within.select(*EVENT_COLUMNS).mapInArrow(KeyedSpans(spans), KEYED_COLUMNS)
 
 
 def no_row_before(keys: DataFrame) -> DataFrame:
     """For each of some keys (table_no, key) a delete before all events, so that one without an event is deleted."""
     deleted = {"stage": F.lit(_BEFORE_ALL).cast("bigint"), "upsert": F.lit(False), "is_insert": F.lit(False)}
-    return with_columns(keys.withColumns(deleted), KEYED_EVENTS)
+    return with_columns(keys.withColumns(deleted), KEYED_COLUMNS)
 
 
 def with_columns(frame: DataFrame, columns: str) -> DataFrame:

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
@@ -30,16 +29,15 @@ from cdc_lakehouse.lake.current.update_tasks import EmptiedPartition
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 
 _compute: Any = pc  # What its functions take is hidden from type checkers.
-_NOTHING: Final = "map<string,string>"
-_LIVE_ROWS: Final = "commit_ts bigint, row map<string,string>, partial boolean, exchanged boolean"
+_LIVE_ROWS: Final = "commit_ts bigint, before string, after string, partial boolean, exchanged boolean"
 
 
 def rows_at(keyed: DataFrame, reader: LiveRows) -> DataFrame:
     """The rows that are live after the keyed events of one table, without those of emptied partitions.
 
-    Columns: commit_ts bigint; row map<string,string>, the last version's columns to their text; partial boolean,
-    whether the event leaves columns out; exchanged boolean, whether the row is in the partition that is exchanged.
-    Tasks raise `TableHeldError` for events without their key.
+    Columns: commit_ts bigint; before string, the row's image where it goes to another table, and after string, its
+    image where it goes to; partial boolean, whether the event leaves columns out; exchanged boolean, whether the row is
+    in the partition that is exchanged. Tasks raise `TableHeldError` for events without their key.
     """
     return keyed.repartition("key").mapInArrow(reader, _LIVE_ROWS)
 
@@ -47,10 +45,12 @@ def rows_at(keyed: DataFrame, reader: LiveRows) -> DataFrame:
 @dataclass(frozen=True)
 class LiveRows:
     """Reads all keyed events of its keys as the rows that they leave, in tasks: see `rows_at`. `width` is the number of
-    the key's parts."""
+    the key's parts. `other` is the table that the rows go to, None where they stay: tables that exchange rows have the
+    same columns, by their places."""
 
     width: int
     target: Target
+    other: TableVersion | None
     emptied: tuple[EmptiedPartition, ...]
     exchanged: EmptiedPartition | None
     value_format: ValueFormat
@@ -67,26 +67,17 @@ class LiveRows:
                 raise TaskError(error) from None
             live = latest.filter(latest.column("upsert"))
             for number in _compute.unique(live.column("version_no")).to_pylist():
-                for batch in live.filter(pc.field("version_no") == number).to_batches():
-                    yield self._rows(connection, number, batch)
+                yield from self._rows(connection, number, live.filter(pc.field("version_no") == number)).to_batches()
 
-    def _rows(self, connection: Any, number: int, events: pa.RecordBatch) -> pa.RecordBatch:
+    def _rows(self, connection: Any, number: int, events: pa.Table) -> pa.Table:
         version = self.target.versions[number]
-        images = row_images(events, version, {column.id for column in version.columns})
-        texts = {**images.texts, "commit_ts": events.column("commit_ts"), "absent": images.absent}
+        images = row_images(connection, events, version, {column.id for column in version.columns})
+        texts = {**images.texts, "commit_ts": events.column("commit_ts"), "partial": images.absent}
         connection.register("texts", pa.table(texts))
-        found = connection.sql(self._query(version)).to_arrow_table().combine_chunks()
-        connection.unregister("texts")
-        names = pa.array([column.name for column in self.target.columns], pa.string())
-        count, width = found.num_rows, len(names)
-        columns = [found.column(f"x{column.id}").combine_chunks().cast(pa.string()) for column in self.target.columns]
-        items = pa.concat_arrays(columns).take(pa.array(np.arange(count * width).reshape(width, count).T.ravel()))
-        keys = names.take(pa.array(np.tile(np.arange(width), count)))
-        rows = pa.MapArray.from_arrays(pa.array(np.arange(count + 1) * width, pa.int32()), keys, items)
-        arrays = [found.column(name).combine_chunks() for name in ("commit_ts", "absent", "exchanged")]
-        return pa.RecordBatch.from_arrays(
-            [arrays[0], rows, arrays[1], arrays[2]], names=["commit_ts", "row", "partial", "exchanged"]
-        )
+        try:
+            return connection.sql(self._query(version)).to_arrow_table()
+        finally:
+            connection.unregister("texts")
 
     def _query(self, version: TableVersion) -> str:
         """`x<id>`, the text of each column, and what is asked of a row, over `t<id>`: see `typed_rows`."""
@@ -112,9 +103,18 @@ class LiveRows:
         parts = [
             f"{value_parsing.value(f'x{c.id}', c.type, self.value_format)} AS p{c.id}" for c in self._tested_columns()
         ]
+        own = self._image(self.target.columns)
+        leaves, comes = (sql.NULL, own) if self.other is None else (own, self._image(self.other.carried))
         return (
-            f"SELECT *, {exchanged} AS exchanged FROM (SELECT {', '.join(['*', *parts])} FROM {query}) WHERE NOT {gone}"
+            f"SELECT commit_ts, CAST({leaves} AS VARCHAR) AS before, CAST({comes} AS VARCHAR) AS after, partial, "
+            f"{exchanged} AS exchanged FROM (SELECT {', '.join(['*', *parts])} FROM {query}) WHERE NOT {gone}"
         )
+
+    def _image(self, columns: Sequence[Column]) -> str:
+        """The row's image under the names of these columns."""
+        texts = zip(columns, self.target.columns, strict=True)
+        members = [f"{sql.text_literal(named.name)}, x{column.id}" for named, column in texts]
+        return f"json_object({', '.join(members)})"
 
     def _tested_columns(self) -> Sequence[Column]:
         return self.target.columns if self.emptied or self.exchanged is not None else ()
@@ -125,20 +125,19 @@ def _typed_column(column_id: int) -> str:
 
 
 def synthetic_events(rows: DataFrame, op: Literal["I", "D"], version: TableVersion, segment: str) -> DataFrame:
-    """Live rows as events at a version's DDL, with the columns of `NEW_EVENTS`. The columns of `version` take the
-    values by their places: tables that exchange rows have the same."""
-    names = F.array(*(F.lit(column.name) for column in version.carried))
-    image, nothing = F.map_from_arrays(names, F.map_values("row")), F.lit(None).cast(_NOTHING)
+    """Live rows as events at a version's DDL, with the columns of `NEW_EVENTS`: INSERTs into the table that they go to,
+    DELETEs from the one that they leave."""
+    nothing = F.lit(None).cast("string")
     values = {
-        "feed_date": F.lit(None).cast("string"),
+        "feed_date": nothing,
         "schema_name": F.lit(version.name.database),
         "table_name": F.lit(version.name.table),
         "table_version": F.lit(version.commit_ts).cast("bigint"),
         "physical_partition": F.lit(None).cast("bigint"),
         "op": F.lit(op),
         "commit_ts": F.lit(version.commit_ts).cast("bigint"),
-        "before": image if op == "D" else nothing,
-        "after": image if op == "I" else nothing,
+        "before": F.col("before") if op == "D" else nothing,
+        "after": F.col("after") if op == "I" else nothing,
         "segment": F.lit(segment),
         "line": F.monotonically_increasing_id() + 1,
     }

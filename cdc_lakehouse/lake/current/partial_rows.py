@@ -47,7 +47,7 @@ def fold_events(events: pa.Table, target: Target) -> FoldedRows:
     )
     keys, inserts = events.column("key").to_pylist(), events.column("is_insert").to_pylist()
     versions = events.column("version_no").to_pylist()
-    texts_of, after_of = events.column("texts").to_pylist(), events.column("after").to_pylist()
+    images = events.column("image").to_pylist()
     ids = {n: {c.name: c.id for c in version.carried} for n, version in target.versions.items()}
     known = {n: {column.name for column in version.columns} for n, version in target.versions.items()}
     folds: dict[tuple[str, ...], _Fold] = {}
@@ -57,7 +57,7 @@ def fold_events(events: pa.Table, target: Target) -> FoldedRows:
             continue  # No event, but that the key is to be looked at.
         fold.last, number = place, versions[place]
         _, fold.upsert, _, _ = order[place]
-        image = image_of(texts_of[place], after_of[place], target.versions[number]) if fold.upsert else {}
+        image = image_of(images[place]) if fold.upsert else {}
         texts = {ids[number][name]: (number, text) for name, text in image.items() if name in ids[number]}
         if not fold.upsert or inserts[place]:
             fold.whole, fold.born, fold.texts = True, number if fold.upsert else None, texts

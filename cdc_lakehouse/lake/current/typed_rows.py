@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -198,39 +199,59 @@ def _count(conditions: Iterable[str | None]) -> str:
 
 class RowImages(NamedTuple):
     """Row images of one version: `t<id>` (string), the text of each wanted column; `strange` (bool), whether an image
-    has a column that the version does not know; `absent` (bool), whether it leaves a column out."""
+    has a column that the version does not know, or one twice; `absent` (bool), whether it leaves a column out."""
 
-    texts: dict[str, pa.Array]
-    strange: pa.Array
-    absent: pa.Array
+    texts: dict[str, Any]
+    strange: Any
+    absent: Any
 
 
-def row_images(events: pa.RecordBatch, version: TableVersion, wanted: set[int]) -> RowImages:
+def row_images(connection: Any, events: pa.Table, version: TableVersion, wanted: set[int]) -> RowImages:
     """The images in keyed events (see `keyed_events`) of a version, as columns. `wanted` are ids of columns."""
-    texts: pa.ListArray = events.column("texts")
-    places = [(place, column.id) for place, column in enumerate(version.carried) if column.id in wanted]
-    if not texts.null_count:
-        offsets = texts.offsets.to_numpy()[:-1]
-        columns = {f"t{id}": texts.values.take(pa.array(offsets + place)) for place, id in places}
-        no = pa.repeat(False, len(texts))
-        return RowImages(columns, no, no)
-    names = [column.name for column in version.carried]
+    images = events.column("image")
+    names = {column.name for column in version.carried}
     # MySQL's own log has values of virtual generated columns, which others leave out.
     known = {column.name for column in version.columns}
-    rows = [
-        image_of(*each, version) for each in zip(texts.to_pylist(), events.column("after").to_pylist(), strict=True)
-    ]
+    read = {f"t{column.id}": column.name for column in version.carried if column.id in wanted}
+    # DuckDB's structures have no member without a name.
+    if "" not in read.values() and _are_usual(connection, images, names, known):
+        no = pa.repeat(False, len(images))
+        return RowImages(_members(connection, images, read), no, no)
+    pairs = [[] if image is None else json.loads(image, object_pairs_hook=list) for image in images.to_pylist()]
+    rows = [dict(each) for each in pairs]
+    strange = [not known >= row.keys() or len(row) < len(each) for row, each in zip(rows, pairs, strict=True)]
     return RowImages(
-        {f"t{id}": pa.array([row.get(names[place]) for row in rows], pa.string()) for place, id in places},
-        pa.array([not known >= row.keys() for row in rows], pa.bool_()),
-        pa.array([not row.keys() >= set(names) for row in rows], pa.bool_()),
+        {text: pa.array([row.get(name) for row in rows], pa.string()) for text, name in read.items()},
+        pa.array(strange, pa.bool_()),
+        pa.array([not row.keys() >= names for row in rows], pa.bool_()),
     )
 
 
-def image_of(
-    texts: Sequence[str | None] | None, after: Sequence[tuple[str, str | None]] | None, version: TableVersion
-) -> dict[str, str | None]:
-    """The image of one keyed event, by column."""
-    if texts is None:
-        return dict(after or ())
-    return {column.name: text for column, text in zip(version.carried, texts, strict=True)}
+def _are_usual(connection: Any, images: pa.ChunkedArray, names: set[str], known: set[str]) -> bool:
+    """Whether all images have each of the names once, and besides only others that are known."""
+    if images.null_count:
+        return False
+    found = _query(connection, "SELECT DISTINCT json_keys(image) AS names FROM images", images).column("names")
+    return all(names <= set(each) <= known and len(each) == len(set(each)) for each in found.to_pylist())
+
+
+def _members(connection: Any, images: pa.ChunkedArray, read: Mapping[str, str]) -> dict[str, Any]:
+    if not read:
+        return {}
+    structure = sql.text_literal(json.dumps(dict.fromkeys(read.values(), "VARCHAR"), ensure_ascii=False))
+    found = _query(connection, f"SELECT json_transform(image, {structure}) AS members FROM images", images)
+    members = [chunk.flatten() for chunk in found.column("members").chunks]
+    return {text: pa.chunked_array([each[n] for each in members], pa.string()) for n, text in enumerate(read)}
+
+
+def _query(connection: Any, query: str, images: pa.ChunkedArray) -> pa.Table:
+    connection.register("images", pa.table({"image": images}))
+    try:
+        return connection.sql(query).to_arrow_table()
+    finally:
+        connection.unregister("images")
+
+
+def image_of(image: str | None) -> dict[str, str | None]:
+    """The texts of an image, by column."""
+    return {} if image is None else json.loads(image)

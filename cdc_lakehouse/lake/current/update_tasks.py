@@ -32,7 +32,7 @@ from cdc_lakehouse.errors import CdcError, TransientError, in_one_line
 from cdc_lakehouse.lake.current import data_files, value_parsing
 from cdc_lakehouse.lake.current.conversions import convert_through
 from cdc_lakehouse.lake.current.data_files import POSITION, StoredFile, may_contain, read_rows, write_file
-from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS
+from cdc_lakehouse.lake.current.keyed_events import KEYED_COLUMNS
 from cdc_lakehouse.lake.current.latest_changes import key_texts, latest_changes
 from cdc_lakehouse.lake.current.partial_rows import fold_events
 from cdc_lakehouse.lake.current.partition_filter import partition_condition
@@ -41,7 +41,6 @@ from cdc_lakehouse.lake.current.typed_rows import (
     Target,
     any_of,
     default_value,
-    image_of,
     row_images,
     values_of_fold,
     values_of_version,
@@ -52,7 +51,7 @@ _compute: Any = pc  # What its functions take is hidden from type checkers.
 REJECTED_LISTED: Final = 1000
 """Rows of an update that cannot be used and are listed one by one; those beyond are counted by segment."""
 
-CHANGED_ROWS: Final = f"task int, plan binary, {KEYED_EVENTS}"
+CHANGED_ROWS: Final = f"task int, plan binary, {KEYED_COLUMNS}"
 """What tasks get: for each table that is a task's a row with the `plan`, a pickled `TableUpdate`; and the table's keyed
 events."""
 
@@ -282,18 +281,14 @@ class _Task:
         wanted = {column.id for column in update.target.columns}
         for number in sorted(_compute.unique(rows.column("version_no")).to_pylist()):
             version = update.target.versions[number]
-            texts: list[pa.RecordBatch] = []
-            for batch in rows.filter(pc.field("version_no") == number).to_batches():
-                image = row_images(batch, version, wanted)
-                if _compute.any(image.absent).as_py():
-                    return None
-                arrays = {**image.texts, "row": batch.column("row"), "strange": image.strange}
-                texts.append(pa.RecordBatch.from_pydict(arrays))
-            relation = pa.Table.from_batches(texts)
+            own = rows.filter(pc.field("version_no") == number)
+            images = row_images(self._connection, own, version, wanted)
+            if _compute.any(images.absent).as_py():
+                return None
             query = values_of_version(number, update.target, update.value_format, "texts")
-            values = self._query(query, texts=relation)
+            values = self._query(query, texts=pa.table({**images.texts, "row": own.column("row")}))
             # The query keeps the order of its rows.
-            fault = _compute.or_(values.column("fault"), relation.column("strange"))
+            fault = _compute.or_(values.column("fault"), images.strange)
             parts.append(values.set_column(values.schema.get_field_index("fault"), "fault", fault))
         places = np.arange(upserts.num_rows)
         return _TypedRows(pa.concat_tables(parts) if parts else self._no_rows(), places)
@@ -360,14 +355,13 @@ class _Task:
         if not bad.num_rows:
             return values, []
         places = typed.places[bad.column("row").to_numpy()]
-        rejected = changes.select(["segment", "line", "version_no", "texts", "after"]).take(pa.array(places))
+        rejected = changes.select(["segment", "line", "image"]).take(pa.array(places))
         return values.filter(_compute.invert(values.column("fault"))), self._rejected(rejected)
 
     def _rejected(self, rows: pa.Table) -> list[Result]:
-        versions = self._update.target.versions
         found = [
-            {"segment": segment, "line": line, "after": _json(image_of(texts, after, versions[number])), "count": 1}
-            for segment, line, number, texts, after in zip(*(each.to_pylist() for each in rows.columns), strict=True)
+            {"segment": segment, "line": line, "after": image, "count": 1}
+            for segment, line, image in zip(*(each.to_pylist() for each in rows.columns), strict=True)
         ]
         return [Result(self._update.table_no, "rejected", _json(row)) for row in summarized(found)]
 
