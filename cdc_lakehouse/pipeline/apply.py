@@ -14,6 +14,7 @@ from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
 from cdc_lakehouse.errors import CdcError, in_one_line
+from cdc_lakehouse.lake.current.keyed_events import commit_ts_range
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.lake.current.update_job import UpdatedTable, UpdateJob
 from cdc_lakehouse.lake.names import Identifier
@@ -23,7 +24,7 @@ from cdc_lakehouse.pipeline.changed_keys import find_changed_keys
 from cdc_lakehouse.pipeline.holds import Holds, find_holds, find_unapproved, is_taken
 from cdc_lakehouse.pipeline.moved_rows import write_moved_rows
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.table_changes import EventCounts, TableChanges, find_changed_tables
+from cdc_lakehouse.pipeline.table_changes import TableChanges, find_changed_tables
 from cdc_lakehouse.pipeline.table_renames import rename_to_source_names
 from cdc_lakehouse.pipeline.table_update import PlannedUpdate, commit, location_of, plan_update
 
@@ -85,7 +86,9 @@ def _update_tables(
     changed, events = find_changed_keys(run, changed)
     planned, unplanned = _plan_all(run, tables, changed)
     job = UpdateJob(run.spark, run.lake.catalog.properties)
-    updated = job.run([each.table for each in planned], events) if planned else {}
+    spans = [span for each in planned for span in each.update.spans]
+    reader = run.events.reader(*commit_ts_range(spans)) if spans else None
+    updated = job.run([each.table for each in planned], events, reader) if planned else {}
     audited, failed = _audit(run, planned, updated)
     committed, uncommitted = _commit_all(run, audited, updated)
     holds = _close_dropped(run, tables, lives, holds | unplanned | failed | uncommitted)
@@ -108,8 +111,7 @@ def _update_tables(
 def _plan_all(
     run: FeedRun, tables: CurrentTables, changed: Sequence[TableChanges]
 ) -> tuple[list[PlannedUpdate], Holds]:
-    counts = EventCounts(run)
-    return _each(run, changed, lambda changes: plan_update(run, tables, changes, counts.of(changes)))
+    return _each(run, changed, lambda changes: plan_update(run, tables, changes))
 
 
 def _commit_all(

@@ -6,6 +6,7 @@ import functools
 import operator
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -17,21 +18,29 @@ from cdc_lakehouse.lake.current.keyed_events import keyed_frame, keys_where, no_
 from cdc_lakehouse.lake.current.latest_changes import key_part
 from cdc_lakehouse.lake.current.typed_rows import any_of
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.table_changes import TableChanges
+from cdc_lakehouse.pipeline.table_changes import EventCounts, TableChanges
+
+_READ_BY_TASKS: Final = 2_000_000
+"""A table with more events has so many tasks that it costs too much to let each of them read all of its events."""
 
 
 def find_changed_keys(run: FeedRun, tables: Sequence[TableChanges]) -> tuple[list[TableChanges], DataFrame | None]:
-    """The tables, some of which turn out to need all their events, and the keyed events of all of them (see
-    `keyed_events`); None where there are none."""
+    """The tables, some of which turn out to need all their events, and the keyed events (see `keyed_events`) of those
+    whose tasks do not read them themselves; None where there are none."""
     run.events.ensure()
     colliding = _with_colliding_keys(run, tables)
     tables = [replace(table, keys_may_collide=table.number in colliding) for table in tables]
+    counts = EventCounts(run)
+    tables = [replace(table, events=counts.of(table)) for table in tables]
+    tables = [
+        replace(table, read_by_tasks=not table.recomputes_keys and table.events <= _READ_BY_TASKS) for table in tables
+    ]
     frames: list[DataFrame] = []
-    onward = [span for table in tables if not table.recomputes_keys for span in table.spans()]
+    onward = [span for table in tables if not (table.recomputes_keys or table.read_by_tasks) for span in table.spans()]
     if onward:
         frames.append(keyed_frame(run.events.frame(), onward))
     frames += _recomputed(run, [table for table in tables if table.recomputes_keys])
-    return list(tables), functools.reduce(DataFrame.unionAll, frames) if frames else None
+    return tables, functools.reduce(DataFrame.unionAll, frames) if frames else None
 
 
 def _with_colliding_keys(run: FeedRun, tables: Sequence[TableChanges]) -> set[int]:

@@ -32,6 +32,7 @@ class TableChanges:
         are recomputed from the full event history.
     rebuild: the whole table is recomputed. keys_may_collide: keys that differ in the source can be one in the lake
         (zero dates that became NULL).
+    events: about how many events the run reads. read_by_tasks: the tasks that apply them read them themselves.
     """
 
     number: int
@@ -44,6 +45,8 @@ class TableChanges:
     redecoded: tuple[Segment, ...]
     key: tuple[Column, ...]
     keys_may_collide: bool = False
+    events: int = 0
+    read_by_tasks: bool = False
 
     @property
     def target(self) -> TableVersion:

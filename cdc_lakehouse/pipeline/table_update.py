@@ -65,8 +65,8 @@ class PlannedUpdate:
         return self.changes.replaces_all_rows or self.table.rewrites
 
 
-def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges, events: int) -> PlannedUpdate:
-    """Plan the update of one table of about so many events; makes the table when it is not there yet.
+def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> PlannedUpdate:
+    """Plan the update of one table; makes the table when it is not there yet.
 
     Raises `TableHeldError` when the table cannot go on.
     """
@@ -94,11 +94,12 @@ def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges, even
         location=table.location(),
         properties={name: value for name, value in table.properties.items() if name.startswith("write.")},
         stored=_stored(table, state, changes) if stays else None,
+        spans=tuple(changes.spans()) if changes.read_by_tasks else (),
         emptied=changes.emptied(changes.read_after_ts),
         emptied_now=() if changes.replaces_all_rows else changes.emptied(changes.applied_ts),
         skips_rejected=run.feed.policy.quarantine == "skip",
     )
-    planned = PlannedTable(update, events, rewrites=bool(plan.rewritten) and stays)
+    planned = PlannedTable(update, changes.events, rewrites=bool(plan.rewritten) and stays)
     return PlannedUpdate(changes, planned, state, plan, transaction)
 
 

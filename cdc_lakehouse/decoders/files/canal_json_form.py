@@ -147,9 +147,7 @@ class Form:
 def cut(text: Bytes, starts: Positions, stops: Positions) -> pa.Array:
     """The pieces of a text from each start to its stop, which come in order."""
     places = np.column_stack([starts, stops]).ravel().astype(np.int32)
-    pieces: Any = pa.Array.from_buffers(
-        pa.binary(), len(places) - 1, [None, pa.py_buffer(places), pa.py_buffer(text)]
-    )
+    pieces: Any = pa.Array.from_buffers(pa.binary(), len(places) - 1, [None, pa.py_buffer(places), pa.py_buffer(text)])
     return pieces.take(pa.array(np.arange(0, len(places) - 1, 2)))
 
 

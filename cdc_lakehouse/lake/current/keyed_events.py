@@ -67,6 +67,11 @@ class KeyedSpan:
     key_columns: tuple[str, ...]
 
 
+def commit_ts_range(spans: Sequence[KeyedSpan]) -> tuple[int, int]:
+    """The least and the greatest commit-ts that an event of some spans can have."""
+    return min(span.above for span in spans) // 2, max(span.upto for span in spans) // 2
+
+
 class KeyedSpans:
     """Makes keyed events of the events of some spans, in tasks. Spans of one name do not overlap."""
 
@@ -192,8 +197,8 @@ def _lists(parts: pa.Table, kind: str, width: np.ndarray[Any, Any]) -> pa.ListAr
 
 def keyed_frame(events: DataFrame, spans: Sequence[KeyedSpan]) -> DataFrame:
     """The events (columns of the table `events`) of some spans, with the columns of `KEYED_EVENTS`."""
-    lower, upper = min(span.above for span in spans), max(span.upto for span in spans)
-    within = events.where((F.col("commit_ts") >= lower // 2) & (F.col("commit_ts") <= upper // 2))
+    lowest, highest = commit_ts_range(spans)
+    within = events.where((F.col("commit_ts") >= lowest) & (F.col("commit_ts") <= highest))
     names = {(span.database, span.table) for span in spans}
     if len(names) <= _NAMES_PUSHED_DOWN:
         within = within.where(F.col("schema_name").isin(*{database for database, _ in names}))

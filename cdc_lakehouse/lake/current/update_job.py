@@ -29,10 +29,12 @@ from cdc_lakehouse.lake.current.update_tasks import (
     FileRewrite,
     Result,
     TableUpdate,
+    UpdatePart,
     pickled,
     run_tasks,
     summarized,
 )
+from cdc_lakehouse.lake.tables.event_files import EventReader
 
 _TASK_EVENTS: Final = 500_000
 """Of a table, for one task: about so many."""
@@ -85,19 +87,21 @@ class UpdateJob:
         self._spark = spark
         self._properties = dict(properties)
 
-    def run(self, tables: Sequence[PlannedTable], events: DataFrame | None) -> dict[int, UpdatedTable]:
-        """By the number of each table, of the keyed events of all. Raises `TransientError` where Spark or the storage
-        fails."""
+    def run(
+        self, tables: Sequence[PlannedTable], events: DataFrame | None, reader: EventReader | None = None
+    ) -> dict[int, UpdatedTable]:
+        """By the number of each table, of the keyed `events` of all, but of those that tasks read themselves, with the
+        `reader`. Raises `TransientError` where Spark or the storage fails."""
         found = {table.update.table_no: UpdatedTable(table.update) for table in tables}
         places, tasks = _places(tables, self._spark.sparkContext.defaultParallelism)
         plans = [
-            (first + bucket, table.update.table_no, plan)
+            (first + bucket, table.update.table_no, pickled(UpdatePart(table.update, bucket, buckets)))
             for table in tables
-            for plan in [pickled(table.update)]
             for first, buckets in [places[table.update.table_no]]
             for bucket in range(buckets)
         ]
-        for result in self._collect(plans, tasks, None if events is None else self._placed(events, places)):
+        placed = None if events is None else self._placed(events, places)
+        for result in self._collect(plans, tasks, placed, reader):
             _add(result, found[result.table_no])
         rewrites = [
             FileRewrite(table.update, file, updated.deleted.get(file.path, BitMap64()).serialize())
@@ -122,7 +126,7 @@ class UpdateJob:
 
     def _rewrite(self, rewrites: Sequence[FileRewrite], found: Mapping[int, UpdatedTable]) -> None:
         plans = [(task, rewrite.update.table_no, pickled(rewrite)) for task, rewrite in enumerate(rewrites)]
-        for result in self._collect(plans, len(plans), None):
+        for result in self._collect(plans, len(plans), None, None):
             table = found[result.table_no]
             if result.kind == "file":
                 table.rewritten.append(result.text or "")
@@ -130,7 +134,11 @@ class UpdateJob:
                 table.failure = result.text
 
     def _collect(
-        self, plans: Sequence[tuple[int, int, bytes]], tasks: int, events: DataFrame | None
+        self,
+        plans: Sequence[tuple[int, int, bytes]],
+        tasks: int,
+        events: DataFrame | None,
+        reader: EventReader | None,
     ) -> Iterator[Result]:
         planned = self._spark.createDataFrame(
             pa.table(
@@ -144,7 +152,7 @@ class UpdateJob:
         rows = with_columns(planned, CHANGED_ROWS)
         if events is not None:
             rows = rows.unionAll(with_columns(events, CHANGED_ROWS))
-        work = functools.partial(run_tasks, self._properties)
+        work = functools.partial(run_tasks, self._properties, reader)
         try:
             with errors_of_tasks():
                 found = rows.repartitionById(tasks, F.col("task")).mapInArrow(work, RESULT_COLUMNS).collect()

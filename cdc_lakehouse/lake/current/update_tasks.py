@@ -32,7 +32,7 @@ from cdc_lakehouse.errors import CdcError, TransientError, in_one_line
 from cdc_lakehouse.lake.current import data_files, value_parsing
 from cdc_lakehouse.lake.current.conversions import convert_through
 from cdc_lakehouse.lake.current.data_files import POSITION, StoredFile, may_contain, read_rows, write_file
-from cdc_lakehouse.lake.current.keyed_events import KEYED_COLUMNS
+from cdc_lakehouse.lake.current.keyed_events import KEYED_COLUMNS, KEYED_EVENTS, KeyedSpan, KeyedSpans, commit_ts_range
 from cdc_lakehouse.lake.current.latest_changes import key_texts, latest_changes
 from cdc_lakehouse.lake.current.partial_rows import fold_events
 from cdc_lakehouse.lake.current.partition_filter import partition_condition
@@ -46,6 +46,7 @@ from cdc_lakehouse.lake.current.typed_rows import (
     values_of_version,
 )
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat, duckdb_type
+from cdc_lakehouse.lake.tables.event_files import EventReader
 
 _compute: Any = pc  # What its functions take is hidden from type checkers.
 REJECTED_LISTED: Final = 1000
@@ -130,6 +131,7 @@ class TableUpdate:
     """What is to be done to one table, as tasks need to know it.
 
     schema: the one to write. stored: None where no row of it stays.
+    spans: where the events are that its tasks read themselves; the others are given to them.
     emptied, emptied_now: partitions that new rows, and the rows that are there, were deleted with.
     skips_rejected: rows that cannot be used are left out; else they stop the update.
     """
@@ -143,6 +145,7 @@ class TableUpdate:
     location: str
     properties: Mapping[str, str]
     stored: StoredTable | None
+    spans: tuple[KeyedSpan, ...]
     emptied: tuple[EmptiedPartition, ...]
     emptied_now: tuple[EmptiedPartition, ...]
     skips_rejected: bool
@@ -159,6 +162,15 @@ class TableUpdate:
 
 
 @dataclass(frozen=True)
+class UpdatePart:
+    """One task's part of an update: the keys of one of so many buckets."""
+
+    update: TableUpdate
+    bucket: int
+    buckets: int
+
+
+@dataclass(frozen=True)
 class FileRewrite:
     """Rows of one file that are written again, with the values that their columns have now; those at the positions of
     the bitmap `deleted` go."""
@@ -168,11 +180,13 @@ class FileRewrite:
     deleted: bytes
 
 
-def pickled(plan: TableUpdate | FileRewrite) -> bytes:
+def pickled(plan: UpdatePart | FileRewrite) -> bytes:
     return pickle.dumps(plan)
 
 
-def run_tasks(properties: Mapping[str, str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def run_tasks(
+    properties: Mapping[str, str], reader: EventReader | None, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Carry out the updates of one task: rows with the columns of `CHANGED_ROWS` in, of `RESULTS` out. `properties` are
     those of PyIceberg's FileIO."""
     read = list(batches)
@@ -180,16 +194,37 @@ def run_tasks(properties: Mapping[str, str], batches: Iterable[pa.RecordBatch]) 
         return
     rows = pa.Table.from_batches(read)
     planned = rows.column("plan").is_valid()
-    plans = rows.filter(planned).column("plan").to_pylist()
-    changes = rows.filter(_compute.invert(planned)).drop_columns(["plan", "task"])
+    plans = [pickle.loads(plan) for plan in rows.filter(planned).column("plan").to_pylist()]
+    changes = rows.filter(_compute.invert(planned)).select(KEYED_EVENTS.names).cast(KEYED_EVENTS)
     with sql.database() as connection:
-        for plan in map(pickle.loads, plans):
+        parts = [plan for plan in plans if isinstance(plan, UpdatePart) and plan.update.spans]
+        if parts and reader is not None:
+            changes = pa.concat_tables([changes, *_read_events(reader, connection, parts)])
+        for plan in plans:
             results = _results(plan, connection, properties, changes)
             yield pa.RecordBatch.from_pylist([each._asdict() for each in results], RESULTS)
 
 
+def _read_events(reader: EventReader, connection: Any, parts: Sequence[UpdatePart]) -> Iterator[pa.Table]:
+    """The keyed events of the parts, from the data files of `events`."""
+    spans = [span for part in parts for span in part.update.spans]
+    keyed_spans, names = KeyedSpans(spans), {(span.database, span.table) for span in spans}
+    # A table with several buckets has tasks of its own.
+    bucket, buckets = parts[0].bucket, parts[0].buckets
+    try:
+        for events in reader.read(names, *commit_ts_range(spans)):
+            keyed = keyed_spans.keyed(connection, events)
+            if buckets > 1:
+                connection.register("keyed", keyed.select(["key"]))
+                own = connection.sql(f"SELECT hash(key) % {buckets} = {bucket} AS own FROM keyed").to_arrow_table()
+                keyed = keyed.filter(own.column("own"))
+            yield keyed
+    except (OSError, MemoryError, duckdb.OutOfMemoryException, duckdb.IOException) as error:
+        raise TaskError(TransientError(f"files of events cannot be read: {error}")) from error
+
+
 def _results(plan: Any, connection: Any, properties: Mapping[str, str], changes: pa.Table) -> list[Result]:
-    update: TableUpdate = plan.update if isinstance(plan, FileRewrite) else plan
+    update: TableUpdate = plan.update
     task = _Task(update, connection, load_file_io(dict(properties), update.location))
     try:
         if isinstance(plan, FileRewrite):

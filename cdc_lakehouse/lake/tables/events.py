@@ -180,13 +180,13 @@ class Events:
             frame = frame.withColumns({**texts, SYNTHETIC: F.coalesce(*known, told_by_name)})
         return frame.select(*EVENTS.names)
 
-    def reader(self) -> EventReader:
-        """Reads events as they are now, in tasks."""
+    def reader(self, lowest: int, highest: int) -> EventReader:
+        """Reads events as they are now with a commit-ts in [lowest, highest], in tasks."""
         table = self._load()
-        ids = [table.schema().find_field(name).field_id for name in ("schema_name", "table_name", "commit_ts")]
-        return EventReader(
-            tuple(live_files(table, ids)), table.schema(), table.location(), dict(self._lake.catalog.properties)
-        )
+        commit_ts, *names = (table.schema().find_field(name) for name in ("commit_ts", "schema_name", "table_name"))
+        files = live_files(table, [field.field_id for field in (commit_ts, *names)])
+        wanted = tuple(file for file in files if may_contain(file, commit_ts, lowest, highest))
+        return EventReader(wanted, table.schema(), table.location(), dict(self._lake.catalog.properties))
 
     def writer(self) -> EventWriter:
         """Writes events, in tasks; what they wrote is for `commit`."""
