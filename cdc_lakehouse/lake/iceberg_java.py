@@ -38,6 +38,8 @@ class IcebergJavaApi:
     @cached_property
     def _catalog(self) -> Any:
         session: Any = self._spark
+        # A catalog takes its settings from the active session when it is first asked for.
+        session._get_j_spark_session_class(self._jvm).setActiveSession(session._jsparkSession)
         manager = session._jsparkSession.sessionState().catalogManager()
         return manager.catalog(CATALOG).icebergCatalog()
 
