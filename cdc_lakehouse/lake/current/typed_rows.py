@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import pyarrow as pa
 
 from cdc_lakehouse import duckdb_sql as sql
@@ -217,9 +218,10 @@ def row_images(connection: Any, events: pa.Table, version: TableVersion, wanted:
     if "" not in read.values() and _are_usual(connection, images, names, known):
         no = pa.repeat(False, len(images))
         return RowImages(_members(connection, images, read), no, no)
-    pairs = [[] if image is None else json.loads(image, object_pairs_hook=list) for image in images.to_pylist()]
-    rows = [dict(each) for each in pairs]
-    strange = [not known >= row.keys() or len(row) < len(each) for row, each in zip(rows, pairs, strict=True)]
+    counted = "SELECT coalesce(len(json_keys(image)), 0) AS names FROM images"
+    counts = _query(connection, counted, images).column("names").to_pylist()
+    rows = [image_of(image) for image in images.to_pylist()]
+    strange = [not known >= row.keys() or len(row) < count for row, count in zip(rows, counts, strict=True)]
     return RowImages(
         {text: pa.array([row.get(name) for row in rows], pa.string()) for text, name in read.items()},
         pa.array(strange, pa.bool_()),
@@ -254,4 +256,4 @@ def _query(connection: Any, query: str, images: pa.ChunkedArray) -> pa.Table:
 
 def image_of(image: str | None) -> dict[str, str | None]:
     """The texts of an image, by column."""
-    return {} if image is None else json.loads(image)
+    return {} if image is None else msgspec.json.decode(image)

@@ -1,0 +1,77 @@
+"""What a task makes of the keyed events of a table that has no rows yet."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import IntegerType, LongType, NestedField, StringType
+
+from cdc_lakehouse.changelog.mysql_types import ColumnType
+from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
+from cdc_lakehouse.decoders.event_schema import image_text
+from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS
+from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target
+from cdc_lakehouse.lake.current.update_tasks import TableUpdate, pickled, run_tasks
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat
+
+ID, V = Column(1, "id", ColumnType.of("int")), Column(2, "v", ColumnType.of("varchar", length=20))
+VERSION: Final = TableVersion(1, TableName("d", "t"), "d.t#1", "create", "create", "", "", (ID, V))
+SCHEMA: Final = Schema(
+    NestedField(1, "id", IntegerType()), NestedField(2, "v", StringType()), NestedField(3, COMMIT_TS, LongType())
+)
+COLUMNS: Final = pa.schema([("task", pa.int32()), ("plan", pa.binary()), *KEYED_EVENTS])
+
+
+def keyed(op: str, commit_ts: int, image: dict[str, str | None] | None, key: str = "1") -> dict[str, Any]:
+    return {
+        "table_no": 0, "key": [key], "stage": 2 * commit_ts, "upsert": op != "D", "is_insert": op == "I",
+        "version_no": 0, "commit_ts": commit_ts, "image": image_text(image), "segment": "s", "line": commit_ts,
+    }  # fmt: skip
+
+
+def update(directory: Path, *events: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The rows that are written, and those that are rejected."""
+    target = Target(VERSION.columns, {0: VERSION})
+    plan = TableUpdate(
+        0, "d.t", target, (ID,), ValueFormat(), SCHEMA, f"file://{directory}", {}, None, (), (), skips_rejected=True
+    )
+    rows = [{"table_no": 0, "plan": pickled(plan)}, *events]
+    batches = run_tasks({}, iter(pa.Table.from_pylist(rows, COLUMNS).to_batches()))
+    results = [result for batch in batches for result in batch.to_pylist()]
+    assert "failed" not in {result["kind"] for result in results}, results
+    written = [row for path in directory.rglob("*.parquet") for row in pq.read_table(path).to_pylist()]
+    rejected = [json.loads(result["text"]) for result in results if result["kind"] == "rejected"]
+    return sorted(written, key=lambda row: row["id"]), rejected
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        (
+            [keyed("I", 1, {"id": "1", "v": "😀"}), keyed("I", 2, {"v": None, "id": "2"}, "2")],
+            [(1, "😀", 1), (2, None, 2)],
+        ),
+        ([keyed("I", 1, {"id": "1", "v": "x"}), keyed("U", 2, {"id": "1", "v": "y"})], [(1, "y", 2)]),
+        ([keyed("I", 1, {"id": "1", "v": "x"}), keyed("U", 2, {"id": "1"})], [(1, "x", 2)]),
+        ([keyed("I", 1, {"id": "1", "v": "x"}), keyed("D", 2, None)], []),
+    ],
+    ids=["inserts", "an update", "an update that leaves a column out", "a delete"],
+)
+def test_rows_are_those_of_the_images(
+    tmp_path: Path, events: list[dict[str, Any]], expected: list[tuple[int, str | None, int]]
+) -> None:
+    written, rejected = update(tmp_path, *events)
+    assert [tuple(row.values()) for row in written] == expected and not rejected
+
+
+@pytest.mark.parametrize("image", [{"id": "1", "v": "x", "w": "ü"}, {"id": "x", "v": "y"}, {"id": "1"}])
+def test_a_row_that_does_not_fit_is_shown_as_the_event_has_it(tmp_path: Path, image: dict[str, str | None]) -> None:
+    written, rejected = update(tmp_path, keyed("U", 1, image), keyed("I", 2, {"id": "2", "v": "x"}, "2"))
+    assert [row["id"] for row in written] == [2]
+    assert rejected == [{"segment": "s", "line": 1, "after": image_text(image), "count": 1}]
