@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+import duckdb
+
 from cdc_lakehouse.config import CsvOptions
+from cdc_lakehouse.decoders import problems
+from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.decoders.files import csv_rows
 from cdc_lakehouse.decoders.files.csv_fast import PieceReader
-from cdc_lakehouse.decoders.files.csv_rows import EVENTS, Layout, read_rows
+from cdc_lakehouse.decoders.files.csv_rows import Layout, read_rows
+from cdc_lakehouse.decoders.files.file_format import FileContext
+from tests.decoders.ticdc_csv import DATABASE, TABLE
 
 NAMES = ("id", "name", "note")
 PIECES = (32, 250, 1500, 1 << 20)
@@ -21,19 +29,32 @@ def options(**given: object) -> CsvOptions:
     return CsvOptions.model_validate({"include-commit-ts": True} | {k.replace("_", "-"): v for k, v in given.items()})
 
 
+@functools.cache
+def connection() -> Any:
+    return duckdb.connect(config={"threads": 1})
+
+
 def read(
     content: bytes,
     csv_options: CsvOptions,
     names: Sequence[str] = NAMES,
     handle_key: bool = False,
     piece: int = 1 << 20,
+    of: tuple[str, str] = (DATABASE, TABLE),
 ) -> list[dict[str, Any]]:
+    """The events of a file of the table `of`."""
+    context = FileContext(*of, csv_options, Layout(tuple(names), handle_key))
     found: list[dict[str, Any]] = []
-    for batch in read_rows(content, csv_options, Layout(tuple(names), handle_key), piece=piece):
+    for batch in read_rows(connection(), content, context, piece=piece):
         batch.validate(full=True)
-        assert batch.schema == EVENTS
-        found += batch.to_pylist(maps_as_pydicts="strict")
+        assert batch.schema == DECODED
+        found += map(_parsed, batch.to_pylist())
     return found
+
+
+def _parsed(event: dict[str, Any]) -> dict[str, Any]:
+    names = ("value",) if event["problem"] == problems.WRONG_TABLE else ("before", "after")
+    return event | {name: event[name] and json.loads(event[name]) for name in names}
 
 
 @contextmanager

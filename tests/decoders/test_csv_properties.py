@@ -16,7 +16,7 @@ from cdc_lakehouse.decoders.files import csv_events
 from cdc_lakehouse.decoders.files.csv_dialect import Dialect
 from cdc_lakehouse.decoders.files.csv_strict import RecordReader
 from tests.decoders.csv_reading import NAMES, PIECES, options, read, strictly
-from tests.decoders.ticdc_csv import AmbiguousError, Bare, Change, Encoder, Row, Value, events
+from tests.decoders.ticdc_csv import DATABASE, TABLE, AmbiguousError, Bare, Change, Encoder, Row, Value, events
 
 # What the options can be, and values that are nasty under them.
 
@@ -32,6 +32,7 @@ PARTS = (
 texts = st.lists(st.sampled_from(PARTS), max_size=5).map("".join) | st.text(st.characters(exclude_categories=["Cs"]))
 numbers = st.sampled_from(["0", "-1", "18446744073709551615", "3.5e+10", "2155"]).map(Bare)
 values: st.SearchStrategy[Value] = st.none() | numbers | texts
+tables, databases = st.just(TABLE) | texts, st.just(DATABASE) | texts
 stamps = st.integers(1, 3) | st.integers(1, (1 << 63) - 1)
 
 
@@ -58,7 +59,7 @@ def files(draw: st.DrawFn, of: st.SearchStrategy[CsvOptions]) -> tuple[Encoder, 
     names = NAMES[: draw(st.integers(1, 3))]
     encoder = Encoder(draw(of), names, draw(st.booleans()))
     row: st.SearchStrategy[Row | None] = st.none() | st.tuples(*[values] * len(names))
-    changes = draw(st.lists(st.builds(Change, stamps, row, row, texts, texts, texts), max_size=8))
+    changes = draw(st.lists(st.builds(Change, stamps, row, row, tables, databases, texts), max_size=8))
     changes = [change for change in changes if change.before is not None or change.after is not None]
     try:
         encoder.file(changes)

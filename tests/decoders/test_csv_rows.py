@@ -6,9 +6,11 @@ from unittest.mock import patch
 import pytest
 
 from cdc_lakehouse.decoders import problems
+from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.decoders.files import csv_rows
-from cdc_lakehouse.decoders.files.csv_rows import EVENTS, Layout, first_row, header_names, read_rows
-from tests.decoders.csv_reading import NAMES, PIECES, at_once, options, read
+from cdc_lakehouse.decoders.files.csv_rows import Layout, first_row, header_names, read_rows
+from cdc_lakehouse.decoders.files.file_format import FileContext
+from tests.decoders.csv_reading import NAMES, PIECES, at_once, connection, options, read
 from tests.decoders.ticdc_csv import Bare, Change, Encoder, Row, events
 from tests.kit.cases import shown
 
@@ -61,7 +63,7 @@ def test_a_record_that_cannot_be_used(record: bytes, problem: str) -> None:
     assert problem in problems.PROBLEMS
     for end in (b"\r\n", b"\n", b"\r"):
         before, bad, after = read(end.join([GOOD[0], record, GOOD[1], b""]), options())
-        assert bad == dict.fromkeys(EVENTS.names) | {"line": 2, "problem": problem, "value": record}
+        assert bad == dict.fromkeys(DECODED.names) | {"line": 2, "problem": problem, "value": record}
         assert (before["line"], before["op"], before["after"]) == (1, "I", {"id": "1", "name": "a", "note": "b"})
         assert (after["line"], after["op"], after["before"]) == (3, "D", {"id": "2", "name": "c\r\n", "note": None})
 
@@ -153,15 +155,42 @@ def test_updates_of_two_rows() -> None:
         row("I", "true", 18), row("D", "true", 19),
     ])  # fmt: skip
     for piece in (32, 64, 100, 1 << 20):
-        found = read(content, options(output_old_value=True), ["n"], piece=piece)
+        found = read(content, options(output_old_value=True), ["n"], piece=piece, of=("d", "t"))
         assert [(e["line"], e["op"], (e["before"] or {}).get("n"), (e["after"] or {}).get("n")) for e in found] == [
             (1, "U", "1", "2"),
             (3, "D", "3", None), (4, "U", "4", "5"), (6, "I", None, "6"),
             (7, "D", "7", None), (8, "I", None, "8"), (9, "D", "9", None), (10, "I", None, "10"),
-            (11, "D", "11", None), (12, "I", None, "12"), (13, "D", "13", None), (14, "I", None, "14"),
+            (11, "D", "11", None), (12, "I", None, "12"), (13, "D", "13", None), (14, None, None, None),
             (15, "D", "15", None), (16, None, None, None), (17, "I", None, "16"), (18, "U", None, "17"),
             (19, "I", None, "18"), (20, "D", "19", None),
         ]  # fmt: skip
+
+
+def test_records_of_another_table() -> None:
+    def row(op: str, table: str, database: str, number: int) -> bytes:
+        return f'"{op}","{table}","{database}",5,true,{number}\n'.encode()
+
+    content = b"".join([
+        row("I", "t", "d", 1), row("I", "u", "d", 2), row("D", "t", "e", 3), row("D", "T", "d", 4),
+        row("I", "T", "d", 5), row("U", "t", "d", 6),
+    ])  # fmt: skip
+    wrong = dict.fromkeys(DECODED.names) | {"problem": problems.WRONG_TABLE}
+    found = read(content, options(output_old_value=True), ["n"], of=("d", "t"))
+    assert [each["after"] for each in found] == [{"n": "1"}, None, None, None, {"n": "6"}]
+    assert found[1:4] == [
+        wrong | {"line": 2, "value": {"before": None, "after": {"n": "2"}}},
+        wrong | {"line": 3, "value": {"before": {"n": "3"}, "after": None}},
+        wrong | {"line": 4, "value": {"before": {"n": "4"}, "after": {"n": "5"}}},
+    ]
+
+
+def test_images_say_what_the_fields_say() -> None:
+    texts = ["", '"', "\\", "/", "a\0b", "".join(map(chr, range(0x20))) + "\x7f", "😀é\u2028", "null", "1", "{}", '"x"', None]
+    names = ["a", 'q"uote', "d.ot", "sl/ash", "ap'os", "back\\", " ", "$", "\x01", "n\0ul", "é😀", "0", "op"]
+    rows: list[Row] = [tuple(texts[(row + at) % len(texts)] for at in range(len(names))) for row in range(len(texts))]
+    changes = [Change(TS, None, row) for row in rows]
+    encoder = Encoder(options(), names)
+    assert read(encoder.file(changes), options(), names) == list(events(changes, encoder))
 
 
 # Every delimiter, and every quote with a delimiter of one byte and one of several.
@@ -181,12 +210,12 @@ def test_sound_files_are_read_at_once(quote: str, delimiter: str) -> None:
 
 def test_batches_are_bounded() -> None:
     tiny = b'"I","t","d",1,2\n' * 200_000
-    batches = list(read_rows(tiny, options(), Layout(("n",))))
+    batches = list(read_rows(connection(), tiny, FileContext("d", "t", options(), Layout(("n",)))))
     assert sum(batch.num_rows for batch in batches) == 200_000
     assert max(batch.num_rows for batch in batches) <= 65_536
     names = tuple(f"column_{number}_of_a_wide_table" for number in range(1000))
     wide = (b'"I","t","d",1' + b",\\N" * 1000 + b"\n") * 5000
-    batches = list(read_rows(wide, options(), Layout(names)))
+    batches = list(read_rows(connection(), wide, FileContext("d", "t", options(), Layout(names))))
     assert sum(batch.num_rows for batch in batches) == 5000
     assert max(batch.nbytes for batch in batches) < 64 * 1024 * 1024
 

@@ -1,57 +1,47 @@
-"""Lines of files that are read whole: as Spark's own reader gives them."""
+"""Lines of files that are read whole, and which files a task reads."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
-from cdc_lakehouse.config import StorageConfig
-from cdc_lakehouse.decoders.files import canal_json, lines
+from cdc_lakehouse.decoders.files.lines import lines_of
 from cdc_lakehouse.decoders.files.tasks import SegmentRef, _groups
 
-CONTENTS = {
-    "empty": b"",
-    "one": b"a",
-    "ended": b"a\n",
-    "crlf": b"a\r\nb\r\n",
-    "blank": b"\n",
-    "blanks": b"\r\n\r\na\n\n",
-    "cr": b"a\rb\r\rc",
-    "mixed": b"a\n\rb\r\nc\n\r\n",
-    "bytes": b"\x00\xff\xfe\n\xc3\x28\nok",
-    "mark": b"\xef\xbb\xbfa\nb",
-    "unicode": "é\u2028日本\x85𐍈\x0b\x0c\x1e\n".encode(),
-}
+PIECES = (1, 2, 5, 1 << 20)
 
 
-def found(content: bytes) -> list[tuple[int, bytes]]:
+def found(content: bytes, piece: int = 1 << 20) -> list[tuple[int, bytes]]:
     return [
-        (number, value.as_buffer().to_pybytes())
-        for batch in lines.lines_of("f", content)
-        for number, value in zip(batch["line"].to_pylist(), batch["value"], strict=True)
+        (number, lines.line(which))
+        for lines in lines_of(content, piece)
+        for which, number in enumerate(lines.numbers.tolist())
     ]
 
 
-def test_lines_have_their_file_and_number() -> None:
-    (batch,) = lines.lines_of("a/b", b"x\r\ny\n")
-    assert batch.to_pydict() == {"file": ["a/b"] * 2, "line": [1, 2], "value": ["x", "y"]}
+@pytest.mark.parametrize("piece", PIECES)
+def test_lines_that_are_not_blank_have_their_number(piece: int) -> None:
+    assert found(b"", piece) == found(b"\n", piece) == found(b"\xef\xbb\xbf", piece) == []
+    assert found(b"a", piece) == found(b"a\n", piece) == found(b"\xef\xbb\xbfa", piece) == [(1, b"a")]
+    assert found(b"\r\n\r\na\n\n \nb\r", piece) == [(3, b"a"), (5, b" "), (6, b"b")]
+    assert found(b"a\n\xef\xbb\xbfb\x0b\x0c\x1e\xc2\x85\xff\0", piece)[1] == (2, b"\xef\xbb\xbfb\x0b\x0c\x1e\xc2\x85\xff\0")
 
 
-def test_numbers_go_on_over_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "_LINES_A_BATCH", 2)
-    assert found(b"a\nb\nc\nd\ne") == [(1, b"a"), (2, b"b"), (3, b"c"), (4, b"d"), (5, b"e")]
+@given(st.lists(st.sampled_from([b"a", b"bc", b"\r", b"\n", b"\r\n", b"\xff", b"\xef\xbb\xbf"])), st.sampled_from(PIECES))
+def test_every_line_end_ends_a_line(parts: list[bytes], piece: int) -> None:
+    content = b"".join(parts)
+    lines = re.split(rb"\r\n|\r|\n", content.removeprefix(b"\xef\xbb\xbf"))
+    assert found(content, piece) == [(number, line) for number, line in enumerate(lines, 1) if line]
 
 
-@given(st.lists(st.binary(max_size=8).filter(lambda line: not set(line) & set(b"\r\n")), min_size=1))
-def test_every_line_end_ends_a_line(content: list[bytes]) -> None:
-    content = [b"first", *content]
-    for end in (b"\n", b"\r\n", b"\r"):
-        assert [line for _, line in found(end.join(content) + end)] == content
+def test_lines_are_not_copied() -> None:
+    content = b"a\r\nb\n" * 1000
+    (lines,) = lines_of(content)
+    assert lines.text.base is not None and lines.text.tobytes() == content
+    assert not lines.text.flags.owndata
 
 
 def test_groups_hold_every_segment_once_in_order() -> None:
@@ -60,29 +50,3 @@ def test_groups_hold_every_segment_once_in_order() -> None:
         groups = _groups(segments, 2)
         assert [segment for group in groups for segment in group] == segments
         assert all(groups) and len(groups) <= max(8, sum(sizes) // 2**27 + 1, 1) + 1
-
-
-@pytest.mark.spark
-def test_they_are_those_of_sparks_own_reader(spark: SparkSession, tmp_path: Path) -> None:
-    for name, content in CONTENTS.items():
-        (tmp_path / name).write_bytes(content)
-    refs = [SegmentRef(name, len(content), "") for name, content in CONTENTS.items()]
-    root = f"file://{tmp_path}"
-    read = lines.read_lines(spark, root, StorageConfig.nothing(), refs)
-    files = lines.segments_of(read, root, refs)
-    rows = read.select("file", "line", F.col("value").cast("binary")).collect()
-    for name, content in CONTENTS.items():
-        own = sorted((row[1], bytes(row[2])) for row in rows if files[row[0]] == name)
-        assert own == found(content), name
-
-
-@pytest.mark.spark
-def test_a_line_is_parsed_once(spark: SparkSession, tmp_path: Path) -> None:
-    (tmp_path / "f").write_text("{}")
-    refs = [SegmentRef("f", 2, "")]
-    storage = StorageConfig.model_validate({"s3": {"anonymous": True}})
-    for root in (f"file://{tmp_path}", "s3://bucket/sink"):
-        decoded = canal_json._events(lines.read_lines(spark, root, storage, refs))
-        good = decoded.where(F.col("problem").isNull()).select("file", "line", "op", "before", "after")
-        plan = good._jdf.queryExecution().optimizedPlan().toString()
-        assert plan.count("from_json(") == 1

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from cdc_lakehouse.config import CsvOptions
+from cdc_lakehouse.decoders import problems
 
-TABLE = "employee"
-DATABASE = "hr"
+TABLE = "parcels"
+DATABASE = "shop"
 HEADER = ("operation", "table", "schema", "commit-ts")
 
 
@@ -128,21 +129,16 @@ class Encoder:
 
 
 def events(changes: Sequence[Change], encoder: Encoder) -> Iterator[dict[str, object]]:
-    """What a parser should give for a file of `changes`."""
+    """What a parser should give for a file of `changes` of the table `TABLE`."""
     line = 2 if encoder.options.output_field_header else 1
     for change in changes:
         before = change.before if change.op == "D" or encoder.options.output_old_value else None
-        yield {
-            "line": line,
-            "schema_name": encoder.read_as(change.database, leading=True),
-            "table_name": encoder.read_as(change.table, leading=True),
-            "op": change.op,
-            "commit_ts": change.commit_ts,
-            "before": _named(encoder, before),
-            "after": _named(encoder, change.after),
-            "problem": None,
-            "value": None,
-        }
+        images = {"before": _named(encoder, before), "after": _named(encoder, change.after)}
+        of = [encoder.read_as(name, leading=True) for name in (change.database, change.table)]
+        event = {"op": change.op, "commit_ts": change.commit_ts, **images, "problem": None, "value": None}
+        if of != [DATABASE, TABLE]:
+            event = dict.fromkeys(event) | {"problem": problems.WRONG_TABLE, "value": images}
+        yield {"line": line, **event}
         line += len(encoder.records(change))
 
 

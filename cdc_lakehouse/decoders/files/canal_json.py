@@ -29,9 +29,9 @@ from cdc_lakehouse.decoders.files.lines import Lines, lines_of
 # Arrow makes its functions when it is imported: no type checker knows them.
 compute: Any = pyarrow.compute
 
-_FORMS: Final = 32
+_FORMS: Final = 64
 """How many a file can have: each operation is one, and may be some more, of numbers of other lengths."""
-_TRIES: Final = 8
+_TRIES: Final = 16
 """How many lines of a piece forms are looked for in."""
 _ROWS: Final = 64 * 1024
 """In a batch, at most."""

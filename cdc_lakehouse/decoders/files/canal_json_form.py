@@ -1,15 +1,17 @@
 """Lines of Canal-JSON that are written as one that was read strictly, read together.
 
-TiCDC writes all lines of one file and operation the same, but for their rows and numbers. A `Form` is such a line
-without its rows: what stands before them, its head, and behind them, its tail. A line with this head and this tail,
-whatever the digits of the numbers in them, says what the form's line says of all else; so only the rows are parsed, in
-DuckDB. Of a line of which anything else is as it should not be, nothing is decided here: it is read strictly."""
+TiCDC writes all lines of one file and operation the same, but for their rows, their numbers, and the order of columns in
+`sqlType` and `mysqlType`, which it takes from a map. A `Form` is such a line without its rows: what stands before them,
+its head, and behind them, its tail. A line with this head and this tail, whatever the digits of the numbers and the
+objects of types in them, says what the form's line says of all else; so only objects without structure are parsed, in
+DuckDB. Of a line of which anything is as it should not be, nothing is decided here: it is read strictly."""
 
 from __future__ import annotations
 
+import itertools
 import re
-from dataclasses import dataclass
-from typing import Any, Final, Self
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Self
 
 import duckdb
 import numpy as np
@@ -29,40 +31,66 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 _NUMBER: Final = re.compile(rb'(?<=":)[1-9][0-9]*(?=[,}])')
 _COMMIT_TS: Final = re.compile(rb'"commitTs":([1-9][0-9]{0,17})[,}]')
 """Of at most 18 digits, which fit into 63 bits whatever they are."""
+_TYPES: Final = re.compile(rb'"(?:sqlType|mysqlType)":(\{.*?\})(?=,")')
 _OTHER_DIGITS: Final = bytes.maketrans(b"0123456789", b"1234567891")
 _ZERO: Final = ord("0")
 # Quotes are raw in it: it is in no text of a row.
 _BETWEEN_ROWS: Final = b'}],"data":[{'
 _PROBE: Final = ('{"old":"1"}', '{"new":"2"}')
-_KINDS_OF_VALUES: Final = pa.array(["VARCHAR", "NULL"])
+_KNOWN_TYPES: Final = 100
+"""How many are remembered of a piece: of few columns all, of many it would be in vain."""
+_NO_TYPES: Final = b'"probe":"3"'
+
+
+class Flat(NamedTuple):
+    """Objects whose values have no structure."""
+
+    ends: bytes
+    """The last bytes of a value."""
+    kinds: pa.Array
+    """What values are to DuckDB."""
+
+
+_ROWS: Final = Flat(b'"l', pa.array(["VARCHAR", "NULL"]))
+_TYPE_OBJECTS: Final = Flat(b'"l0123456789', pa.array(["VARCHAR", "NULL", "BIGINT", "UBIGINT"]))
 
 
 class Fixed:
-    """A text in which only the digits of numbers differ from line to line; no number begins with 0."""
+    """A text in which only the digits of numbers differ from line to line, and objects of types, whose length does not;
+    no number begins with 0."""
 
     def __init__(self, text: bytes) -> None:
-        self.text = text
         self.width = len(text)
         self._bytes: Bytes = np.frombuffer(text, np.uint8)
+        self.types = [slice(*found.span(1)) for found in _TYPES.finditer(text)]
+        self._is_free: Mask = np.zeros(self.width, bool)
+        for types in self.types:
+            self._is_free[types] = True
+        numbers = [found.span() for found in _NUMBER.finditer(text) if not self._is_free[found.start()]]
         self._is_digit: Mask = np.zeros(self.width, bool)
-        numbers = [found.span() for found in _NUMBER.finditer(text)]
         for first, end in numbers:
             self._is_digit[first:end] = True
+        self._is_free |= self._is_digit
         self._first_digits = [first for first, _ in numbers]
 
     def probe(self) -> bytes:
-        """The text with other digits."""
-        other = np.frombuffer(self.text.translate(_OTHER_DIGITS), np.uint8)
-        return np.where(self._is_digit, other, self._bytes).tobytes()
+        """The text with other digits and types."""
+        text = bytearray(self._bytes)
+        text[:] = np.where(self._is_digit, np.frombuffer(text.translate(_OTHER_DIGITS), np.uint8), self._bytes).tobytes()
+        for types in reversed(self.types):
+            text[types] = b"{%s}" % _NO_TYPES
+        return bytes(text)
 
     def read(self, text: Bytes, places: Positions) -> Bytes:
         """What stands at each place, a row of bytes for each."""
+        if not len(places):
+            return np.zeros((0, self.width), np.uint8)
         found = np.ndarray(len(text) - self.width + 1, f"V{self.width}", text, strides=(1,))[places]
         return found.view(np.uint8).reshape(len(places), self.width)
 
     def matches(self, text: Bytes, places: Positions) -> Mask:
         found = self.read(text, places)
-        same = ((found == self._bytes) | self._is_digit).all(axis=1)
+        same = ((found == self._bytes) | self._is_free).all(axis=1)
         # Below 0 is far above 9: bytes wrap around.
         same &= (found[:, self._is_digit] - _ZERO <= 9).all(axis=1)
         return same & (found[:, self._first_digits] != _ZERO).all(axis=1)
@@ -72,11 +100,14 @@ class Fixed:
 class Form:
     op: str
     head: Fixed
+    head_end: Fixed
     tail: Fixed
     commit_ts: slice
     """Where its digits are in the tail."""
     two_rows: bool
     """An old row and a new one, with nothing but `_BETWEEN_ROWS` between them."""
+    known_types: set[bytes] = field(default_factory=set[bytes])
+    """Objects of types that were parsed before."""
 
     @classmethod
     def of(cls, line: bytes, context: FileContext) -> Self | None:
@@ -91,8 +122,9 @@ class Form:
         if -1 in (first, last) or commit_ts is None:
             return None
         tail_at = last + 1
-        head, tail = Fixed(line[: line.index(b"{", first)]), Fixed(line[tail_at:])
-        form = cls(event.op, head, tail, slice(commit_ts.start(1) - tail_at, commit_ts.end(1) - tail_at), two_rows)
+        head, tail = line[: line.index(b"{", first)], line[tail_at:]
+        digits = slice(commit_ts.start(1) - tail_at, commit_ts.end(1) - tail_at)
+        form = cls(event.op, Fixed(head), Fixed(head[-8:]), Fixed(tail), digits, two_rows)
         return form if form._is_true(context) else None
 
     def _is_true(self, context: FileContext) -> bool:
@@ -107,22 +139,38 @@ class Form:
     def matches(self, lines: Lines) -> Mask:
         """Which lines are of this form."""
         found: Mask = lines.stops - lines.starts > self.head.width + self.tail.width
-        for part, places in ((self.head, lines.starts), (self.tail, lines.stops - self.tail.width)):
-            which = np.flatnonzero(found)
-            if len(which):
-                found[which] = part.matches(lines.text, places[which])
+        # The end of the head says at once of most lines of another form that they are.
+        for part, places in (
+            (self.head_end, lines.starts + self.head.width - self.head_end.width),
+            (self.tail, lines.stops - self.tail.width),
+            (self.head, lines.starts),
+        ):
+            found[found] = part.matches(lines.text, places[found])
         return found
+
+    def _have_types(self, connection: Any, lines: Lines) -> Mask:
+        """Whether objects of types stand where they should."""
+        have: Mask = np.ones(len(lines.numbers), bool)
+        for types in self.head.types:
+            objects = cut(lines.text, lines.starts + types.start, lines.starts + types.stop).dictionary_encode()
+            texts = objects.dictionary.to_pylist()
+            sound: Mask = np.array([text in self.known_types for text in texts], bool)
+            if not sound.all():
+                sound[~sound] = _are_flat(connection, objects.dictionary.filter(pa.array(~sound)), _TYPE_OBJECTS)
+                self.known_types.update(itertools.compress(texts[:_KNOWN_TYPES], sound))
+            have &= sound[objects.indices.to_numpy()]
+        return have
 
     def events(self, connection: Any, lines: Lines) -> tuple[pa.RecordBatch, Mask]:
         """The events of lines that match, and of which of them; the rows of the others are not as they should be."""
         digits = self.tail.read(lines.text, lines.stops - self.tail.width)[:, self.commit_ts]
         commit_ts = (digits - _ZERO) @ (10 ** np.arange(digits.shape[1])[::-1])
-        read: Mask = np.ones(len(lines.numbers), bool)
+        read = self._have_types(connection, lines)
         rows = cut(lines.text, lines.starts + self.head.width, lines.stops - self.tail.width)
         images = [rows]
         if self.two_rows:
             between = compute.find_substring(rows, _BETWEEN_ROWS).to_numpy()
-            read = between >= 0
+            read &= between >= 0
             text, starts, stops = _places(rows)
             # Where it is not, both are something wrong, which nobody takes.
             between = starts + between
@@ -131,7 +179,7 @@ class Form:
                 cut(text, np.minimum(between + len(_BETWEEN_ROWS) - 1, stops), stops),
             ]
         for image in images:
-            read[read] = _are_rows(connection, image.filter(pa.array(read)))
+            read[read] = _are_flat(connection, image.filter(pa.array(read)), _ROWS)
         taken = pa.array(read)
         images = [image.filter(taken).cast(pa.string()) for image in images]
         count = int(np.count_nonzero(read))
@@ -158,19 +206,18 @@ def _places(texts: pa.Array) -> tuple[Bytes, Positions, Positions]:
     return np.frombuffer(data, np.uint8), places[:-1], places[1:]
 
 
-def _are_rows(connection: Any, images: pa.Array) -> Mask:
-    """Which of the images are JSON objects of texts and nulls, in which each name is once."""
-    text, starts, stops = _places(images)
+def _are_flat(connection: Any, objects: pa.Array, flat: Flat) -> Mask:
+    """Which of the texts are JSON objects of such values, in which each name is once."""
+    text, starts, stops = _places(objects)
     sound: Mask = stops - starts > 2
     # DuckDB takes a comma behind the last value, which is not JSON.
-    last, brace = text[stops[sound] - 2], text[stops[sound] - 1]
-    sound[sound] = ((last == ord('"')) | (last == ord("l"))) & (brace == ord("}"))
-    for check in (_are_utf8, _are_flat):
-        sound[sound] = check(connection, images.filter(pa.array(sound)))
+    sound[sound] = np.isin(text[stops[sound] - 2], list(flat.ends)) & (text[stops[sound] - 1] == ord("}"))
+    sound[sound] = _are_utf8(objects.filter(pa.array(sound)))
+    sound[sound] = _have_kinds(connection, objects.filter(pa.array(sound)), flat.kinds)
     return sound
 
 
-def _are_utf8(_: Any, texts: pa.Array) -> Mask:
+def _are_utf8(texts: pa.Array) -> Mask:
     try:
         texts.cast(pa.string())
     except pa.ArrowInvalid:
@@ -186,22 +233,21 @@ def _is_utf8(text: bytes) -> bool:
     return True
 
 
-def _are_flat(connection: Any, images: pa.Array) -> Mask:
-    """Which of the texts are JSON objects of texts and nulls, in which each name is once."""
+def _have_kinds(connection: Any, objects: pa.Array, kinds: pa.Array) -> Mask:
     try:
-        names, kinds = _asked(connection, "json_keys(image), json_type(image, '$.*')", images)
+        names, found = _asked(connection, "json_keys(object), json_type(object, '$.*')", objects)
     except duckdb.InvalidInputException:
-        (valid,) = _asked(connection, "json_valid(image)", images)
+        (valid,) = _asked(connection, "json_valid(object)", objects)
         sound: Mask = valid.to_numpy(zero_copy_only=False).copy()
-        sound[sound] = _are_flat(connection, images.filter(valid))
+        sound[sound] = _have_kinds(connection, objects.filter(valid), kinds)
         return sound
-    return _are_different(names) & _of_all(kinds, compute.is_in(kinds.flatten(), _KINDS_OF_VALUES))
+    return _are_different(names) & _of_all(found, compute.is_in(found.flatten(), kinds))
 
 
-def _asked(connection: Any, columns: str, images: pa.Array) -> list[pa.Array]:
+def _asked(connection: Any, columns: str, objects: pa.Array) -> list[pa.Array]:
     """Columns that DuckDB makes of JSON texts."""
-    connection.register("images", pa.table({"image": images.cast(pa.string())}))
-    return [column.combine_chunks() for column in connection.sql(f"SELECT {columns} FROM images").to_arrow_table()]
+    relation = connection.from_arrow(pa.table({"object": objects.cast(pa.string())})).project(columns)
+    return [column.combine_chunks() for column in relation.to_arrow_table()]
 
 
 def _are_different(lists: pa.Array) -> Mask:

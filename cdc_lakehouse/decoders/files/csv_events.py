@@ -107,9 +107,8 @@ class EventBuilder:
         return pa.RecordBatch.from_arrays([line, op, commit_ts, before, after, problem, value], schema=DECODED)
 
     def _images(self, rows: pa.RecordBatch) -> pa.Array:
-        self._connection.register("csv_rows", pa.Table.from_batches([rows]))
-        images = self._connection.sql(f"SELECT {self._image} FROM csv_rows").to_arrow_table()
-        return images.column(0).combine_chunks()
+        relation = self._connection.from_arrow(pa.Table.from_batches([rows])).project(self._image)
+        return relation.to_arrow_table().column(0).combine_chunks()
 
     def _updates(self, rows: pa.RecordBatch, delete: Mask) -> Mask:
         """Which rows are old ones of an UPDATE whose new one is the next row."""

@@ -1,0 +1,325 @@
+"""Canal-JSON files: what is read of good lines, what is said of bad ones, and that lines read together are read as
+each alone."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from typing import Any
+from unittest.mock import patch
+
+import duckdb
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc_lakehouse.decoders import problems
+from cdc_lakehouse.decoders.event_schema import DECODED
+from cdc_lakehouse.decoders.files import canal_json
+from cdc_lakehouse.decoders.files.canal_json_form import Form
+from cdc_lakehouse.decoders.files.file_format import FileContext
+from cdc_lakehouse.decoders.files.lines import lines_of
+from tests.kit.cases import shown
+
+TS = 450000000000000001
+CONTEXT = FileContext("shop", "parcels")
+PIECES = (1, 700, 1 << 20)
+Row = dict[str, Any]
+
+
+@functools.cache
+def connection() -> Any:
+    return duckdb.connect(config={"threads": 1})
+
+
+def read(content: bytes, piece: int = 1 << 20, context: FileContext = CONTEXT) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    with patch.object(canal_json, "lines_of", functools.partial(lines_of, piece=piece)):
+        for batch in canal_json.decode(connection(), content, context):
+            batch.validate(full=True)
+            assert batch.schema == DECODED
+            found += batch.to_pylist()
+    for event in found:
+        event |= {name: event[name] and json.loads(event[name]) for name in ("before", "after")}
+    return found
+
+
+def strictly() -> Any:
+    """Each line is read alone."""
+    return patch.object(Form, "of", lambda line, context: None)
+
+
+def together() -> Any:
+    """No line is read alone, but to know its form."""
+
+    def refuse(lines: Any, context: FileContext) -> None:
+        if len(lines.numbers):
+            raise AssertionError("lines were taken for ones that are not as usual")
+
+    return patch.object(canal_json, "_read_strictly", refuse)
+
+
+def line(kind: str, rows: Any, old: Any = None, ts: Any = TS, **other: Any) -> bytes:
+    """As TiCDC writes it."""
+    names = list(rows[0]) if isinstance(rows, list) and rows and isinstance(rows[0], dict) else []
+    message = {
+        "id": 0, "database": "shop", "table": "parcels", "pkNames": names[:1], "isDdl": False, "type": kind,
+        "es": 1768435200001, "ts": 1768435200128, "sql": "", "sqlType": dict.fromkeys(names, -5),
+        "mysqlType": dict.fromkeys(names, "bigint unsigned"), "old": old, "data": rows, "_tidb": {"commitTs": ts},
+    } | other  # fmt: skip
+    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass")
+
+
+def event(number: int, op: str, before: Row | None, after: Row | None, ts: int = TS) -> dict[str, Any]:
+    return {
+        "line": number, "op": op, "commit_ts": ts, "before": before, "after": after, "problem": None, "value": None
+    }  # fmt: skip
+
+
+def bad(number: int, problem: str, value: bytes) -> dict[str, Any]:
+    return dict.fromkeys(DECODED.names) | {"line": number, "problem": problem, "value": value}
+
+
+A, B = {"id": "1", "name": "a"}, {"id": "2", "name": None}
+GOOD = line("INSERT", [A])
+
+# Single lines that can be used, and what they say.
+
+USABLE = [
+    (line("INSERT", [A]), ("I", None, A)),
+    (line("INSERT", [A], old=[B, B]), ("I", None, A)),
+    (line("INSERT", [{}]), ("I", None, {})),
+    (line("DELETE", [A]), ("D", A, None)),
+    (line("UPDATE", [A], [B]), ("U", B, A)),
+    (line("UPDATE", [A], [{"name": "x"}]), ("U", {"name": "x"}, A)),
+    (line("UPDATE", [A], [{}]), ("U", {}, A)),
+    (line("UPDATE", [A], []), ("U", None, A)),
+    (line("UPDATE", [A]), ("U", None, A)),
+    (line("INSERT", [A], isDdl=None), ("I", None, A)),
+    (line("INSERT", [A]).replace(b'"isDdl":false,', b""), ("I", None, A)),
+    (line("UPDATE", [A]).replace(b'"old":null,', b""), ("U", None, A)),
+    (b" " + line("INSERT", [A]).replace(b":", b" : ").replace(b"}", b"\t}") + b" ", ("I", None, A)),
+    (line("INSERT", [{"id": 1, "n": "?", "t": True, "f": False}]).replace(b'"?"', b"-1.50e+3"),
+     ("I", None, {"id": "1", "n": "-1.50e+3", "t": "true", "f": "false"})),
+    (line("INSERT", [{"id": int("9" * 4000)}]), ("I", None, {"id": "9" * 4000})),
+    (line("INSERT", [{'"': '"\\', "/": "\0\x01\x7f", "é😀": "日本\u2028", "data": '}],"data":[{', "": ""}]),
+     ("I", None, {'"': '"\\', "/": "\0\x01\x7f", "é😀": "日本\u2028", "data": '}],"data":[{', "": ""})),
+    (line("UPDATE", [{"data": '}],"data":[{'}], [{"old": '}],"data":[{'}]),
+     ("U", {"old": '}],"data":[{'}, {"data": '}],"data":[{'})),
+    (line("INSERT", [A]).replace(b'"a"', b'"\\u0041\\ud83d\\ude00\\/\\u0000"'), ("I", None, A | {"name": "A😀/\0"})),
+    (line("INSERT", [A], sqlType=None, mysqlType={"x": [{"y": 1}]}, more={"z": [1.5]}), ("I", None, A)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "says"), USABLE, ids=shown)
+def test_a_line_that_can_be_used(content: bytes, says: tuple[str, Row | None, Row | None]) -> None:
+    assert read(content) == [event(1, *says)]
+    with strictly():
+        assert read(content) == [event(1, *says)]
+
+
+# Lines that cannot be used, one kind each, between others.
+
+UNUSABLE = [
+    (GOOD.replace(b'"a"', b'"\xff"'), problems.NOT_UTF8),
+    (GOOD.replace(b'"a"', b'"\xed\xa0\x80"'), problems.NOT_UTF8),
+    (b"\xff", problems.NOT_UTF8),
+    (b"garbage", problems.NOT_JSON),
+    (b"\0\0\0\0", problems.NOT_JSON),
+    (b" ", problems.NOT_JSON),
+    (b"[]", problems.NOT_JSON),
+    (b"null", problems.NOT_JSON),
+    (b"\xef\xbb\xbf" + GOOD, problems.NOT_JSON),
+    (GOOD[:-1], problems.NOT_JSON),
+    (GOOD[:200], problems.NOT_JSON),
+    (GOOD[200:], problems.NOT_JSON),
+    (GOOD + GOOD, problems.NOT_JSON),
+    (GOOD + b",", problems.NOT_JSON),
+    (GOOD + b"}", problems.NOT_JSON),
+    (b"[" + GOOD + b"]", problems.NOT_JSON),
+    (GOOD.replace(b'"a"', b'"\\ud800"'), problems.NOT_JSON),
+    (GOOD.replace(b'"a"', b'"\\ude00\\ud83d"'), problems.NOT_JSON),
+    (GOOD.replace(b'"sql":""', b'"sql":"\\ud800"'), problems.NOT_JSON),
+    (GOOD.replace(b'"a"', b'"\t"'), problems.NOT_JSON),
+    (GOOD.replace(b'"a"', b'"\\x"'), problems.NOT_JSON),
+    (GOOD.replace(b'"a"', b"NaN"), problems.NOT_JSON),
+    (GOOD.replace(b'"a"', b"inf"), problems.NOT_JSON),
+    (GOOD.replace(b'"a"', b"01"), problems.NOT_JSON),
+    (GOOD.replace(b'"a"}', b'"a",}'), problems.NOT_JSON),
+    (GOOD.replace(b'"a"}', b'"a", }'), problems.NOT_JSON),
+    (GOOD.replace(b'"a"}]', b'"a"},]'), problems.NOT_JSON),
+    (GOOD.replace(b'-5}', b'-5,}'), problems.NOT_JSON),
+    (GOOD.replace(b'-5}', b'-Infinity}'), problems.NOT_JSON),
+    (GOOD.replace(b'"es":1', b'"es":01'), problems.NOT_JSON),
+    (GOOD.replace(b'"es":1768435200001', b'"es":nan'), problems.NOT_JSON),
+    (GOOD.replace(b'"name":"a"', b'"id":"a"'), problems.NOT_JSON),
+    (GOOD.replace(b'"name":"a"', b'"\\u0069d":"a"'), problems.NOT_JSON),
+    (GOOD.replace(b'"name":-5', b'"id":-5'), problems.NOT_JSON),
+    (GOOD.replace(b'"es"', b'"ts"'), problems.NOT_JSON),
+    (GOOD.replace(b'"sql":""', b'"sql":%s' % (b"[" * 100_000 + b"]" * 100_000)), problems.NOT_JSON),
+    (GOOD.replace(b'"a"', b'%s' % (b"[" * 100_000 + b"]" * 100_000)), problems.NOT_JSON),
+    (line("insert", [A]), problems.NOT_A_ROW_CHANGE),
+    (line("CREATE", [A]), problems.NOT_A_ROW_CHANGE),
+    (line("TIDB_WATERMARK", None), problems.NOT_A_ROW_CHANGE),
+    (GOOD.replace(b'"INSERT"', b"null"), problems.NOT_A_ROW_CHANGE),
+    (GOOD.replace(b'"INSERT"', b"5"), problems.NOT_A_ROW_CHANGE),
+    (GOOD.replace(b'"type":', b'"kind":'), problems.NOT_A_ROW_CHANGE),
+    (line("INSERT", [A], isDdl=True), problems.NOT_A_ROW_CHANGE),
+    (line("INSERT", [A], isDdl="false"), problems.NOT_A_ROW_CHANGE),
+    (b"{}", problems.NOT_A_ROW_CHANGE),
+    (line("INSERT", None), problems.NO_ROW),
+    (line("INSERT", []), problems.NO_ROW),
+    (line("INSERT", [None]), problems.NO_ROW),
+    (line("INSERT", ["a"]), problems.NO_ROW),
+    (line("INSERT", A), problems.NO_ROW),
+    (line("INSERT", [A, B]), problems.NO_ROW),
+    (line("INSERT", [{"id": {"a": "b"}}]), problems.NO_ROW),
+    (line("INSERT", [{"id": []}]), problems.NO_ROW),
+    (line("UPDATE", [A], [A, B]), problems.NO_ROW),
+    (line("UPDATE", [A], [None]), problems.NO_ROW),
+    (line("UPDATE", [A], A), problems.NO_ROW),
+    (line("UPDATE", [A], [{"id": {}}]), problems.NO_ROW),
+    (line("UPDATE", [A, B], [A]), problems.NO_ROW),
+    (line("INSERT", [A], ts=None), problems.NO_COMMIT_TS),
+    (line("INSERT", [A], ts=str(TS)), problems.NO_COMMIT_TS),
+    (line("INSERT", [A], ts=0), problems.NO_COMMIT_TS),
+    (line("INSERT", [A], ts=-5), problems.NO_COMMIT_TS),
+    (line("INSERT", [A], ts=5.0), problems.NO_COMMIT_TS),
+    (line("INSERT", [A], ts=True), problems.NO_COMMIT_TS),
+    (line("INSERT", [A], ts=1 << 63), problems.NO_COMMIT_TS),
+    (line("INSERT", [A], _tidb=None), problems.NO_COMMIT_TS),
+    (line("INSERT", [A], _tidb=[TS]), problems.NO_COMMIT_TS),
+    (GOOD.replace(b'"_tidb"', b'"tidb"'), problems.NO_COMMIT_TS),
+    (line("INSERT", [A], table="parcels2"), problems.WRONG_TABLE),
+    (line("INSERT", [A], table="Parcels"), problems.WRONG_TABLE),
+    (line("INSERT", [A], database=""), problems.WRONG_TABLE),
+    (line("INSERT", [A], database=None), problems.WRONG_TABLE),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "problem"), UNUSABLE, ids=shown)
+def test_a_line_that_cannot_be_used(content: bytes, problem: str) -> None:
+    assert problem in problems.PROBLEMS
+    neighbours = [GOOD, line("DELETE", [B], ts=7)]
+    for end in (b"\n", b"\r\n", b"\r"):
+        expected = [event(1, "I", None, A), bad(2, problem, content), event(3, "D", B, None, 7)]
+        assert read(end.join([neighbours[0], content, neighbours[1], b""])) == expected
+        assert read(end.join([neighbours[0], content, neighbours[1]]), piece=1) == expected
+
+
+def test_numbers_of_lines() -> None:
+    content = b"\xef\xbb\xbf" + GOOD + b"\n\r\n\n" + GOOD + b"\r" + line("DELETE", [B]) + b"\r\n\r" + GOOD[:50]
+    for piece in PIECES:
+        assert [each["line"] for each in read(content, piece)] == [1, 4, 5, 7]
+    assert read(b"") == read(b"\n\r\n\r") == []
+
+
+def test_largest_commit_ts() -> None:
+    largest = (1 << 63) - 1
+    found = read(b"\n".join(line("INSERT", [A], ts=ts) for ts in (largest, 1, 10**17, 10**18 - 1, 10**18)))
+    assert [each["commit_ts"] for each in found] == [largest, 1, 10**17, 10**18 - 1, 10**18]
+
+
+def test_what_ticdc_writes_is_read_together() -> None:
+    def types(*order: str) -> dict[str, Any]:
+        return {"sqlType": dict.fromkeys(order, 4), "mysqlType": {name: f"char({name})" for name in order}}
+
+    rows = [{"id": str(number), "name": "x" * number, "n": None if number % 3 else '"\n\\'} for number in range(300)]
+    orders = [types("id", "name", "n"), types("n", "id", "name"), types("name", "n", "id")]
+    lines: list[bytes] = []
+    expected: list[dict[str, Any]] = []
+    for number, row in enumerate(rows, 1):
+        op = "IUD"[number % 3 if number % 2 else 1]
+        kind = {"I": "INSERT", "U": "UPDATE", "D": "DELETE"}[op]
+        old = {"name": "before"} if op == "U" else None
+        lines.append(line(kind, [row], old and [old], TS + number, es=1768435200000 + number, **orders[number % 3]))
+        expected.append(event(number, op, row if op == "D" else old, None if op == "D" else row, TS + number))
+    for end in (b"\n", b"\r\n"):
+        with together():
+            assert read(end.join(lines)) == expected
+
+
+def test_names_with_digits_are_not_numbers() -> None:
+    """A table whose name looks like a number's place in a line."""
+    context = FileContext("shop", '":11,"')
+    mine, other = (line("INSERT", [A], table=table) for table in ('":11,"', '":12,"'))
+    found = read(b"\n".join([mine, other, mine]), context=context)
+    assert [each["problem"] for each in found] == [None, problems.WRONG_TABLE, None]
+
+
+def test_batches_are_bounded() -> None:
+    content = (line("INSERT", [{}]) + b"\n") * 150_000
+    sizes = [batch.num_rows for batch in canal_json.decode(connection(), content, CONTEXT)]
+    assert sum(sizes) == 150_000 and max(sizes) <= 65_536
+
+
+@pytest.mark.slow
+def test_values_of_64_mib() -> None:
+    size = 64 << 20
+    lines = [GOOD, line("UPDATE", [A | {"name": "x" * size}], [A | {"name": "y" * size}]), line("DELETE", [A])]
+    with together():
+        first, large, last = canal_json.decode(connection(), b"\n".join([*lines[:2], lines[2]]), CONTEXT)
+    assert (first.column("line")[0].as_py(), last.column("line")[0].as_py()) == (1, 3)
+    assert json.loads(large.column("after")[0].as_py())["name"] == "x" * size
+    assert json.loads(large.column("before")[0].as_py())["name"] == "y" * size
+    with strictly():
+        (_, again, _) = canal_json.decode(connection(), b"\n".join(lines), CONTEXT)
+    assert again == large
+
+
+# Whatever befalls a file, what is read together is what is read line by line.
+
+names = st.sampled_from(["id", "n", "data", "old", "type", "_tidb", "", '"', "é", "a\0", "commitTs", "sqlType"])
+texts = st.sampled_from(["", "1", "a,}", '"', "\\", '}],"data":[{', '],"_tidb":{', "\0", "\r\n", "😀", "null", "NaN"])
+values = st.none() | texts | st.text(st.characters(exclude_categories=["Cs"]))
+rows = st.dictionaries(names, values, max_size=3)
+kinds = st.sampled_from(["INSERT", "UPDATE", "DELETE"])
+
+
+@st.composite
+def good_lines(draw: st.DrawFn) -> tuple[bytes, dict[str, Any]]:
+    kind, row, old = draw(kinds), draw(rows), draw(st.none() | rows)
+    ts = draw(st.sampled_from([TS, TS + 1, 1]) | st.integers(1, (1 << 63) - 1))
+    content = line(kind, [row], None if old is None else [old], ts, es=draw(st.integers(1, 99)))
+    before = row if kind == "DELETE" else old if kind == "UPDATE" else None
+    return content, event(0, kind[0], before, None if kind == "DELETE" else row, ts)
+
+
+damage = st.lists(
+    st.tuples(
+        st.floats(0, 1),
+        st.integers(0, 3),
+        st.sampled_from([b"", b'"', b",", b",}", b"\\", b"\\u", b"\n", b"\r", b"\xff", b"\0", b"}", b"{", b"[", b" "])
+        | st.sampled_from([b"NaN", b"inf", b"-", b"0", b"1", b"a", b"e", b":", b"\\ud800", b"null", b"true", b'"a":1,'])
+        | st.binary(max_size=2),
+    ),
+    max_size=4,
+)
+
+
+def damaged(content: bytes, places: Sequence[tuple[float, int, bytes]]) -> bytes:
+    """With `cut` bytes at each place replaced by others."""
+    for share, cut, put in places:
+        at = int(share * len(content))
+        content = content[:at] + put + content[at + cut :]
+    return content
+
+
+@pytest.mark.slow
+@given(st.lists(good_lines(), max_size=8), st.sampled_from([b"\n", b"\r\n", b"\r"]), st.sampled_from(PIECES))
+def test_good_lines_are_read(lines: list[tuple[bytes, dict[str, Any]]], end: bytes, piece: int) -> None:
+    found = read(end.join(content for content, _ in lines), piece)
+    assert found == [says | {"line": number} for number, (_, says) in enumerate(lines, 1)]
+
+
+@pytest.mark.slow
+@given(st.lists(good_lines(), min_size=1, max_size=4), st.integers(1, 3), damage, st.sampled_from(PIECES))
+def test_lines_are_read_together_as_each_alone(
+    lines: list[tuple[bytes, dict[str, Any]]], times: int, places: list[tuple[float, int, bytes]], piece: int
+) -> None:
+    whole = b"\n".join([content for content, _ in lines] * times)
+    content = whole + b"\n" + damaged(whole, places) + b"\n" + whole
+    found = read(content, piece)
+    with strictly():
+        assert found == read(content)
