@@ -1,20 +1,22 @@
-"""Runs whose process is gone do not keep a feed waiting, and those that live do."""
+"""Runs that have died do not keep a feed waiting, and those that live do."""
 
 from __future__ import annotations
 
 import datetime
-import fcntl
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 import pytest
 
-from cdc_lakehouse.assets.run_lock import FAILURE_TAG, FEED_TAG, HOST_TAG, acquire_feed_lock, active_run
+from cdc_lakehouse.assets.run_lock import FAILURE_TAG, FEED_TAG, HOST_TAG, find_unfinished, release_leases, take_lease
 from cdc_lakehouse.assets.sensors import ATTEMPT_TAG, retry_decision
 from cdc_lakehouse.errors import ConcurrentRunError
+from cdc_lakehouse.lake.tables.lease import LEASE, Lease, holder_of
+from tests.kit.lakes import TestLake
 
 FEED = "shop"
 HERE = {FEED_TAG: FEED, HOST_TAG: socket.gethostname()}
@@ -24,6 +26,7 @@ HERE = {FEED_TAG: FEED, HOST_TAG: socket.gethostname()}
 def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
     with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path)) as instance:
         yield instance
+    release_leases()
 
 
 def started(instance: dg.DagsterInstance, tags: dict[str, str], status: dg.DagsterRunStatus | None = None) -> str:
@@ -41,64 +44,161 @@ def now() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC)
 
 
-def locked_elsewhere(instance: dg.DagsterInstance) -> Any:
-    path = Path(instance.root_directory) / "cdc_locks" / f"{FEED}.lock"
-    path.parent.mkdir(exist_ok=True)
-    file = path.open("w")
-    fcntl.flock(file, fcntl.LOCK_EX)
-    return file
+def later(seconds: float) -> datetime.datetime:
+    return now() + datetime.timedelta(seconds=seconds)
 
 
-def test_a_run_without_a_process_is_reported_as_failed(instance: dg.DagsterInstance) -> None:
+def in_another_process(lake: TestLake, run_id: str) -> str:
+    """Take the lease in a process that then ends as one that is killed; gives what it printed."""
+    code = """if True:
+        import os, pathlib, sys
+        from cdc_lakehouse import config
+        from cdc_lakehouse.errors import CdcError
+        from cdc_lakehouse.lake.catalog import Lake
+        from cdc_lakehouse.lake.tables.lease import Lease
+        from cdc_lakehouse.pipeline.context import utc_now
+        found = config.load(pathlib.Path(sys.argv[1]))
+        try:
+            Lease(Lake(found.lake, found.storage), sys.argv[2], sys.argv[3], utc_now).take()
+            print("taken", flush=True)
+        except CdcError as error:
+            print(error, flush=True)
+        os._exit(9)
+    """
+    arguments = [sys.executable, "-c", code, str(lake.config_path), FEED, run_id]
+    return subprocess.run(arguments, stdout=subprocess.PIPE, check=False, text=True).stdout
+
+
+def test_a_run_without_a_lease_is_reported_as_failed(instance: dg.DagsterInstance, lake: TestLake) -> None:
     run_id = started(instance, HERE)
-    assert active_run(instance, FEED, now()) is None
+    assert find_unfinished(instance, lake.lake, FEED, now()) is None
     run = run_of(instance, run_id)
     assert (run.status, run.tags[FAILURE_TAG]) == (dg.DagsterRunStatus.FAILURE, "transient")
 
 
-def test_a_run_whose_process_holds_the_feed_is_waited_for(instance: dg.DagsterInstance) -> None:
+def test_a_run_that_has_the_lease_is_waited_for(instance: dg.DagsterInstance, lake: TestLake) -> None:
     run_id = started(instance, HERE)
-    with locked_elsewhere(instance):
-        found = active_run(instance, FEED, now())
-        assert found is not None and found.run_id == run_id
-        with pytest.raises(ConcurrentRunError, match="another process"):
-            acquire_feed_lock(instance, FEED, "mine")
-    assert active_run(instance, FEED, now()) is None
+    lease = Lease(lake.lake, FEED, run_id, now)
+    lease.take()
+    assert find_unfinished(instance, lake.lake, FEED, now()) == f"run {run_id} of the feed is not finished"
+    with pytest.raises(ConcurrentRunError, match=run_id):
+        take_lease(instance, lake.lake, FEED, "mine")
+    lease.release()
+    assert find_unfinished(instance, lake.lake, FEED, now()) is None
+    take_lease(instance, lake.lake, FEED, "mine").require()
+
+
+def test_a_run_that_another_instance_knows_is_waited_for(instance: dg.DagsterInstance, lake: TestLake) -> None:
+    lease = Lease(lake.lake, FEED, "elsewhere", now)
+    lease.take()
+    unfinished = find_unfinished(instance, lake.lake, FEED, now())
+    assert unfinished is not None and "elsewhere" in unfinished and socket.gethostname() in unfinished
+    lease.release()
+    assert find_unfinished(instance, lake.lake, FEED, now()) is None
+
+
+def test_a_process_that_was_killed_has_no_lease(instance: dg.DagsterInstance, lake: TestLake) -> None:
+    assert in_another_process(lake, "killed") == "taken\n"
+    assert find_unfinished(instance, lake.lake, FEED, now()) is None
+    assert in_another_process(lake, "next") == "taken\n"
+    take_lease(instance, lake.lake, FEED, "mine")
+    assert "run mine on" in in_another_process(lake, "third")
+
+
+def test_a_process_that_cannot_be_seen_has_the_lease_until_it_ends(
+    instance: dg.DagsterInstance, lake: TestLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr("cdc_lakehouse.lake.tables.lease.this_process", lambda: "boot/pid:[1]/1:1")
+        lost = Lease(lake.lake, FEED, "lost", now)
+        lost._released.set()  # A container that died renews nothing.
+        lost.take()
+    run_id = started(instance, {FEED_TAG: FEED, HOST_TAG: "lost"})
+    assert find_unfinished(instance, lake.lake, FEED, now()) is not None
+    with pytest.raises(ConcurrentRunError, match="run lost"):
+        Lease(lake.lake, FEED, "mine", now).take()
+    after = LEASE.total_seconds() + 1
+    assert find_unfinished(instance, lake.lake, FEED, later(after)) is None
+    assert run_of(instance, run_id).is_finished
+    mine = Lease(lake.lake, FEED, "mine", lambda: later(after))
+    mine.take()
+    mine.release()
+
+
+def test_a_lease_is_renewed(lake: TestLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cdc_lakehouse.lake.tables.lease.LEASE", datetime.timedelta(seconds=2))
+    lease = Lease(lake.lake, FEED, "long", now)
+    lease.take()
+    first = holder_of(lake.lake, FEED, now())
+    assert first is not None
+    while now() < first.expires_at:
+        lease.require()
+    holder = holder_of(lake.lake, FEED, now())
+    assert holder is not None and holder.run == "long"
+    lease.release()
+    assert holder_of(lake.lake, FEED, now()) is None
+
+
+def test_a_run_whose_lease_is_another_runs_does_not_go_on(lake: TestLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = Lease(lake.lake, FEED, "stopped", now)
+    stopped.take()
+    other = Lease(lake.lake, FEED, "other", lambda: later(LEASE.total_seconds() + 1))
+    other.take()
+    monkeypatch.setattr("cdc_lakehouse.lake.tables.lease.LEASE", datetime.timedelta(0))
+    with pytest.raises(ConcurrentRunError, match="not renewed in time"):
+        Lease(lake.lake, "another", "late", now).require()
+    stopped.release()  # It takes nothing from the other.
+    holder = holder_of(lake.lake, FEED, now())
+    assert holder is not None and holder.run == "other"
+    other.release()
+
+
+def test_of_two_that_begin_at_once_one_gets_the_feed(lake: TestLake) -> None:
+    first, second = (Lease(lake.lake, FEED, run, now) for run in ("first", "second"))
+    real = first._write
+
+    def write(expires_at: datetime.datetime) -> None:
+        second.take()
+        real(expires_at)
+
+    first._write = write
+    with pytest.raises(ConcurrentRunError, match="just begun"):
+        first.take()
+    holder = holder_of(lake.lake, FEED, now())
+    assert holder is not None and holder.run == "second"
+    second.release()
 
 
 @pytest.mark.parametrize(
     ("tags", "status"),
-    [
-        ({HOST_TAG: "another machine"}, dg.DagsterRunStatus.STARTED),
-        ({}, dg.DagsterRunStatus.STARTED),
-        ({}, dg.DagsterRunStatus.NOT_STARTED),
-    ],
-    ids=["on another machine", "just started", "not started yet"],
+    [({}, dg.DagsterRunStatus.STARTED), ({}, dg.DagsterRunStatus.NOT_STARTED)],
+    ids=["just started", "not started yet"],
 )
-def test_what_cannot_be_told_from_here_is_waited_for_but_not_another_feeds(
-    instance: dg.DagsterInstance, tags: dict[str, str], status: dg.DagsterRunStatus
+def test_a_run_that_begins_is_waited_for_but_not_another_feeds(
+    instance: dg.DagsterInstance, lake: TestLake, tags: dict[str, str], status: dg.DagsterRunStatus
 ) -> None:
     started(instance, {**tags, FEED_TAG: "other"}, status)
-    assert active_run(instance, FEED, now()) is None
+    assert find_unfinished(instance, lake.lake, FEED, now()) is None
     run_id = started(instance, {**tags, FEED_TAG: FEED}, status)
-    found = active_run(instance, FEED, now())
-    assert found is not None and found.run_id == run_id
+    assert find_unfinished(instance, lake.lake, FEED, now()) == f"run {run_id} of the feed is not finished"
 
 
-def test_a_run_that_never_said_where_it_is_is_dead_after_the_time_of_a_start(instance: dg.DagsterInstance) -> None:
+def test_a_run_that_never_took_the_lease_is_dead_after_the_time_of_a_start(
+    instance: dg.DagsterInstance, lake: TestLake
+) -> None:
     started(instance, {FEED_TAG: FEED})
-    assert active_run(instance, FEED, now() + datetime.timedelta(minutes=4)) is not None
-    assert active_run(instance, FEED, now() + datetime.timedelta(minutes=6)) is None
+    assert find_unfinished(instance, lake.lake, FEED, later(4 * 60)) is not None
+    assert find_unfinished(instance, lake.lake, FEED, later(6 * 60)) is None
 
 
-def test_a_process_takes_a_feed_for_one_run_after_the_other(instance: dg.DagsterInstance) -> None:
+def test_a_process_takes_a_feed_for_one_run_after_the_other(instance: dg.DagsterInstance, lake: TestLake) -> None:
     first, second = started(instance, HERE), started(instance, HERE)
-    acquire_feed_lock(instance, FEED, first)
-    acquire_feed_lock(instance, FEED, first)
+    lease = take_lease(instance, lake.lake, FEED, first)
+    assert take_lease(instance, lake.lake, FEED, first) is lease
     with pytest.raises(ConcurrentRunError, match=first):
-        acquire_feed_lock(instance, FEED, second)
+        take_lease(instance, lake.lake, FEED, second)
     instance.report_run_failed(run_of(instance, first))
-    acquire_feed_lock(instance, FEED, second)
+    assert take_lease(instance, lake.lake, FEED, second).run == second
 
 
 @pytest.mark.parametrize(

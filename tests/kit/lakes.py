@@ -34,14 +34,14 @@ class TestLake:
         self.sink = directory / "sink"
         self.session = session
         self.feed_settings = feed
-        self._root, self._place = root, directory / "lakehouse.yaml"
-        self.config = write_config(self._place, root, self.sink, self.name, **feed)
+        self._root, self.config_path = root, directory / "lakehouse.yaml"
+        self.config = write_config(self.config_path, root, self.sink, self.name, **feed)
         self.lake = Lake(self.config.lake, self.config.storage)
 
     def configure(self, **feed: Any) -> None:
         """Change settings of the feed, for the runs that follow."""
         self.feed_settings = {**self.feed_settings, **feed}
-        self.config = write_config(self._place, self._root, self.sink, self.name, **self.feed_settings)
+        self.config = write_config(self.config_path, self._root, self.sink, self.name, **self.feed_settings)
 
     @property
     def feed(self) -> FeedConfig:

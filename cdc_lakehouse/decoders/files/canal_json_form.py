@@ -76,7 +76,9 @@ class Fixed:
     def probe(self) -> bytes:
         """The text with other digits and types."""
         text = bytearray(self._bytes)
-        text[:] = np.where(self._is_digit, np.frombuffer(text.translate(_OTHER_DIGITS), np.uint8), self._bytes).tobytes()
+        text[:] = np.where(
+            self._is_digit, np.frombuffer(text.translate(_OTHER_DIGITS), np.uint8), self._bytes
+        ).tobytes()
         for types in reversed(self.types):
             text[types] = b"{%s}" % _NO_TYPES
         return bytes(text)

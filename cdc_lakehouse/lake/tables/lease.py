@@ -137,8 +137,11 @@ class Lease:
             LEASE_PROCESS: this_process(),
             LEASE_EXPIRES_AT: expires_at.isoformat(),
         }
-        with table.transaction() as transaction, transaction.update_snapshot(summary).fast_append():
-            pass
+        try:
+            with table.transaction() as transaction, transaction.update_snapshot(summary).fast_append():
+                pass
+        except FileNotFoundError as error:  # What it goes on top of is no more.
+            raise CommitFailedException(str(error)) from error
         self._expires_at = expires_at
         if earlier is not None:
             table.maintenance.expire_snapshots().by_id(earlier.snapshot_id).commit()
