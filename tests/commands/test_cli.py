@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Callable
@@ -12,6 +11,8 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+from cdc_lakehouse.lake.tables.lease import Lease
+from cdc_lakehouse.pipeline.context import utc_now
 from tests import commands
 from tests.commands import HEAVY, imported_by
 from tests.kit.lakes import TestLake
@@ -91,14 +92,14 @@ def test_a_storage_that_is_not_supported_is_2(lake: TestLake, call: Call) -> Non
     assert result.exit_code == 2 and "ftp://" in result.stdout
 
 
-def test_a_feed_that_another_process_runs_is_left_alone(lake: TestLake, call: Call, tmp_path: Path) -> None:
+def test_a_feed_that_another_run_has_is_left_alone(lake: TestLake, call: Call) -> None:
     Sink(lake.sink).checkpoint(10)
-    (tmp_path / "home" / "cdc_locks").mkdir(parents=True)
-    with (tmp_path / "home" / "cdc_locks" / f"{lake.name}.lock").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        result = call("run")
-    assert result.exit_code == 1 and "another process runs the feed" in result.stdout
-    assert lake.metadata() == {}
+    lease = Lease(lake.lake, lake.name, "another", utc_now)
+    lease.take()
+    result = call("run")
+    assert result.exit_code == 1 and "run another on" in result.stdout and "is not finished" in result.stdout
+    lease.release()
+    assert set(lake.metadata()) == {f"cdc_{lake.name}.lease"}
 
 
 def test_a_mistyped_path_leaves_nothing_behind(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

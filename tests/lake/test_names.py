@@ -70,10 +70,6 @@ def test_an_identifier_in_sql_is_one_table_and_nothing_else(namespace: str, name
     assert parts_in_spark(identifier.sql) == ["lake", *identifier.parts]
 
 
-def test_a_branch_is_one_more_part_quoted_as_the_others() -> None:
-    assert parts_in_spark(Identifier("d", "t").branch("cdc`1")) == ["lake", "d", "t", "branch_cdc`1"]
-
-
 @given(name=NAMES | st.sampled_from(["..", ".", "../../etc", "a/../b", "~"]))
 def test_a_path_part_is_one_harmless_part(name: str) -> None:
     part = path_part(name)

@@ -17,7 +17,7 @@ from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
 from cdc_lakehouse.decoders.event_schema import image_text
 from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target
-from cdc_lakehouse.lake.current.update_tasks import TableUpdate, pickled, run_tasks
+from cdc_lakehouse.lake.current.update_tasks import TableUpdate, UpdatePart, pickled, run_tasks
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 
 ID, V = Column(1, "id", ColumnType.of("int")), Column(2, "v", ColumnType.of("varchar", length=20))
@@ -39,10 +39,10 @@ def update(directory: Path, *events: dict[str, Any]) -> tuple[list[dict[str, Any
     """The rows that are written, and those that are rejected."""
     target = Target(VERSION.columns, {0: VERSION})
     plan = TableUpdate(
-        0, "d.t", target, (ID,), ValueFormat(), SCHEMA, f"file://{directory}", {}, None, (), (), skips_rejected=True
+        0, "d.t", target, (ID,), ValueFormat(), SCHEMA, f"file://{directory}", {}, None, (), (), (), skips_rejected=True
     )
-    rows = [{"table_no": 0, "plan": pickled(plan)}, *events]
-    batches = run_tasks({}, iter(pa.Table.from_pylist(rows, COLUMNS).to_batches()))
+    rows = [{"table_no": 0, "plan": pickled(UpdatePart(plan, 0, 1))}, *events]
+    batches = run_tasks({}, None, iter(pa.Table.from_pylist(rows, COLUMNS).to_batches()))
     results = [result for batch in batches for result in batch.to_pylist()]
     assert "failed" not in {result["kind"] for result in results}, results
     written = [row for path in directory.rglob("*.parquet") for row in pq.read_table(path).to_pylist()]
