@@ -7,7 +7,7 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
 from cdc_lakehouse import config as configuration
-from cdc_lakehouse.assets.run_lock import tag_run, take_lease
+from cdc_lakehouse.assets.run_lock import release_leases, tag_run, take_lease
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.spark import build_session
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -37,13 +37,18 @@ class Lakehouse(dg.ConfigurableResource[Any]):
 
     spark: dg.ResourceDependency[LakeSpark]
 
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        """The run has ended: its lease is given back."""
+        release_leases()
+
     def steps(self, context: dg.AssetExecutionContext, feed: str) -> Steps:
         """The run's steps: one object for all ops of a run, which share a process. Raises `ConcurrentRunError`."""
-        if context.run_id not in _STEPS:
+        run_id = context.run.run_id
+        if run_id not in _STEPS:
             config = configuration.load()
             lake = Lake(config.lake, config.storage)
-            lease = take_lease(context.instance, lake, feed, context.run_id)
-            tag_run(context.instance, feed, context.run_id)
+            lease = take_lease(context.instance, lake, feed, run_id)
+            tag_run(context.instance, feed, run_id)
             run = FeedRun(
                 config.feed(feed),
                 lake,
@@ -52,8 +57,8 @@ class Lakehouse(dg.ConfigurableResource[Any]):
                 log=context.log,
                 require_lease=lease.require,
             )
-            _STEPS[context.run_id] = Steps(run)
-        return _STEPS[context.run_id]
+            _STEPS[run_id] = Steps(run)
+        return _STEPS[run_id]
 
 
 _STEPS: dict[str, Steps] = {}

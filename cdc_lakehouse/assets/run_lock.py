@@ -7,7 +7,6 @@ not block the feed.
 
 from __future__ import annotations
 
-import atexit
 import datetime
 import socket
 from typing import Final
@@ -16,7 +15,7 @@ import dagster as dg
 
 from cdc_lakehouse.errors import ConcurrentRunError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.tables.lease import Lease, holder_of
+from cdc_lakehouse.lake.tables.lease import Lease, last_holder
 from cdc_lakehouse.pipeline.context import utc_now
 
 FEED_TAG: Final = "cdc/feed"
@@ -34,9 +33,11 @@ _UNFINISHED: Final = [
 # From its creation until its first op a run has no lease.
 _STARTUP: Final = datetime.timedelta(minutes=5)
 
+# Between its last op and its end in Dagster's eyes a run has no lease either.
+_ENDING: Final = datetime.timedelta(minutes=1)
+
 _leases: dict[tuple[str, str], Lease] = {}
-"""Leases of this process, by warehouse and feed. A run has its lease until the process ends or begins another run: only
-then does Dagster know that it is finished."""
+"""Leases of this process, by warehouse and feed."""
 
 
 def take_lease(instance: dg.DagsterInstance, lake: Lake, feed: str, run_id: str) -> Lease:
@@ -56,7 +57,6 @@ def take_lease(instance: dg.DagsterInstance, lake: Lake, feed: str, run_id: str)
     return lease
 
 
-@atexit.register
 def release_leases() -> None:
     """Give back the leases of this process."""
     while _leases:
@@ -72,19 +72,19 @@ def find_unfinished(instance: dg.DagsterInstance, lake: Lake, feed: str, now: da
     """A sentence on the run of the feed that is under way, None where there is none. Runs of the instance that have
     died are reported as failed."""
     records = instance.get_run_records(dg.RunsFilter(tags={FEED_TAG: feed}, statuses=_UNFINISHED))
-    # After the runs were looked at: one that has just ended may have given its lease back.
-    holder = holder_of(lake, feed, now)
+    last = last_holder(lake, feed)
+    holder = last if last is not None and last.is_alive(now) else None
+    ending = last is not None and last.released and now - last.expires_at < _ENDING
     for record in records:
         run = record.dagster_run
         began = HOST_TAG in run.tags or now - record.create_timestamp.replace(tzinfo=datetime.UTC) > _STARTUP
-        has_lease = holder is not None and holder.run == run.run_id
-        if run.status == dg.DagsterRunStatus.QUEUED or has_lease or not began:
+        is_last = last is not None and last.run == run.run_id and (holder is not None or ending)
+        if run.status == dg.DagsterRunStatus.QUEUED or is_last or not began:
             return f"run {run.run_id} of the feed is not finished"
         if not _is_finished(instance, run.run_id):
             instance.report_run_failed(run, "The process of the run is gone.")
             instance.add_run_tags(run.run_id, {FAILURE_TAG: "transient"})
-    this_process = {lease.run for lease in _leases.values()}
-    if holder is None or holder.run in this_process or _is_finished(instance, holder.run):
+    if holder is None or _is_finished(instance, holder.run):
         return None
     return f"{holder} of the feed is not finished"
 

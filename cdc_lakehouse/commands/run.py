@@ -19,7 +19,7 @@ from cdc_lakehouse import config as configuration
 from cdc_lakehouse.assets.jobs import job_name, partition_tags
 from cdc_lakehouse.assets.keys import partitions_of
 from cdc_lakehouse.assets.resources import DATES_TAG, steps_of
-from cdc_lakehouse.assets.run_lock import FEED_TAG, find_unfinished, take_lease
+from cdc_lakehouse.assets.run_lock import FEED_TAG, find_unfinished, release_leases, take_lease
 from cdc_lakehouse.assets.sensors import incremental_tags
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time
 from cdc_lakehouse.commands.common import (
@@ -112,6 +112,8 @@ def _run_feed(
     except CdcError as error:
         result.error, result.exit_code = str(error), exit_code(error)
         return result
+    finally:
+        release_leases()
     result.run_id = executed.run_id
     if not executed.success:
         result.error, result.exit_code = _failure(executed)

@@ -34,6 +34,8 @@ LEASE_PROCESS: Final = "cdc.lease-process"
 """Which process it is: the kernel's boot, the container, the number and the time of its start."""
 LEASE_EXPIRES_AT: Final = "cdc.lease-expires-at"
 """Until when, as an ISO time."""
+LEASE_RELEASED: Final = "cdc.lease-released"
+"""`true` where the run has given it back."""
 
 # --- Properties of `records` ---
 

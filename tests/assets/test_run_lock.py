@@ -15,7 +15,7 @@ import pytest
 from cdc_lakehouse.assets.run_lock import FAILURE_TAG, FEED_TAG, HOST_TAG, find_unfinished, release_leases, take_lease
 from cdc_lakehouse.assets.sensors import ATTEMPT_TAG, retry_decision
 from cdc_lakehouse.errors import ConcurrentRunError
-from cdc_lakehouse.lake.tables.lease import LEASE, Lease, holder_of
+from cdc_lakehouse.lake.tables.lease import LEASE, Holder, Lease, last_holder
 from tests.kit.lakes import TestLake
 
 FEED = "shop"
@@ -46,6 +46,11 @@ def now() -> datetime.datetime:
 
 def later(seconds: float) -> datetime.datetime:
     return now() + datetime.timedelta(seconds=seconds)
+
+
+def holder_of(lake: TestLake) -> Holder | None:
+    found = last_holder(lake.lake, FEED)
+    return found if found is not None and found.is_alive(now()) else None
 
 
 def in_another_process(lake: TestLake, run_id: str) -> str:
@@ -84,7 +89,8 @@ def test_a_run_that_has_the_lease_is_waited_for(instance: dg.DagsterInstance, la
     with pytest.raises(ConcurrentRunError, match=run_id):
         take_lease(instance, lake.lake, FEED, "mine")
     lease.release()
-    assert find_unfinished(instance, lake.lake, FEED, now()) is None
+    assert find_unfinished(instance, lake.lake, FEED, now()) is not None, "Dagster is told of its end a moment later"
+    assert find_unfinished(instance, lake.lake, FEED, later(61)) is None
     take_lease(instance, lake.lake, FEED, "mine").require()
 
 
@@ -129,14 +135,14 @@ def test_a_lease_is_renewed(lake: TestLake, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("cdc_lakehouse.lake.tables.lease.LEASE", datetime.timedelta(seconds=2))
     lease = Lease(lake.lake, FEED, "long", now)
     lease.take()
-    first = holder_of(lake.lake, FEED, now())
+    first = holder_of(lake)
     assert first is not None
     while now() < first.expires_at:
         lease.require()
-    holder = holder_of(lake.lake, FEED, now())
+    holder = holder_of(lake)
     assert holder is not None and holder.run == "long"
     lease.release()
-    assert holder_of(lake.lake, FEED, now()) is None
+    assert holder_of(lake) is None
 
 
 def test_a_run_whose_lease_is_another_runs_does_not_go_on(lake: TestLake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +154,7 @@ def test_a_run_whose_lease_is_another_runs_does_not_go_on(lake: TestLake, monkey
     with pytest.raises(ConcurrentRunError, match="not renewed in time"):
         Lease(lake.lake, "another", "late", now).require()
     stopped.release()  # It takes nothing from the other.
-    holder = holder_of(lake.lake, FEED, now())
+    holder = holder_of(lake)
     assert holder is not None and holder.run == "other"
     other.release()
 
@@ -157,14 +163,14 @@ def test_of_two_that_begin_at_once_one_gets_the_feed(lake: TestLake) -> None:
     first, second = (Lease(lake.lake, FEED, run, now) for run in ("first", "second"))
     real = first._write
 
-    def write(expires_at: datetime.datetime) -> None:
+    def write(expires_at: datetime.datetime, *, released: bool = False) -> None:
         second.take()
-        real(expires_at)
+        real(expires_at, released=released)
 
     first._write = write
     with pytest.raises(ConcurrentRunError, match="just begun"):
         first.take()
-    holder = holder_of(lake.lake, FEED, now())
+    holder = holder_of(lake)
     assert holder is not None and holder.run == "second"
     second.release()
 

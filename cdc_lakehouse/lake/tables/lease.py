@@ -22,7 +22,7 @@ from pyiceberg.table import Table
 
 from cdc_lakehouse.errors import ConcurrentRunError
 from cdc_lakehouse.lake.catalog import Lake, system_table
-from cdc_lakehouse.lake.properties import LEASE_EXPIRES_AT, LEASE_HOST, LEASE_PROCESS, LEASE_RUN
+from cdc_lakehouse.lake.properties import LEASE_EXPIRES_AT, LEASE_HOST, LEASE_PROCESS, LEASE_RELEASED, LEASE_RUN
 
 LEASE: Final = datetime.timedelta(seconds=120)
 """How long a lease lasts that is not renewed."""
@@ -39,12 +39,14 @@ _PROPERTIES: Final = {
 
 @dataclass(frozen=True)
 class Holder:
-    """Who has a lease. process: see `this_process`."""
+    """Who has a lease, or had it last. process: see `this_process`. released: whether the run has given it back; that
+    was when it expired."""
 
     run: str
     host: str
     process: str
     expires_at: datetime.datetime
+    released: bool
 
     def is_alive(self, now: datetime.datetime) -> bool:
         return now < self.expires_at and not _is_gone(self.process)
@@ -53,10 +55,9 @@ class Holder:
         return f"run {self.run} on {self.host}"
 
 
-def holder_of(lake: Lake, feed: str, now: datetime.datetime) -> Holder | None:
-    """The run that has the feed; None where none has, or it has died. Raises what the catalog raises."""
-    found = _holder(lake.load(system_table(feed, "lease")))
-    return found if found is not None and found.is_alive(now) else None
+def last_holder(lake: Lake, feed: str) -> Holder | None:
+    """The run that took the feed last; None before the first. Raises what the catalog raises."""
+    return _holder(lake.load(system_table(feed, "lease")))
 
 
 class Lease:
@@ -111,7 +112,7 @@ class Lease:
         self._renewing.join()
         if self._lost is None:
             try:
-                self._write(self._clock())
+                self._write(self._clock(), released=True)
             except CommitFailedException:
                 return  # Another run has it.
 
@@ -127,7 +128,7 @@ class Lease:
             if self._lost is not None:
                 return
 
-    def _write(self, expires_at: datetime.datetime) -> None:
+    def _write(self, expires_at: datetime.datetime, *, released: bool = False) -> None:
         assert self._table is not None, "`take` comes first"
         table = self._table
         earlier = table.current_snapshot()
@@ -136,6 +137,7 @@ class Lease:
             LEASE_HOST: socket.gethostname(),
             LEASE_PROCESS: this_process(),
             LEASE_EXPIRES_AT: expires_at.isoformat(),
+            LEASE_RELEASED: str(released).lower(),
         }
         try:
             with table.transaction() as transaction, transaction.update_snapshot(summary).fast_append():
@@ -154,7 +156,8 @@ def _holder(table: Table | None) -> Holder | None:
         return None
     said = snapshot.summary.additional_properties
     expires_at = datetime.datetime.fromisoformat(said[LEASE_EXPIRES_AT])
-    return Holder(said[LEASE_RUN], said[LEASE_HOST], said[LEASE_PROCESS], expires_at)
+    released = said[LEASE_RELEASED] == "true"
+    return Holder(said[LEASE_RUN], said[LEASE_HOST], said[LEASE_PROCESS], expires_at, released)
 
 
 # --- Processes ---
