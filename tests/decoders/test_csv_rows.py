@@ -185,7 +185,8 @@ def test_records_of_another_table() -> None:
 
 
 def test_images_say_what_the_fields_say() -> None:
-    texts = ["", '"', "\\", "/", "a\0b", "".join(map(chr, range(0x20))) + "\x7f", "😀é\u2028", "null", "1", "{}", '"x"', None]
+    controls = "".join(map(chr, range(0x20))) + "\x7f"
+    texts = ["", '"', "\\", "/", "a\0b", controls, "😀é\u2028", "null", "1", "{}", '"x"', None]
     names = ["a", 'q"uote', "d.ot", "sl/ash", "ap'os", "back\\", " ", "$", "\x01", "n\0ul", "é😀", "0", "op"]
     rows: list[Row] = [tuple(texts[(row + at) % len(texts)] for at in range(len(names))) for row in range(len(texts))]
     changes = [Change(TS, None, row) for row in rows]

@@ -1,10 +1,10 @@
 """Lines of Canal-JSON that are written as one that was read strictly, read together.
 
-TiCDC writes all lines of one file and operation the same, but for their rows, their numbers, and the order of columns in
-`sqlType` and `mysqlType`, which it takes from a map. A `Form` is such a line without its rows: what stands before them,
-its head, and behind them, its tail. A line with this head and this tail, whatever the digits of the numbers and the
-objects of types in them, says what the form's line says of all else; so only objects without structure are parsed, in
-DuckDB. Of a line of which anything is as it should not be, nothing is decided here: it is read strictly."""
+TiCDC writes all lines of one file and operation the same, but for their rows, their numbers, and `sqlType` and
+`mysqlType`, where columns come in any order. A `Form` is such a line without its rows: what stands before them, its
+head, and behind them, its tail. A line with this head and this tail, whatever the digits of the numbers and the objects
+of types in them, says what the form's line says of all else; so only those objects and the rows are parsed, in DuckDB.
+Of a line in which anything is not as it should be, nothing is decided here: it is read strictly."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _BETWEEN_ROWS: Final = b'}],"data":[{'
 _PROBE: Final = ('{"old":"1"}', '{"new":"2"}')
 _KNOWN_TYPES: Final = 100
 """How many are remembered of a piece: of few columns all, of many it would be in vain."""
-_NO_TYPES: Final = b'"probe":"3"'
+_NO_TYPES: Final = b'{"types":"3"}'
 
 
 class Flat(NamedTuple):
@@ -75,11 +75,11 @@ class Fixed:
 
     def probe(self) -> bytes:
         """The text with other digits and types."""
-        text = bytearray(self._bytes)
-        text[:] = np.where(self._is_digit, np.frombuffer(text.translate(_OTHER_DIGITS), np.uint8), self._bytes).tobytes()
+        other = np.frombuffer(self._bytes.tobytes().translate(_OTHER_DIGITS), np.uint8)
+        text = np.where(self._is_digit, other, self._bytes).tobytes()
         for types in reversed(self.types):
-            text[types] = b"{%s}" % _NO_TYPES
-        return bytes(text)
+            text = text[: types.start] + _NO_TYPES + text[types.stop :]
+        return text
 
     def read(self, text: Bytes, places: Positions) -> Bytes:
         """What stands at each place, a row of bytes for each."""
@@ -195,9 +195,7 @@ class Form:
 def cut(text: Bytes, starts: Positions, stops: Positions) -> pa.Array:
     """The pieces of a text from each start to its stop, which come in order."""
     places = np.column_stack([starts, stops]).ravel().astype(np.int32)
-    pieces: Any = pa.Array.from_buffers(
-        pa.binary(), len(places) - 1, [None, pa.py_buffer(places), pa.py_buffer(text)]
-    )
+    pieces: Any = pa.Array.from_buffers(pa.binary(), len(places) - 1, [None, pa.py_buffer(places), pa.py_buffer(text)])
     return pieces.take(pa.array(np.arange(0, len(places) - 1, 2)))
 
 

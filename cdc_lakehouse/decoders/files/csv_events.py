@@ -33,9 +33,7 @@ _NAME_BYTES: Final = 32 * 1024 * 1024
 class EventBuilder:
     """Makes events of the rows of one file, which come in order."""
 
-    def __init__(
-        self, connection: Any, context: FileContext, layout: Layout, fields: Fields, first_line: int
-    ) -> None:
+    def __init__(self, connection: Any, context: FileContext, layout: Layout, fields: Fields, first_line: int) -> None:
         self._connection = connection
         self._context = context
         self._fields = fields
