@@ -10,9 +10,10 @@ from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.decoders.files import csv_rows
 from cdc_lakehouse.decoders.files.csv_rows import Layout, first_row, header_names, read_rows
 from cdc_lakehouse.decoders.files.file_format import FileContext
-from tests.decoders.csv_reading import NAMES, PIECES, at_once, connection, options, read
+from tests.decoders.csv_reading import NAMES, PIECES, at_once, options, read
 from tests.decoders.ticdc_csv import Bare, Change, Encoder, Row, events
 from tests.kit.cases import shown
+from tests.kit.duckdb_sql import connection
 
 TS = 450000000000000001
 

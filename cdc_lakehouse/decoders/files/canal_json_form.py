@@ -208,6 +208,8 @@ def _places(texts: pa.Array) -> tuple[Bytes, Positions, Positions]:
 
 def _are_flat(connection: Any, objects: pa.Array, flat: Flat) -> Mask:
     """Which of the texts are JSON objects of such values, in which each name is once."""
+    if not len(objects):
+        return np.zeros(0, bool)
     text, starts, stops = _places(objects)
     sound: Mask = stops - starts > 2
     # DuckDB takes a comma behind the last value, which is not JSON.
