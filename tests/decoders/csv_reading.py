@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
-
-import duckdb
 
 from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders import problems
@@ -19,6 +16,7 @@ from cdc_lakehouse.decoders.files.csv_fast import PieceReader
 from cdc_lakehouse.decoders.files.csv_rows import Layout, read_rows
 from cdc_lakehouse.decoders.files.file_format import FileContext
 from tests.decoders.ticdc_csv import DATABASE, TABLE
+from tests.kit.duckdb_sql import connection
 
 NAMES = ("id", "name", "note")
 PIECES = (32, 250, 1500, 1 << 20)
@@ -27,11 +25,6 @@ PIECES = (32, 250, 1500, 1 << 20)
 
 def options(**given: object) -> CsvOptions:
     return CsvOptions.model_validate({"include-commit-ts": True} | {k.replace("_", "-"): v for k, v in given.items()})
-
-
-@functools.cache
-def connection() -> Any:
-    return duckdb.connect(config={"threads": 1})
 
 
 def read(

@@ -26,7 +26,7 @@ NULLS = ("\\N", "NULL", "", "<null>", "N", "é", "true")
 PARTS = (
     "a", "b", "I", '"', "'", '""', "`", "“", "\r", "\n", "\r\n", ",", "|", "#", "|#|", "||", "ab", "@#", "¦",
     "€", "日本", "\\", "\\N", "\\\\N", "\\n", "\\r", "\\,", "NULL", "<null>", "\x00", "\x1f", "\x1e", " ", "\t",
-    "\ufeff", "\U0001f600", '\r\n"I","employee","hr",1,', "true", "ticdc-meta$operation", "x" * 90,
+    "\ufeff", "\U0001f600", '\r\n"I","parcels","shop",1,', "true", "ticdc-meta$operation", "x" * 90,
 )  # fmt: skip
 
 texts = st.lists(st.sampled_from(PARTS), max_size=5).map("".join) | st.text(st.characters(exclude_categories=["Cs"]))
@@ -135,7 +135,8 @@ def test_a_bad_record_leaves_its_neighbours_alone(
     assert after == 0 or found[-after:] == expected[-after:]
     for event in found[which : len(found) - after]:
         assert (event["value"] is not None) == (event["problem"] is not None)
-        assert event["value"] is None or event["value"] in records[which]
+        # What is of another table is no more than its values.
+        assert not isinstance(event["value"], bytes) or event["value"] in records[which]
 
 
 @pytest.mark.slow
@@ -147,5 +148,5 @@ def test_no_byte_is_lost(content: bytes, csv_options: CsvOptions) -> None:
         assert not content[at : record.start].strip(b"\r\n") and record.start < record.end <= record.following
         at = record.end
     assert not content[at:].strip(b"\r\n")
-    bad = [event for event in read(content, csv_options) if event["problem"]]
-    assert all(event["value"] and event["value"] in content for event in bad)
+    bad = [event for event in read(content, csv_options) if isinstance(event["value"], bytes)]
+    assert all(event["problem"] and event["value"] and event["value"] in content for event in bad)

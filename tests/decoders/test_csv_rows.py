@@ -10,9 +10,10 @@ from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.decoders.files import csv_rows
 from cdc_lakehouse.decoders.files.csv_rows import Layout, first_row, header_names, read_rows
 from cdc_lakehouse.decoders.files.file_format import FileContext
-from tests.decoders.csv_reading import NAMES, PIECES, at_once, connection, options, read
+from tests.decoders.csv_reading import NAMES, PIECES, at_once, options, read
 from tests.decoders.ticdc_csv import Bare, Change, Encoder, Row, events
 from tests.kit.cases import shown
+from tests.kit.duckdb_sql import connection
 
 TS = 450000000000000001
 
@@ -185,20 +186,8 @@ def test_records_of_another_table() -> None:
 
 
 def test_images_say_what_the_fields_say() -> None:
-    texts = [
-        "",
-        '"',
-        "\\",
-        "/",
-        "a\0b",
-        "".join(map(chr, range(0x20))) + "\x7f",
-        "😀é\u2028",
-        "null",
-        "1",
-        "{}",
-        '"x"',
-        None,
-    ]
+    controls = "".join(map(chr, range(0x20))) + "\x7f"
+    texts = ["", '"', "\\", "/", "a\0b", controls, "😀é\u2028", "null", "1", "{}", '"x"', None]
     names = ["a", 'q"uote', "d.ot", "sl/ash", "ap'os", "back\\", " ", "$", "\x01", "n\0ul", "é😀", "0", "op"]
     rows: list[Row] = [tuple(texts[(row + at) % len(texts)] for at in range(len(names))) for row in range(len(texts))]
     changes = [Change(TS, None, row) for row in rows]

@@ -1,10 +1,10 @@
 """Lines of Canal-JSON that are written as one that was read strictly, read together.
 
-TiCDC writes all lines of one file and operation the same, but for their rows, their numbers, and the order of columns in
-`sqlType` and `mysqlType`, which it takes from a map. A `Form` is such a line without its rows: what stands before them,
-its head, and behind them, its tail. A line with this head and this tail, whatever the digits of the numbers and the
-objects of types in them, says what the form's line says of all else; so only objects without structure are parsed, in
-DuckDB. Of a line of which anything is as it should not be, nothing is decided here: it is read strictly."""
+TiCDC writes all lines of one file and operation the same, but for their rows, their numbers, and `sqlType` and
+`mysqlType`, where columns come in any order. A `Form` is such a line without its rows: what stands before them, its
+head, and behind them, its tail. A line with this head and this tail, whatever the digits of the numbers and the objects
+of types in them, says what the form's line says of all else; so only those objects and the rows are parsed, in DuckDB.
+Of a line in which anything is not as it should be, nothing is decided here: it is read strictly."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _BETWEEN_ROWS: Final = b'}],"data":[{'
 _PROBE: Final = ('{"old":"1"}', '{"new":"2"}')
 _KNOWN_TYPES: Final = 100
 """How many are remembered of a piece: of few columns all, of many it would be in vain."""
-_NO_TYPES: Final = b'"probe":"3"'
+_NO_TYPES: Final = b'{"types":"3"}'
 
 
 class Flat(NamedTuple):
@@ -75,13 +75,11 @@ class Fixed:
 
     def probe(self) -> bytes:
         """The text with other digits and types."""
-        text = bytearray(self._bytes)
-        text[:] = np.where(
-            self._is_digit, np.frombuffer(text.translate(_OTHER_DIGITS), np.uint8), self._bytes
-        ).tobytes()
+        other = np.frombuffer(self._bytes.tobytes().translate(_OTHER_DIGITS), np.uint8)
+        text = np.where(self._is_digit, other, self._bytes).tobytes()
         for types in reversed(self.types):
-            text[types] = b"{%s}" % _NO_TYPES
-        return bytes(text)
+            text = text[: types.start] + _NO_TYPES + text[types.stop :]
+        return text
 
     def read(self, text: Bytes, places: Positions) -> Bytes:
         """What stands at each place, a row of bytes for each."""
@@ -210,6 +208,8 @@ def _places(texts: pa.Array) -> tuple[Bytes, Positions, Positions]:
 
 def _are_flat(connection: Any, objects: pa.Array, flat: Flat) -> Mask:
     """Which of the texts are JSON objects of such values, in which each name is once."""
+    if not len(objects):
+        return np.zeros(0, bool)
     text, starts, stops = _places(objects)
     sound: Mask = stops - starts > 2
     # DuckDB takes a comma behind the last value, which is not JSON.

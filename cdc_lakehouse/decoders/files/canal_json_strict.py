@@ -47,9 +47,7 @@ def event_of(line: bytes, context: FileContext) -> Event | str:
 def _parsed(text: str) -> Any:
     """Raises ValueError for what is not JSON, and for what readers of JSON differ about: a name that an object has
     twice, and half of a surrogate pair."""
-    parsed = json.loads(
-        text, object_pairs_hook=_object, parse_int=_Number, parse_float=_Number, parse_constant=_no_constant
-    )
+    parsed = _DECODER.decode(text)
     if "\\u" in text:
         json.dumps(parsed, ensure_ascii=False).encode()
     return parsed
@@ -64,6 +62,11 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
+
+
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_object, parse_int=_Number, parse_float=_Number, parse_constant=_no_constant
+)
 
 
 def _judged(message: Mapping[str, Any], context: FileContext) -> Event | str:

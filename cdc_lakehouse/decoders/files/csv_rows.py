@@ -42,8 +42,8 @@ def read_rows(
     Nothing is lost: a record that cannot be used has its `problem`, a key of `problems.PROBLEMS`, and its bytes in
     `value`; its other columns are null but `line`. `piece` is how many bytes are read at a time."""
     options, layout = context.csv, context.layout
-    assert options is not None, "each file of csv has them"
-    assert layout is not None, "each file of csv has it"
+    assert options is not None, "they are known of each file of csv"
+    assert layout is not None, "it is known of each file of csv"
     dialect, fields, piece = Dialect.of(options), Fields.of(options, layout), max(piece, _SMALLER)
     strict = RecordReader(content, dialect)
     fast = PieceReader(content, dialect, fields)
