@@ -1,23 +1,36 @@
 """The process from which Spark forks its Python workers.
 
-Spark puts a jar of its own on Python's path, and before each task a worker reads the directories of all archives there:
-half a second of CPU. Nothing is imported from that jar. What tasks import is imported here, once for all workers."""
+Spark puts jars and PySpark as a zip on Python's path, and before each task a worker reads the directories of all
+archives there: half a second of CPU. Nothing is imported from jars, and PySpark is installed where the project is. What
+tasks import is imported here, once for all workers."""
+# ruff: noqa: E402, I001 - The archives go before anything is imported from them.
 
 from __future__ import annotations
 
 import sys
 
+_ARCHIVES = (".jar", ".zip")
+
+sys.path[:] = [path for path in sys.path if not path.endswith(_ARCHIVES)]
+for archive in [path for path in sys.path_importer_cache if path.endswith(_ARCHIVES)]:
+    del sys.path_importer_cache[archive]
+
 import pandas  # noqa: F401 - Spark asks for it before it hands over Arrow batches.
-from pyspark import daemon
+from pyspark import daemon, worker_util
 
 from cdc_lakehouse.lake.current import update_tasks  # noqa: F401
+from cdc_lakehouse.lake.tables import segment_decoding  # noqa: F401
 
 
 def main() -> None:
-    for path in [path for path in sys.path if path.endswith(".jar")]:
-        sys.path.remove(path)
-    for path in [path for path in sys.path_importer_cache if path.endswith(".jar")]:
-        del sys.path_importer_cache[path]
+    add_path = worker_util.add_path
+
+    def add_no_jar(path: str) -> None:
+        if not path.endswith(".jar"):
+            add_path(path)
+
+    # Each task names them anew.
+    worker_util.add_path = add_no_jar
     daemon.manager()
 
 
