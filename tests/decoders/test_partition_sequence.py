@@ -172,7 +172,7 @@ def _read(*values: bytes) -> Reading:
 
 
 def _ids(reading: Reading) -> list[str]:
-    return [dict(event["after"])["id"] for event in reading.events]
+    return [json.loads(event["after"])["id"] for event in reading.events]
 
 
 def test_canals_entries_with_a_gtid_are_known_again_however_they_are_packed() -> None:

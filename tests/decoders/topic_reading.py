@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -9,16 +10,14 @@ import pyarrow as pa
 
 from cdc_lakehouse.decoders.messages.registry import format_of
 from cdc_lakehouse.decoders.partition_summary import Summaries
-from cdc_lakehouse.decoders.topic_reader import TopicFormat, TopicReader
+from cdc_lakehouse.decoders.topic_reader import RECORDS, TopicFormat, TopicReader
+from tests.kit import duckdb_sql
 
-_FIELDS = (
-    "feed_date", "topic", "partition", "offset", "time_ms", "key", "value", "segment", "batch", "is_before",
-)  # fmt: skip
-_TYPES = (
-    pa.string(), pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.binary(), pa.binary(), pa.string(), pa.int64(),
-    pa.bool_(),
-)  # fmt: skip
 Partitions = Sequence[Sequence[bytes]]
+
+
+def image_of(text: str | None) -> dict[str, str | None] | None:
+    return None if text is None else json.loads(text)
 
 
 class Reading:
@@ -35,9 +34,9 @@ class Reading:
     def read(self, partitions: Partitions, ends: Sequence[int]) -> None:
         starts = self._ends or [0] * len(partitions)
         self._batch += 1
-        reader = TopicReader(
-            TopicFormat(self._name, self._options, {self._batch: self._last_ts}, {self._batch: {}}, lambda *_: True)
-        )
+        seeds = {self._batch: self._last_ts}
+        topic_format = TopicFormat(self._name, self._options, seeds, {self._batch: {}}, lambda *_: True)
+        reader = TopicReader(topic_format, duckdb_sql.connection())
         window = format_of(self._name).messages_before()
         rows = [
             ("2026-01-01", "t", number, offset, 0, None, values[offset], "s", self._batch, offset < start)
@@ -54,16 +53,17 @@ class Reading:
     def _through(reader: TopicReader, rows: list[tuple[Any, ...]]) -> Iterator[pa.RecordBatch]:
         if rows:
             columns = zip(*rows, strict=True)
-            arrays = [pa.array(cells, kind) for cells, kind in zip(columns, _TYPES, strict=True)]
-            yield from reader.read(pa.RecordBatch.from_arrays(arrays, names=list(_FIELDS)))
+            arrays = [pa.array(cells, each.type) for cells, each in zip(columns, RECORDS, strict=True)]
+            yield from reader.read(pa.RecordBatch.from_arrays(arrays, schema=RECORDS))
         yield from reader.rest()
 
     def changes(self, partition_of: Any) -> dict[Any, list[tuple[Any, ...]]]:
         """Of each partition, told from a row, what happened in the order of the commit-ts."""
         found: dict[Any, list[tuple[Any, ...]]] = {}
         for event in sorted(self.events, key=lambda event: event["commit_ts"]):
-            row = dict(event["after"] or event["before"])
-            change = (event["op"], event["table_name"], event["before"], event["after"])
+            before, after = image_of(event["before"]), image_of(event["after"])
+            row = after or before
+            change = (event["op"], event["table_name"], before, after)
             found.setdefault(partition_of(row), []).append(change)
         return found
 
