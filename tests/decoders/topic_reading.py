@@ -22,10 +22,12 @@ def image_of(text: str | None) -> dict[str, str | None] | None:
 
 class Reading:
     """A topic's partitions, read in batches: a batch goes, in each partition, up to an offset of its own. The commit-ts
-    go on from batch to batch as in a lake."""
+    go on from batch to batch as in a lake. `at_once` records are handed over together; without `by_columns` the decoder
+    reads each of them."""
 
-    def __init__(self, format_name: str, **options: Any) -> None:
+    def __init__(self, format_name: str, *, by_columns: bool = True, at_once: int = 1000, **options: Any) -> None:
         self._name, self._options = format_name, options
+        self._by_columns, self._at_once = by_columns, at_once
         self.events: list[dict[str, Any]] = []
         self.summaries: Summaries = {}
         self._ends: list[int] = []
@@ -37,6 +39,8 @@ class Reading:
         seeds = {self._batch: self._last_ts}
         topic_format = TopicFormat(self._name, self._options, seeds, {self._batch: {}}, lambda *_: True)
         reader = TopicReader(topic_format, duckdb_sql.connection())
+        if not self._by_columns:
+            reader._columns = None
         window = format_of(self._name).messages_before()
         rows = [
             ("2026-01-01", "t", number, offset, 0, None, values[offset], "s", self._batch, offset < start)
@@ -49,10 +53,9 @@ class Reading:
         self._last_ts = max([self._last_ts, *(summary.last_ts for summary in reader.summaries.values())])
         self._ends = list(ends)
 
-    @staticmethod
-    def _through(reader: TopicReader, rows: list[tuple[Any, ...]]) -> Iterator[pa.RecordBatch]:
-        if rows:
-            columns = zip(*rows, strict=True)
+    def _through(self, reader: TopicReader, rows: list[tuple[Any, ...]]) -> Iterator[pa.RecordBatch]:
+        for start in range(0, len(rows), self._at_once):
+            columns = zip(*rows[start : start + self._at_once], strict=True)
             arrays = [pa.array(cells, each.type) for cells, each in zip(columns, RECORDS, strict=True)]
             yield from reader.read(pa.RecordBatch.from_arrays(arrays, schema=RECORDS))
         yield from reader.rest()
