@@ -1,6 +1,6 @@
 """Messages of topics as events, and beside them what is not of a row: statements, watermarks, observed columns.
 
-Records come to a task by topic and partition, in the order of their offsets. Where messages have a commit-ts, that is
+Records of a partition come to one task, in the order of their offsets. Where messages have a commit-ts, that is
 an event's; elsewhere it is made: the milliseconds of the source's clock in TiDB's notation, and always above the one
 before in the partition, so that the order is the topic's. Records that come before a batch may be read with it: they
 give nothing themselves (see `partition_sequence`)."""
@@ -111,8 +111,8 @@ def _events(reader: TopicReader, batches: Iterable[pa.RecordBatch]) -> Iterator[
 
 
 class TopicReader:
-    """Reads records, columns of `RECORDS`, in order of topic, partition, batch and offset. It gives rows of events, in
-    any order, and at the end has in `summaries` what else is in them."""
+    """Reads records, columns of `RECORDS`: those of a topic, partition and batch in the order of their offsets, of
+    several by turns. It gives rows of events, in any order, and at the end has in `summaries` what else is in them."""
 
     def __init__(self, topic_format: TopicFormat, connection: Any) -> None:
         """`connection` is to DuckDB: see `duckdb_sql.database`."""
@@ -124,23 +124,23 @@ class TopicReader:
         self._takes = functools.cache(topic_format.takes)
         self._rows = EventRows()
         self._place: PartitionBatch | None = None
-        self._order = PartitionSequence(self._format)
-        self._observer = ColumnObserver()
+        self._states: dict[PartitionBatch, tuple[PartitionSequence, ColumnObserver]] = {}
         self.summaries: Summaries = {}
 
     def read(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        for records in _by_place(batch):
-            topic, partition, number = (records.column(name)[0].as_py() for name in ("topic", "partition", "batch"))
-            summary = self._summary((topic, partition, number))
+        usual = None if self._columns is None else self._columns(self._connection, batch.column("value"))
+        for rows in _by_place(batch):
+            topic, partition, number = (batch.column(name)[rows[0]].as_py() for name in ("topic", "partition", "batch"))
+            summary = self._enter((topic, partition, number))
             # Only a watermark between messages makes their order count.
             watermarks = [(-1, summary.watermark or 0)]
-            if self._columns is None:
-                yield from self._read_each(summary, records, watermarks)
+            if usual is None:
+                yield from self._read_each(summary, batch.take(pa.array(rows)), watermarks)
                 continue
-            usual = self._columns(self._connection, records.column("value"))
-            others = np.delete(np.arange(records.num_rows), usual.places)
-            yield from self._read_each(summary, records.take(pa.array(others)), watermarks)
-            yield from self._take_usual(summary, usual, records, np.array(watermarks))
+            own = np.flatnonzero(np.isin(usual.places, rows, assume_unique=True))
+            others = np.setdiff1d(rows, usual.places, assume_unique=True)
+            yield from self._read_each(summary, batch.take(pa.array(others)), watermarks)
+            yield from self._take_usual(summary, usual, own, batch, np.array(watermarks))
 
     def _read_each(
         self, summary: PartitionSummary, records: pa.RecordBatch, watermarks: list[tuple[int, int]]
@@ -158,14 +158,16 @@ class TopicReader:
             if len(self._rows) >= _ROWS_AT_ONCE:
                 yield self._rows.take()
 
-    def _summary(self, place: PartitionBatch) -> PartitionSummary:
-        if place != self._place:
-            # Places come one after the other.
-            topic, partition, number = self._place = place
-            self._order, self._observer = PartitionSequence(self._format), ColumnObserver()
+    def _enter(self, place: PartitionBatch) -> PartitionSummary:
+        """Go on with the records of a place."""
+        if place not in self.summaries:
+            topic, partition, number = place
             seed = self._topic_format.seeds[number]
             sent = self._topic_format.watermarks[number].get((topic, partition))
             self.summaries[place] = PartitionSummary(seed, seed, sent)
+            self._states[place] = PartitionSequence(self._format), ColumnObserver()
+        self._place = place
+        self._order, self._observer = self._states[place]
         return self.summaries[place]
 
     def _messages(self, key: bytes | None, value: bytes | None) -> Iterator[Message | MessageError]:
@@ -198,17 +200,23 @@ class TopicReader:
         summary.replays += self._order.redelivered - redelivered
 
     def _take_usual(
-        self, summary: PartitionSummary, usual: UsualRows, records: pa.RecordBatch, watermarks: np.ndarray[Any, Any]
+        self,
+        summary: PartitionSummary,
+        usual: UsualRows,
+        own: np.ndarray[Any, Any],
+        batch: pa.RecordBatch,
+        watermarks: np.ndarray[Any, Any],
     ) -> Iterator[pa.RecordBatch]:
-        """What `_take` does, for messages that have one row and a commit-ts. `watermarks` are those that hold, each
-        behind an offset."""
+        """What `_take` does, for those of the usual rows that are the place's `own`. `watermarks` are those that hold,
+        each behind an offset."""
         behind, sent = watermarks.T
-        offsets = records.column("offset").to_numpy()[usual.places]
-        is_new = usual.commit_ts > sent[np.searchsorted(behind, offsets) - 1]
+        offsets = batch.column("offset").to_numpy()[usual.places]
+        commit_ts = usual.commit_ts[own]
+        is_new = commit_ts > sent[np.searchsorted(behind, offsets[own]) - 1]
         summary.replays += len(is_new) - int(is_new.sum())
-        summary.last_ts = max(summary.last_ts, int(usual.commit_ts[is_new].max(initial=0)))
+        summary.last_ts = max(summary.last_ts, int(commit_ts[is_new].max(initial=0)))
         takes = np.array([each is not None and self._takes(each.database, each.table) for each in usual.shapes], bool)
-        kept = np.flatnonzero(is_new & takes[usual.shape_of])
+        kept = own[is_new & takes[usual.shape_of[own]]]
         if not len(kept):
             return
         commit_ts, shape_of, offsets = usual.commit_ts[kept], usual.shape_of[kept], offsets[kept]
@@ -216,13 +224,12 @@ class TopicReader:
         before, after = usual.before, usual.after
         if len(kept) < len(before):
             before, after = before.take(pa.array(kept)), after.take(pa.array(kept))
+        places, shapes = pa.array(usual.places[kept]), pa.array(shape_of)
         columns = {
-            **{name: records.column(name).take(pa.array(usual.places[kept])) for name in ("feed_date", "segment")},
+            **{name: batch.column(name).take(places) for name in ("feed_date", "segment")},
             **{
-                event: pa.array([getattr(each, own, None) for each in usual.shapes], pa.string()).take(
-                    pa.array(shape_of)
-                )
-                for event, own in (("schema_name", "database"), ("table_name", "table"), ("op", "op"))
+                name: pa.array([getattr(each, own_name, None) for each in usual.shapes], pa.string()).take(shapes)
+                for name, own_name in (("schema_name", "database"), ("table_name", "table"), ("op", "op"))
             },
             "table_version": pa.array(np.zeros(len(kept), np.int64)),
             "physical_partition": pa.nulls(len(kept), pa.int64()),
@@ -320,15 +327,22 @@ class TopicReader:
 _OF_EACH: Final = ("feed_date", "offset", "time_ms", "key", "value", "segment", "is_before")
 
 
-def _by_place(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Runs of records of one topic, partition and batch."""
-    changed = np.zeros(max(batch.num_rows - 1, 0), dtype=bool)
-    for column in (batch.column("topic").dictionary_encode().indices, batch.column("partition"), batch.column("batch")):
-        changed |= np.diff(column.to_numpy()) != 0
-    ends = [*(np.flatnonzero(changed) + 1).tolist(), batch.num_rows]
-    for start, end in zip([0, *ends[:-1]], ends, strict=True):
-        if end > start:
-            yield batch.slice(start, end - start)
+def _by_place(batch: pa.RecordBatch) -> Iterator[np.ndarray[Any, Any]]:
+    """The rows of each topic, partition and batch, in their order."""
+    places = [
+        column.to_numpy()
+        for column in (
+            batch.column("topic").dictionary_encode().indices,
+            batch.column("partition"),
+            batch.column("batch"),
+        )
+    ]
+    order = np.lexsort(places)
+    changed = np.zeros(max(len(order) - 1, 0), dtype=bool)
+    for place in places:
+        changed |= np.diff(place[order]) != 0
+    if len(order):
+        yield from np.split(order, np.flatnonzero(changed) + 1)
 
 
 def _listed(column: pa.Array) -> list[Any]:

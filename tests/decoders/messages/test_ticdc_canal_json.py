@@ -113,7 +113,7 @@ def others(draw: st.DrawFn) -> bytes:
 
 @pytest.mark.slow
 @given(st.lists(sound | watermarks | others() | sound.flatmap(damaged) | st.none(), max_size=12), st.integers(1, 12))
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_any_messages(values: list[bytes | None], at_once: int) -> None:
     check(values, at_once)
 
