@@ -129,18 +129,18 @@ class TopicReader:
 
     def read(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         usual = None if self._columns is None else self._columns(self._connection, batch.column("value"))
+        number = np.full(batch.num_rows, -1)
+        if usual is not None:
+            number[usual.places] = np.arange(len(usual.places))
         for rows in _by_place(batch):
-            topic, partition, number = (batch.column(name)[rows[0]].as_py() for name in ("topic", "partition", "batch"))
-            summary = self._enter((topic, partition, number))
+            summary = self._enter(_place(batch.slice(int(rows[0]), 1)))
             # Only a watermark between messages makes their order count.
             watermarks = [(-1, summary.watermark or 0)]
-            if usual is None:
-                yield from self._read_each(summary, batch.take(pa.array(rows)), watermarks)
-                continue
-            own = np.flatnonzero(np.isin(usual.places, rows, assume_unique=True))
-            others = np.setdiff1d(rows, usual.places, assume_unique=True)
+            others = rows[number[rows] < 0]
             yield from self._read_each(summary, batch.take(pa.array(others)), watermarks)
-            yield from self._take_usual(summary, usual, own, batch, np.array(watermarks))
+            if usual is not None:
+                own = number[rows[number[rows] >= 0]]
+                yield from self._take_usual(summary, usual, own, batch, np.array(watermarks))
 
     def _read_each(
         self, summary: PartitionSummary, records: pa.RecordBatch, watermarks: list[tuple[int, int]]
@@ -251,7 +251,7 @@ class TopicReader:
         """Of each shape the first row with the least commit-ts."""
         order = np.lexsort((commit_ts, shape_of))
         for at in order[np.unique(shape_of[order], return_index=True)[1]].tolist():
-            shape = usual.shapes[shape_of[at]]
+            shape = usual.shapes[int(shape_of[at])]
             assert shape is not None, "usual rows have one"
             image = dict.fromkeys(shape.names)
             row = RowChange(shape.database, shape.table, shape.op, None, image, shape.types, shape.key)
@@ -337,12 +337,19 @@ def _by_place(batch: pa.RecordBatch) -> Iterator[np.ndarray[Any, Any]]:
             batch.column("batch"),
         )
     ]
-    order = np.lexsort(places)
+    order = np.arange(batch.num_rows)
+    if any((place != place[0]).any() for place in places if len(place)):
+        order = np.lexsort(places)
     changed = np.zeros(max(len(order) - 1, 0), dtype=bool)
     for place in places:
         changed |= np.diff(place[order]) != 0
     if len(order):
         yield from np.split(order, np.flatnonzero(changed) + 1)
+
+
+def _place(record: pa.RecordBatch) -> PartitionBatch:
+    topic, partition, number = (record.column(name)[0].as_py() for name in ("topic", "partition", "batch"))
+    return topic, partition, number
 
 
 def _listed(column: pa.Array) -> list[Any]:

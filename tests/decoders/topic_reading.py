@@ -22,12 +22,20 @@ def image_of(text: str | None) -> dict[str, str | None] | None:
 
 class Reading:
     """A topic's partitions, read in batches: a batch goes, in each partition, up to an offset of its own. The commit-ts
-    go on from batch to batch as in a lake. `at_once` records are handed over together; without `by_columns` the decoder
-    reads each of them."""
+    go on from batch to batch as in a lake. `at_once` records are handed over together, those of partitions one after
+    the other or `by_turns`; without `by_columns` the decoder reads each of them."""
 
-    def __init__(self, format_name: str, *, by_columns: bool = True, at_once: int = 1000, **options: Any) -> None:
+    def __init__(
+        self,
+        format_name: str,
+        *,
+        by_columns: bool = True,
+        by_turns: bool = False,
+        at_once: int = 1000,
+        **options: Any,
+    ) -> None:
         self._name, self._options = format_name, options
-        self._by_columns, self._at_once = by_columns, at_once
+        self._by_columns, self._by_turns, self._at_once = by_columns, by_turns, at_once
         self.events: list[dict[str, Any]] = []
         self.summaries: Summaries = {}
         self._ends: list[int] = []
@@ -47,6 +55,8 @@ class Reading:
             for number, (values, start, end) in enumerate(zip(partitions, starts, ends, strict=True))
             for offset in range(max(0, start - window), end)
         ]
+        if self._by_turns:
+            rows.sort(key=lambda row: row[RECORDS.get_field_index("offset")])
         for found in self._through(reader, rows):
             self.events += found.to_pylist()
         self.summaries |= reader.summaries

@@ -178,6 +178,18 @@ def test_which_messages_are_usual(value: bytes | None, is_usual: bool) -> None:
     check([message(), value, message()])
 
 
+def test_partitions_that_come_by_turns_are_each_by_itself() -> None:
+    mark = message(type="TIDB_WATERMARK", _tidb={"watermarkTs": 3})
+    partitions = [[mark, message(), message(_tidb={"commitTs": 3})], [message(_tidb={"commitTs": 3}), message(), mark]]
+    found = []
+    for how in ({}, {"by_turns": True}, {"by_turns": True, "at_once": 2}, {"by_columns": False}):
+        reading = Reading(NAME, **how)
+        reading.read(partitions, [3, 3])
+        found.append((sorted(map(str, reading.events)), reading.summaries))
+    assert found == [found[0]] * 4
+    assert [summary.replays for summary in found[0][1].values()] == [1, 0]
+
+
 def test_a_watermark_divides_what_is_new() -> None:
     at = [message(_tidb={"commitTs": ts}, table=f"t{ts}") for ts in range(1, 6)]
     mark = message(type="TIDB_WATERMARK", _tidb={"watermarkTs": 3})
