@@ -28,7 +28,6 @@ from cdc_lakehouse.sources.record_log import Partition
 _compute: Any = pc  # What its functions take is hidden from type checkers.
 
 _BATCH_BYTES: Final = 16 << 20
-_BATCH_ROWS: Final = 1 << 15
 _PLACE: Final = ("topic", "partition", "offset", "batch")
 _READ: Final = ("feed_date", "topic", "partition", "offset", "timestamp", "key", "value", "segment", "batch")
 
@@ -246,10 +245,8 @@ def _in_batches(rows: pa.Table) -> Iterator[pa.RecordBatch]:
     if not rows.num_rows:
         return
     lengths = (_compute.fill_null(_compute.binary_length(rows.column(name)), 0) for name in ("key", "value"))
-    bytes_before = np.cumsum(_compute.add(*lengths).to_numpy().astype(np.int64))
-    number = (
-        np.maximum(bytes_before // _BATCH_BYTES, 0) * len(bytes_before) + np.arange(len(bytes_before)) // _BATCH_ROWS
-    )
+    ends = np.cumsum(_compute.add(*lengths).to_numpy().astype(np.int64))
+    number = ends // (ends[-1] // (ends[-1] // _BATCH_BYTES + 1) + 1)
     starts = np.flatnonzero(np.diff(number, prepend=-1)).tolist()
     for start, end in itertools.pairwise([*starts, rows.num_rows]):
         yield from rows.slice(start, end - start).combine_chunks().to_batches()
