@@ -114,7 +114,7 @@ class RecordSource(abc.ABC):
         seeds = {number: run.signals.last_ts(number) for number in batches}
         watermarks = {number: run.signals.watermarks(number) for number in batches}
         topic_format = TopicFormat(self._format.name, self._options, seeds, watermarks, run.feed.tables.takes)
-        wanted = _wanted(run, self._format, batches)
+        wanted = wanted_records(run, self._format, batches)
         records = record_reader(run.lake, run.feed.name, wanted, run.spark.sparkContext.defaultParallelism)
         take, tasks = run.events.writer().write if append else _discard, len(records.shares)
         results, found = changes_in_tasks(run.spark, tasks, records.read, topic_format, take, spark_columns(WRITTEN))
@@ -199,7 +199,7 @@ def _discard(events: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     return iter(())
 
 
-def _wanted(run: FeedContext, message_format: Format, batches: Sequence[int]) -> list[PartitionRecords]:
+def wanted_records(run: FeedContext, message_format: Format, batches: Sequence[int]) -> list[PartitionRecords]:
     """The records of the batches in each partition, with those before that the format needs."""
     ranges = run.segments.rows.filter(pc.field("kind") == OFFSETS)
     landed: dict[Partition, dict[int, tuple[int, int]]] = {}
