@@ -95,7 +95,7 @@ class PartitionSummary:
         statements = len(self.statements) if in_order else 0
         shape = (columns.database, columns.table, columns.columns, columns.key, statements)
         known = self.observed.get(shape)
-        if known is None or columns.commit_ts < known[1].commit_ts:
+        if known is None or (columns.commit_ts, offset) < (known[1].commit_ts, known[0]):
             self.observed[shape] = offset, columns
 
     def note_lossy(self, row: RowChange) -> None:

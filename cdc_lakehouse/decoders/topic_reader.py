@@ -1,6 +1,6 @@
 """Messages of topics as events, and beside them what is not of a row: statements, watermarks, observed columns.
 
-Records come to a task by topic and partition, in the order of their offsets. Where messages have a commit-ts, that is
+Records of a partition come to one task, in the order of their offsets. Where messages have a commit-ts, that is
 an event's; elsewhere it is made: the milliseconds of the source's clock in TiDB's notation, and always above the one
 before in the partition, so that the order is the topic's. Records that come before a batch may be read with it: they
 give nothing themselves (see `partition_sequence`)."""
@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 from pyspark import AccumulatorParam
 from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, RowChange, TransactionEnd, Watermark
 from cdc_lakehouse.changelog.observed_schema import ObservedColumns, Statement
-from cdc_lakehouse.decoders.event_schema import EventRows, image_text
-from cdc_lakehouse.decoders.messages.format import PlainRow
+from cdc_lakehouse.decoders.event_schema import NEW_EVENTS, EventRows, image_text
+from cdc_lakehouse.decoders.messages.format import UsualRows
 from cdc_lakehouse.decoders.messages.registry import format_of
 from cdc_lakehouse.decoders.observed_columns import ColumnObserver
 from cdc_lakehouse.decoders.partition_sequence import PartitionSequence
@@ -32,11 +32,8 @@ from cdc_lakehouse.decoders.partition_summary import (
     Summaries,
     origin_of,
 )
+from cdc_lakehouse.duckdb_sql import database
 
-PlainShape = tuple[str, str, tuple[bytes, bytes], tuple[str, ...]]
-
-_NEVER: Final = 1 << 63
-_SHAPES_KEPT: Final = 1000
 _ROWS_AT_ONCE: Final = 8192
 
 
@@ -69,90 +66,108 @@ class TopicFormat:
 Take = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """What becomes of a task's events, columns of `NEW_EVENTS`."""
 
+RECORDS: Final = pa.schema([
+    ("feed_date", pa.string()),
+    ("topic", pa.string()),
+    ("partition", pa.int32()),
+    ("offset", pa.int64()),
+    ("time_ms", pa.int64()),
+    ("key", pa.binary()),
+    ("value", pa.binary()),
+    ("segment", pa.string()),
+    ("batch", pa.int64()),
+    ("is_before", pa.bool_()),
+])  # fmt: skip
+"""Records as they are read. `batch` is the one that they are read with, `is_before` says that they came before it."""
+
 
 def changes_in_tasks(
     spark: SparkSession,
-    records: DataFrame,
+    tasks: int,
+    records: Callable[[int], Iterator[pa.RecordBatch]],
     topic_format: TopicFormat,
     take: Take,
     columns: str,
-    before: DataFrame | None = None,
 ) -> tuple[DataFrame, Accumulator[Summaries]]:
     """What `take` makes of the records' events, a frame with these columns; and what else is in the records, known once
-    the frame has been worked out. `before` are records that come before them, with the batch that they are to be read
-    with."""
+    the frame has been worked out. `records` gives those of a task by its number, as `TopicReader.read` wants them."""
     found: Accumulator[Summaries] = spark.sparkContext.accumulator({}, _MERGED)
-    wanted = _wanted(records, is_before=False)
-    if before is not None:
-        wanted = wanted.unionByName(_wanted(before, is_before=True))
-    tasks = spark.sparkContext.defaultParallelism
-    # By turns, for partitions of a topic are of one size: hashes would give a task three of four.
-    turn = F.pmod(F.crc32("topic") + F.col("partition"), F.lit(tasks)).cast("int")
-    ordered = wanted.repartitionById(tasks, turn).sortWithinPartitions("topic", "partition", "batch", "offset")
 
-    def changes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        reader = TopicReader(topic_format)
+    def changes(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                with database() as connection:
+                    reader = TopicReader(topic_format, connection)
+                    yield from take(_events(reader, records(number)))
+                    found.add(reader.summaries)
 
-        def events() -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                yield from reader.read(batch)
-            yield from reader.rest()
-
-        yield from take(events())
-        found.add(reader.summaries)
-
-    return ordered.mapInArrow(changes, columns), found
+    return spark.range(0, tasks, 1, max(1, tasks)).mapInArrow(changes, columns), found
 
 
-def _wanted(records: DataFrame, *, is_before: bool) -> DataFrame:
-    return records.select(
-        "feed_date", "topic", "partition", "offset", F.unix_millis("timestamp").alias("time_ms"), "key", "value",
-        "segment", "batch", F.lit(is_before).alias("is_before"),
-    )  # fmt: skip
+def _events(reader: TopicReader, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield from reader.read(batch)
+    yield from reader.rest()
 
 
 class TopicReader:
-    """Reads records in order of topic, partition, batch and offset: columns as `changes_in_tasks` selects them. It
-    gives rows of events, and at the end has in `summaries` what else is in them."""
+    """Reads records, columns of `RECORDS`: those of a topic, partition and batch in the order of their offsets, of
+    several by turns. It gives rows of events, in any order, and at the end has in `summaries` what else is in them."""
 
-    def __init__(self, topic_format: TopicFormat) -> None:
+    def __init__(self, topic_format: TopicFormat, connection: Any) -> None:
+        """`connection` is to DuckDB: see `duckdb_sql.database`."""
         self._format = format_of(topic_format.name)
         self._decode = self._format.decoder(topic_format.options)
-        self._plain = self._format.plain_reader(topic_format.options)
+        self._columns = self._format.column_reader(topic_format.options)
+        self._connection = connection
         self._topic_format = topic_format
         self._takes = functools.cache(topic_format.takes)
-        if self._plain is not None:
-            self._types_and_key = functools.lru_cache(_SHAPES_KEPT)(self._plain.types_and_key)
         self._rows = EventRows()
         self._place: PartitionBatch | None = None
-        self._order = PartitionSequence(self._format)
-        self._observer = ColumnObserver()
-        self._plain_shapes: dict[PlainShape, int] = {}
+        self._states: dict[PartitionBatch, tuple[PartitionSequence, ColumnObserver]] = {}
         self.summaries: Summaries = {}
 
     def read(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        for date, topic, partition, offset, time_ms, key, value, segment, number, is_before in zip(
-            *map(_listed, batch.columns), strict=True
-        ):
-            summary = self._summary((topic, partition, number))
+        usual = None if self._columns is None else self._columns(self._connection, batch.column("value"))
+        number = np.full(batch.num_rows, -1)
+        if usual is not None:
+            number[usual.places] = np.arange(len(usual.places))
+        for rows in _by_place(batch):
+            summary = self._enter(_place(batch.slice(int(rows[0]), 1)))
+            # Only a watermark between messages makes their order count.
+            watermarks = [(-1, summary.watermark or 0)]
+            others = rows[number[rows] < 0]
+            yield from self._read_each(summary, batch.take(pa.array(others)), watermarks)
+            if usual is not None:
+                own = number[rows[number[rows] >= 0]]
+                yield from self._take_usual(summary, usual, own, batch, np.array(watermarks))
+
+    def _read_each(
+        self, summary: PartitionSummary, records: pa.RecordBatch, watermarks: list[tuple[int, int]]
+    ) -> Iterator[pa.RecordBatch]:
+        """One by one. `watermarks` get those that come, each behind its offset."""
+        cells = [_listed(records.column(name)) for name in _OF_EACH]
+        for date, offset, time_ms, key, value, segment, is_before in zip(*cells, strict=True):
             if is_before:
                 for _ in self._messages(key, value):
                     pass  # The partition's order alone has to know of it.
                 continue
-            plain = self._plain.read(value) if self._plain is not None and value is not None else None
-            if plain is None or not self._take_plain(summary, plain, date, segment, offset):
-                self._read(summary, (key, value), date, segment, offset, time_ms)
+            self._read(summary, (key, value), date, segment, offset, time_ms)
+            if summary.watermark is not None and summary.watermark != watermarks[-1][1]:
+                watermarks.append((offset, summary.watermark))
             if len(self._rows) >= _ROWS_AT_ONCE:
                 yield self._rows.take()
 
-    def _summary(self, place: PartitionBatch) -> PartitionSummary:
-        if place != self._place:
-            # Places come one after the other.
-            topic, partition, number = self._place = place
-            self._order, self._observer, self._plain_shapes = PartitionSequence(self._format), ColumnObserver(), {}
+    def _enter(self, place: PartitionBatch) -> PartitionSummary:
+        """Go on with the records of a place."""
+        if place not in self.summaries:
+            topic, partition, number = place
             seed = self._topic_format.seeds[number]
             sent = self._topic_format.watermarks[number].get((topic, partition))
             self.summaries[place] = PartitionSummary(seed, seed, sent)
+            self._states[place] = PartitionSequence(self._format), ColumnObserver()
+        self._place = place
+        self._order, self._observer = self._states[place]
         return self.summaries[place]
 
     def _messages(self, key: bytes | None, value: bytes | None) -> Iterator[Message | MessageError]:
@@ -184,29 +199,63 @@ class TopicReader:
                 self._take(summary, message, date, segment, offset, time_ms)
         summary.replays += self._order.redelivered - redelivered
 
-    def _take_plain(
-        self, summary: PartitionSummary, row: PlainRow, date: str | None, segment: str, offset: int
-    ) -> bool:
-        """Whether it could be: what `_take` does, for the one row of a message with a commit-ts."""
-        types_and_key = self._types_and_key(row.shape)
-        if types_and_key is None:
-            return False
-        commit_ts = row.commit_ts
-        if not summary.begins(commit_ts):
-            summary.replays += 1
-            return True
-        database, table, after = row.database, row.table, row.after
-        if not self._takes(database, table):
-            return True
-        if after is not None:
-            shape = (database, table, row.shape, tuple(after))
-            if commit_ts < self._plain_shapes.get(shape, _NEVER):
-                self._plain_shapes[shape] = commit_ts
-                seen = RowChange(database, table, row.op, None, after, *types_and_key)
-                self._observe(summary, seen, commit_ts, offset, in_order=False)
-        before = image_text(row.before)
-        self._rows.add(date, database, table, row.op, commit_ts, before, image_text(after), segment, offset)
-        return True
+    def _take_usual(
+        self,
+        summary: PartitionSummary,
+        usual: UsualRows,
+        own: np.ndarray[Any, Any],
+        batch: pa.RecordBatch,
+        watermarks: np.ndarray[Any, Any],
+    ) -> Iterator[pa.RecordBatch]:
+        """What `_take` does, for those of the usual rows that are the place's `own`. `watermarks` are those that hold,
+        each behind an offset."""
+        behind, sent = watermarks.T
+        offsets = batch.column("offset").to_numpy()[usual.places]
+        commit_ts = usual.commit_ts[own]
+        is_new = commit_ts > sent[np.searchsorted(behind, offsets[own]) - 1]
+        summary.replays += len(is_new) - int(is_new.sum())
+        summary.last_ts = max(summary.last_ts, int(commit_ts[is_new].max(initial=0)))
+        takes = np.array([each is not None and self._takes(each.database, each.table) for each in usual.shapes], bool)
+        kept = own[is_new & takes[usual.shape_of[own]]]
+        if not len(kept):
+            return
+        commit_ts, shape_of, offsets = usual.commit_ts[kept], usual.shape_of[kept], offsets[kept]
+        self._observe_usual(summary, usual, commit_ts, shape_of, offsets)
+        before, after = usual.before, usual.after
+        if len(kept) < len(before):
+            before, after = before.take(pa.array(kept)), after.take(pa.array(kept))
+        places, shapes = pa.array(usual.places[kept]), pa.array(shape_of)
+        columns = {
+            **{name: batch.column(name).take(places) for name in ("feed_date", "segment")},
+            **{
+                name: pa.array([getattr(each, own_name, None) for each in usual.shapes], pa.string()).take(shapes)
+                for name, own_name in (("schema_name", "database"), ("table_name", "table"), ("op", "op"))
+            },
+            "table_version": pa.array(np.zeros(len(kept), np.int64)),
+            "physical_partition": pa.nulls(len(kept), pa.int64()),
+            "commit_ts": pa.array(commit_ts),
+            "before": before,
+            "after": after,
+            "line": pa.array(offsets),
+        }
+        yield pa.RecordBatch.from_arrays([columns[name] for name in NEW_EVENTS.names], schema=NEW_EVENTS)
+
+    def _observe_usual(
+        self,
+        summary: PartitionSummary,
+        usual: UsualRows,
+        commit_ts: np.ndarray[Any, Any],
+        shape_of: np.ndarray[Any, Any],
+        offsets: np.ndarray[Any, Any],
+    ) -> None:
+        """Of each shape the first row with the least commit-ts."""
+        order = np.lexsort((commit_ts, shape_of))
+        for at in order[np.unique(shape_of[order], return_index=True)[1]].tolist():
+            shape = usual.shapes[int(shape_of[at])]
+            assert shape is not None, "usual rows have one"
+            image = dict.fromkeys(shape.names)
+            row = RowChange(shape.database, shape.table, shape.op, None, image, shape.types, shape.key)
+            self._observe(summary, row, int(commit_ts[at]), int(offsets[at]), in_order=False)
 
     def _take(
         self,
@@ -273,6 +322,34 @@ class TopicReader:
     def _origin(self, offset: int, commit_ts: int) -> str:
         topic, partition, _ = self._batch
         return origin_of(topic, partition, offset, commit_ts)
+
+
+_OF_EACH: Final = ("feed_date", "offset", "time_ms", "key", "value", "segment", "is_before")
+
+
+def _by_place(batch: pa.RecordBatch) -> Iterator[np.ndarray[Any, Any]]:
+    """The rows of each topic, partition and batch, in their order."""
+    places = [
+        column.to_numpy()
+        for column in (
+            batch.column("topic").dictionary_encode().indices,
+            batch.column("partition"),
+            batch.column("batch"),
+        )
+    ]
+    order = np.arange(batch.num_rows)
+    if any((place != place[0]).any() for place in places if len(place)):
+        order = np.lexsort(places)
+    changed = np.zeros(max(len(order) - 1, 0), dtype=bool)
+    for place in places:
+        changed |= np.diff(place[order]) != 0
+    if len(order):
+        yield from np.split(order, np.flatnonzero(changed) + 1)
+
+
+def _place(record: pa.RecordBatch) -> PartitionBatch:
+    topic, partition, number = (record.column(name)[0].as_py() for name in ("topic", "partition", "batch"))
+    return topic, partition, number
 
 
 def _listed(column: pa.Array) -> list[Any]:

@@ -13,7 +13,6 @@ from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cdc_lakehouse.changelog import observed_schema
@@ -29,6 +28,7 @@ from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.properties import of_batch
 from cdc_lakehouse.lake.tables.event_files import WRITTEN
 from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch, LandedSegment, landed_offsets, last_batch
+from cdc_lakehouse.lake.tables.record_files import PartitionRecords, record_reader
 from cdc_lakehouse.lake.tables.records import Records, records_frame
 from cdc_lakehouse.lake.tables.segments import COUNTS, DECODED, LANDED, OFFSETS, Kind, Segment
 from cdc_lakehouse.lake.tables.source_metadata import Position
@@ -113,11 +113,11 @@ class RecordSource(abc.ABC):
         batches = sorted({segment.record_batch for segment in segments if segment.record_batch is not None})
         seeds = {number: run.signals.last_ts(number) for number in batches}
         watermarks = {number: run.signals.watermarks(number) for number in batches}
-        records = records_frame(run.spark, run.feed.name).where(F.col("batch").isin(*batches))
         topic_format = TopicFormat(self._format.name, self._options, seeds, watermarks, run.feed.tables.takes)
-        before = _records_before(run, self._format, batches)
-        take = run.events.writer().write if append else _discard
-        results, found = changes_in_tasks(run.spark, records, topic_format, take, spark_columns(WRITTEN), before)
+        wanted = wanted_records(run, self._format, batches)
+        records = record_reader(run.lake, run.feed.name, wanted, run.spark.sparkContext.defaultParallelism)
+        take, tasks = run.events.writer().write if append else _discard, len(records.shares)
+        results, found = changes_in_tasks(run.spark, tasks, records.read, topic_format, take, spark_columns(WRITTEN))
         data_files = [row["data_file"] for row in results.collect()]
         if append:
             replaced = [segment.segment for segment in segments if segment.replaces_snapshot is not None]
@@ -199,29 +199,22 @@ def _discard(events: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     return iter(())
 
 
-def _records_before(run: FeedContext, message_format: Format, batches: Sequence[int]) -> DataFrame | None:
-    """The records that come before each batch in its partitions, with its number; None where the format needs none."""
-    if not message_format.messages_before():
-        return None
-    landed: dict[Partition, list[tuple[int, int]]] = {}
+def wanted_records(run: FeedContext, message_format: Format, batches: Sequence[int]) -> list[PartitionRecords]:
+    """The records of the batches in each partition, with those before that the format needs."""
     ranges = run.segments.rows.filter(pc.field("kind") == OFFSETS)
-    for segment, batch in zip(ranges["segment"].to_pylist(), ranges["record_batch"].to_pylist(), strict=True):
+    landed: dict[Partition, dict[int, tuple[int, int]]] = {}
+    columns = (ranges[name].to_pylist() for name in ("segment", "record_batch", "size"))
+    for segment, batch, size in zip(*columns, strict=True):
         partition, start = parse_segment(segment)
-        landed.setdefault(partition, []).append((start, batch))
-    partitions = Counter(number for ranges in landed.values() for _, number in ranges)
-    wanted: list[tuple[str, int, int, int, int]] = []
-    earlier: set[int] = set()
-    for partition, ranges in landed.items():
-        ranges.sort()
-        for place, (start, number) in enumerate(ranges):
-            if place and number in batches:
-                first = start - message_format.messages_before(partitions[number])
-                wanted.append((partition.topic, partition.number, first, start, number))
-                # A range goes up to where the next one begins.
-                earlier |= {ranges[n][1] for n in range(place) if ranges[n + 1][0] > first}
-    if not wanted:
-        return None
-    spans = run.spark.createDataFrame(wanted, "topic string, partition int, first bigint, before bigint, batch bigint")
-    records = records_frame(run.spark, run.feed.name).where(F.col("batch").isin(*earlier)).drop("batch")
-    near = (F.col("offset") >= F.col("first")) & (F.col("offset") < F.col("before"))
-    return records.join(F.broadcast(spans), ["topic", "partition"]).where(near)
+        of_partition = landed.setdefault(partition, {})
+        first, known = of_partition.get(batch, (start, 0))
+        of_partition[batch] = min(first, start), known + size
+    partitions = Counter(batch for of_partition in landed.values() for batch in of_partition)
+    wanted: list[PartitionRecords] = []
+    for partition, of_partition in landed.items():
+        for batch in set(batches) & of_partition.keys():
+            start, size = of_partition[batch]
+            before = start - message_format.messages_before(partitions[batch])
+            since = max((n for n, (first, _) in of_partition.items() if first <= before), default=min(of_partition))
+            wanted.append(PartitionRecords(partition, batch, start, before, since, size))
+    return wanted

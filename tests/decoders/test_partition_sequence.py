@@ -120,7 +120,7 @@ def test_batches_and_what_is_sent_again_change_nothing(
     if name == "dts-avro":
         for n, place in poison:
             sent[n].insert(place, POISON[place % len(POISON)])
-    found = Reading(name)
+    found = Reading(name, by_turns=True, at_once=7)
     for cut in cuts:
         found.read(sent, [len(values) * cut // 1000 for values in sent])
     assert found.changes(_partition_of) == expected.changes(_partition_of)
@@ -172,7 +172,7 @@ def _read(*values: bytes) -> Reading:
 
 
 def _ids(reading: Reading) -> list[str]:
-    return [dict(event["after"])["id"] for event in reading.events]
+    return [json.loads(event["after"])["id"] for event in reading.events]
 
 
 def test_canals_entries_with_a_gtid_are_known_again_however_they_are_packed() -> None:

@@ -5,11 +5,12 @@ asks for a format by its name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
-import msgspec
+import numpy as np
+import pyarrow as pa
 
 from cdc_lakehouse.changelog.events import Message, MessageError
 from cdc_lakehouse.config import KafkaSource, StorageConfig
@@ -33,26 +34,36 @@ unusable. It can be pickled, so that tasks can take it along.
 Raises MessageError for a message that cannot be used."""
 
 
-class PlainRow(msgspec.Struct, gc=False):
-    """A message with one row and a commit-ts (TSO). `shape` is the JSON text of its types and of its key."""
+@dataclass(frozen=True, slots=True)
+class RowShape:
+    """What rows have in common: the table, the op, and of a row its columns in order. `types` by column and `key`, the
+    columns of the primary key, are as `RowChange` has them."""
 
     database: str
     table: str
     op: Literal["I", "U", "D"]
-    commit_ts: int
-    before: Row | None
-    after: Row | None
-    shape: tuple[bytes, bytes]
+    names: tuple[str, ...]
+    types: Mapping[str, str]
+    key: tuple[str, ...] | None
 
 
 @dataclass(frozen=True)
-class PlainReader:
-    """Reads the usual messages of a format faster than its decoder. Both functions give None for what they leave to the
-    decoder. `types_and_key` reads a row's `shape`: types by column, and the columns of the primary key (empty where
-    there is none, None where the message does not say)."""
+class UsualRows:
+    """The messages of a batch that have one row, a commit-ts (TSO) and nothing unusual: all columns are in their order.
+    `places` are the messages' in the batch; `shape_of` is each row's number in `shapes`; images are JSON objects, as
+    events have them."""
 
-    read: Callable[[bytes], PlainRow | None]
-    types_and_key: Callable[[tuple[bytes, bytes]], tuple[dict[str, str], tuple[str, ...] | None] | None]
+    places: np.ndarray[Any, Any]
+    commit_ts: np.ndarray[Any, Any]
+    shape_of: np.ndarray[Any, Any]
+    shapes: Sequence[RowShape | None]
+    before: pa.Array
+    after: pa.Array
+
+
+ColumnReader = Callable[[Any, pa.Array], UsualRows]
+"""Reads a batch of messages' values (binary) in a connection to DuckDB, faster than the decoder does. What it leaves
+out is left to the decoder: it never says that a message is bad."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +98,8 @@ class Format:
     """Names of the options that `make` knows."""
     configured: Callable[[KafkaSource, StorageConfig], Options] = _no_options
     """The options as the configuration of a feed has them."""
-    plain_reader: Callable[[Options], PlainReader | None] = lambda options: None
+    column_reader: Callable[[Options], ColumnReader | None] = lambda options: None
+    """Only a format can have one whose messages have a commit-ts and need no messages before."""
     labels: Literal["numbers", "labels", "uncertain"] = "numbers"
     """What values of ENUM and SET are; `uncertain`: the format's source does not say."""
     made_by_canal: bool = False

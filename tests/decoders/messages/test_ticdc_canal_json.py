@@ -1,22 +1,26 @@
-"""What is read in one go is what the whole decoder reads: of the data sets' messages, and of such as are damaged."""
+"""Messages that are read by columns give what the decoder gives: those of the data sets, damaged ones, odd ones."""
 
 from __future__ import annotations
 
 import json
+import re
 import tarfile
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_lakehouse.changelog.events import Message, MessageError, RowChange
-from cdc_lakehouse.decoders.messages.ticdc_canal_json import FORMAT, PLAIN
-from tests.decoders.messages.strategies import json_values
+from cdc_lakehouse.decoders.messages.ticdc_canal_json import read_columns
+from tests.decoders.messages.strategies import characters, json_values, spoilt
+from tests.decoders.topic_reading import Reading, image_of
+from tests.kit import duckdb_sql
 from tests.kit.data_sets import ARCHIVES
 
-DECODE = FORMAT.decoder({})
+NAME = "ticdc-canal-json"
 
 
 @cache
@@ -33,23 +37,27 @@ def messages() -> list[bytes]:
     return found
 
 
-def agrees(value: bytes) -> bool:
-    """Whether the message was read in one go; then as by the whole decoder."""
-    row = PLAIN.read(value)
-    types_and_key = None if row is None else PLAIN.types_and_key(row.shape)
-    if row is None or types_and_key is None:
-        return False
-    message = DECODE(None, value)
-    types, key = types_and_key
-    assert isinstance(message, Message)
-    assert message.parts == (RowChange(row.database, row.table, row.op, row.before, row.after, types, key),)
-    assert message.origin.commit_ts == row.commit_ts
-    return True
+def read(values: Sequence[bytes | None], **how: Any) -> tuple[list[Any], Any]:
+    """The events, with images as they are read again, and what else there is."""
+    reading = Reading(NAME, **how)
+    reading.read([values], [len(values)])
+    events = [{**event, **{name: image_of(event[name]) for name in ("before", "after")}} for event in reading.events]
+    return sorted(events, key=lambda event: event["line"]), reading.summaries
 
 
-def test_messages_of_the_data_sets() -> None:
-    plain = sum(map(agrees, messages()))
-    assert plain > len(messages()) // 2
+def check(values: Sequence[bytes | None], at_once: int = 1000) -> None:
+    assert read(values, at_once=at_once) == read(values, by_columns=False)
+
+
+def usual(values: Sequence[bytes | None]) -> int:
+    """How many are read by columns."""
+    return len(read_columns(duckdb_sql.connection(), pa.array(values, pa.binary())).places)
+
+
+@pytest.mark.parametrize("at_once", [100_000, 97])
+def test_messages_of_the_data_sets(at_once: int) -> None:
+    check(messages(), at_once)
+    assert usual(messages()) > len(messages()) // 2
 
 
 ROW: dict[str, Any] = {
@@ -58,33 +66,136 @@ ROW: dict[str, Any] = {
     "data": [{"id": "1", "v": "x"}], "_tidb": {"commitTs": 5},
 }  # fmt: skip
 NAMES = [*ROW, "onlyHandleKey", "claimCheckLocation", "other"]
+MORE_THAN_JSON = re.compile(rb",\s*[]}]|nan|inf", re.IGNORECASE)
+"""What DuckDB's JSON has, and JSON has not."""
 
 
-@given(st.data(), st.sampled_from(["INSERT", "UPDATE", "DELETE", "CREATE"]), st.booleans())
-def test_messages_that_are_other(data: st.DataObject, kind: str, escaped: bool) -> None:
-    message = json.loads(json.dumps({**ROW, "type": kind}))
-    for name in data.draw(st.lists(st.sampled_from(NAMES), max_size=2)):
-        inner = (
-            data.draw(st.sampled_from([message, message["_tidb"]]))
-            if isinstance(message.get("_tidb"), dict)
-            else message
-        )
-        if data.draw(st.booleans()):
+def message(**parts: Any) -> bytes:
+    return json.dumps({**ROW, **parts}, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def damaged(sample: bytes) -> st.SearchStrategy[bytes]:
+    return spoilt([sample]).filter(lambda value: not MORE_THAN_JSON.search(value))
+
+
+texts = st.none() | st.text(characters, max_size=5)
+rows = st.dictionaries(st.text(characters, max_size=3) | st.sampled_from(["id", "v", "a``b"]), texts, max_size=3)
+kinds = st.sampled_from(["INSERT", "UPDATE", "DELETE"])
+sound = st.builds(
+    lambda escaped, parts: json.dumps({**ROW, **parts}, ensure_ascii=escaped).encode(),
+    st.booleans(),
+    st.fixed_dictionaries(
+        {
+            "type": kinds,
+            "table": st.sampled_from(["t", "u", "表"]),
+            "data": rows.map(lambda row: [{"id": "1", **row}]),
+            "old": rows.map(lambda row: [row]),
+            "_tidb": st.builds(lambda ts: {"commitTs": ts}, st.integers(1, 9)),
+        }
+    ),
+)
+watermarks = st.builds(lambda ts: message(type="TIDB_WATERMARK", _tidb={"watermarkTs": ts}), st.integers(1, 7))
+
+
+@st.composite
+def others(draw: st.DrawFn) -> bytes:
+    """With other values of some names, or without them."""
+    changed = json.loads(json.dumps({**ROW, "type": draw(kinds | st.just("CREATE"))}))
+    for name in draw(st.lists(st.sampled_from(NAMES), max_size=2)):
+        extension = changed.get("_tidb")
+        inner = draw(st.sampled_from([changed, extension])) if isinstance(extension, dict) else changed
+        if draw(st.booleans()):
             inner.pop(name, None)
         else:
-            inner[name] = data.draw(json_values)
-    value = json.dumps(message, ensure_ascii=escaped).encode("utf-8", "surrogatepass")
-    try:
-        agrees(value)
-    except MessageError as error:
-        pytest.fail(f"read in one go, but the whole decoder says: {error}")
+            inner[name] = draw(json_values)
+    return json.dumps(changed, ensure_ascii=draw(st.booleans())).encode("utf-8", "surrogatepass")
 
 
-@given(st.integers(0, 400), st.binary(max_size=3))
-def test_bytes_that_are_other(place: int, other: bytes) -> None:
-    value = bytearray(json.dumps(ROW).encode())
-    value[place : place + len(other)] = other
-    try:
-        agrees(bytes(value))
-    except MessageError as error:
-        pytest.fail(f"read in one go, but the whole decoder says: {error}")
+@pytest.mark.slow
+@given(st.lists(sound | watermarks | others() | sound.flatmap(damaged) | st.none(), max_size=12), st.integers(1, 12))
+@settings(max_examples=150)
+def test_any_messages(values: list[bytes | None], at_once: int) -> None:
+    check(values, at_once)
+
+
+@pytest.mark.parametrize(
+    ("value", "is_usual"),
+    [
+        (message(), True),
+        (message(type="INSERT", old=None), True),
+        (message(type="DELETE", old="of no interest"), True),
+        (message(isDdl=None), True),
+        (message(pkNames=None), True),
+        (message(database="数据", data=[{"id": "\U0001f600", "\x00": '\x00"\\/\n', "": ""}]), True),
+        (message(data=[{"v": None}]), True),
+        (message(old=[{}]), True),
+        (json.dumps(ROW).replace('"x"', '"\\ud83d\\ude00"').encode(), True),
+        (b" " + message() + b"\n", True),
+        (message(data=[{"v": 1}]), False),
+        (message(data=[{"v": {"w": "1"}}]), False),
+        (message(old=[{"v": True}]), False),
+        (message(data=[]), False),
+        (message(data=[{}]), False),
+        (message(data=[{"v": "1"}, {"v": "2"}]), False),
+        (message(data={"0": {"v": "1"}}), False),
+        (message(data=[["v"]]), False),
+        (message(data=["v"]), False),
+        (message(old=[{"v": "1"}, {"v": "2"}]), False),
+        (message(old=[["v"]]), False),
+        (message(old=None), False),
+        (json.dumps(ROW).replace('"v": "x"', '"v": "x", "v": "y"').encode(), False),
+        (json.dumps(ROW).replace('"v": null', '"v": null, "v": "y"').encode(), False),
+        (message(data=[{"a``b": "1"}]), False),
+        (message(old=[{"a``b": "1"}]), False),
+        (message(data=[{"v": "``"}]), True),
+        (message(data=[{"v": "\ud800"}]), False),
+        (json.dumps(ROW).replace('"x"', '"\\ud800"').encode(), False),
+        (message().replace(b'"x"', b'"\xff"'), False),
+        (message(isDdl=True), False),
+        (message(mysqlType={"v": 1}), False),
+        (message(pkNames="id"), False),
+        (message(_tidb={"commitTs": 5, "onlyHandleKey": True}), False),
+        (message(_tidb={"commitTs": 5, "claimCheckLocation": "x"}), False),
+        (message(_tidb={"commitTs": "5"}), False),
+        (message(_tidb={"commitTs": 5.0}), False),
+        (message(_tidb={"commitTs": True}), False),
+        (message(_tidb={"commitTs": -1}), False),
+        (message(_tidb={"commitTs": (1 << 62) - 1}), True),
+        (message(_tidb={"commitTs": 1 << 62}), False),
+        (message(_tidb={"commitTs": 10**30}), False),
+        (message(_tidb=None), False),
+        (message(data=[{"v": "x" * (1 << 20)}]), False),
+        (message()[:-1], False),
+        (b"", False),
+        (b"null", False),
+        (None, False),
+    ],
+    ids=range(48),
+)
+def test_which_messages_are_usual(value: bytes | None, is_usual: bool) -> None:
+    assert usual([value]) == is_usual
+    assert usual([message(), value, message()]) == 2 + is_usual
+    check([message(), value, message()])
+
+
+def test_partitions_that_come_by_turns_are_each_by_itself() -> None:
+    mark = message(type="TIDB_WATERMARK", _tidb={"watermarkTs": 3})
+    partitions = [[mark, message(), message(_tidb={"commitTs": 3})], [message(_tidb={"commitTs": 3}), message(), mark]]
+    found = []
+    for how in ({}, {"by_turns": True}, {"by_turns": True, "at_once": 2}, {"by_columns": False}):
+        reading = Reading(NAME, **how)
+        reading.read(partitions, [3, 3])
+        found.append((sorted(map(str, reading.events)), reading.summaries))
+    assert found == [found[0]] * 4
+    assert [summary.replays for summary in found[0][1].values()] == [1, 0]
+
+
+def test_a_watermark_divides_what_is_new() -> None:
+    at = [message(_tidb={"commitTs": ts}, table=f"t{ts}") for ts in range(1, 6)]
+    mark = message(type="TIDB_WATERMARK", _tidb={"watermarkTs": 3})
+    values = [at[2], at[1], mark, *at]
+    check(values)
+    events, summaries = read(values)
+    assert [(event["line"], event["commit_ts"]) for event in events] == [(0, 3), (1, 2), (6, 4), (7, 5)]
+    (summary,) = summaries.values()
+    assert (summary.replays, summary.last_ts, summary.watermark) == (3, 5, 3)
