@@ -3,7 +3,7 @@
 Spark puts jars and PySpark as a zip on Python's path, and before each task a worker reads the directories of all
 archives there: half a second of CPU. Nothing is imported from jars, and PySpark is installed where the project is. What
 tasks import is imported here, once for all workers."""
-# ruff: noqa: E402, I001 - The archives go before anything is imported from them.
+# ruff: noqa: E402 - The archives go before anything is imported from them.
 
 from __future__ import annotations
 

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from cdc_lakehouse.decoders.files.file_format import FileContext
 from pyspark.sql import SparkSession
 
 from cdc_lakehouse.config import StorageConfig
 from cdc_lakehouse.decoders.event_schema import DECODED, NEW_EVENTS
+from cdc_lakehouse.decoders.files.file_format import FileContext
 from cdc_lakehouse.decoders.files.registry import DECODERS
 from cdc_lakehouse.decoders.files.tasks import SegmentRef, segments_in_tasks
 from cdc_lakehouse.decoders.problems import LISTED_PER_SEGMENT, PROBLEMS, RAW_LIMIT, Rejected
