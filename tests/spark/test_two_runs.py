@@ -1,0 +1,138 @@
+"""Two runs of one feed at once: whatever one does between two commits of the other, every table is right, and each
+event is there once. The lease keeps runs apart; here it is not asked, so that it is seen that no commit is blind."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from cdc_lakehouse.errors import TransientError
+from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi, TableTransaction
+from cdc_lakehouse.lake.tables.lease import last_holder
+from cdc_lakehouse.pipeline.steps import run_all
+from tests import LONG
+from tests.kit.hand_sinks import ADD_COLUMN, COLUMNS, CREATE, CSV, HandSink, integer, put
+from tests.kit.lakes import TestLake
+from tests.kit.waiting import until
+
+pytestmark = pytest.mark.spark
+
+_COMMITS = (
+    (SqlCatalog, "commit_table"),
+    (SqlCatalog, "create_table"),
+    (TableTransaction, "commit"),
+    (IcebergJavaApi, "create"),
+)
+_WIDE = (*COLUMNS, integer("n"))
+
+
+def first(sink: HandSink) -> None:
+    for table, at in (("p", 1), ("u", 2)):
+        sink.schema(table, at, *COLUMNS, action=CREATE, query=f"CREATE TABLE `{table}` (`id` BIGINT PRIMARY KEY)")
+        put(sink, table, at, ("I", at + 2, 1, 1), ("I", at + 4, 2, 2), ("I", at + 6, 3, 3))
+    sink.checkpoint(9)
+
+
+def second(sink: HandSink) -> None:
+    """Changes of both, a column, a file with other rows than it had, and a new table."""
+    put(sink, "p", 1, ("U", 11, 1, 10), ("D", 12, 2, 2), ("I", 13, 4, 4), index=2)
+    put(sink, "u", 2, ("I", 4, 1, 1), ("I", 6, 2, 20), ("I", 8, 3, 3))
+    sink.schema("p", 20, *_WIDE, action=ADD_COLUMN, query="ALTER TABLE `p` ADD COLUMN `n` INT")
+    sink.schema("w", 21, *COLUMNS, action=CREATE, query="CREATE TABLE `w` (`id` BIGINT PRIMARY KEY)")
+    put(sink, "w", 21, ("I", 22, 7, 7))
+    sink.checkpoint(29)
+
+
+EXPECTED = {
+    "p": [(1, 10, "p11", None), (3, 3, "p7", None), (4, 4, "p13", None)],
+    "u": [(1, 1, "u4"), (2, 20, "u6"), (3, 3, "u8")],
+    "w": [(7, 7, "w22")],
+}
+
+
+@contextlib.contextmanager
+def before_commit(number: int, do: Callable[[], object]) -> Iterator[list[str]]:
+    """Do something before the n-th commit of the block (from 1); gives the commits that were begun."""
+    begun: list[str] = []
+    counter = itertools.count(1)
+    with pytest.MonkeyPatch.context() as patch:
+
+        def hooked(owner: type, name: str) -> Callable[..., Any]:
+            real: Any = getattr(owner, name)
+
+            def commit(*arguments: Any, **keywords: Any) -> Any:
+                begun.append(name)
+                if next(counter) == number:
+                    do()
+                return real(*arguments, **keywords)
+
+            return commit
+
+        for owner, name in _COMMITS:
+            patch.setattr(owner, name, hooked(owner, name))
+        yield begun
+
+
+def test_a_run_between_any_two_commits_of_another(new_lake: Callable[..., TestLake]) -> None:
+    ended_early, number = 0, 1
+    while True:
+        lake = new_lake(source=CSV)
+        sink = HandSink(lake.sink)
+        first(sink)
+        lake.go_through()
+        second(sink)
+        others: list[object] = []
+
+        def other(lake: TestLake = lake, others: list[object] = others) -> None:
+            others.append(run_all(lake.run()))
+
+        with before_commit(number, other) as begun:
+            try:
+                run_all(lake.run())
+            except TransientError:
+                ended_early += 1
+        if not others:
+            assert len(begun) < number
+            break
+        lake.go_through()
+        assert {table: lake.rows(table) for _, table in lake.tables()} == EXPECTED, f"before commit {number}"
+        places = [(event["segment"], event["line"]) for event in lake.machinery("events")]
+        assert len(set(places)) == len(places) == 10, f"before commit {number}"
+        counted = {row["segment"]: row["events"] for row in lake.machinery("segments")}
+        assert counted == lake.events_by_segment()
+        number += 1 if LONG else 2
+    assert number > 8 and ended_early > 4, "the runs hardly met"
+
+
+def test_two_processes_at_once(new_lake: Callable[..., TestLake], tmp_path: Path) -> None:
+    """Two command lines with homes of their own: neither knows of the other but by the lake."""
+    lake = new_lake(source=CSV)
+    sink = HandSink(lake.sink)
+    first(sink)
+    second(sink)
+    command = [str(Path(sys.executable).with_name("cdc-lakehouse")), "run"]
+
+    def start(home: str) -> subprocess.Popen[str]:
+        places = {"CDC_LAKEHOUSE_CONFIG": str(lake.config_path), "DAGSTER_HOME": str(tmp_path / home)}
+        output: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+        return subprocess.Popen(command, env={**os.environ, **places}, **output)
+
+    one = start("one")
+    until(lambda: last_holder(lake.lake, lake.name) is not None or one.poll() is not None)
+    other = start("other")
+    refused, published = other.communicate()[0], one.communicate()[0]
+    assert (one.returncode, other.returncode) == (0, 1), published + refused
+    assert "is not finished" in refused
+    assert {table: lake.rows(table) for _, table in lake.tables()} == EXPECTED
+    before = lake.metadata()
+    lake.go_through()
+    assert lake.metadata() == before
