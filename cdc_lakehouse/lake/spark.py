@@ -85,10 +85,6 @@ _DEFAULTS: Final = {
     # Where in Python an expression was made: asked of every one of them, and of no use in an error of ours.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.python.daemon.module": "cdc_lakehouse.lake.python_workers",
-    # Sink files are never split, and each is a task of its own: that is what makes a row's number in its task the
-    # line's number in its file. The decoder packs the tasks again before it writes.
-    "spark.sql.files.maxPartitionBytes": str(1 << 40),
-    "spark.sql.files.openCostInBytes": str(1 << 40),
 }
 
 # Time zones are applied by name where text is read: the session has none of its own.
@@ -125,9 +121,10 @@ def spark_settings(config: LakeConfig) -> dict[str, str]:
 
 
 def build_session(config: LakeConfig, storage: StorageConfig | None = None) -> SparkSession:
-    # The workers must be the interpreter that has the project. PySpark looks for it here, not in its settings.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     settings = spark_settings(config)
+    # The workers must be an interpreter that has the project: this one, where it is not another on a cluster's machines.
+    # PySpark looks for it here, not in its settings.
+    os.environ["PYSPARK_PYTHON"] = settings.get("spark.pyspark.python", sys.executable)
     gateway = start_jvm(settings)
     builder = SparkSession.builder
     if gateway is None:

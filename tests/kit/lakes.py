@@ -80,11 +80,15 @@ class TestLake:
         return found
 
     def machinery(self, name: str) -> list[dict[str, Any]]:
-        """Rows of one of the feed's own tables; none when the table is not there."""
+        """Rows of one of the feed's own tables, row images as dicts; none when the table is not there."""
         identifier = (f"cdc_{self.name}", name)
         if not self.lake.catalog.table_exists(identifier):
             return []
-        return self.lake.catalog.load_table(identifier).scan().to_arrow().to_pylist()
+        rows = self.lake.catalog.load_table(identifier).scan().to_arrow().to_pylist()
+        for row, image in itertools.product(rows, ("before", "after")):
+            if row.get(image) is not None:
+                row[image] = json.loads(row[image])
+        return rows
 
     def events_by_segment(self) -> dict[str, int]:
         return dict(Counter(event["segment"] for event in self.machinery("events")))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.lake.tables.events import Events
+from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.pipeline.steps import run_all
 from tests.kit.hand_sinks import CREATE, ID, T0, HandSink, integer, row, text
 from tests.kit.lakes import TestLake, write_config
@@ -188,7 +188,7 @@ def test_an_update_with_old_values_is_one_event(new_lake: Callable[..., TestLake
     run_all(lake.run())
     events = sorted(lake.machinery("events"), key=lambda event: event["line"])
     assert [event["op"] for event in events] == ["I", "U", "D", "I"]
-    assert dict(events[1]["before"]) == {"id": "1", "s": "x"} and dict(events[1]["after"]) == {"id": "2", "s": "y"}
+    assert events[1]["before"] == {"id": "1", "s": "x"} and events[1]["after"] == {"id": "2", "s": "y"}
     assert lake.rows("t") == [(3, "z")]
 
 
@@ -199,7 +199,7 @@ def test_a_file_that_goes_between_a_crash_and_the_look_at_its_bad_rows(
     sink = two_tables(lake, PLAIN)
     place = sink.rows("d/t", 1, row("I", "t", 6, "2", "2", "3", '"x"'), "garbage", index=2)
     with monkeypatch.context() as patch:
-        patch.setattr(Events, "rejected", _killed)
+        patch.setattr(Quarantine, "replace", _killed)
         with pytest.raises(KeyboardInterrupt):
             run_all(lake.run())
     place.unlink()
