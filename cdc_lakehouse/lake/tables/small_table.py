@@ -27,6 +27,7 @@ from pyiceberg.expressions.visitors import bind
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import ArrowScan, expression_to_pyarrow
 from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask, Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
@@ -144,7 +145,7 @@ class SmallTable:
         summary = dict(properties or {})
         try:
             with table.transaction() as transaction:
-                self._evolve(transaction)
+                self._evolve(transaction, table.schema())
                 gone, kept = _rewritten(transaction.table_metadata, table.io, replacing)
                 if gone:
                     with transaction.update_snapshot(summary).overwrite() as overwrite:
@@ -161,17 +162,18 @@ class SmallTable:
             raise ConcurrentRunError(
                 f"another run has written to {self._identifier}", advice="wait for it to end, then run again"
             ) from error
-        _delete_orphans(table, expired)
+        if expired:
+            _delete_orphans(table, expired)
 
-    def _evolve(self, transaction: Transaction) -> None:
+    def _evolve(self, transaction: Transaction, before: Schema) -> None:
         """Add the columns (and fields of structs) that the table lacks; those that are no longer written stay."""
-        stored = {field.name: field for field in transaction.table_metadata.schema().fields}
+        stored = {field.name for field in before.fields}
         # Rows from before have no value for a new column: it is optional, whatever the schema says of new rows.
         schema = pa.schema([f if f.name in stored else f.with_nullable(True) for f in self._schema])
         update = transaction.update_schema().union_by_name(schema)
-        for name in stored.keys() - set(schema.names):
+        for name in stored - set(schema.names):
             update.make_column_optional(name)
-        if update._apply().as_struct() != transaction.table_metadata.schema().as_struct():
+        if update._apply().as_struct() != before.as_struct():
             update.commit()
 
     def _ensure(self) -> Table:
@@ -205,15 +207,15 @@ def _rewritten(
             if len(others) < len(rows):
                 gone.append(task.file)
                 kept += [others] if len(others) else []
-    merged = _to_merge([task for task in live if task.file not in gone])
+    merged = to_merge([task for task in live if task.file not in gone])
     if merged:
         kept.append(scan.to_table(merged))
     return [*gone, *(task.file for task in merged)], kept
 
 
-def _to_merge(files: Sequence[FileScanTask]) -> list[FileScanTask]:
-    """The smallest of many files. A file joins only as many rows as it has itself, so a row is written anew only as
-    often as the file that it is in has doubled."""
+def to_merge(files: Sequence[FileScanTask]) -> list[FileScanTask]:
+    """The smallest of many files, and no file that is larger than all of these together: how often a row is written
+    anew grows with the logarithm of the rows."""
     small = [task for task in files if task.file.file_size_in_bytes < _LARGE_BYTES]
     if len(small) < _FEW_FILES:
         return []
