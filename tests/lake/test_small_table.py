@@ -292,6 +292,14 @@ def test_a_writer_whose_snapshot_has_expired_is_refused(table: Table) -> None:
     assert rows(table()) == [{"name": "a", "size": 17}]
 
 
+def test_a_lost_file_is_no_other_run(table: Table) -> None:
+    table().write([Row("a")])
+    (file,) = stored(table).inspect.all_files().column("file_path").to_pylist()
+    Path(file.removeprefix("file://")).unlink()
+    with pytest.raises(FileNotFoundError):
+        table().write([], replacing=equal("name", "a"))
+
+
 @pytest.mark.parametrize("fails", ["before", "after"])
 def test_a_write_that_dies_at_its_commit_leaves_a_right_table(
     table: Table, monkeypatch: pytest.MonkeyPatch, fails: str

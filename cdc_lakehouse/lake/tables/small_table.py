@@ -157,13 +157,19 @@ class SmallTable:
                     transaction.append(pa.concat_tables(kept, promote_options="permissive"), summary)
                 transaction.append(rows, summary)
                 expired = _expire(transaction)
-        # What another run has written meanwhile may have let expire what this one has read.
         except (CommitFailedException, FileNotFoundError) as error:
+            # What others wrote meanwhile may have let expire what this one has read; else a file is lost.
+            if isinstance(error, FileNotFoundError) and not self._is_outdated(table):
+                raise
             raise ConcurrentRunError(
                 f"another run has written to {self._identifier}", advice="wait for it to end, then run again"
             ) from error
         if expired:
             _delete_orphans(table, expired)
+
+    def _is_outdated(self, table: Table) -> bool:
+        now = self._lake.load(self._identifier)
+        return now is None or now.metadata_location != table.metadata_location
 
     def _evolve(self, transaction: Transaction, before: Schema) -> None:
         """Add the columns (and fields of structs) that the table lacks; those that are no longer written stay."""
@@ -243,7 +249,8 @@ def _expire(transaction: Transaction) -> list[Snapshot]:
 
 
 def _delete_orphans(table: Table, expired: Sequence[Snapshot]) -> None:
-    """Delete the files that only expired snapshots refer to. The commit is done: whatever fails here fails nothing."""
+    """Delete the files that only expired snapshots refer to. The commit is done: one that cannot be read or deleted
+    fails nothing."""
     with contextlib.suppress(OSError):
         needed, manifests = _files(table, table.snapshots(), set())
         orphans, _ = _files(table, expired, manifests)
