@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -14,10 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.table import Table as IcebergTable
 
 from cdc_lakehouse.errors import ConcurrentRunError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.tables.small_table import SmallTable, among, equal
+from cdc_lakehouse.lake.tables import small_table
+from cdc_lakehouse.lake.tables.small_table import SmallTable, among, equal, missing, to_merge
 from tests.kit.lakes import lake_config
 
 SCHEMA = pa.schema([pa.field("name", pa.string(), nullable=False), pa.field("size", pa.int64())])
@@ -213,3 +217,123 @@ def test_of_writers_at_one_moment_one_wins(table: Table) -> None:
         winners = [name for name in threads.map(write, range(len(runs))) if name is not None]
     assert len(winners) == 1
     assert names(table()) == ["first", *winners]
+
+
+# --- A table that is written often ---
+
+
+def files(directory: Path) -> int:
+    return sum(path.is_file() for path in (directory / "warehouse").rglob("*"))
+
+
+def stored(table: Table) -> IcebergTable:
+    found = table().table
+    assert found is not None
+    return found
+
+
+def test_a_table_that_is_written_often_stays_small_and_keeps_its_rows(table: Table, tmp_path: Path) -> None:
+    chance, expected, run = random.Random(1), dict[str, int](), table()
+    for number in range(60):
+        if chance.random() < 0.2:
+            run = table()
+        written = {str(chance.randrange(200)): number for _ in range(chance.randrange(4))}
+        known = written.keys() & expected.keys()
+        if number == 40:
+            expected, known = {}, None
+        replacing = AlwaysTrue() if known is None else among("name", known) if known else None
+        run.write([Row(*each) for each in written.items()], replacing=replacing, properties={"n": str(number)})
+        expected |= written
+        found = run.scan()
+        assert (len(found), dict(zip(*found.to_pydict().values(), strict=True))) == (len(expected), expected)
+        assert run.properties()["n"] == str(number)
+        iceberg = run.table
+        assert iceberg is not None
+        assert len(list(iceberg.scan().plan_files())) <= 10
+        assert len(iceberg.snapshots()) < 32
+        assert len(iceberg.snapshots()[-1].manifests(iceberg.io)) <= 10
+        assert Path(iceberg.metadata_location.removeprefix("file://")).stat().st_size < 40_000
+    assert files(tmp_path) < 200
+    # Nothing is left that no snapshot needs, and nothing is gone that one needs.
+    iceberg = stored(table)
+    for snapshot in iceberg.snapshots():
+        iceberg.scan(snapshot_id=snapshot.snapshot_id).to_arrow()
+    in_use = set(iceberg.inspect.all_files().column("file_path").to_pylist())
+    on_disk = {f"file://{path}" for path in (tmp_path / "warehouse").rglob("*.parquet")}
+    assert {path.removeprefix("file://") for path in in_use} == {path.removeprefix("file://") for path in on_disk}
+
+
+def test_what_is_replaced_in_a_file_of_many_rows_leaves_those_without_a_value(table: Table) -> None:
+    run = table()
+    run.write([Row("a", 1), Row("b"), Row("c", 3)])
+    run.write([], replacing=equal("size", 1))
+    assert names(run) == ["b", "c"]
+    run.write([], replacing=missing("size"))
+    assert names(table()) == ["c"]
+
+
+def test_a_reader_goes_on_while_the_last_snapshots_are_written(table: Table) -> None:
+    run, reader = table(), table()
+    run.write([Row("a")])
+    assert reader.table is not None
+    for number in range(12):
+        run.write([Row(str(number))])
+    assert names(reader) == ["a"]
+
+
+def test_a_writer_whose_snapshot_has_expired_is_refused(table: Table) -> None:
+    run, slow = table(), table()
+    run.write([Row("a")])
+    assert slow.table is not None
+    for number in range(18):
+        run.write([Row("a", number)], replacing=AlwaysTrue())
+    with pytest.raises(ConcurrentRunError, match="things"):
+        slow.write([Row("slow")], replacing=equal("name", "a"))
+    assert rows(table()) == [{"name": "a", "size": 17}]
+
+
+def test_a_lost_file_is_no_other_run(table: Table) -> None:
+    table().write([Row("a")])
+    (file,) = stored(table).inspect.all_files().column("file_path").to_pylist()
+    Path(file.removeprefix("file://")).unlink()
+    with pytest.raises(FileNotFoundError):
+        table().write([], replacing=equal("name", "a"))
+
+
+@pytest.mark.parametrize("fails", ["before", "after"])
+def test_a_write_that_dies_at_its_commit_leaves_a_right_table(
+    table: Table, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    run = table()
+    monkeypatch.setattr(small_table, "_KEPT_SNAPSHOTS", 3)
+    monkeypatch.setattr(small_table, "_LEAST_EXPIRED", 1)
+    for number in range(9):
+        run.write([Row(str(number))])
+    known = set(names(run))
+    with monkeypatch.context() as patched:
+
+        def die(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        patched.setattr(small_table, "_expire" if fails == "before" else "_delete_orphans", die)
+        with pytest.raises(KeyboardInterrupt):
+            table().write([Row("new")])
+    assert set(names(table())) == known | ({"new"} if fails == "after" else set())
+    table().write([Row("next")])
+    assert "next" in names(table())
+
+
+def test_a_row_is_rewritten_few_times() -> None:
+    def file(rows: int) -> Any:
+        return SimpleNamespace(file=SimpleNamespace(record_count=rows, file_size_in_bytes=rows * 100))
+
+    live: list[Any] = []
+    rewritten = 0
+    for _ in range(10_000):
+        merged = to_merge(live)
+        size = sum(each.file.record_count for each in merged)
+        rewritten += size
+        live = [each for each in live if each not in merged] + ([file(size)] if merged else []) + [file(5)]
+        assert len(live) <= 9
+    assert sum(each.file.record_count for each in live) == 50_000
+    assert rewritten < 25 * 50_000

@@ -46,7 +46,9 @@ TABLE_PROPERTIES: Final = {
     "write.distribution-mode": "none",
     "write.parquet.compression-codec": "zstd",
     "write.metadata.delete-after-commit.enabled": "true",
-    "write.metadata.previous-versions-max": "100",
+    "write.metadata.previous-versions-max": "20",
+    # Every batch brings manifests.
+    "commit.manifest.min-count-to-merge": "10",
 }
 
 

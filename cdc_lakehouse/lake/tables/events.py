@@ -126,6 +126,9 @@ _PROPERTIES: Final = {
     "write.metadata.metrics.column.before": "none",
     "write.metadata.metrics.column.after": "none",
     "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+    # Every batch brings a manifest.
+    "commit.manifest.min-count-to-merge": "10",
 }
 _IMAGES: Final = ("before", "after")
 

@@ -55,6 +55,7 @@ _PROPERTIES: Final = {
     "write.metadata.previous-versions-max": "20",
     # Every batch brings a manifest.
     "commit.manifest-merge.enabled": "true",
+    "commit.manifest.min-count-to-merge": "10",
     # What another run has landed meanwhile must be seen.
     "commit.retry.num-retries": "0",
 }

@@ -1,25 +1,43 @@
-"""A machinery table of few rows: read and written whole by PyIceberg, in tens of milliseconds and without a JVM."""
+"""A machinery table of few rows: read and written whole by PyIceberg, in tens of milliseconds and without a JVM.
+
+A write keeps the table small by what it commits anyway: it merges small data files and expires old snapshots, so that
+what a write costs does not grow with the number of earlier ones.
+"""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Collection, Iterable, Mapping
+import contextlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
-from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, In, IsNull, LessThanOrEqual
-from pyiceberg.table import Table, Transaction
+from pyiceberg.expressions import (
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThanOrEqual,
+    In,
+    IsNull,
+    LessThanOrEqual,
+)
+from pyiceberg.expressions.visitors import bind
+from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import ArrowScan, expression_to_pyarrow
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
+from pyiceberg.table import DataScan, FileScanTask, Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update.snapshot import ExpireSnapshots
 
 from cdc_lakehouse.errors import ConcurrentRunError
 from cdc_lakehouse.lake.catalog import Lake, system_table
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
-
-# Nothing to replace is nothing to tell.
-warnings.filterwarnings("ignore", message="Delete operation did not match any records")
 
 _PROPERTIES: Final = {
     "format-version": "2",
@@ -29,6 +47,16 @@ _PROPERTIES: Final = {
     # A lost race must be seen: only one run of a feed may be active.
     "commit.retry.num-retries": "0",
 }
+_FEW_FILES: Final = 8
+"""Small data files that a table may have beside what a write adds."""
+_LARGE_BYTES: Final = 32 << 20
+"""Files of this size are not merged any more."""
+_KEPT_SNAPSHOTS: Final = 20
+"""A reader that has loaded the table can go on while these are written."""
+_LEAST_EXPIRED: Final = 10
+"""Fewer do not expire: to look for orphans at each write costs more than it frees."""
+_MOST_EXPIRED: Final = 100
+"""So many at once: a table that older code wrote can have thousands."""
 
 
 def equal(column: str, value: str | int) -> BooleanExpression:
@@ -114,26 +142,45 @@ class SmallTable:
         if not isinstance(rows, pa.Table):
             rows = pa.Table.from_pylist([asdict(row) for row in rows], schema=self._schema)
         table = self._ensure()
+        summary = dict(properties or {})
         try:
             with table.transaction() as transaction:
-                self._evolve(transaction)
-                if replacing is not None:
-                    transaction.delete(replacing, snapshot_properties=dict(properties or {}))
-                transaction.append(rows, snapshot_properties=dict(properties or {}))
-        except CommitFailedException as error:
+                self._evolve(transaction, table.schema())
+                gone, kept = _rewritten(transaction.table_metadata, table.io, replacing)
+                if gone:
+                    with transaction.update_snapshot(summary).overwrite() as overwrite:
+                        overwrite.delete_by_predicate(AlwaysTrue())  # Else it looks into no manifest.
+                        for file in gone:
+                            overwrite.delete_data_file(file)
+                if kept:
+                    # A file of its own: what replaces the new rows soon leaves it alone.
+                    transaction.append(pa.concat_tables(kept, promote_options="permissive"), summary)
+                transaction.append(rows, summary)
+                expired = _expire(transaction)
+        except (CommitFailedException, FileNotFoundError) as error:
+            # What others wrote meanwhile may have let expire what this one has read; else a file is lost.
+            if isinstance(error, FileNotFoundError) and not self._is_outdated(table):
+                raise
             raise ConcurrentRunError(
                 f"another run has written to {self._identifier}", advice="wait for it to end, then run again"
             ) from error
+        if expired:
+            _delete_orphans(table, expired)
 
-    def _evolve(self, transaction: Transaction) -> None:
+    def _is_outdated(self, table: Table) -> bool:
+        now = self._lake.load(self._identifier)
+        return now is None or now.metadata_location != table.metadata_location
+
+    def _evolve(self, transaction: Transaction, before: Schema) -> None:
         """Add the columns (and fields of structs) that the table lacks; those that are no longer written stay."""
-        stored = {field.name: field for field in transaction.table_metadata.schema().fields}
+        stored = {field.name for field in before.fields}
         # Rows from before have no value for a new column: it is optional, whatever the schema says of new rows.
         schema = pa.schema([f if f.name in stored else f.with_nullable(True) for f in self._schema])
-        with transaction.update_schema() as update:
-            update.union_by_name(schema)
-            for name in stored.keys() - set(schema.names):
-                update.make_column_optional(name)
+        update = transaction.update_schema().union_by_name(schema)
+        for name in stored - set(schema.names):
+            update.make_column_optional(name)
+        if update._apply().as_struct() != before.as_struct():
+            update.commit()
 
     def _ensure(self) -> Table:
         if self.table is None:
@@ -146,3 +193,84 @@ class SmallTable:
                 raise ConcurrentRunError(f"another run has just made {self._identifier}") from error
         assert self._table is not None
         return self._table
+
+
+def _rewritten(
+    metadata: TableMetadata, io: FileIO, replacing: BooleanExpression | None
+) -> tuple[list[DataFile], list[pa.Table]]:
+    """The data files that go, and the rows of them that stay."""
+    live = list(DataScan(metadata, io).plan_files())
+    if isinstance(replacing, AlwaysTrue):
+        return [task.file for task in live], []
+    scan = ArrowScan(metadata, io, metadata.schema(), AlwaysTrue())
+    gone: list[DataFile] = []
+    kept: list[pa.Table] = []
+    if replacing is not None:
+        replaced: Any = expression_to_pyarrow(bind(metadata.schema(), replacing, case_sensitive=True))
+        for task in DataScan(metadata, io, replacing).plan_files():
+            rows = scan.to_table([task])
+            others = rows.filter(~replaced | replaced.is_null())
+            if len(others) < len(rows):
+                gone.append(task.file)
+                kept += [others] if len(others) else []
+    merged = to_merge([task for task in live if task.file not in gone])
+    if merged:
+        kept.append(scan.to_table(merged))
+    return [*gone, *(task.file for task in merged)], kept
+
+
+def to_merge(files: Sequence[FileScanTask]) -> list[FileScanTask]:
+    """The smallest of many files, and no file that is larger than all of these together: how often a row is written
+    anew grows with the logarithm of the rows."""
+    small = [task for task in files if task.file.file_size_in_bytes < _LARGE_BYTES]
+    if len(small) < _FEW_FILES:
+        return []
+    small.sort(key=lambda task: task.file.record_count)
+    rows = 0
+    for number, task in enumerate(small):
+        # Half of them at least: the writes that follow have room.
+        if number >= _FEW_FILES // 2 and task.file.record_count > rows:
+            return small[:number]
+        rows += task.file.record_count
+    return small
+
+
+def _expire(transaction: Transaction) -> list[Snapshot]:
+    """Let the oldest snapshots expire once they are many, in the transaction's own commit."""
+    metadata = transaction.table_metadata
+    named = {ref.snapshot_id for ref in metadata.refs.values()}
+    snapshots = sorted(metadata.snapshots, key=lambda snapshot: snapshot.sequence_number or 0)
+    old = [each for each in snapshots[:-_KEPT_SNAPSHOTS] if each.snapshot_id not in named][:_MOST_EXPIRED]
+    if len(old) < _LEAST_EXPIRED:
+        return []
+    with ExpireSnapshots(transaction) as expire:
+        expire.by_ids([each.snapshot_id for each in old])
+    return old
+
+
+def _delete_orphans(table: Table, expired: Sequence[Snapshot]) -> None:
+    """Delete the files that only expired snapshots refer to. The commit is done: one that cannot be read or deleted
+    fails nothing."""
+    with contextlib.suppress(OSError):
+        needed, manifests = _files(table, table.snapshots(), set())
+        orphans, _ = _files(table, expired, manifests)
+        for path in orphans - needed:
+            with contextlib.suppress(OSError):
+                table.io.delete(path)
+
+
+def _files(table: Table, snapshots: Iterable[Snapshot], known: Collection[str]) -> tuple[set[str], set[str]]:
+    """The files that snapshots refer to, and which of these are manifests; without the manifests that are known."""
+    manifests = {
+        each.manifest_path: each
+        for snapshot in snapshots
+        for each in snapshot.manifests(table.io)
+        if each.manifest_path not in known
+    }
+    data = {
+        entry.data_file.file_path
+        for manifest in manifests.values()
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+    }
+    lists = {snapshot.manifest_list for snapshot in snapshots}
+    return lists | manifests.keys() | data, set(manifests)
