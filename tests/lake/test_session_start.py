@@ -13,7 +13,6 @@ from pyspark import SparkContext
 from cdc_lakehouse.lake import spark
 from tests.kit.lakes import TestLake
 
-
 SESSION: Any = SimpleNamespace(
     sparkContext=SimpleNamespace(_jvm=None), _jsparkSession=None, setActiveSession=lambda _: None
 )
