@@ -64,9 +64,9 @@ class Lakehouse(dg.ConfigurableResource[Any]):
 _STEPS: dict[str, Steps] = {}
 
 
-def steps_of(run_id: str) -> Steps | None:
-    """The steps of a run of this process; None when none of its ops has begun."""
-    return _STEPS.get(run_id)
+def take_steps(run_id: str) -> Steps | None:
+    """The steps of a run of this process that has ended, which are kept no longer; None when none of its ops began."""
+    return _STEPS.pop(run_id, None)
 
 
 def dates_to_decode(context: dg.AssetExecutionContext) -> frozenset[str]:

@@ -16,7 +16,7 @@ from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.pipeline.monitors import open_monitor
-from cdc_lakehouse.pipeline.source import SourceState
+from cdc_lakehouse.pipeline.source import SourceMonitor, SourceState
 
 ATTEMPT_TAG: Final = "cdc/attempt"
 _INTERVAL_SECONDS: Final = 30
@@ -46,25 +46,33 @@ def build_sensor(lake: Lake, feed: FeedConfig, job: Any) -> dg.SensorDefinition:
         description=source.kind.sensor_description,
     )
     def follow_source(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        now = utc_now()
-        if (unfinished := find_unfinished(context.instance, lake, feed.name, now)) is not None:
-            return dg.SkipReason(unfinished)
         try:
-            state = source.poll(context.cursor)
+            decision, state = look(context.instance, lake, feed, source, context.cursor)
         except CdcError as error:
             context.log.error(str(error))
             return dg.SkipReason(str(error))
-        for fault in state.faults:
+        for fault in () if state is None else state.faults:
             context.log.error(str(fault))
-        last = context.instance.get_run_records(dg.RunsFilter(tags={FEED_TAG: feed.name}), limit=1)
-        decision = decide(feed.name, state, next(iter(last), None), now)
-        if decision.run_key is None:
+        if state is None or decision.run_key is None:
             return dg.SkipReason(decision.reason)
-        tags = incremental_tags(feed, source.new_dates()) | {ATTEMPT_TAG: str(decision.attempt)}
+        tags = incremental_tags(feed, source.new_dates(), decision.attempt)
         request = dg.RunRequest(run_key=decision.run_key, tags=tags)
         return dg.SensorResult(run_requests=[request], cursor=state.cursor)
 
     return follow_source
+
+
+def look(
+    instance: dg.DagsterInstance, lake: Lake, feed: FeedConfig, source: SourceMonitor, cursor: str | None
+) -> tuple[Decision, SourceState | None]:
+    """Whether a run of the feed is called for, and what the source shows; None where that was not asked for, because a
+    run of the feed is unfinished. `cursor` is that of the last run that was asked for. Raises as the monitor does."""
+    now = utc_now()
+    if (unfinished := find_unfinished(instance, lake, feed.name, now)) is not None:
+        return Decision(None, unfinished), None
+    state = source.poll(cursor)
+    last = instance.get_run_records(dg.RunsFilter(tags={FEED_TAG: feed.name}), limit=1)
+    return decide(feed.name, state, next(iter(last), None), now), state
 
 
 def decide(feed: str, state: SourceState, last: dg.RunRecord | None, now: datetime.datetime) -> Decision:
@@ -91,7 +99,7 @@ def retry_decision(last: dg.RunRecord | None, feed: str, cursor: str, now: datet
     return Decision(f"{feed}:{cursor}:{run.run_id}", f"run {run.run_id} failed and is retried", attempt)
 
 
-def incremental_tags(feed: FeedConfig, dates: Sequence[str]) -> dict[str, str]:
+def incremental_tags(feed: FeedConfig, dates: Sequence[str], attempt: int = 0) -> dict[str, str]:
     """Tags of a run that takes what is new. Its partitions are the dates that have new segments."""
-    partitions = run_partitions(feed, dates, utc_now())
-    return {FEED_TAG: feed.name, TRIGGER_TAG: INCREMENTAL, **partition_tags(partitions)}
+    partitions = partition_tags(run_partitions(feed, dates, utc_now()))
+    return {FEED_TAG: feed.name, TRIGGER_TAG: INCREMENTAL, ATTEMPT_TAG: str(attempt), **partitions}

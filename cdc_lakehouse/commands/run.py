@@ -1,9 +1,10 @@
-"""`cdc-lakehouse run`: one pass over the feeds without a daemon.
+"""`cdc-lakehouse run`: one pass over the feeds without a daemon, or passes as there is something new.
 
 It does exactly what the sensor and its run do, recorded in the same Dagster instance."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import uuid
@@ -17,11 +18,12 @@ import dagster as dg
 
 from cdc_lakehouse import config as configuration
 from cdc_lakehouse.assets.jobs import job_name, partition_tags
-from cdc_lakehouse.assets.keys import partitions_of
-from cdc_lakehouse.assets.resources import DATES_TAG, steps_of
+from cdc_lakehouse.assets.keys import known_tables, partitions_of
+from cdc_lakehouse.assets.resources import DATES_TAG, take_steps
 from cdc_lakehouse.assets.run_lock import FEED_TAG, find_unfinished, release_leases, take_lease
-from cdc_lakehouse.assets.sensors import incremental_tags
+from cdc_lakehouse.assets.sensors import incremental_tags, look
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time
+from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.commands.common import (
     DONE,
     HELD,
@@ -34,10 +36,12 @@ from cdc_lakehouse.commands.common import (
     print_json,
     problem_lines,
 )
+from cdc_lakehouse.commands.follow import FollowedFeed, follow, until_signalled
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.spark import start_session
 from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.steps import Steps
@@ -50,21 +54,42 @@ _INSTANCE: Final = Path(__file__).with_name("dagster.yaml")
 @click.command()
 @feed_option
 @click.option("--partition", "partitions", multiple=True, help="Decode this feed date again. May be repeated.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.option("--follow", "follows", is_flag=True, help="Stay, and make a pass whenever a source shows something new.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(0, min_open=True),
+    default=2.0,
+    show_default=True,
+    help="With --follow: seconds between two looks at a source.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; with --follow a line for each pass.")
 @configured
-def command(config: LakehouseConfig, feed_name: str | None, partitions: Sequence[str], as_json: bool) -> int:
+def command(
+    config: LakehouseConfig,
+    feed_name: str | None,
+    partitions: Sequence[str],
+    follows: bool,
+    interval: float,
+    as_json: bool,
+) -> int:
     """Bring the tables up to date: land, decode, apply DDL and rows, publish.
 
     Exit code 0: done, or nothing to do. 1: something is held or quarantined. 2: the configuration is wrong.
-    3: a source cannot be reached.
+    3: a source cannot be reached. With --follow it is 0: SIGINT or SIGTERM ends it after the pass under way, a second
+    one at once.
     """
+    if follows and partitions:
+        raise click.UsageError("--follow takes what is new: it goes without --partition")
     _prepare_instance()
     feeds = chosen(config, feed_name)
     for feed in feeds:
         _check_partitions(feed, partitions)
-    definitions = build_definitions(config)
     with dg.DagsterInstance.get() as instance:
-        results = [_run_feed(definitions, instance, config, feed, partitions) for feed in feeds]
+        runner = _Runner(config, instance)
+        if follows:
+            _follow(runner, feeds, interval, as_json=as_json)
+            return DONE
+        results = [runner.try_run(feed, partitions) for feed in feeds]
     if as_json:
         print_json({"feeds": [asdict(result) for result in results]})
     else:
@@ -92,41 +117,77 @@ class _FeedResult:
     exit_code: int = DONE
 
 
-def _run_feed(
-    definitions: dg.Definitions,
-    instance: dg.DagsterInstance,
-    config: LakehouseConfig,
-    feed: FeedConfig,
-    partitions: Sequence[str],
-) -> _FeedResult:
-    result = _FeedResult(feed.name)
-    try:
-        lake, run_id = Lake(config.lake, config.storage), str(uuid.uuid4())
-        _take_lease(instance, lake, feed, run_id)
-        tags = _tags(lake, feed, partitions)
-        job = definitions.resolve_job_def(job_name(feed.name))
-        console = {"loggers": {"console": {"config": {"log_level": "WARNING"}}}}
-        executed = job.execute_in_process(
-            instance=instance, tags=tags, run_config=console, raise_on_error=False, run_id=run_id
-        )
-    except CdcError as error:
-        result.error, result.exit_code = str(error), exit_code(error)
+class _Runner:
+    """Runs of feeds in this process, recorded in the Dagster instance."""
+
+    def __init__(self, config: LakehouseConfig, instance: dg.DagsterInstance) -> None:
+        self.instance = instance
+        self.lake = Lake(config.lake, config.storage)
+        self._config = config
+        self._jobs: dict[str, tuple[Sequence[TableName], dg.JobDefinition]] = {}
+
+    def try_run(self, feed: FeedConfig, partitions: Sequence[str]) -> _FeedResult:
+        """As `run`; what keeps the run from beginning is in the result."""
+        try:
+            return self.run(feed, partitions)
+        except CdcError as error:
+            return _FeedResult(feed.name, error=str(error), exit_code=exit_code(error))
+
+    def run(self, feed: FeedConfig, partitions: Sequence[str] = (), *, attempt: int = 0) -> _FeedResult:
+        """One pass over a feed: over what is new, or over these partitions. `attempt` counts earlier tries that failed.
+        Raises what keeps the run from beginning."""
+        run_id = str(uuid.uuid4())
+        try:
+            _take_lease(self.instance, self.lake, feed, run_id)
+            tags = self._tags(feed, partitions, attempt)
+            console = {"loggers": {"console": {"config": {"log_level": "WARNING"}}}}
+            executed = self._job(feed).execute_in_process(
+                instance=self.instance, tags=tags, run_config=console, raise_on_error=False, run_id=run_id
+            )
+        finally:
+            release_leases()
+        result = _FeedResult(feed.name, run_id)
+        steps = take_steps(run_id)
+        if not executed.success:
+            result.error, result.exit_code = _failure(executed)
+        elif steps is not None:
+            _describe(result, steps)
         return result
-    finally:
-        release_leases()
-    result.run_id = executed.run_id
-    if not executed.success:
-        result.error, result.exit_code = _failure(executed)
-    steps = steps_of(executed.run_id)
-    if steps is not None and executed.success:
-        _describe(result, steps)
-    return result
+
+    def _tags(self, feed: FeedConfig, partitions: Sequence[str], attempt: int) -> dict[str, str]:
+        dates = partitions or open_monitor(self.lake, feed).new_dates()
+        if dates:
+            # There are segments to decode: the JVM starts while the run does.
+            start_session(self._config.lake, self._config.storage)
+        if partitions:
+            return {FEED_TAG: feed.name, DATES_TAG: ",".join(sorted(partitions)), **partition_tags(partitions)}
+        return incremental_tags(feed, dates, attempt)
+
+    def _job(self, feed: FeedConfig) -> dg.JobDefinition:
+        """The feed's job with the tables of now as its assets."""
+        tables = known_tables(self.lake, feed)
+        if feed.name not in self._jobs or self._jobs[feed.name][0] != tables:
+            alone = self._config.model_copy(update={"feeds": [feed]})
+            self._jobs[feed.name] = tables, build_definitions(alone).resolve_job_def(job_name(feed.name))
+        return self._jobs[feed.name][1]
 
 
-def _tags(lake: Lake, feed: FeedConfig, partitions: Sequence[str]) -> dict[str, str]:
-    if partitions:
-        return {FEED_TAG: feed.name, DATES_TAG: ",".join(sorted(partitions)), **partition_tags(partitions)}
-    return incremental_tags(feed, open_monitor(lake, feed).new_dates())
+def _follow(runner: _Runner, feeds: Sequence[FeedConfig], interval: float, *, as_json: bool) -> None:
+    def followed(feed: FeedConfig) -> FollowedFeed:
+        monitor = open_monitor(runner.lake, feed)
+
+        def make_pass(attempt: int) -> None:
+            result = runner.run(feed, attempt=attempt)
+            click.echo(json.dumps(asdict(result), ensure_ascii=False) if as_json else f"{_text(result)}\n")
+
+        return FollowedFeed(
+            feed.name,
+            lambda cursor: look(runner.instance, runner.lake, feed, monitor, cursor),
+            make_pass,
+            interval,
+        )
+
+    until_signalled(lambda stop: follow([followed(feed) for feed in feeds], stop, interval))
 
 
 def _check_partitions(feed: FeedConfig, partitions: Sequence[str]) -> None:

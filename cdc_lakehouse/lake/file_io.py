@@ -11,7 +11,7 @@ from typing import Final
 
 from cdc_lakehouse.config import AzureStorage, GcsStorage, S3Storage, StorageConfig
 from cdc_lakehouse.errors import ConfigurationError
-from cdc_lakehouse.sources.object_store import Location, s3_credentials
+from cdc_lakehouse.sources.object_store import Location
 
 # The newest of each that is published; they hold the services' SDKs alone, so they may be older than the runtime.
 _AWS_BUNDLE: Final = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
@@ -94,6 +94,9 @@ def _pyiceberg_s3(settings: S3Storage) -> FileIO:
     region, expires_at = settings.region, None
     # PyArrow's own chain knows the environment, the default profile and the instance, and renews what they give.
     if any(getattr(settings, key) is not None for key in settings.CREDENTIALS):
+        # It brings boto3, which is slow to load.
+        from cdc_lakehouse.sources.object_store.s3_credentials import s3_credentials  # noqa: PLC0415
+
         provide = s3_credentials(settings)
         if provide is not None:
             region, credential = region or provide.region, provide()

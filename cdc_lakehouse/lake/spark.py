@@ -12,6 +12,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -120,7 +121,31 @@ def spark_settings(config: LakeConfig) -> dict[str, str]:
     return {**settings, **_FIXED}
 
 
+_starting: Final[list[Future[SparkSession]]] = []
+"""The start that is under way, if there is one."""
+
+
+def start_session(config: LakeConfig, storage: StorageConfig) -> None:
+    """Begin to start the session, in a thread, where there is no JVM yet. `build_session` waits for it, and raises what
+    went wrong in it."""
+    if SparkContext._gateway is None and not _starting:
+        starter = ThreadPoolExecutor(1, thread_name_prefix="start of Spark")
+        _starting.append(starter.submit(_build_session, config, storage))
+        starter.shutdown(wait=False)
+
+
 def build_session(config: LakeConfig, storage: StorageConfig | None = None) -> SparkSession:
+    """The session of this process, with the settings of the configuration; it is started where there is none."""
+    if _starting:
+        _starting.pop().result()
+    session = _build_session(config, storage or StorageConfig.nothing())
+    # The JVM keeps for each thread of Python which session it uses, and finds its settings by that.
+    sessions: Any = SparkSession._get_j_spark_session_class(session.sparkContext._jvm)  # pyright: ignore[reportArgumentType]
+    sessions.setActiveSession(session._jsparkSession)
+    return session
+
+
+def _build_session(config: LakeConfig, storage: StorageConfig) -> SparkSession:
     settings = spark_settings(config)
     # The workers must be an interpreter that has the project: this one, where it is not another on a cluster's machines.
     # PySpark looks for it here, not in its settings.
@@ -135,7 +160,7 @@ def build_session(config: LakeConfig, storage: StorageConfig | None = None) -> S
     session = builder.getOrCreate()
     if gateway is not None and "spark.jars.packages" in settings:
         _keep_jars(session, config)
-    return use_catalog(session, config, storage or StorageConfig.nothing())
+    return use_catalog(session, config, storage)
 
 
 def _keep_jars(session: SparkSession, config: LakeConfig) -> None:

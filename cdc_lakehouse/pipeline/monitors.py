@@ -77,9 +77,7 @@ class SinkMonitor:
         # Listed from the frontier, so that a tick costs what is new.
         takes = self._feed.tables.takes
         # Where directories are called by ids, the tables' names are not known here.
-        return sorted(
-            {f.feed_date for f in self._new_files() if f.feed_date and (not f.table or takes(f.database, f.table))}
-        )
+        return sorted({f.feed_date or "" for f in self._new_files() if not f.table or takes(f.database, f.table)})
 
     def _new_files(self) -> list[DataFile]:
         store, layout = self._store(), SinkLayout.of(self._source)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from cdc_lakehouse.decoders.files.file_format import FileContext
-
 from cdc_lakehouse.decoders.files.tasks import SegmentRef, errors_of_tasks
 from cdc_lakehouse.decoders.problems import NO_COMMIT_TS, NOT_LOOKED_AT, PROBLEMS, Rejected
 from cdc_lakehouse.errors import SourceError

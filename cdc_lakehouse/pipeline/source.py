@@ -156,7 +156,8 @@ class SourceMonitor(Protocol):
         ...
 
     def new_dates(self) -> Sequence[str]:
-        """Feed dates that have new segments, as far as that can be known without landing them: a note for the run."""
+        """Feed dates that have new segments, as far as that can be known without landing them: a note for the run.
+        Those without a date have an empty text."""
         ...
 
     def status(self) -> SourceStatus:

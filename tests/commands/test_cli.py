@@ -114,7 +114,8 @@ def test_a_mistyped_path_leaves_nothing_behind(call: Call, tmp_path: Path, monke
     ("arguments", "heavy"),
     [
         (("sample", "--help"), HEAVY),
-        (("status", "--help"), {"dagster", "pyspark"}),
+        (("status", "--help"), {"dagster", "pyspark", "boto3"}),
+        (("run", "--help"), {"boto3"}),
         (("--version",), HEAVY),
         (("--help",), HEAVY),
         (("canal", "tail", "--help"), HEAVY),

@@ -5,6 +5,10 @@ from __future__ import annotations
 import datetime
 import itertools
 import json
+import os
+import shutil
+import signal
+import threading
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -15,11 +19,15 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
+from cdc_lakehouse.assets import resources
 from cdc_lakehouse.cli import main
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.definitions import build_definitions
+from cdc_lakehouse.lake.spark import build_session
 from cdc_lakehouse.sample import changefeed
 from tests.kit.lakes import TestLake
+from tests.kit.waiting import until
+from tests.pipeline import T0, Sink
 from tests.sample.test_shop import shop_of
 
 pytestmark = pytest.mark.spark
@@ -185,6 +193,59 @@ def test_a_run_that_fails_is_told_in_one_line(shop: Shop) -> None:
     shop.lake.sink.rename(shop.lake.sink.with_name("gone"))
     lost = cli("run")
     assert lost.exit_code == 3 and "is not a directory" in lost.output and "Traceback" not in lost.output
+
+
+def test_a_process_that_follows_makes_a_pass_for_each_change(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sink made by hand, which a thread changes; the second change brings a table."""
+    shutil.rmtree(shop.lake.sink)
+    sink = Sink(shop.lake.sink, "t")
+    sessions: list[SparkSession] = []
+
+    def build_and_note(*settings: Any) -> SparkSession:
+        sessions.append(build_session(*settings))
+        return sessions[-1]
+
+    monkeypatch.setattr("cdc_lakehouse.assets.resources.build_session", build_and_note)
+
+    def published(at: int) -> bool:
+        return shop.lake.run().checkpoints.last().checkpoint_ts == T0 + at
+
+    def change() -> None:
+        try:
+            sink.file("t", at=1)
+            sink.checkpoint(2)
+            until(lambda: published(2))
+            sink.create("u", at=3)
+            sink.file("u", at=4, version=3)
+            sink.file("t", at=5)
+            sink.checkpoint(6)
+            until(lambda: published(6))
+            sink.checkpoint(7)
+            until(lambda: published(7))
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    changing = threading.Thread(target=change)
+    changing.start()
+    done = cli("run", "--follow", "--interval", "0.1", "--json")
+    changing.join()
+    assert done.exit_code == 0, done.output
+    passes = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [each["checkpoint_ts"] - T0 for each in passes] == [2, 6, 7]
+    assert [{each["table"]: each["rows"] for each in one["tables"]} for one in passes[:2]] == [
+        {"t": 1},
+        {"t": 2, "u": 1},
+    ]
+    assert shop.lake.rows("t") == [(1,), (5,)] and shop.lake.rows("u") == [(4,)]
+
+    # Three runs and no more, in one session, of which the last had no need.
+    assert {run.run_id for run in shop.instance.get_runs()} == {each["run_id"] for each in passes}
+    assert {each.status for each in shop.instance.get_runs()} == {dg.DagsterRunStatus.SUCCESS}
+    assert len({session.sparkContext.applicationId for session in sessions}) == 1 and len(sessions) == 2
+    assert not resources._STEPS
+    # What a pass brings is an asset of the next one.
+    assert len({run.job_snapshot_id for run in shop.instance.get_runs()}) == 3
+    assert len(shop.materializations("current", "d", "t")) == 2 and shop.materializations("current", "d", "u")
 
 
 def truth(columns: Any, found: list[dict[str, str | None]]) -> tuple[list[str], list[tuple[Any, ...]]]:

@@ -5,10 +5,9 @@ How to add a service: a case in `location`, its client in `clients`, its setting
 from cdc_lakehouse.sources.object_store.local_store import LocalStore
 from cdc_lakehouse.sources.object_store.location import Location
 from cdc_lakehouse.sources.object_store.opening import SEGMENT_LIMIT, open_store, read_segment
-from cdc_lakehouse.sources.object_store.s3_credentials import s3_credentials
 from cdc_lakehouse.sources.object_store.store import ObjectStore, StoredObject, UnreadableDirectory
 
 __all__ = [
     "SEGMENT_LIMIT", "LocalStore", "Location", "ObjectStore", "StoredObject", "UnreadableDirectory", "open_store",
-    "read_segment", "s3_credentials",
+    "read_segment",
 ]  # fmt: skip

@@ -12,10 +12,11 @@ from cdc_lakehouse.config import AzureStorage, GcsStorage, S3Storage, StorageCon
 from cdc_lakehouse.errors import CdcError, ConfigurationError
 from cdc_lakehouse.sources.object_store.location import Location
 from cdc_lakehouse.sources.object_store.remote_errors import CLIENT_ERRORS, settings_fault
-from cdc_lakehouse.sources.object_store.s3_credentials import S3Credentials, s3_credentials
 
 if TYPE_CHECKING:
     from obstore.store import AzureConfig, ClientConfig, GCSConfig, RetryConfig, S3Config
+
+    from cdc_lakehouse.sources.object_store.s3_credentials import S3Credentials
 
 # A sensor's tick waits for it, so an outage is reported after less than a minute; a run is tried again as a whole.
 RETRIES: RetryConfig = {"max_retries": 8, "retry_timeout": datetime.timedelta(seconds=45)}
@@ -48,6 +49,9 @@ def open_client(location: Location, storage: StorageConfig) -> Client:
     match location.service:
         case "s3":
             kind, settings = S3Store, storage.s3.of(location.bucket)
+            # It brings boto3, which is slow to load.
+            from cdc_lakehouse.sources.object_store.s3_credentials import s3_credentials  # noqa: PLC0415
+
             credentials = s3_credentials(settings)
             config = _s3_config(location, settings, credentials)
             provider = {"credential_provider": credentials}

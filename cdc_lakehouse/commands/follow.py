@@ -1,0 +1,101 @@
+"""`cdc-lakehouse run --follow`: when a pass over a feed is made. The decision is the sensor's; this is its loop, in one
+process that stays warm."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+import click
+
+from cdc_lakehouse.assets.sensors import Decision
+from cdc_lakehouse.commands.common import DONE
+from cdc_lakehouse.errors import CdcError, ConcurrentRunError, PermanentError, in_one_line
+from cdc_lakehouse.pipeline.source import SourceState
+
+_LONGEST_WAIT_SECONDS: Final = 60.0
+
+
+@dataclass
+class FollowedFeed:
+    """One feed that is followed.
+
+    look: as `assets.sensors.look`, with the cursor of the last pass. make_pass: a pass, given the number of tries that
+    failed; raises what kept it from beginning. interval: seconds from one look to the next."""
+
+    name: str
+    look: Callable[[str | None], tuple[Decision, SourceState | None]]
+    make_pass: Callable[[int], object]
+    interval: float
+    _cursor: str | None = None
+    _failures: int = 0
+    _due: float = 0
+    _told: str = ""
+
+    def take_turn(self, now: float) -> bool:
+        """Look, and make a pass where one is called for; gives whether it was made. `now` is in seconds of a clock that
+        never goes back."""
+        if now < self._due:
+            return False
+        problem, state, made = "", None, False
+        failures, self._failures = self._failures, 0
+        try:
+            decision, state = self.look(self._cursor)
+            problem = decision.reason if state is None else "; ".join(map(str, state.faults))
+            if state is not None and decision.run_key is not None:
+                self.make_pass(decision.attempt)
+                made, self._cursor = True, state.cursor
+        except ConcurrentRunError as error:
+            problem = str(error)
+        except PermanentError as error:
+            problem = str(error)
+            # The same comes of the same: the next pass is for what the source shows next.
+            self._cursor = self._cursor if state is None else state.cursor
+        except Exception as error:  # noqa: BLE001 - Whatever a store or a catalog throws may pass.
+            problem = str(error) if isinstance(error, CdcError) else in_one_line(error)
+            self._failures = failures + 1
+            self._due = now + min(self.interval * 2**self._failures, max(self.interval, _LONGEST_WAIT_SECONDS))
+        self._tell(problem)
+        return made
+
+    def _tell(self, problem: str) -> None:
+        """Once, as long as it is the same."""
+        if problem and problem != self._told:
+            click.echo(f"cdc-lakehouse: feed {self.name}: {problem}", err=True)
+        self._told = problem
+
+
+def follow(feeds: Sequence[FollowedFeed], stop: threading.Event, interval: float) -> None:
+    """Give each feed its turn, again and again, until `stop` is set; without news there are `interval` seconds between
+    the rounds."""
+    while not stop.is_set():
+        made = [feed.take_turn(time.monotonic()) for feed in feeds if not stop.is_set()]
+        if not any(made):
+            stop.wait(interval)
+
+
+def until_signalled(work: Callable[[threading.Event], None]) -> None:
+    """Do the work in a thread, with an event that SIGINT and SIGTERM set; a second signal ends the process at once.
+
+    In a thread, because Dagster and PySpark put handlers of their own in the place of those of the main thread."""
+    stop = threading.Event()
+
+    def on_signal(*_: Any) -> None:
+        if stop.is_set():
+            # As if it were killed: the lease and the run are seen to be those of a process that is gone.
+            os._exit(DONE)
+        stop.set()
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with ThreadPoolExecutor(1, thread_name_prefix="follow") as worker:
+            worker.submit(work, stop).result()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,215 @@
+"""`run --follow`: when a pass is made, on real sinks, with passes that only publish; and how it ends."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from cdc_lakehouse.assets.run_lock import FAILURE_TAG
+from cdc_lakehouse.assets.sensors import Decision, look
+from cdc_lakehouse.commands.follow import FollowedFeed, follow, until_signalled
+from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError, SourceUnreachableError
+from cdc_lakehouse.lake.tables.checkpoints import Cut
+from cdc_lakehouse.lake.tables.lease import Lease
+from cdc_lakehouse.pipeline.context import utc_now
+from cdc_lakehouse.pipeline.monitors import open_monitor
+from cdc_lakehouse.pipeline.source import SourceState
+from tests.assets import empty_instance
+from tests.commands import call
+from tests.kit.lakes import TestLake
+from tests.pipeline import T0, Sink, lake_in
+
+NEWS = Decision("a:1", "new"), SourceState("1", waiting=True, new=True, reason="new")
+NOTHING = Decision(None, "old"), SourceState("1", waiting=False, new=False, reason="old")
+
+
+@pytest.fixture
+def sink(lake: TestLake) -> Sink:
+    return Sink(lake.sink, "t", checkpoint=10)
+
+
+def followed(lake: TestLake, make_pass: Callable[[int], object], instance: dg.DagsterInstance) -> FollowedFeed:
+    see = partial(look, instance, lake.lake, lake.feed, open_monitor(lake.lake, lake.feed))
+    return FollowedFeed(lake.name, see, make_pass, interval=2)
+
+
+class Passes:
+    """Passes that publish what the sink shows, or fail."""
+
+    def __init__(self, lake: TestLake, instance: dg.DagsterInstance | None = None) -> None:
+        self.attempts: list[int] = []
+        self.error: Exception | None = None
+        self._lake = lake
+        self.feed = followed(lake, self, instance or empty_instance())
+
+    def __call__(self, attempt: int) -> None:
+        self.attempts.append(attempt)
+        if self.error is not None:
+            raise self.error
+        run = self._lake.run()
+        run.checkpoints.publish(Cut(int(open_monitor(run.lake, run.feed).poll(None).cursor)), [])
+
+
+def test_news_is_one_pass_and_no_news_is_none(lake: TestLake, sink: Sink) -> None:
+    passes = Passes(lake)
+    assert [passes.feed.take_turn(now) for now in (0, 2, 4)] == [True, False, False]
+    sink.checkpoint(11)
+    assert [passes.feed.take_turn(now) for now in (6, 8)] == [True, False]
+    assert lake.run().checkpoints.last().checkpoint_ts == T0 + 11 and passes.attempts == [0, 0]
+
+
+def test_a_pass_that_failed_is_made_again_as_the_sensor_does(
+    lake: TestLake, sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = datetime.timedelta()
+    monkeypatch.setattr("cdc_lakehouse.assets.sensors.utc_now", lambda: utc_now() + later)
+    with dg.DagsterInstance.ephemeral() as instance:
+
+        def fail(attempt: int) -> None:
+            tags = {"cdc/feed": lake.name, FAILURE_TAG: "transient", "cdc/attempt": str(attempt)}
+            run = instance.create_run_for_job(dg.job(name="a")(lambda: None), tags=tags)
+            instance.report_run_failed(run)
+            attempts.append(attempt)
+
+        attempts: list[int] = []
+        feed = followed(lake, fail, instance)
+        made: list[int] = []
+        for seconds in range(0, 400, 10):
+            later = datetime.timedelta(seconds=seconds)
+            if feed.take_turn(seconds):
+                made.append(seconds)
+        # Each failure was just now: after 60 seconds, then (from the same moment) 120, and 240.
+        assert attempts == [0, 1, 2, 3]
+        assert [round(seconds, -1) for seconds in made] == [0, 60, 120, 240] or made[1] in (60, 70)
+
+
+def test_a_source_that_does_not_answer_is_told_once_and_asked_after_longer_and_longer(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked: list[float] = []
+    now = 0.0
+
+    def see(_: str | None) -> tuple[Decision, SourceState | None]:
+        asked.append(now)
+        if now < 150:
+            raise SourceUnreachableError("no answer")
+        if now < 300:
+            return NOTHING
+        raise OSError("not ours\nat all")
+
+    feed = FollowedFeed("a", see, lambda _: pytest.fail("a pass"), interval=2)
+    for now in range(400):
+        feed.take_turn(now)
+    assert asked[:7] == [0, 4, 12, 28, 60, 120, 180]
+    assert asked[7:9] == [181, 182], "as often as before, when it answers again"
+    assert [after - before for before, after in zip(asked[-5:], asked[-4:], strict=False)] == [4, 8, 16, 32]
+    told = [f"cdc-lakehouse: feed a: {what}" for what in ("no answer", "OSError not ours")]
+    assert capsys.readouterr().err.splitlines() == told
+
+
+@pytest.mark.parametrize(("error", "turns"), [(ConfigurationError("wrong"), 1), (ConcurrentRunError("taken"), 3)])
+def test_a_pass_that_cannot_begin_waits_for_the_source_or_for_the_other_run(
+    lake: TestLake, sink: Sink, capsys: pytest.CaptureFixture[str], error: Exception, turns: int
+) -> None:
+    passes = Passes(lake)
+    passes.error = error
+    assert [passes.feed.take_turn(now) for now in (0, 2, 4)] == [False] * 3
+    assert len(passes.attempts) == turns
+    passes.error = None
+    sink.checkpoint(11)
+    assert passes.feed.take_turn(6)
+    assert capsys.readouterr().err.count(str(error)) == 1
+
+
+def test_a_feed_that_another_run_has_is_waited_for(
+    lake: TestLake, sink: Sink, capsys: pytest.CaptureFixture[str]
+) -> None:
+    passes, lease = Passes(lake), Lease(lake.lake, lake.name, "another", utc_now)
+    lease.take()
+    assert [passes.feed.take_turn(now) for now in (0, 2)] == [False, False]
+    lease.release()
+    assert passes.feed.take_turn(4) and passes.attempts == [0]
+    (told,) = capsys.readouterr().err.splitlines()
+    assert f"feed {lake.name}: run another on" in told
+
+
+def test_feeds_have_their_turns_and_none_waits_for_anothers_source(tmp_path: Path) -> None:
+    lakes = [lake_in(tmp_path / name) for name in ("one", "two", "lost")]
+    sinks = [Sink(lake.sink, "t", checkpoint=10) for lake in lakes[:2]]
+    passes = [Passes(lake) for lake in lakes]
+    order: list[int] = []
+    stop = threading.Event()
+
+    def counted(number: int, attempt: int) -> None:
+        passes[number](attempt)
+        order.append(number)
+        if len(order) == 4:
+            stop.set()
+        elif number == 1:
+            for sink in sinks:
+                sink.checkpoint(11)
+
+    feeds = [followed(lake, partial(counted, number), empty_instance()) for number, lake in enumerate(lakes)]
+    follow(feeds, stop, interval=0.01)
+    assert order == [0, 1, 0, 1]
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    assert {number: signal.getsignal(number) for number in before} == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_after_the_pass_under_way(handlers: None, number: signal.Signals) -> None:
+    done: list[str] = []
+
+    def make_pass(_: int) -> None:
+        os.kill(os.getpid(), number)
+        done.append("whole")
+
+    feeds = [FollowedFeed(name, lambda _: NEWS, make_pass, 0.01) for name in "ab"]
+
+    def work(stop: threading.Event) -> None:
+        feeds[0].make_pass = lambda attempt: (make_pass(attempt), stop.wait(30))
+        follow(feeds, stop, 0.01)
+
+    until_signalled(work)
+    assert done == ["whole"], "the other feed has no turn any more"
+
+
+def test_a_second_signal_ends_the_process_at_once(handlers: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    codes: list[int] = []
+    ended = threading.Event()
+    monkeypatch.setattr(os, "_exit", lambda code: (codes.append(code), ended.set()))
+
+    def work(stop: threading.Event) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        stop.wait(30)
+        os.kill(os.getpid(), signal.SIGINT)
+        ended.wait(30)
+
+    until_signalled(work)
+    assert codes == [0]
+
+
+def test_what_goes_wrong_in_the_loop_is_raised(handlers: None) -> None:
+    with pytest.raises(ZeroDivisionError):
+        until_signalled(lambda _: 1 / 0)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("options", [("--partition", "2026-06-01"), ("--interval", "0")])
+def test_it_follows_no_partition_and_does_not_look_without_a_pause(
+    lake: TestLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    assert call("run", "--follow", *options, config=lake.config_path).exit_code == 2

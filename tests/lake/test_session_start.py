@@ -1,0 +1,66 @@
+"""The start of a session in a thread, without a JVM: who waits for it, and who is told what went wrong."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark import SparkContext
+
+from cdc_lakehouse.lake import spark
+from tests.kit.lakes import TestLake
+
+SESSION: Any = SimpleNamespace(
+    sparkContext=SimpleNamespace(_jvm=None), _jsparkSession=None, setActiveSession=lambda _: None
+)
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The names of the threads in which sessions are built; a session is what `build_session` needs of one."""
+    threads: list[str] = []
+
+    def build(*_: Any) -> Any:
+        threads.append(threading.current_thread().name)
+        return SESSION
+
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    monkeypatch.setattr(spark.SparkSession, "_get_j_spark_session_class", lambda _: SESSION)
+    monkeypatch.setattr(spark, "_build_session", build)
+    yield threads
+    assert not spark._starting
+
+
+@pytest.fixture
+def start(lake: TestLake) -> Callable[[], None]:
+    return lambda: spark.start_session(lake.config.lake, lake.config.storage)
+
+
+def test_a_start_is_waited_for_and_is_one(lake: TestLake, built: list[str], start: Callable[[], None]) -> None:
+    for _ in range(2):
+        start()
+    assert spark.build_session(lake.config.lake) is SESSION
+    here = threading.current_thread().name
+    assert [name for name in built if name != here] == ["start of Spark_0"] and built[-1] == here
+
+
+def test_what_goes_wrong_in_the_thread_is_raised_where_the_session_is_wanted(
+    lake: TestLake, built: list[str], start: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as failing:
+        failing.setattr(spark, "_build_session", lambda *_: 1 / 0)
+        start()
+        with pytest.raises(ZeroDivisionError):
+            spark.build_session(lake.config.lake)
+    assert spark.build_session(lake.config.lake) is SESSION, "the next one tries again"
+
+
+def test_where_there_is_a_jvm_nothing_starts(
+    built: list[str], start: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SparkContext, "_gateway", object())
+    start()
+    assert not built
