@@ -89,6 +89,12 @@ def schema_changes(
             yield reader.of_statement(entry)
 
 
+def renamed_from(name: TableName, text: str) -> TableName | None:
+    """The old name of a table that a statement (TiCDC's) gives this name; None where it renames none to it."""
+    change = SchemaChange(0, name.database, name.table, None, text, (), "", False, kind="text")
+    return Live().rename_source(change)
+
+
 class _Log:
     def __init__(self, escapes: bool, types: Mapping[str, Mapping[str, str]], in_table_order: bool) -> None:
         self._escapes = escapes
