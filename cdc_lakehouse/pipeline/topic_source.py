@@ -139,7 +139,7 @@ class RecordSource(abc.ABC):
         return max(self._run.last_cut.checkpoint_ts, self._landed_ts())
 
     def _landed_ts(self) -> int:
-        run, positions = self._run, self._run.signals.positions()
+        positions = self._run.signals.positions()
         if self._format.watermarks(self._options):
             return self._least_watermark(positions)
         ended = [place.ended_ts for place in positions.values() if place.ended_ts is not None]

@@ -54,7 +54,7 @@ def test_lag(seconds: float, lag: float) -> None:
 
 
 def test_which_times_of_a_source_can_be_times() -> None:
-    assert END_TS == tso(datetime.datetime(2100, 1, 1, tzinfo=UTC))
+    assert tso(datetime.datetime(2100, 1, 1, tzinfo=UTC)) == END_TS
     assert [is_time_ms(each) for each in (-1, 0, physical_ms(END_TS) - 1, physical_ms(END_TS), 1 << 63)] == [
         False, True, True, False, False,
     ]  # fmt: skip

@@ -52,8 +52,8 @@ FORMAT: Final = Format(name="canal-json", make=lambda options: decode, made_by_c
 
 
 def message_of(message: JsonObject, value: bytes, commit_ts: int | None = None) -> Message:
-    """What a message of parsed JSON says; `value` is its text, in UTF-8, `commit_ts` TiDB's, if it has one. Raises `MessageError` when it is none of
-    Canal's, or of a type that is not known."""
+    """What a message of parsed JSON says; `value` is its text, in UTF-8, `commit_ts` TiDB's, if it has one. Raises
+    `MessageError` when it is none of Canal's, or of a type that is not known."""
     parts = _parts(message)
     return Message(_origin(message, commit_ts), tuple(map(_named, parts)) if b"``" in value else parts)
 
