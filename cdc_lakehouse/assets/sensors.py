@@ -76,8 +76,8 @@ def decide(feed: str, state: SourceState, last: dg.RunRecord | None, now: dateti
 
 
 def retry_decision(last: dg.RunRecord | None, feed: str, cursor: str, now: datetime.datetime) -> Decision | None:
-    """The decision after a run with a transient failure, and after one that was cancelled: another run, after a wait that
-    doubles with each attempt. None after any other run. Whoever wants no runs stops the sensor."""
+    """The decision after a run with a transient failure, and after one that was cancelled: another run, after a wait
+    that doubles with each attempt. None after any other run. Whoever wants no runs stops the sensor."""
     if last is None or last.end_time is None:
         return None
     run = last.dagster_run
