@@ -68,10 +68,11 @@ def lossy_columns(change: RowChange) -> tuple[str, ...]:
 
 def _origin(message: JsonObject, commit_ts: int | None) -> Origin:
     time, gtid = message.get("es"), message.get("gtid")
-    is_time = isinstance(time, int) and not isinstance(time, bool)
+    time_ms = time if isinstance(time, int) and not isinstance(time, bool) else None
+    if commit_ts is not None and time_ms is not None and not is_time_ms(time_ms):
+        time_ms = None  # Beside a commit-ts it is not the clock.
     return Origin(
-        # Beside a commit-ts it is not the clock: then a wrong one is none.
-        time_ms=time if is_time and (commit_ts is None or is_time_ms(time)) else None,
+        time_ms=time_ms,
         gtid=gtid if isinstance(gtid, str) and gtid else None,
         commit_ts=commit_ts,
     )
