@@ -84,19 +84,23 @@ def decide(feed: str, state: SourceState, last: dg.RunRecord | None, now: dateti
 
 
 def retry_decision(last: dg.RunRecord | None, feed: str, cursor: str, now: datetime.datetime) -> Decision | None:
-    """The decision after a run with a transient failure: another run, after a wait that doubles with each attempt. None
-    after any other run."""
+    """The decision after a run with a transient failure, and after one that was cancelled: another run, after a wait
+    that doubles with each attempt. None after any other run. Whoever wants no runs stops the sensor."""
     if last is None or last.end_time is None:
         return None
     run = last.dagster_run
-    if run.status != dg.DagsterRunStatus.FAILURE or run.tags.get(FAILURE_TAG) != "transient":
+    if run.status == dg.DagsterRunStatus.CANCELED:
+        ended = "was cancelled"
+    elif run.status == dg.DagsterRunStatus.FAILURE and run.tags.get(FAILURE_TAG) == "transient":
+        ended = "failed"
+    else:
         return None
     attempt = int(run.tags.get(ATTEMPT_TAG, "0")) + 1
     wait = min(_FIRST_WAIT_SECONDS * 2 ** (attempt - 1), _LONGEST_WAIT_SECONDS)
     left = round(last.end_time + wait - now.timestamp())
     if left > 0:
-        return Decision(None, f"run {run.run_id} failed; it is retried in {left} seconds")
-    return Decision(f"{feed}:{cursor}:{run.run_id}", f"run {run.run_id} failed and is retried", attempt)
+        return Decision(None, f"run {run.run_id} {ended}; it is retried in {left} seconds")
+    return Decision(f"{feed}:{cursor}:{run.run_id}", f"run {run.run_id} {ended} and is retried", attempt)
 
 
 def incremental_tags(feed: FeedConfig, dates: Sequence[str], attempt: int = 0) -> dict[str, str]:

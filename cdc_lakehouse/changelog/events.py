@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from cdc_lakehouse.changelog.positions import is_time_ms
 from cdc_lakehouse.errors import PermanentError
 
 
@@ -83,7 +84,8 @@ MessagePart = RowChange | Ddl | Watermark | TransactionEnd
 @dataclass(frozen=True, slots=True)
 class Origin:
     """Where in the source's log a message comes from, as far as it says. `log_offset` is the byte in the binlog file
-    `log_file`; `time_ms` when the source executed it, in milliseconds since 1970 (UTC)."""
+    `log_file`; `time_ms` when the source executed it, in milliseconds since 1970 (UTC).
+    Raises `MessageError` where that can be no time."""
 
     time_ms: int | None = None
     log_file: str | None = None
@@ -91,6 +93,10 @@ class Origin:
     gtid: str | None = None
     commit_ts: int | None = None
     """TiDB's, where the message has one."""
+
+    def __post_init__(self) -> None:
+        if self.time_ms is not None and not is_time_ms(self.time_ms):
+            raise MessageError(f"the time of its execution is not between the years 1970 and 2100: {self.time_ms} ms")
 
 
 @dataclass(frozen=True, slots=True)

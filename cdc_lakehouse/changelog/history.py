@@ -14,8 +14,10 @@ first file of a table that is older than the feed may come long after later vers
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange, TableName, TableVersion
@@ -119,7 +121,7 @@ class History:
         made: list[TableVersion] = []
         ordered = sorted(changes, key=_place)
         for _, group in itertools.groupby(ordered, key=lambda change: change.commit_ts):
-            for change in _in_order(list(group), self._live):
+            for change in in_order(list(group), self._live):
                 for version in versions_of(change, self._live):
                     self._record(version)
                     made.append(version)
@@ -135,21 +137,27 @@ class History:
                 self._latest_in_database[name.database] = max(version.commit_ts, latest)
 
 
-def _place(change: SchemaChange) -> tuple[int, int, str, str]:
+def place_of(origin: str) -> tuple[str | int, ...]:
+    """An origin as a sort key: numbers in it, such as offsets, in the order of numbers."""
+    return tuple(int(part) if n % 2 else part for n, part in enumerate(re.split("([0-9]+)", origin)))
+
+
+def _place(change: SchemaChange) -> tuple[Any, ...]:
     """Rows that follow a statement show what it left. Statements alone go by where they were read."""
     rank = {"row": 1, "contradiction": 2}.get(change.kind, 0)
-    if change.kind in ("text", "repeated"):
-        return change.commit_ts, rank, change.origin, ""
-    return change.commit_ts, rank, change.database, change.table
+    is_text = change.kind in ("text", "repeated")
+    return change.commit_ts, rank, *((place_of(change.origin),) if is_text else (change.database, change.table))
 
 
-def _in_order(changes: list[SchemaChange], live: Live) -> list[SchemaChange]:
+def in_order(changes: list[SchemaChange], live: Live) -> list[SchemaChange]:
     """Changes of one commit-ts in the order they were carried out.
 
     An EXCHANGE comes after the sight of the other table, which has the same commit-ts. Of a multi-table RENAME a pair
     can go when its source is there and its target is not. A source that is not known is a table older than the feed."""
     changes = sorted(changes, key=lambda change: change.kind == "statement" and kind_of(change) == "exchange_partition")
-    renames = [change for change in changes if change.kind == "statement" and kind_of(change) == "rename_table"]
+    renames = [
+        change for change in changes if change.kind in ("statement", "text") and kind_of(change) == "rename_table"
+    ]
     if len(renames) < 2:
         return changes
     waiting = [(live.rename_source(change), change) for change in renames]

@@ -8,11 +8,13 @@ the log is known from its first row on: its columns are those of the row, its ty
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from cdc_lakehouse.changelog.ddl.parser import parse_type
+from cdc_lakehouse.changelog.history import in_order, place_of
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName, TableVersion
 from cdc_lakehouse.changelog.versions import Live, versions_of
@@ -76,17 +78,22 @@ def schema_changes(
     statements have backslash escapes; `types` are those that the configuration gives to columns, by `database.table`.
     `in_table_order` says that rows have their columns in the table's order: one in another order holds its table.
     """
-    ordered = sorted(log, key=lambda entry: (entry.commit_ts, isinstance(entry, Statement), entry.origin))
+    ordered = sorted(log, key=lambda entry: (entry.commit_ts, isinstance(entry, Statement), place_of(entry.origin)))
     reader = _Log(escapes, types or {}, in_table_order)
-    done: set[tuple[int, str, str, str]] = set()
-    for entry in _with_later_types(ordered):
-        if isinstance(entry, ObservedColumns):
-            yield from reader.of_columns(entry)
-            continue
-        same = (entry.commit_ts, entry.database, entry.table, entry.text)
-        if same not in done:
-            done.add(same)
-            yield reader.of_statement(entry)
+    for _, entries in itertools.groupby(_with_later_types(ordered), key=lambda entry: entry.commit_ts):
+        statements: dict[tuple[str, str, str], Statement] = {}
+        for entry in entries:
+            if isinstance(entry, ObservedColumns):
+                yield from reader.of_columns(entry)
+            else:
+                statements.setdefault((entry.database, entry.table, entry.text), entry)
+        yield from reader.of_statements(statements.values())
+
+
+def renamed_from(name: TableName, text: str) -> TableName | None:
+    """The old name of a table that a statement (TiCDC's) gives this name; None where it renames none to it."""
+    change = SchemaChange(0, name.database, name.table, None, text, (), "", False, kind="text")
+    return Live().rename_source(change)
 
 
 class _Log:
@@ -97,14 +104,22 @@ class _Log:
         self._live = Live()
         self._carried_out: set[tuple[str, str, int]] = set()
 
-    def of_statement(self, entry: Statement) -> SchemaChange:
-        origin = f"{entry.origin}#0"
-        change = SchemaChange(
-            entry.commit_ts, entry.database, entry.table, None, entry.text, (), origin, self._escapes, kind="text"
-        )
-        if entry.time_ms is not None:
+    def of_statements(self, entries: Iterable[Statement]) -> Iterator[SchemaChange]:
+        """Those of one commit-ts. TiCDC makes one of each pair of a RENAME, and their topics may be several."""
+        times = {
+            SchemaChange(
+                each.commit_ts, each.database, each.table, None, each.text, (), f"{each.origin}#0", self._escapes,
+                kind="text",
+            ): each.time_ms
+            for each in entries
+        }  # fmt: skip
+        for change in in_order(list(times), self._live):
+            yield self._of_statement(change, times[change])
+
+    def _of_statement(self, change: SchemaChange, time_ms: int | None) -> SchemaChange:
+        if time_ms is not None:
             # What writes to a topic sends again what it has sent, after a fault of its own.
-            same = (entry.database, entry.text, entry.time_ms)
+            same = (change.database, change.query, time_ms)
             if same in self._carried_out and self._is_done(change):
                 change = replace(change, kind="repeated")
             self._carried_out.add(same)

@@ -19,6 +19,22 @@ from typing import Final
 LOGICAL_BITS: Final = 18
 BEGINNING: Final = 0
 """Below every commit-ts: nothing has been applied."""
+END_MS: Final = 4_102_444_800_000
+"""The year 2100 in milliseconds since 1970. A source's time at or above it, or below 1970, is damaged or in another
+unit; taken for the feed's clock it would stay there for good. MySQL's binlog has times up to 2106, and near 1970 where
+a session sets its own."""
+END_TS: Final = END_MS << LOGICAL_BITS
+"""The same as a TSO."""
+
+
+def is_time_ms(time_ms: int) -> bool:
+    """Whether a source's time, in milliseconds since 1970, can be one."""
+    return 0 <= time_ms < END_MS
+
+
+def is_commit_ts(commit_ts: int) -> bool:
+    """Whether a TSO of a source's can be one."""
+    return BEGINNING < commit_ts < END_TS
 
 
 def row_stage(commit_ts: int) -> int:

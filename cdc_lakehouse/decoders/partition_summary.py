@@ -9,7 +9,7 @@ from typing import Any
 
 from cdc_lakehouse.changelog.events import MessageError, Origin, RowChange
 from cdc_lakehouse.changelog.observed_schema import ObservedColumns, Statement
-from cdc_lakehouse.changelog.positions import LOGICAL_BITS
+from cdc_lakehouse.changelog.positions import LOGICAL_BITS, is_time_ms
 from cdc_lakehouse.decoders.messages.canal_json import lossy_columns
 from cdc_lakehouse.decoders.problems import BAD_MESSAGE, LISTED_PER_SEGMENT, RAW_LIMIT, Rejected
 
@@ -59,9 +59,10 @@ class PartitionSummary:
     def commit_ts(self, origin: Origin, time_ms: int | None) -> int | None:
         """Commit-ts of the next row or statement; None if it was delivered before: at or below the partition's
         watermark. Where the message has none it is made of its time in milliseconds (`time_ms`, the record's, where it
-        has no time either), and always exceeds the last one."""
+        has no time either, if it can be one), and always exceeds the last one."""
         if origin.commit_ts is None:
-            moment = origin.time_ms if origin.time_ms is not None else time_ms or 0
+            times = (time for time in (origin.time_ms, time_ms) if time is not None and is_time_ms(time))
+            moment = next(times, 0)
             self.last_ts = max(self.last_ts + 1, moment << LOGICAL_BITS)
             return self.last_ts
         return origin.commit_ts if self.begins(origin.commit_ts) else None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import os
 import threading
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchNamespaceError, NoSuchTableError
@@ -14,6 +16,7 @@ from pyiceberg.io import load_file_io
 from pyiceberg.table import Table
 
 from cdc_lakehouse.config import LakeConfig, StorageConfig
+from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.file_io import pyiceberg_file_io
 from cdc_lakehouse.lake.names import CATALOG, Identifier
 
@@ -44,9 +47,11 @@ class Lake:
         file_io = pyiceberg_file_io(self.config.warehouse, self.storage)
         self._expires_at = file_io.expires_at
         properties = {**file_io.pyiceberg, **self.config.catalog.properties, "warehouse": self.config.warehouse}
+        if self.config.warehouse.startswith("file:"):
+            _ensure_directory(Path(urlsplit(self.config.warehouse).path), "lake.warehouse")
         uri = properties.get("uri", "")
         if uri.startswith("sqlite:///"):
-            Path(uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+            _ensure_directory(Path(uri.removeprefix("sqlite:///")).parent, "lake.catalog.uri")
             # Spark's threads and this process share the file: wait for the other's commit instead of failing.
             properties["uri"] = f"{uri}?timeout={SQLITE_TIMEOUT_SECONDS}"
         return load_catalog(CATALOG, type=self.config.catalog.type, **properties)
@@ -72,6 +77,20 @@ class Lake:
 
     def location(self, *parts: str) -> str:
         return "/".join((self.config.warehouse.rstrip("/"), *parts))
+
+
+def _ensure_directory(directory: Path, key: str) -> None:
+    """Raises `ConfigurationError` where it can neither be made nor be written: no run mends that."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        reason = None if os.access(directory, os.W_OK | os.X_OK) else "it cannot be written"
+    except (PermissionError, FileNotFoundError, FileExistsError, NotADirectoryError) as error:
+        reason = error.strerror
+    if reason is not None:
+        raise ConfigurationError(
+            f"{key}: the directory {directory} cannot be used: {reason}",
+            advice="correct it in lakehouse.yaml, or let this user write there",
+        )
 
 
 def system_table(feed: str, name: str) -> Identifier:

@@ -20,6 +20,8 @@ from cdc_lakehouse.pipeline.sink_schemas import SchemaFiles
 
 _HEAD: Final = 1024 * 1024
 """Bytes of a segment that are looked at for its first line."""
+_LOOKED_AT: Final = 16
+"""Segments of which that is done, at most."""
 
 
 def decode_files(
@@ -108,22 +110,25 @@ def _layouts(run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment]
 
 
 def _require_commit_ts(run: FeedContext, segments: Sequence[Segment]) -> None:
-    """A sink without commit-ts has it nowhere: say so once, instead of quarantining every line."""
-    if run.feed.storage_sink.protocol != "canal-json":
+    """A sink without commit-ts has it nowhere: say so once, instead of quarantining every line. Where lines were ever
+    decoded, or one of the first files has it, the others are bad files."""
+    if run.feed.storage_sink.protocol != "canal-json" or run.events_snapshot() is not None:
         return
-    first = next((segment for segment in segments if segment.size), None)
-    if first is None:
-        return
-    line = run.raw.head(first, _HEAD).splitlines()[0]
-    try:
-        message: Any = json.loads(line)
-    except ValueError:
-        return  # A bad line, or one that is longer than what was looked at: the decoder judges it.
-    if isinstance(message, dict) and "type" in message and "_tidb" not in message:
+    looked_at = [segment for segment in segments if segment.size][:_LOOKED_AT]
+    if looked_at and all(_has_no_commit_ts(run, segment) for segment in looked_at):
         raise SourceError(
             PROBLEMS[NO_COMMIT_TS],
             feed=run.feed.name,
-            segment=first.segment,
+            segment=looked_at[0].segment,
             line=1,
             advice="then start the feed afresh",
         )
+
+
+def _has_no_commit_ts(run: FeedContext, segment: Segment) -> bool:
+    """False for a bad line, and one that is longer than what is looked at: the decoder judges it."""
+    try:
+        message: Any = json.loads(run.raw.head(segment, _HEAD).splitlines()[0])
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(message, dict) and "type" in message and "_tidb" not in message

@@ -6,8 +6,9 @@ before its rows are counted, so that a checkpoint never promises more than is th
 from __future__ import annotations
 
 import abc
+import functools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from cdc_lakehouse.changelog import observed_schema
+from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange
 from cdc_lakehouse.decoders.event_schema import spark_columns
@@ -137,12 +139,9 @@ class RecordSource(abc.ABC):
         return max(self._run.last_cut.checkpoint_ts, self._landed_ts())
 
     def _landed_ts(self) -> int:
-        run, positions = self._run, self._run.signals.positions()
+        positions = self._run.signals.positions()
         if self._format.watermarks(self._options):
-            landed = landed_offsets(run.lake, run.feed.name)
-            partitions = [(name, number) for name, topic in landed.topics.items() for number in topic.ends]
-            nothing = Position(BEGINNING, BEGINNING, None)
-            return min((positions.get(place, nothing).watermark for place in partitions), default=BEGINNING)
+            return self._least_watermark(positions)
         ended = [place.ended_ts for place in positions.values() if place.ended_ts is not None]
         if self._format.transactions == "all":
             # Before the first one nothing is whole.
@@ -156,6 +155,53 @@ class RecordSource(abc.ABC):
             ]
             return min([last, *open_since])
         return last
+
+    def _least_watermark(self, positions: Mapping[tuple[str, int], Position]) -> int:
+        """Of all partitions, but for topics that get no more: TiCDC sends watermarks to topics of active tables only.
+        A feed goes on without a topic when all tables that it has brought are dropped or renamed away at the least
+        watermark of the others, and it is landed up to its end by now: TiCDC sends a watermark when all rows up to it
+        are in their topics. So it does without one that the configuration leaves out."""
+        nothing = Position(BEGINNING, BEGINNING, None)
+        topics = landed_offsets(self._run.lake, self._run.feed.name).topics
+        least = sorted(
+            (min(positions.get((name, number), nothing).watermark for number in topic.ends), name)
+            for name, topic in topics.items()
+            if topic.ends and self._run.feed.kafka.takes(name)
+        )
+        found = least[0][0] if least else BEGINNING
+        for upto in sorted({watermark for watermark, _ in least}):
+            if not all(self._is_abandoned(name, upto) for watermark, name in least if watermark < upto):
+                break
+            found = upto
+        return found
+
+    def _is_abandoned(self, topic: str, upto: int) -> bool:
+        tables = self._run.signals.tables(topic)
+        lives = (life.upto(upto) for life in self._lives.values())
+        live = (life.last.name for life in lives if life is not None and life.dropped_ts is None)
+        return bool(tables) and tables.isdisjoint(live) and topic in self._read_up
+
+    @functools.cached_property
+    def _lives(self) -> Mapping[str, Incarnation]:
+        """The tables as all that has landed tells, beyond the checkpoint too."""
+        history = History()
+        history.apply(self.schema_changes()[0])
+        return history.incarnations()
+
+    @functools.cached_property
+    def _read_up(self) -> frozenset[str]:
+        """The topics of which all is landed, as the brokers say now; of one that is gone there is no more."""
+        source, landed = self._run.feed.kafka, landed_offsets(self._run.lake, self._run.feed.name)
+        try:
+            pending = find_pending(source, read_topics(source), landed)
+        except CdcError:
+            return frozenset()  # The next run asks again.
+        ends = {partition for partition, (start, end) in pending.offsets.items() if start == end}
+        return frozenset(
+            name
+            for name, topic in landed.topics.items()
+            if name not in pending.ids or all(Partition(name, number) in ends for number in topic.ends)
+        )
 
     def schema_changes(self, upto: int | None = None) -> tuple[Sequence[SchemaChange], Sequence[Rejected]]:
         """What all that has landed says of tables, in order."""

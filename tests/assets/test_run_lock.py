@@ -233,8 +233,22 @@ def test_what_may_pass_is_tried_again_after_longer_and_longer(
         assert decision is not None and (decision.run_key, decision.attempt) == (f"{FEED}:10:{run_id}", expected)
 
 
+@pytest.mark.parametrize("after_seconds", [30, 61])
+def test_a_run_that_was_cancelled_is_tried_again(instance: dg.DagsterInstance, after_seconds: int) -> None:
+    run_id = started(instance, HERE)
+    instance.report_run_canceled(run_of(instance, run_id))
+    (record,) = instance.get_run_records()
+    assert record.end_time is not None
+    later = datetime.datetime.fromtimestamp(record.end_time + after_seconds, datetime.UTC)
+    decision = retry_decision(record, FEED, "10", later)
+    assert decision is not None and "was cancelled" in decision.reason
+    assert decision.run_key == (f"{FEED}:10:{run_id}" if after_seconds > 60 else None)
+
+
 def test_a_run_that_did_not_fail_is_not_tried_again(instance: dg.DagsterInstance) -> None:
     assert retry_decision(None, FEED, "10", now()) is None
-    started(instance, HERE, dg.DagsterRunStatus.CANCELED)
+    run_id = started(instance, HERE)
+    instance.report_dagster_event(dg.DagsterEvent(dg.DagsterEventType.PIPELINE_SUCCESS.value, "feed"), run_id=run_id)
     (record,) = instance.get_run_records()
-    assert retry_decision(record, FEED, "10", now()) is None
+    assert record.dagster_run.status == dg.DagsterRunStatus.SUCCESS
+    assert retry_decision(record, FEED, "10", later(9999)) is None

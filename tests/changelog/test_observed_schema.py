@@ -220,3 +220,24 @@ def test_a_table_that_is_dropped_or_renamed_is_another_one() -> None:
     renamed = Statement(30, "d", "u", "RENAME TABLE t TO u", "b")
     again = Statement(35, "d", "t", "CREATE TABLE t (w INT PRIMARY KEY, v INT)", "c")
     assert holds(ORDERED, renamed, again, row_at(40, "w", "v")) == []
+
+
+@pytest.mark.parametrize(
+    "places", ["c/0/3 c/0/4 c/0/5 c/0/6", "c/0/8 c/0/9 c/0/10 c/0/11", "test_y/0/2 test_z/0/2 db2_x/0/2 test_w/0/0"]
+)
+def test_a_rename_of_several_tables_comes_in_messages_of_one_commit_ts(places: str) -> None:
+    tables = [("test", "y"), ("test", "z"), ("db2", "x")]
+    log = [
+        Statement(n, *name, f"CREATE TABLE `{name[1]}` (`id` INT PRIMARY KEY)", f"c/0/{n}@{n}")
+        for n, name in enumerate(tables, 1)
+    ]
+    pairs = [*zip(tables, [("test", "w"), tables[0], tables[1]], strict=True), (("test", "w"), tables[2])]
+    for (old, new), place in zip(pairs, places.split(), strict=True):
+        text = f"RENAME TABLE `{old[0]}`.`{old[1]}` TO `{new[0]}`.`{new[1]}`;"
+        log.append(Statement(9, *new, text, f"{place}@9"))
+    history = History()
+    history.apply(schema_changes(log, escapes=False))
+    lives = {str(life.versions[0].name): life.last for life in history.incarnations().values()}
+    assert {born: (str(last.name), last.hold) for born, last in lives.items()} == {
+        "test.y": ("db2.x", None), "test.z": ("test.y", None), "db2.x": ("test.z", None),
+    }  # fmt: skip

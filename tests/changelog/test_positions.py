@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, lag_seconds, physical_ms, tso
+from cdc_lakehouse.changelog.positions import (
+    BEGINNING,
+    END_TS,
+    commit_time,
+    is_commit_ts,
+    is_time_ms,
+    lag_seconds,
+    physical_ms,
+    tso,
+)
 
 UTC = datetime.UTC
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=UTC)
@@ -42,3 +51,13 @@ def test_the_zone_of_a_moment_does_not_matter(hours: int) -> None:
 def test_lag(seconds: float, lag: float) -> None:
     now = datetime.datetime(2026, 6, 1, 12, tzinfo=UTC)
     assert lag_seconds(tso(now), now + datetime.timedelta(seconds=seconds)) == pytest.approx(lag)
+
+
+def test_which_times_of_a_source_can_be_times() -> None:
+    assert tso(datetime.datetime(2100, 1, 1, tzinfo=UTC)) == END_TS
+    assert [is_time_ms(each) for each in (-1, 0, physical_ms(END_TS) - 1, physical_ms(END_TS), 1 << 63)] == [
+        False, True, True, False, False,
+    ]  # fmt: skip
+    assert [is_commit_ts(each) for each in (-1, BEGINNING, 1, END_TS - 1, END_TS, 1 << 61)] == [
+        False, False, True, True, False, False,
+    ]  # fmt: skip

@@ -1,10 +1,22 @@
-"""How far topics may be applied: transactions of DTS whose end has not come wait, and nothing else does."""
+"""How far topics may be applied: transactions of DTS whose end has not come wait, and TiCDC's topics for the least
+watermark, but for those that get no more."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
 
 from cdc_lakehouse.changelog.positions import BEGINNING
+from cdc_lakehouse.errors import SourceUnreachableError
+from cdc_lakehouse.lake.tables.landed_offsets import LandedState
+from cdc_lakehouse.pipeline import topic_source
+from cdc_lakehouse.sources.kafka import Bounds, Topic
+from cdc_lakehouse.sources.record_log import LandedOffsets, LandedTopic
 from tests.decoders.topic_reading import Reading
 from tests.kit.lakes import TestLake
 from tests.pipeline import lake_in
@@ -99,3 +111,133 @@ def test_where_nothing_tells_transactions_apart_all_is_applied(tmp_path: Path) -
     topic.sources[0].statement("ALTER TABLE t COMMENT 'x'", "t")
     topic.insert()
     assert topic.run() == topic.last
+
+
+class TopicPerTable:
+    """Topics of TiCDC, one for each table and the default one, with two partitions each. A statement is (topic, ts,
+    database, table, text), a row (topic, ts, table)."""
+
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch, pattern: str = ".*") -> None:
+        source = {
+            "type": "kafka",
+            "format": "ticdc-canal-json",
+            "bootstrap_servers": "k:9092",
+            "topic_pattern": pattern,
+        }
+        self.lake = lake_in(directory, source=source)
+        self._log: dict[str, list[bytes]] = {}
+        self.unread: set[str] = set()
+        self.gone: set[str] = set()
+        self.unreachable = False
+        monkeypatch.setattr(topic_source, "read_topics", self._read_topics)
+
+    def _read_topics(self, _: Any) -> list[Topic]:
+        if self.unreachable:
+            raise SourceUnreachableError("no broker answers")
+        there = self._log.keys() - self.gone
+        return [Topic(name, name, {n: Bounds(0, 7 + (name in self.unread)) for n in (0, 1)}) for name in sorted(there)]
+
+    def _send(self, topic: str, **message: Any) -> None:
+        self._log.setdefault(topic, []).append(json.dumps(message).encode())
+
+    def row(self, topic: str, ts: int, table: str) -> None:
+        data = {"data": [{"id": "1"}], "mysqlType": {"id": "int"}, "pkNames": ["id"]}
+        self._send(topic, database="d", table=table, type="INSERT", **data, _tidb={"commitTs": ts})
+
+    def statement(self, topic: str, ts: int, table: str, text: str) -> None:
+        self._send(topic, database="d", table=table, type="QUERY", isDdl=True, sql=text, _tidb={"commitTs": ts})
+
+    def create(self, table: str, ts: int) -> None:
+        self.statement(f"d_{table}", ts, table, f"CREATE TABLE `{table}` (`id` INT PRIMARY KEY)")
+        self.row(f"d_{table}", ts + 1, table)
+
+    def checkpoint(self, watermarks: Mapping[str, int]) -> int:
+        """With all that was sent, and these watermarks behind it."""
+        for topic in watermarks:
+            self._log.setdefault(topic, [])
+        summaries: dict[Any, Any] = {}
+        for topic, values in self._log.items():
+            ts = watermarks.get(topic)
+            mark = [] if ts is None else [json.dumps({"type": "TIDB_WATERMARK", "_tidb": {"watermarkTs": ts}}).encode()]
+            reading = Reading("ticdc-canal-json")
+            reading.read([[*values, *mark], mark], [len(values) + len(mark), len(mark)])
+            summaries |= {(topic, number, 1): found for (_, number, _), found in reading.summaries.items()}
+        landed = LandedOffsets({name: LandedTopic(name, {0: 7, 1: 7}) for name in self._log}, began=True)
+        self.lake.lake.catalog.create_namespace_if_not_exists(f"cdc_{self.lake.name}")
+        records = (f"cdc_{self.lake.name}", "records")
+        self.lake.lake.catalog.create_table(
+            records, pa.schema([("offset", pa.int64())]), properties=LandedState(landed).as_properties()
+        )
+        self.lake.run().signals.write(1, summaries)
+        return self.lake.run().source.checkpoint_ts()
+
+
+@pytest.fixture
+def topics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TopicPerTable:
+    found = TopicPerTable(tmp_path, monkeypatch)
+    found.create("t", 10)
+    found.create("u", 20)
+    return found
+
+
+def test_a_topic_with_a_live_table_is_waited_for(topics: TopicPerTable) -> None:
+    assert topics.checkpoint({"default": 300, "d_u": 300, "d_t": 100}) == 100
+
+
+@pytest.mark.parametrize(
+    ("topic", "table", "text"),
+    [
+        ("d_t", "t", "DROP TABLE `t`"),
+        ("d_t", "v", "RENAME TABLE `d`.`t` TO `d`.`v`"),
+        ("default", "", "DROP DATABASE `d`"),
+    ],
+)
+def test_a_topic_whose_tables_are_gone_is_not(topics: TopicPerTable, topic: str, table: str, text: str) -> None:
+    topics.statement(topic, 150, table, text)
+    assert topics.checkpoint({"default": 300, "d_u": 300, "d_t": 100}) == 300
+
+
+def test_a_table_that_was_never_seen_but_for_its_drop(topics: TopicPerTable) -> None:
+    topics.statement("d_old", 150, "old", "DROP TABLE `old`")
+    topics.statement("d_older", 160, "new", "RENAME TABLE `d`.`older` TO `d`.`new`")
+    assert topics.checkpoint({"default": 300, "d_u": 300, "d_t": 300, "d_old": 120, "d_older": 130}) == 300
+
+
+def test_a_topic_that_no_watermark_has_passed_its_tables_end_in_is_waited_for(topics: TopicPerTable) -> None:
+    topics.statement("d_t", 350, "t", "DROP TABLE `t`")
+    assert topics.checkpoint({"default": 300, "d_u": 300, "d_t": 100}) == 100
+
+
+def test_a_table_that_is_made_again(topics: TopicPerTable) -> None:
+    topics.statement("d_t", 150, "t", "DROP TABLE `t`")
+    topics.create("t", 200)
+    # Before it was, the feed goes on; behind that, its topic has to say that all is there.
+    assert topics.checkpoint({"default": 300, "d_u": 190, "d_t": 100}) == 190
+
+
+def test_a_topic_is_waited_for_until_all_of_it_is_landed(topics: TopicPerTable) -> None:
+    topics.statement("d_t", 150, "t", "DROP TABLE `t`")
+    topics.unread.add("d_t")
+    assert topics.checkpoint({"default": 300, "d_u": 300, "d_t": 100}) == 100
+
+
+def test_a_topic_is_waited_for_where_the_brokers_do_not_answer(topics: TopicPerTable) -> None:
+    topics.statement("d_t", 150, "t", "DROP TABLE `t`")
+    topics.unreachable = True
+    assert topics.checkpoint({"default": 300, "d_u": 300, "d_t": 100}) == 100
+
+
+def test_a_topic_that_was_deleted_with_its_table(topics: TopicPerTable) -> None:
+    topics.statement("d_t", 150, "t", "DROP TABLE `t`")
+    topics.gone.add("d_t")
+    assert topics.checkpoint({"default": 300, "d_u": 300, "d_t": 100}) == 300
+
+
+def test_a_topic_that_brought_nothing_is_waited_for(topics: TopicPerTable) -> None:
+    assert topics.checkpoint({"default": 300, "d_u": 300, "d_t": 300, "d_idle": 100}) == 100
+
+
+def test_a_topic_that_the_configuration_leaves_out_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = TopicPerTable(tmp_path, monkeypatch, pattern="default|d_u")
+    topics.create("t", 10)
+    assert topics.checkpoint({"default": 300, "d_u": 300, "d_t": 100}) == 300

@@ -22,6 +22,7 @@ from dataclasses import replace
 from typing import Final, Literal
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, Origin, RowChange
+from cdc_lakehouse.changelog.positions import is_time_ms
 from cdc_lakehouse.decoders.messages.canal_event_types import (
     DDL,
     column_name,
@@ -50,11 +51,11 @@ def decode(key: bytes | None, value: bytes | None) -> Message:
 FORMAT: Final = Format(name="canal-json", make=lambda options: decode, made_by_canal=True)
 
 
-def message_of(message: JsonObject, value: bytes) -> Message:
-    """What a message of parsed JSON says; `value` is its text, in UTF-8. Raises `MessageError` when it is none of
-    Canal's, or of a type that is not known."""
+def message_of(message: JsonObject, value: bytes, commit_ts: int | None = None) -> Message:
+    """What a message of parsed JSON says; `value` is its text, in UTF-8, `commit_ts` TiDB's, if it has one. Raises
+    `MessageError` when it is none of Canal's, or of a type that is not known."""
     parts = _parts(message)
-    return Message(_origin(message), tuple(map(_named, parts)) if b"``" in value else parts)
+    return Message(_origin(message, commit_ts), tuple(map(_named, parts)) if b"``" in value else parts)
 
 
 def lossy_columns(change: RowChange) -> tuple[str, ...]:
@@ -65,11 +66,15 @@ def lossy_columns(change: RowChange) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _origin(message: JsonObject) -> Origin:
+def _origin(message: JsonObject, commit_ts: int | None) -> Origin:
     time, gtid = message.get("es"), message.get("gtid")
+    time_ms = time if isinstance(time, int) and not isinstance(time, bool) else None
+    if commit_ts is not None and time_ms is not None and not is_time_ms(time_ms):
+        time_ms = None  # Beside a commit-ts it is not the clock.
     return Origin(
-        time_ms=time if isinstance(time, int) and not isinstance(time, bool) else None,
+        time_ms=time_ms,
         gtid=gtid if isinstance(gtid, str) and gtid else None,
+        commit_ts=commit_ts,
     )
 
 

@@ -32,8 +32,6 @@ from cdc_lakehouse.decoders.messages.json_object import parse
 
 _NO_OP, _NO_OP_2020 = 2, 48
 _POSITION: Final = re.compile("([0-9]{1,18})@([0-9]{1,18})")
-_LAST_SECOND: Final = 253_402_300_799
-"""Of the year 9999."""
 _DOT: Final = "\\u002E"
 # INIT is a row of the full load, as in the service's Canal JSON, if it has one.
 _ROWS: Final[Mapping[str, Literal["I", "U", "D"]]] = {"INSERT": "I", "INIT": "I", "UPDATE": "U", "DELETE": "D"}
@@ -76,8 +74,6 @@ def _named(error: MessageError, object_name: str | None) -> MessageError:
 
 
 def _origin(record: Record) -> Origin:
-    if not 0 <= record.source_timestamp <= _LAST_SECOND:
-        raise MessageError("sourceTimestamp is no time in seconds between the years 1970 and 9999")
     position = _POSITION.fullmatch(record.source_position)
     return Origin(
         time_ms=record.source_timestamp * 1000,

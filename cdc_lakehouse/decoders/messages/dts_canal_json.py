@@ -36,8 +36,6 @@ _SWAPPED: Final = "before_2022_03_20"
 """Name of the option: `data` and `old` are the other way round."""
 
 _OPS: Final[dict[str, Literal["I", "U", "D"]]] = {"INSERT": "I", "INIT": "I", "UPDATE": "U", "DELETE": "D"}
-_LAST_MILLISECOND: Final = 253_402_300_799_999
-"""Of the year 9999."""
 
 
 def _decoder(options: Options) -> Decode:
@@ -76,10 +74,7 @@ def _option_conflict(message: JsonObject, swapped: bool) -> str | None:
 
 def _decode(swapped: bool, key: bytes | None, value: bytes | None) -> Message:
     message = parse_value(value)
-    time_ms = integer_of(message, "es")
-    if time_ms is not None and time_ms > _LAST_MILLISECOND:
-        raise MessageError("es is no time in milliseconds up to the year 9999")
-    origin = Origin(time_ms=time_ms, gtid=text_of(message, "gtid") or None)
+    origin = Origin(time_ms=integer_of(message, "es"), gtid=text_of(message, "gtid") or None)
     parts = (_ddl(message),) if _is_ddl(message) else _row_changes(message, swapped)
     return Message(origin, parts, _option_conflict(message, swapped))
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, Final, Literal, cast
 
 import numpy as np
@@ -27,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_lakehouse.changelog.events import Message, MessageError, Origin, RowChange, Watermark
+from cdc_lakehouse.changelog.positions import BEGINNING, END_TS, is_commit_ts
 from cdc_lakehouse.config import KafkaSource, StorageConfig
 from cdc_lakehouse.decoders.messages.canal_json import message_of
 from cdc_lakehouse.decoders.messages.format import Decode, Format, Options, RowShape, UsualRows
@@ -35,8 +35,6 @@ from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.sources.kafka.claim_checks import read_claim_check
 
 _WATERMARK: Final = "TIDB_WATERMARK"
-LIMIT_TS: Final = 1 << 62
-"""Timestamps (TSO) are below it, by far."""
 _compute: Any = pc  # What its functions take is hidden from type checkers.
 
 
@@ -141,7 +139,7 @@ def read_columns(connection: Any, values: pa.Array) -> UsualRows:
     shapes, shape_of = [_shape(text) for text in texts.dictionary.to_pylist()], texts.indices.to_numpy()
     ops = np.array([None if shape is None else shape.op for shape in shapes], dtype=object)[shape_of]
     commit_ts = _timestamps(timestamps)
-    usual = (ops != None) & (commit_ts > 0) & (commit_ts < LIMIT_TS)  # noqa: E711 - of each one
+    usual = (ops != None) & (commit_ts > BEGINNING) & (commit_ts < END_TS)  # noqa: E711 - of each one
     usual &= ~_numpy(has_more, False) & _all_texts(types) & _all_texts(old_types)
     usual &= (ops != "U") | (_numpy(_compute.starts_with(before, "{"), False) & _each_once(old_names))
     places = np.flatnonzero(usual)
@@ -221,7 +219,7 @@ def _timestamps(texts: pa.Array) -> np.ndarray[Any, Any]:
         return _numpy(texts.cast(pa.int64()), 0)
     except pa.ArrowInvalid:
         numbers = (int(text) if text and text.isdigit() else 0 for text in texts.to_pylist())
-        return np.array([number if number < LIMIT_TS else 0 for number in numbers], np.int64)
+        return np.array([number if number < END_TS else 0 for number in numbers], np.int64)
 
 
 def _numpy(values: pa.Array, null: Any) -> np.ndarray[Any, Any]:
@@ -257,8 +255,7 @@ def _extension(message: JsonObject) -> JsonObject:
 def _decoded(message: JsonObject, extension: JsonObject, value: bytes) -> Message:
     if message.get("type") == _WATERMARK:
         return Message(Origin(), (Watermark(_timestamp(extension, "watermarkTs")),))
-    found = message_of(message, value)
-    found = replace(found, origin=replace(found.origin, commit_ts=_timestamp(extension, "commitTs")))
+    found = message_of(message, value, _timestamp(extension, "commitTs"))
     if extension.get("onlyHandleKey") and any(isinstance(part, RowChange) and part.op != "D" for part in found.parts):
         raise MessageError(
             "the message was too large and has only its handle key: its other values are nowhere in the log",
@@ -269,6 +266,6 @@ def _decoded(message: JsonObject, extension: JsonObject, value: bytes) -> Messag
 
 def _timestamp(extension: JsonObject, name: str) -> int:
     found = extension.get(name)
-    if not isinstance(found, int) or isinstance(found, bool) or not 0 < found < LIMIT_TS:
-        raise MessageError(f"_tidb.{name} is not a timestamp of TiDB")
+    if not isinstance(found, int) or isinstance(found, bool) or not is_commit_ts(found):
+        raise MessageError(f"_tidb.{name} is not a timestamp of TiDB of before the year 2100")
     return found

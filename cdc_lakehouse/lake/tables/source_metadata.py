@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 import pyarrow as pa
 
-from cdc_lakehouse.changelog.observed_schema import ObservedColumns, Statement
+from cdc_lakehouse.changelog.observed_schema import ObservedColumns, Statement, renamed_from
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.decoders.partition_summary import OptionConflict, Summaries, origin_of
 from cdc_lakehouse.lake.catalog import Lake
@@ -123,6 +123,17 @@ class Signals:
                 found[row.topic, row.partition] = replace(place, ended_ts=max(place.ended_ts, row.commit_ts))
         return found
 
+    def tables(self, topic: str) -> set[TableName]:
+        """The tables that a topic has brought rows or statements of. A RENAME says the new name, and comes to the
+        topic of the old one."""
+        found: set[TableName] = set()
+        for row in self.rows:
+            if row.topic == topic and row.kind in ("statement", "sight") and row.table:
+                name = TableName(row.database or "", row.table)
+                before = None if row.kind == "sight" else renamed_from(name, row.text or "")
+                found.add(before or name)
+        return found
+
     def doubts(self) -> list[OptionConflict]:
         """In the order of the topics."""
         found: list[OptionConflict] = []
@@ -160,17 +171,17 @@ class Signals:
 
 
 def _with_news(batch: int, signals: Iterable[Signal], others: Sequence[Signal]) -> Iterator[Signal]:
-    """Without sights that tell what an earlier one has told, of this batch or of one before, where no statement came
-    between: else every partition of every batch would say what every table looks like."""
+    """Without sights that tell what an earlier one of their topic has told, of this batch or of one before, where no
+    statement came between: else every partition of every batch would say what every table looks like."""
     signals = list(signals)
     stated = sorted(row.commit_ts for row in (*others, *signals) if row.kind == "statement")
     seen: dict[tuple[object, ...], list[int]] = {}
     for row in others:
         if row.kind == "sight" and row.batch < batch:
-            bisect.insort(seen.setdefault((row.database, row.table, row.text), []), row.commit_ts)
+            bisect.insort(seen.setdefault((row.topic, row.database, row.table, row.text), []), row.commit_ts)
     for row in sorted(signals, key=lambda row: row.commit_ts):
         if row.kind == "sight":
-            same = seen.setdefault((row.database, row.table, row.text), [])
+            same = seen.setdefault((row.topic, row.database, row.table, row.text), [])
             place = bisect.bisect_right(same, row.commit_ts)
             if place and bisect.bisect_right(stated, row.commit_ts) == bisect.bisect_left(stated, same[place - 1]):
                 continue

@@ -25,6 +25,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from cdc_lakehouse.changelog.positions import is_commit_ts
 from cdc_lakehouse.config import DateSeparator, Protocol, StorageSinkSource
 from cdc_lakehouse.errors import CheckpointError, ObjectMissingError, SourceError
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, UnreadableDirectory
@@ -144,7 +145,7 @@ def read_checkpoint(store: ObjectStore) -> int:
         raise CheckpointError(
             f"the metadata file does not hold a checkpoint-ts: {content[:80]!r}", segment=METADATA
         ) from None
-    if isinstance(checkpoint, bool) or not isinstance(checkpoint, int) or not 0 < checkpoint < 1 << 63:
+    if isinstance(checkpoint, bool) or not isinstance(checkpoint, int) or not is_commit_ts(checkpoint):
         raise CheckpointError(f"the checkpoint-ts is not a TSO: {checkpoint!r}", segment=METADATA)
     return checkpoint
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cdc_lakehouse.changelog.positions import END_TS
 from cdc_lakehouse.decoders.messages.ticdc_canal_json import read_columns
 from tests.decoders.messages.strategies import characters, json_values, spoilt
 from tests.decoders.topic_reading import Reading, image_of
@@ -160,8 +161,8 @@ def test_any_messages(values: list[bytes | None], at_once: int) -> None:
         (message(_tidb={"commitTs": 5.0}), False),
         (message(_tidb={"commitTs": True}), False),
         (message(_tidb={"commitTs": -1}), False),
-        (message(_tidb={"commitTs": (1 << 62) - 1}), True),
-        (message(_tidb={"commitTs": 1 << 62}), False),
+        (message(_tidb={"commitTs": END_TS - 1}), True),
+        (message(_tidb={"commitTs": END_TS}), False),
         (message(_tidb={"commitTs": 10**30}), False),
         (message(_tidb=None), False),
         (message(data=[{"v": "x" * (1 << 20)}]), False),
@@ -199,3 +200,20 @@ def test_a_watermark_divides_what_is_new() -> None:
     assert [(event["line"], event["commit_ts"]) for event in events] == [(0, 3), (1, 2), (6, 4), (7, 5)]
     (summary,) = summaries.values()
     assert (summary.replays, summary.last_ts, summary.watermark) == (3, 5, 3)
+
+
+@pytest.mark.parametrize("ts", [-1, END_TS, 1 << 61, (1 << 63) - 1, 10**30])
+def test_a_timestamp_that_can_be_none_is_a_bad_message_and_moves_no_clock(ts: int) -> None:
+    values = [
+        message(), message(type="TIDB_WATERMARK", _tidb={"watermarkTs": ts}), message(_tidb={"commitTs": ts}),
+        message(_tidb={"commitTs": 6}), message(es=ts, _tidb={"commitTs": 7}),
+        message(es=ts, type="CREATE", isDdl=True, sql="CREATE TABLE t (id INT)", _tidb={"commitTs": 8}),
+    ]  # fmt: skip
+    check(values)
+    events, summaries = read(values)
+    assert [event["commit_ts"] for event in events] == [5, 6, 7]
+    (summary,) = summaries.values()
+    assert (summary.last_ts, summary.watermark) == (8, None)
+    assert [each.line for each in summary.bad["s"]] == [1, 2]
+    # Beside a commit-ts, `es` is not the clock.
+    assert [statement.time_ms for _, statement in summary.statements] == [None]
