@@ -147,8 +147,8 @@ def build_session(config: LakeConfig, storage: StorageConfig | None = None) -> S
 
 def _build_session(config: LakeConfig, storage: StorageConfig) -> SparkSession:
     settings = spark_settings(config)
-    # The workers must be an interpreter that has the project: this one, where it is not another on a cluster's machines.
-    # PySpark looks for it here, not in its settings.
+    # The workers must be an interpreter that has the project: this one, where it is not another on a cluster. PySpark
+    # looks for it here, not in its settings.
     os.environ["PYSPARK_PYTHON"] = settings.get("spark.pyspark.python", sys.executable)
     gateway = start_jvm(settings)
     builder = SparkSession.builder

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from cdc_lakehouse.decoders.problems import LISTED_PER_SEGMENT
 from cdc_lakehouse.lake.current import update_tasks
-from cdc_lakehouse.lake.tables import events
 from cdc_lakehouse.pipeline.steps import Steps, run_all
 from tests.kit.lakes import TestLake
 from tests.model.changefeed import DATABASE, Changefeed
@@ -216,18 +216,16 @@ def test_bad_rows_beyond_those_that_are_listed_are_counted(
     assert table.open() == []
 
 
-def test_bad_lines_beyond_those_that_are_listed_are_counted(
-    new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(events, "LISTED_PER_SEGMENT", 2)
+def test_bad_lines_beyond_those_that_are_listed_are_counted(new_lake: Callable[..., TestLake]) -> None:
     table = Table(new_lake(policy={"quarantine": "skip"}))
     table.create("id")
-    for id in range(5):
+    for id in range(LISTED_PER_SEGMENT + 3):
         table.put(id, 10)
     table.spoil('"isDdl":false', '"isDdl":true')
     done = table.run()
-    assert table.left_out() == {(1, 1): 1, (1, 2): 1, (1, None): 3}
-    assert done.run.quarantine.count() == 5
+    listed = {(1, line): 1 for line in range(1, LISTED_PER_SEGMENT + 1)}
+    assert table.left_out() == {**listed, (1, None): 3}
+    assert done.run.quarantine.count() == LISTED_PER_SEGMENT + 3
 
 
 def test_a_partial_update_of_a_row_that_was_never_seen_is_not_guessed(new_lake: Callable[..., TestLake]) -> None:
