@@ -111,15 +111,15 @@ class Bench:
         click.echo(f"landed {len(found.new)} segments", err=True)
         return run
 
-    def whole_tick(self, store: SlowStore) -> list[str | None]:
+    def whole_tick(self, store: SlowStore) -> list[str]:
         """What a tick does without a frontier."""
         files = list_sink(store, SinkLayout.of(self._feed.storage_sink)).data
         known = Segments(Lake(self._config), self._feed.name).etags(file.path for file in files)
-        return sorted({file.feed_date for file, etag in zip(files, known, strict=True) if etag != file.etag})
+        return sorted({file.feed_date or "" for file, etag in zip(files, known, strict=True) if etag != file.etag})
 
     def tick(self, store: SlowStore) -> list[str]:
         with mock.patch.object(monitors, "open_store", return_value=store):
-            return monitors.open_monitor(Lake(self._config), self._feed).new_dates()
+            return list(monitors.open_monitor(Lake(self._config), self._feed).new_dates())
 
     def read_segments(self, _: SlowStore) -> int:
         return Segments(Lake(self._config), self._feed.name).rows.num_rows
