@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -128,8 +129,11 @@ def test_two_processes_at_once(new_lake: Callable[..., TestLake], tmp_path: Path
 
     one = start("one")
     until(lambda: last_holder(lake.lake, lake.name) is not None or one.poll() is not None)
+    one.send_signal(signal.SIGSTOP)  # So that it has not ended before the other asks.
     other = start("other")
-    refused, published = other.communicate()[0], one.communicate()[0]
+    refused = other.communicate()[0]
+    one.send_signal(signal.SIGCONT)
+    published = one.communicate()[0]
     assert (one.returncode, other.returncode) == (0, 1), published + refused
     assert "is not finished" in refused
     assert {table: lake.rows(table) for _, table in lake.tables()} == EXPECTED
