@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -230,6 +231,10 @@ class _News:
         return self._segments.select((pc.field("batch") > batch) & decoded & passed & may_hold(life.names))
 
 
+_EVENT_BYTES: Final = 2048
+"""Of the source. A task has so much memory for an event; larger ones count as several."""
+
+
 class EventCounts:
     """About how many events a run reads of a table: what the segments say that can hold some."""
 
@@ -245,8 +250,10 @@ class EventCounts:
 
 
 def _events_by_name(rows: pa.Table) -> dict[TableName | None, int]:
-    found = rows.group_by(["database", "table"]).aggregate([("events", "sum")]).to_pylist()
+    found = rows.group_by(["database", "table"]).aggregate([("events", "sum"), ("size", "sum")]).to_pylist()
     return {
-        None if row["table"] is None else TableName(row["database"], row["table"]): row["events_sum"] or 0
+        None if row["table"] is None else TableName(row["database"], row["table"]): max(
+            row["events_sum"] or 0, row["size_sum"] // _EVENT_BYTES
+        )
         for row in found
     }
