@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.lake.tables.quarantine import Quarantine
+from cdc_lakehouse.lake.tables.events import Events
 from cdc_lakehouse.pipeline.steps import run_all
 from tests.kit.hand_sinks import CREATE, ID, T0, HandSink, integer, row, text
+from tests.kit.kills import KillAtCall
 from tests.kit.lakes import TestLake, write_config
 
 pytestmark = pytest.mark.spark
@@ -192,21 +193,14 @@ def test_an_update_with_old_values_is_one_event(new_lake: Callable[..., TestLake
     assert lake.rows("t") == [(3, "z")]
 
 
-def test_a_file_that_goes_between_a_crash_and_the_look_at_its_bad_rows(
-    new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_goes_between_a_crash_and_the_look_at_its_bad_rows(new_lake: Callable[..., TestLake]) -> None:
     lake = new_lake(source=csv(), policy={"quarantine": "skip"})
     sink = two_tables(lake, PLAIN)
     place = sink.rows("d/t", 1, row("I", "t", 6, "2", "2", "3", '"x"'), "garbage", index=2)
-    with monkeypatch.context() as patch:
-        patch.setattr(Quarantine, "replace", _killed)
-        with pytest.raises(KeyboardInterrupt):
-            run_all(lake.run())
+    with KillAtCall(Events, "commit", 1, after=True)(lake) as killed:
+        run_all(lake.run())
+    assert killed.happened
     place.unlink()
     run_all(lake.run())
     assert lake.rows("t") == [(1, 2, 3, "x"), (2, 2, 3, "x")]
     assert quarantined(lake) == [("NotLookedAt", None, "open")]
-
-
-def _killed(*_: Any) -> None:
-    raise KeyboardInterrupt

@@ -221,6 +221,7 @@ def test_bad_lines_beyond_those_that_are_listed_are_counted(new_lake: Callable[.
     table.create("id")
     for id in range(LISTED_PER_SEGMENT + 3):
         table.put(id, 10)
+    table.feed.flush(LISTED_PER_SEGMENT + 3)
     table.spoil('"isDdl":false', '"isDdl":true')
     done = table.run()
     listed = {(1, line): 1 for line in range(1, LISTED_PER_SEGMENT + 1)}
