@@ -308,8 +308,10 @@ def test_a_schema_can_change_without_rows_and_readers_by_snapshot_see_it_with_a_
     table = new_table()
     empty = table.begin()
     empty.change_schema([[Add("n", "int", 7)]])
-    assert empty.commit(mark=True, properties={"p": "1"}) is None
+    assert empty.commit(properties={"p": "1"}) is None
     assert table.snapshot_id is None
+    of_nothing = table.begin().commit(mark=True, summary={"cdc.batch": "1"})
+    assert of_nothing is not None and of_nothing == table.snapshot_id and not table.rows()
     assert [field.name for field in table.table.schema().fields] == ["id", "name", "n"]
     first = table.append(numbered(1))
     without = table.begin()
