@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import duckdb
+import pyarrow as pa
 
 _DUCKDB_TYPES: Final = {
     "long": "BIGINT", "int": "INTEGER", "float": "FLOAT", "double": "DOUBLE", "boolean": "BOOLEAN", "date": "DATE",
@@ -45,6 +46,17 @@ def database() -> Iterator[Any]:
         with contextlib.closing(duckdb.connect(config=config)) as connection:
             connection.execute("SET TimeZone = 'UTC'")
             yield connection
+
+
+def query(connection: Any, statement: str, **relations: Any) -> pa.Table:
+    """The rows of a statement over relations (tables or readers of Arrow's), which have these names while it runs."""
+    for name, relation in relations.items():
+        connection.register(name, relation)
+    try:
+        return connection.sql(statement).to_arrow_table()
+    finally:
+        for name in relations:
+            connection.unregister(name)
 
 
 # --- Names and literals ---

@@ -31,6 +31,7 @@ from cdc_lakehouse.config import KafkaSource, StorageConfig
 from cdc_lakehouse.decoders.messages.canal_json import message_of
 from cdc_lakehouse.decoders.messages.format import Decode, Format, Options, RowShape, UsualRows
 from cdc_lakehouse.decoders.messages.json_object import JsonObject, key_of, parse, types_of, utf8
+from cdc_lakehouse.duckdb_sql import query
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.sources.kafka.claim_checks import read_claim_check
 
@@ -129,9 +130,7 @@ _QUERY: Final = f"""
 
 def read_columns(connection: Any, values: pa.Array) -> UsualRows:
     """The messages that are usual, as a `ColumnReader` gives them."""
-    connection.register("messages", pa.table({"value": _texts(values)}))
-    found = connection.sql(_QUERY).to_arrow_table().combine_chunks()
-    connection.unregister("messages")
+    found = query(connection, _QUERY, messages=pa.table({"value": _texts(values)})).combine_chunks()
     (texts, timestamps, types, old_names, old_types, before, after, has_more) = (
         column.combine_chunks() for column in found.columns
     )

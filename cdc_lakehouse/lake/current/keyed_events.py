@@ -171,11 +171,7 @@ def _key_parts(
     for expressions in layers:
         query = f"(SELECT {', '.join(['*', *expressions])} FROM {query})"
     images = {name: events.column(name) for name in ("op", "before", "after")}
-    connection.register("keyed", pa.table({**images, **paths}))
-    try:
-        return connection.sql(f"SELECT {', '.join(found)} FROM {query}").to_arrow_table()
-    finally:
-        connection.unregister("keyed")
+    return sql.query(connection, f"SELECT {', '.join(found)} FROM {query}", keyed=pa.table({**images, **paths}))
 
 
 def _path(span: KeyedSpan, part: int) -> str | None:
@@ -232,8 +228,8 @@ def keys_where(conditions: Mapping[int, str]) -> Column:
                     continue
                 own = keys.take(pa.array(places))
                 width = _compute.max(_compute.list_value_length(own)).as_py()
-                connection.register("keys", pa.table(key_texts(own, width)))
-                answer = connection.sql(f"SELECT {condition} AS met FROM keys").to_arrow_table()
+                statement = f"SELECT {condition} AS met FROM keys"
+                answer = sql.query(connection, statement, keys=pa.table(key_texts(own, width)))
                 found[places] = answer.column("met").to_numpy()
         return pa.array(found)
 

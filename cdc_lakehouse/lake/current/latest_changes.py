@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdc_lakehouse.duckdb_sql import query
 from cdc_lakehouse.errors import TableHeldError
 
 _compute: Any = pc  # What its functions take is hidden from type checkers.
@@ -33,12 +34,10 @@ def latest_changes(connection: Any, events: pa.Table, width: int) -> np.ndarray[
         return np.arange(events.num_rows)
     positions = {name: events.column(name) for name in ("stage", "upsert", "segment", "line")}
     place = pa.array(np.arange(events.num_rows), pa.int64())
-    connection.register("keyed", pa.table({**parts, **positions, "place": place}))
-    try:
-        found = connection.sql(
-            f"SELECT place FROM keyed QUALIFY row_number() OVER (PARTITION BY {', '.join(parts)} "
-            "ORDER BY stage DESC, upsert DESC, segment DESC, line DESC) = 1 ORDER BY place"
-        ).to_arrow_table()
-    finally:
-        connection.unregister("keyed")
+    found = query(
+        connection,
+        f"SELECT place FROM keyed QUALIFY row_number() OVER (PARTITION BY {', '.join(parts)} "
+        "ORDER BY stage DESC, upsert DESC, segment DESC, line DESC) = 1 ORDER BY place",
+        keyed=pa.table({**parts, **positions, "place": place}),
+    )
     return found.column("place").to_numpy()

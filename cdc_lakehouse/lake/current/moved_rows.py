@@ -73,11 +73,7 @@ class LiveRows:
         version = self.target.versions[number]
         images = row_images(connection, events, version, {column.id for column in version.columns})
         texts = {**images.texts, "commit_ts": events.column("commit_ts"), "partial": images.absent}
-        connection.register("texts", pa.table(texts))
-        try:
-            return connection.sql(self._query(version)).to_arrow_table()
-        finally:
-            connection.unregister("texts")
+        return sql.query(connection, self._query(version), texts=pa.table(texts))
 
     def _query(self, version: TableVersion) -> str:
         """`x<id>`, the text of each column, and what is asked of a row, over `t<id>`: see `typed_rows`."""

@@ -247,11 +247,7 @@ def _members(connection: Any, images: pa.ChunkedArray, read: Mapping[str, str]) 
 
 
 def _query(connection: Any, query: str, images: pa.ChunkedArray) -> pa.Table:
-    connection.register("images", pa.table({"image": images}))
-    try:
-        return connection.sql(query).to_arrow_table()
-    finally:
-        connection.unregister("images")
+    return sql.query(connection, query, images=pa.table({"image": images}))
 
 
 def image_of(image: str | None) -> dict[str, str | None]:

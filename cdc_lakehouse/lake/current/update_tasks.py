@@ -215,9 +215,8 @@ def _read_events(reader: EventReader, connection: Any, parts: Sequence[UpdatePar
         for events in reader.read(names, *commit_ts_range(spans)):
             keyed = keyed_spans.keyed(connection, events)
             if buckets > 1:
-                connection.register("keyed", keyed.select(["key"]))
-                own = connection.sql(f"SELECT hash(key) % {buckets} = {bucket} AS own FROM keyed").to_arrow_table()
-                keyed = keyed.filter(own.column("own"))
+                statement = f"SELECT hash(key) % {buckets} = {bucket} AS own FROM keyed"
+                keyed = keyed.filter(sql.query(connection, statement, keyed=keyed.select(["key"])).column("own"))
             yield keyed
     except (OSError, MemoryError, duckdb.OutOfMemoryException, duckdb.IOException) as error:
         raise TaskError(TransientError(f"files of events cannot be read: {error}")) from error
@@ -260,13 +259,7 @@ class _Task:
         self._io = io
 
     def _query(self, query: str, **relations: Any) -> pa.Table:
-        for name, relation in relations.items():
-            self._connection.register(name, relation)
-        try:
-            return self._connection.sql(query).to_arrow_table()
-        finally:
-            for name in relations:
-                self._connection.unregister(name)
+        return sql.query(self._connection, query, **relations)
 
     def update(self, events: pa.Table) -> Iterator[Result]:
         """Of the table's keyed events that are the task's."""
