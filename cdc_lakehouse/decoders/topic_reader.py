@@ -38,7 +38,7 @@ _ROWS_AT_ONCE: Final = 8192
 
 
 class _Merged(AccumulatorParam[Summaries]):
-    """A task that is run again summary the same again."""
+    """A task that is run again adds the same again."""
 
     def zero(self, value: Summaries) -> Summaries:
         return {}

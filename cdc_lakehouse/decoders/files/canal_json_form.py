@@ -22,6 +22,7 @@ from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.decoders.files.canal_json_strict import Event, event_of
 from cdc_lakehouse.decoders.files.file_format import FileContext
 from cdc_lakehouse.decoders.files.lines import Bytes, Lines, Positions
+from cdc_lakehouse.decoders.json_kinds import TEXTS, are_all
 
 # Arrow makes its functions when it is imported: no type checker knows them.
 compute: Any = pyarrow.compute
@@ -51,7 +52,7 @@ class Flat(NamedTuple):
     """What values are to DuckDB."""
 
 
-_ROWS: Final = Flat(b'"l', pa.array(["VARCHAR", "NULL"]))
+_ROWS: Final = Flat(b'"l', TEXTS)
 _TYPE_OBJECTS: Final = Flat(b'"l0123456789', pa.array(["VARCHAR", "NULL", "BIGINT", "UBIGINT"]))
 
 
@@ -243,7 +244,7 @@ def _have_kinds(connection: Any, objects: pa.Array, kinds: pa.Array) -> Mask:
         sound: Mask = valid.to_numpy(zero_copy_only=False).copy()
         sound[sound] = _have_kinds(connection, objects.filter(valid), kinds)
         return sound
-    return _are_different(names) & _of_all(found, compute.is_in(found.flatten(), kinds))
+    return _are_different(names) & are_all(found, kinds)
 
 
 def _asked(connection: Any, columns: str, objects: pa.Array) -> list[pa.Array]:
@@ -261,11 +262,3 @@ def _are_different(lists: pa.Array) -> Mask:
     different: Mask = np.ones(len(lists), bool)
     different[places[1:][places[1:] == places[:-1]] // width] = False
     return different
-
-
-def _of_all(lists: pa.Array, are: pa.Array) -> Mask:
-    """For which lists something is true of all items."""
-    all_are: Mask = np.ones(len(lists), bool)
-    of_list: Positions = compute.list_parent_indices(lists).to_numpy()
-    all_are[of_list[~are.to_numpy(zero_copy_only=False)]] = False
-    return all_are

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.event_schema import image_text
-from cdc_lakehouse.decoders.files.file_format import FileContext
+from cdc_lakehouse.decoders.files.file_format import FileContext, commit_ts_of
+from cdc_lakehouse.decoders.messages.json_object import Number, parse
 
 _OPERATIONS: Final = {"INSERT": "I", "UPDATE": "U", "DELETE": "D"}
-_COMMIT_TS: Final = re.compile("[1-9][0-9]{0,18}")
-_MAX_COMMIT_TS: Final = (1 << 63) - 1
 
 Image = dict[str, str | None]
 
@@ -25,48 +23,15 @@ class Event(NamedTuple):
     after: str | None
 
 
-class _Number(str):
-    """The text of a number."""
-
-    __slots__ = ()
-
-
 def event_of(line: bytes, context: FileContext) -> Event | str:
     """The event of a line, or what is wrong with it: a key of `problems.PROBLEMS`."""
     try:
-        message = _parsed(line.decode())
+        message = parse(line.decode())
     except UnicodeDecodeError:
         return problems.NOT_UTF8
-    except (ValueError, RecursionError):
-        return problems.NOT_JSON
-    if not isinstance(message, dict):
+    except MessageError:
         return problems.NOT_JSON
     return _judged(message, context)
-
-
-def _parsed(text: str) -> Any:
-    """Raises ValueError for what is not JSON, and for what readers of JSON differ about: a name that an object has
-    twice, and half of a surrogate pair."""
-    parsed = _DECODER.decode(text)
-    if "\\u" in text:
-        json.dumps(parsed, ensure_ascii=False).encode()
-    return parsed
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a name that is there twice")
-    return found
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
-
-
-_DECODER: Final = json.JSONDecoder(
-    object_pairs_hook=_object, parse_int=_Number, parse_float=_Number, parse_constant=_no_constant
-)
 
 
 def _judged(message: Mapping[str, Any], context: FileContext) -> Event | str:
@@ -82,7 +47,9 @@ def _judged(message: Mapping[str, Any], context: FileContext) -> Event | str:
             return problems.NO_ROW
     if row is None:
         return problems.NO_ROW
-    commit_ts = _commit_ts(tidb.get("commitTs")) if isinstance(tidb, dict) else None
+    # A text with a number is none.
+    number = tidb.get("commitTs") if isinstance(tidb, dict) else None
+    commit_ts = commit_ts_of(number) if isinstance(number, Number) else None
     if commit_ts is None:
         return problems.NO_COMMIT_TS
     if (message.get("database"), message.get("table")) != (context.database, context.table):
@@ -106,11 +73,3 @@ def _text(value: str | bool | None) -> str | None:
             return "true" if value else "false"
         case _:
             return None if value is None else str(value)
-
-
-def _commit_ts(value: Any) -> int | None:
-    """None when it is not a positive number of 63 bits."""
-    if not isinstance(value, _Number) or not _COMMIT_TS.fullmatch(value):
-        return None
-    number = int(value)
-    return number if number <= _MAX_COMMIT_TS else None

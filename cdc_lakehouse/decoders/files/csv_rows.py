@@ -9,7 +9,6 @@ Format: `csv_layout` and `csv_dialect`."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -22,7 +21,7 @@ from cdc_lakehouse.decoders.files.csv_events import EventBuilder
 from cdc_lakehouse.decoders.files.csv_fast import PieceReader
 from cdc_lakehouse.decoders.files.csv_layout import COMMIT_TS, DATABASE, HEADER, IS_UPDATE, OP, TABLE, Fields, Layout
 from cdc_lakehouse.decoders.files.csv_strict import Record, RecordReader
-from cdc_lakehouse.decoders.files.file_format import FileContext
+from cdc_lakehouse.decoders.files.file_format import FileContext, commit_ts_of
 
 __all__ = ["Layout", "first_row", "header_names", "read_rows"]
 
@@ -30,8 +29,6 @@ _PIECE: Final = 8 * 1024 * 1024
 """In shorter pieces more time goes into calls; longer ones do not stay in the processor's cache."""
 _SMALLER: Final = 32
 """By how much pieces are smaller where one is not sound."""
-_DIGITS: Final = re.compile("[0-9]{1,19}")
-_MAX_COMMIT_TS: Final = (1 << 63) - 1
 
 
 def read_rows(
@@ -129,7 +126,7 @@ def _row(record: Record, null: str, fields: Fields) -> tuple[object, ...] | str:
         return problems.FIELD_COUNT
     # A table whose name is what NULL is written as: no leading field is ever NULL.
     leading = [null if text is None else text for text in texts[: fields.leading]]
-    commit_ts = _commit_ts(leading[COMMIT_TS])
+    commit_ts = commit_ts_of(leading[COMMIT_TS])
     if leading[OP] not in ("I", "U", "D"):
         return problems.NOT_A_ROW_CHANGE
     if commit_ts is None:
@@ -140,12 +137,6 @@ def _row(record: Record, null: str, fields: Fields) -> tuple[object, ...] | str:
             return problems.NO_IS_UPDATE
         row.append(leading[IS_UPDATE] == "true")
     return (*row, *texts[fields.width - fields.columns :], None, None)
-
-
-def _commit_ts(text: str) -> int | None:
-    """None when it is not a positive number of 63 bits."""
-    digits = text.lstrip("0")
-    return int(digits) if _DIGITS.fullmatch(digits) and int(digits) <= _MAX_COMMIT_TS else None
 
 
 def _texts(record: Record) -> list[str | None] | None:

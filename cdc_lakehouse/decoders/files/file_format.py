@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -20,6 +21,16 @@ class FileContext:
     table: str
     csv: CsvOptions | None = None
     layout: Layout | None = None
+
+
+def commit_ts_of(text: str) -> int | None:
+    """A commit-ts by its digits; None when it is not a positive number of 63 bits."""
+    digits = text.lstrip("0")
+    return int(digits) if _DIGITS.fullmatch(digits) and int(digits) <= _MAX_COMMIT_TS else None
+
+
+_DIGITS: Final = re.compile("[0-9]{1,19}")
+_MAX_COMMIT_TS: Final = (1 << 63) - 1
 
 
 Decode = Callable[[Any, bytes, FileContext], Iterator[pa.RecordBatch]]

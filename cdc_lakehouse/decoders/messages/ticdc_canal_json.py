@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 from cdc_lakehouse.changelog.events import Message, MessageError, Origin, RowChange, Watermark
 from cdc_lakehouse.changelog.positions import BEGINNING, END_TS, is_commit_ts
 from cdc_lakehouse.config import KafkaSource, StorageConfig
+from cdc_lakehouse.decoders.json_kinds import TEXTS, are_all
 from cdc_lakehouse.decoders.messages.canal_json import message_of
 from cdc_lakehouse.decoders.messages.format import Decode, Format, Options, RowShape, UsualRows
 from cdc_lakehouse.decoders.messages.json_object import JsonObject, key_of, parse, types_of, utf8
@@ -139,7 +140,7 @@ def read_columns(connection: Any, values: pa.Array) -> UsualRows:
     ops = np.array([None if shape is None else shape.op for shape in shapes], dtype=object)[shape_of]
     commit_ts = _timestamps(timestamps)
     usual = (ops != None) & (commit_ts > BEGINNING) & (commit_ts < END_TS)  # noqa: E711 - of each one
-    usual &= ~_numpy(has_more, False) & _all_texts(types) & _all_texts(old_types)
+    usual &= ~_numpy(has_more, False) & are_all(types, TEXTS) & are_all(old_types, TEXTS)
     usual &= (ops != "U") | (_numpy(_compute.starts_with(before, "{"), False) & _each_once(old_names))
     places = np.flatnonzero(usual)
     if len(places) < len(usual):
@@ -198,18 +199,6 @@ def _each_once(names: pa.Array) -> np.ndarray[Any, Any]:
     encoded = names.dictionary_encode()
     good = [_is_each_once(json.loads(text)) and "``" not in text for text in encoded.dictionary.to_pylist()]
     return np.array([*good, True])[_numpy(encoded.indices, len(good))]
-
-
-def _all_texts(types: pa.Array) -> np.ndarray[Any, Any]:
-    """Whether the values of each image are texts or null, by DuckDB's names of their types."""
-    good = np.ones(len(types), dtype=bool)
-    other = _compute.invert(_compute.is_in(types.flatten(), _USUAL_TYPES))
-    if _compute.any(other).as_py():
-        good[_compute.list_parent_indices(types).filter(other).to_numpy()] = False
-    return good
-
-
-_USUAL_TYPES: Final = pa.array(["VARCHAR", "NULL"])
 
 
 def _timestamps(texts: pa.Array) -> np.ndarray[Any, Any]:

@@ -1,0 +1,23 @@
+"""What DuckDB says of the values of JSON objects: `json_type(object, '$.*')`, a list of kinds for each."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+# Arrow makes its functions when it is imported: no type checker knows them.
+compute: Any = pyarrow.compute
+
+TEXTS: Final = pa.array(["VARCHAR", "NULL"])
+"""The kinds of values of a row image."""
+
+
+def are_all(lists: pa.Array, kinds: pa.Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """For which lists all items are of these kinds; so they are of NULL."""
+    good = np.ones(len(lists), bool)
+    others = compute.invert(compute.is_in(lists.flatten(), kinds))
+    good[compute.list_parent_indices(lists).filter(others).to_numpy()] = False
+    return good
