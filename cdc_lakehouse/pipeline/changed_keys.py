@@ -6,7 +6,6 @@ import functools
 import operator
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -20,9 +19,6 @@ from cdc_lakehouse.lake.current.typed_rows import any_of
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.table_changes import EventCounts, TableChanges
 
-_READ_BY_TASKS: Final = 2_000_000
-"""A table with more events has so many tasks that it costs too much to let each of them read all of its events."""
-
 
 def find_changed_keys(run: FeedRun, tables: Sequence[TableChanges]) -> tuple[list[TableChanges], DataFrame | None]:
     """The tables, some of which turn out to need all their events, and the keyed events (see `keyed_events`) of those
@@ -32,9 +28,6 @@ def find_changed_keys(run: FeedRun, tables: Sequence[TableChanges]) -> tuple[lis
     tables = [replace(table, keys_may_collide=table.number in colliding) for table in tables]
     counts = EventCounts(run)
     tables = [replace(table, events=counts.of(table)) for table in tables]
-    tables = [
-        replace(table, read_by_tasks=not table.recomputes_keys and table.events <= _READ_BY_TASKS) for table in tables
-    ]
     frames: list[DataFrame] = []
     onward = [span for table in tables if not (table.recomputes_keys or table.read_by_tasks) for span in table.spans()]
     if onward:

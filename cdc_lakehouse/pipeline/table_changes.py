@@ -22,6 +22,9 @@ from cdc_lakehouse.pipeline.holds import Holds, is_taken
 from cdc_lakehouse.pipeline.row_keys import key_changes, key_columns
 from cdc_lakehouse.pipeline.run import FeedRun
 
+_READ_BY_TASKS: Final = 2_000_000
+"""A table with more events has so many tasks that it costs too much to let each of them read all of its events."""
+
 
 @dataclass(frozen=True)
 class TableChanges:
@@ -33,7 +36,7 @@ class TableChanges:
         are recomputed from the full event history.
     rebuild: the whole table is recomputed. keys_may_collide: keys that differ in the source can be one in the lake
         (zero dates that became NULL).
-    events: about how many events the run reads. read_by_tasks: the tasks that apply them read them themselves.
+    events: about how many events the run reads.
     """
 
     number: int
@@ -47,7 +50,6 @@ class TableChanges:
     key: tuple[Column, ...]
     keys_may_collide: bool = False
     events: int = 0
-    read_by_tasks: bool = False
 
     @property
     def target(self) -> TableVersion:
@@ -67,6 +69,11 @@ class TableChanges:
     def recomputes_keys(self) -> bool:
         """Whether its changed keys are recomputed from all of their events."""
         return self.keys_may_collide or bool(self.redecoded)
+
+    @property
+    def read_by_tasks(self) -> bool:
+        """Whether the tasks that apply its events read them themselves."""
+        return not self.recomputes_keys and self.events <= _READ_BY_TASKS
 
     @property
     def reads_all_events(self) -> bool:

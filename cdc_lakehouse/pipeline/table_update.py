@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pyiceberg.io import load_file_io
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.locations import load_location_provider
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.mysql_types import converts
@@ -182,9 +180,8 @@ def _vectors(run: FeedRun, planned: PlannedUpdate, updated: UpdatedTable) -> tup
     if not updated.deleted or planned.update.stored is None:
         return (), ()
     io = load_file_io(dict(run.lake.catalog.properties), planned.update.location)
-    place = load_location_provider(planned.update.location, dict(planned.update.properties))
-    path = place.new_data_location(f"{uuid.uuid4()}-deletes.puffin")
-    return delete_rows(io, path, planned.update.stored.files, updated.deleted)
+    update = planned.update
+    return delete_rows(io, update.location, update.properties, planned.update.stored.files, updated.deleted)
 
 
 def _create(run: FeedRun, tables: CurrentTables, changes: TableChanges, value_format: ValueFormat) -> TableState:

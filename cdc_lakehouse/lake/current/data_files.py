@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import json
 import struct
+import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -29,6 +30,7 @@ from pyiceberg.io.pyarrow import (
 from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_ENTRY_SCHEMAS, ManifestFile
 from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.table import Table, TableProperties
+from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Record
 from pyiceberg.types import (
@@ -153,9 +155,12 @@ def _stored_file(entry: Record, vector: StoredVector | None, bounds_of: Collecti
     lower, upper = (bounds or {} for bounds in _values(entry, "lower_bounds", "upper_bounds"))
     wanted = lower.keys() | upper.keys() if bounds_of is None else bounds_of
     bounds = {id: (lower.get(id), upper.get(id)) for id in wanted if id in lower or id in upper}
+    return StoredFile(path, size, record_count, bounds, vector, _partition_of(entry))
+
+
+def _partition_of(entry: Record) -> tuple[str | None, ...]:
     partition = entry[_PLACES["partition"]]
-    values = tuple(partition[place] for place in range(len(partition)))
-    return StoredFile(path, size, record_count, bounds, vector, values)
+    return tuple(partition[place] for place in range(len(partition)))
 
 
 def _vector_of(entry: Record, spec_id: int, table: Table) -> tuple[str, StoredVector]:
@@ -168,7 +173,6 @@ def _vector_of(entry: Record, spec_id: int, table: Table) -> tuple[str, StoredVe
     )
     if content != _POSITION_DELETES or file_format.upper() != _PUFFIN or data_file is None:
         raise _foreign(table, f"it has deletes that are not deletion vectors ({path})")
-    partition = entry[_PLACES["partition"]]
     text = vector_json(
         path,
         data_file,
@@ -177,7 +181,7 @@ def _vector_of(entry: Record, spec_id: int, table: Table) -> tuple[str, StoredVe
         cardinality=cardinality,
         file_size=file_size,
         spec_id=spec_id,
-        partition=[partition[place] for place in range(len(partition))],
+        partition=_partition_of(entry),
     )
     return data_file, StoredVector(path, offset, size, cardinality, text)
 
@@ -438,12 +442,21 @@ def write_file(io: FileIO, path: str, schema: Schema, rows: pa.Table, properties
     return writer.close()
 
 
+def new_path(location: str, properties: Mapping[str, str], ending: str) -> str:
+    """Where a new file of the table at this location goes; the table's properties say how files are laid out."""
+    return load_location_provider(location, dict(properties)).new_data_location(f"{uuid.uuid4()}{ending}")
+
+
 def delete_rows(
-    io: FileIO, path: str, files: Sequence[StoredFile], deleted: Mapping[str, BitMap64]
+    io: FileIO,
+    location: str,
+    properties: Mapping[str, str],
+    files: Sequence[StoredFile],
+    deleted: Mapping[str, BitMap64],
 ) -> tuple[list[str], list[str]]:
-    """Write the deletion vectors of the files that rows are deleted of, by path, as one new file; return these delete
-    files, and those that they take the place of, as JSON for Iceberg's `ContentFileParser`. A data file has one vector:
-    the new one holds the rows of the old one too."""
+    """Write the deletion vectors of the files that rows are deleted of, by path, as one new file of the table at this
+    location; return these delete files, and those that they take the place of, as JSON for Iceberg's
+    `ContentFileParser`. A data file has one vector: the new one holds the rows of the old one too."""
     replaced: list[str] = []
     vectors: dict[str, BitMap64] = {}
     touched = [file for file in files if deleted.get(file.path)]
@@ -452,6 +465,7 @@ def delete_rows(
         if file.vector is not None:
             vectors[file.path] = deleted[file.path] | read_vector(io, file.vector)
             replaced.append(file.vector.content_file)
+    path = new_path(location, properties, "-deletes.puffin")
     return write_vectors(io, path, vectors, {file.path: file.partition for file in touched}), replaced
 
 

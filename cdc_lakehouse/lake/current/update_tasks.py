@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -20,7 +19,6 @@ import pyarrow.compute as pc
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
-from pyiceberg.table.locations import load_location_provider
 from pyroaring import BitMap64
 
 from cdc_lakehouse import duckdb_sql as sql
@@ -31,7 +29,7 @@ from cdc_lakehouse.decoders.files.tasks import TaskError
 from cdc_lakehouse.errors import CdcError, TransientError, in_one_line
 from cdc_lakehouse.lake.current import data_files, value_parsing
 from cdc_lakehouse.lake.current.conversions import convert_through
-from cdc_lakehouse.lake.current.data_files import POSITION, StoredFile, may_contain, read_rows, write_file
+from cdc_lakehouse.lake.current.data_files import POSITION, StoredFile, may_contain, new_path, read_rows, write_file
 from cdc_lakehouse.lake.current.keyed_events import KEYED_COLUMNS, KEYED_EVENTS, KeyedSpan, KeyedSpans, commit_ts_range
 from cdc_lakehouse.lake.current.latest_changes import key_texts, latest_changes
 from cdc_lakehouse.lake.current.partial_rows import fold_events
@@ -63,6 +61,9 @@ RESULTS: Final = pa.schema(
 RESULT_COLUMNS: Final = "table_no int, kind string, text string, data binary"
 
 _BATCH_ROWS: Final = 131_072
+
+_OF_THE_MACHINE: Final = (OSError, MemoryError, duckdb.OutOfMemoryException, duckdb.IOException)
+"""Errors of the storage or the machine, not of a table."""
 
 
 class Counts(NamedTuple):
@@ -198,7 +199,8 @@ def run_tasks(
     changes = rows.filter(_compute.invert(planned)).select(KEYED_EVENTS.names).cast(KEYED_EVENTS)
     with sql.database() as connection:
         parts = [plan for plan in plans if isinstance(plan, UpdatePart) and plan.update.spans]
-        if parts and reader is not None:
+        if parts:
+            assert reader is not None, "there is one where tasks read events"
             changes = pa.concat_tables([changes, *_read_events(reader, connection, parts)])
         for plan in plans:
             results = _results(plan, connection, properties, changes)
@@ -218,7 +220,7 @@ def _read_events(reader: EventReader, connection: Any, parts: Sequence[UpdatePar
                 statement = f"SELECT hash(key) % {buckets} = {bucket} AS own FROM keyed"
                 keyed = keyed.filter(sql.query(connection, statement, keyed=keyed.select(["key"])).column("own"))
             yield keyed
-    except (OSError, MemoryError, duckdb.OutOfMemoryException, duckdb.IOException) as error:
+    except _OF_THE_MACHINE as error:
         raise TaskError(TransientError(f"files of events cannot be read: {error}")) from error
 
 
@@ -231,8 +233,7 @@ def _results(plan: Any, connection: Any, properties: Mapping[str, str], changes:
         return list(task.update(changes.filter(pc.field("table_no") == update.table_no)))
     except FileNotFoundError as error:
         return [Result(update.table_no, "failed", f"a file of the table is not there: {error}")]
-    except (OSError, MemoryError, duckdb.OutOfMemoryException, duckdb.IOException) as error:
-        # Of the storage or the machine, not of the table.
+    except _OF_THE_MACHINE as error:
         fault = TransientError(f"files of the table cannot be read or written: {error}", table=update.name)
         raise TaskError(fault) from error
     except TransientError as error:
@@ -402,8 +403,7 @@ class _Task:
 
     def _write_rows(self, rows: pa.Table) -> str:
         update = self._update
-        place = load_location_provider(update.location, dict(update.properties))
-        path = place.new_data_location(f"{uuid.uuid4()}.parquet")
+        path = new_path(update.location, update.properties, ".parquet")
         return write_file(self._io, path, update.schema, rows, update.properties)
 
     # --- Rows that are there ---

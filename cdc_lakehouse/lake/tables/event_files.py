@@ -4,21 +4,19 @@ Nothing is committed here: the files of a task that died are nothing to anyone."
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.schema import Schema
-from pyiceberg.table.locations import load_location_provider
 
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS
 from cdc_lakehouse.decoders.event_schema import EVENTS, SYNTHETIC
-from cdc_lakehouse.lake.current.data_files import DataFileWriter, StoredFile, column, may_contain, read_rows
+from cdc_lakehouse.lake.current.data_files import DataFileWriter, StoredFile, column, may_contain, new_path, read_rows
+from cdc_lakehouse.lake.current.keyed_events import EVENT_COLUMNS
 
 _compute: Any = pc  # What its functions take is hidden from type checkers.
 
@@ -67,7 +65,7 @@ class EventWriter:
             yield _written(file.close())
 
     def _open(self, io: FileIO, date: str | None) -> DataFileWriter:
-        path = load_location_provider(self.location, dict(self.properties)).new_data_location(f"{uuid.uuid4()}.parquet")
+        path = new_path(self.location, self.properties, ".parquet")
         return DataFileWriter(io, path, self.schema, self.properties, (date,), _PLAIN)
 
 
@@ -125,10 +123,6 @@ def _written(data_file: str) -> pa.RecordBatch:
 
 # --- Reading ---
 
-_READ: Final = (
-    "schema_name", "table_name", "op", "commit_ts", "before", "after", "segment", "line", SYNTHETIC,
-)  # fmt: skip
-
 
 @dataclass(frozen=True)
 class EventReader:
@@ -140,10 +134,10 @@ class EventReader:
     io: Mapping[str, str]
 
     def read(self, names: Collection[tuple[str, str]], lowest: int, highest: int) -> Iterator[pa.Table]:
-        """Events of some tables, by (database, table), with a commit-ts in [lowest, highest]: columns `schema_name`,
-        `table_name`, `op`, `commit_ts`, `before`, `after`, `segment`, `line`, `synthetic`."""
+        """Events of some tables, by (database, table), with a commit-ts in [lowest, highest], and others that lie
+        beside them: columns of `EVENT_COLUMNS`."""
         io = load_file_io(dict(self.io), self.location)
-        ids = {name: self.schema.find_field(name).field_id for name in _READ}
+        ids = {name: self.schema.find_field(name).field_id for name in EVENT_COLUMNS}
         databases, tables = ({name[place] for name in names} for place in (0, 1))
         between = {
             ids["commit_ts"]: (lowest, highest),
@@ -155,30 +149,4 @@ class EventReader:
             if not all(may_contain(file, field, *ends) for field, ends in ranges.items()):
                 continue
             for rows in read_rows(io, file, self.schema, list(ids.values()), between=between):
-                events = rows.select([column(id) for id in ids.values()]).rename_columns(list(ids))
-                wanted = _compute.and_(
-                    _of_names(events, names),
-                    _compute.and_(
-                        _compute.greater_equal(events.column("commit_ts"), lowest),
-                        _compute.less_equal(events.column("commit_ts"), highest),
-                    ),
-                )
-                if not _compute.all(wanted).as_py():
-                    events = events.filter(wanted)
-                if events.num_rows:
-                    yield events
-
-
-def _of_names(events: pa.Table, names: Collection[tuple[str, str]]) -> Any:
-    """Whether each event is of one of the tables."""
-    found = np.zeros(events.num_rows, dtype=bool)
-    by_database: dict[str, list[str]] = {}
-    for database, table in names:
-        by_database.setdefault(database, []).append(table)
-    for database, tables in by_database.items():
-        own = _compute.and_(
-            _compute.equal(events.column("schema_name"), database),
-            _compute.is_in(events.column("table_name"), pa.array(tables, pa.string())),
-        )
-        found |= own.to_numpy()
-    return pa.array(found)
+                yield rows.select([column(id) for id in ids.values()]).rename_columns(list(ids))

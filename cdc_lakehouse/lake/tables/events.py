@@ -7,10 +7,8 @@ summary, so that a run that follows a crash can tell whether the batch is in.
 from __future__ import annotations
 
 import datetime
-import uuid
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -18,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import MapType
+from pyiceberg.utils.concurrent import ExecutorFactory
 from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -114,9 +112,6 @@ def with_counts(
     ]
 
 
-_FILES_AT_ONCE: Final = 8
-"""Files that are looked through side by side."""
-
 _PROPERTIES: Final = {
     "format-version": "3",
     # Measured: level 1 writes 15 % faster than the default and is hardly larger on JSON text.
@@ -165,8 +160,10 @@ class Events:
         transaction.change_schema([[Drop(name) for name in _IMAGES], added, moved])
         schema = Schema.model_validate_json(transaction.schema_json())
         events = self.frame().select(*NEW_EVENTS.names, SYNTHETIC)
-        written = events.mapInArrow(self._writer_to(table, schema).write, spark_columns(WRITTEN)).collect()
-        files = [row["data_file"] for row in written]
+        # The table gets these properties together with the files.
+        properties = {**table.properties, **_PROPERTIES}
+        writer = EventWriter(schema, table.location(), properties, dict(self._lake.catalog.properties))
+        files = _written_by(events, writer)
         transaction.commit(data_files=files, replace_all=table.current_snapshot() is not None, properties=_PROPERTIES)
 
     def frame(self, snapshot: int | None = None) -> DataFrame:
@@ -194,47 +191,28 @@ class Events:
     def writer(self) -> EventWriter:
         """Writes events, in tasks; what they wrote is for `commit`."""
         table = self._load()
-        return self._writer_to(table, table.schema())
-
-    def _writer_to(self, table: Table, schema: Schema) -> EventWriter:
-        properties = {**table.properties, **_PROPERTIES}
-        return EventWriter(schema, table.location(), properties, dict(self._lake.catalog.properties))
+        return EventWriter(table.schema(), table.location(), table.properties, dict(self._lake.catalog.properties))
 
     def snapshot_of(self, batch: int) -> Snapshot | None:
         """The snapshot that appended a batch; None when the batch is not in."""
-        for number, snapshot in self._batches():
-            if number <= batch:  # Numbers rise from commit to commit.
-                return snapshot if number == batch else None
-        return None
+        return _snapshot_of(self._lake.load(self.identifier), batch)
 
     def newest_batch(self) -> int:
         """The batch that was appended last; 0 before the first."""
-        return next((number for number, _ in self._batches()), 0)
-
-    def _batches(self) -> Iterator[tuple[int, Snapshot]]:
-        """Batch and snapshot, the newest first."""
-        table = self._lake.load(self.identifier)
-        snapshot = None if table is None else table.current_snapshot()
-        while table is not None and snapshot is not None:
-            parent = snapshot.parent_snapshot_id
-            found = None if snapshot.summary is None else snapshot.summary.additional_properties.get(BATCH)
-            if found is not None:
-                yield int(found), snapshot
-            snapshot = None if parent is None else table.snapshot_by_id(parent)
+        return next((number for number, _ in _batches(self._lake.load(self.identifier))), 0)
 
     def append(self, events: DataFrame, batch: int, replacing: Collection[str] = ()) -> None:
         """Write events (columns of `NEW_EVENTS`, and `synthetic`) and commit them, as `commit` does."""
-        written = events.mapInArrow(self.writer().write, spark_columns(WRITTEN)).collect()
-        self.commit([row["data_file"] for row in written], batch, replacing)
+        self.commit(_written_by(events, self.writer()), batch, replacing)
 
     def commit(self, data_files: Sequence[str], batch: int, replacing: Collection[str] = ()) -> None:
         """Add what tasks wrote as a batch, in the place of the earlier events of the segments `replacing`. Readers see
         all of it at once.
 
         Raises TransientError where another run has changed the table meanwhile."""
-        if self.snapshot_of(batch) is not None:
-            raise TransientError(f"another run has appended batch {batch} of {self.identifier}", advice="run again")
         table = self._load()
+        if _snapshot_of(table, batch) is not None:
+            raise TransientError(f"another run has appended batch {batch} of {self.identifier}", advice="run again")
         transaction = self._iceberg.transaction(self.identifier, _snapshot_id(table))
         vectors, replaced = self._deleted(table, replacing) if replacing else ((), ())
         transaction.commit(
@@ -255,17 +233,16 @@ class Events:
                 found.update(rows.column(POSITION).filter(own).to_pylist())
             return found
 
-        with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
-            deleted = dict(zip((file.path for file in files), pool.map(positions, files), strict=True))
-        place = load_location_provider(table.location(), table.properties)
-        return delete_rows(table.io, place.new_data_location(f"{uuid.uuid4()}-deletes.puffin"), files, deleted)
+        found = ExecutorFactory.get_or_create().map(positions, files)
+        deleted = dict(zip((file.path for file in files), found, strict=True))
+        return delete_rows(table.io, table.location(), table.properties, files, deleted)
 
     def counts(self, batch: int) -> BatchCounts:
         """What each segment of a batch gave, read back from the batch's own commit."""
-        snapshot = self.snapshot_of(batch)
+        table = self._load()
+        snapshot = _snapshot_of(table, batch)
         if snapshot is None:
             return BatchCounts({})
-        table = self._load()
         schema = table.schema()
         ids = [schema.find_field(name).field_id for name in ("segment", "schema_name", "table_name", "op", "commit_ts")]
         found: dict[tuple[str, str, str], SegmentCounts] = {}
@@ -279,6 +256,28 @@ class Events:
         table = self._lake.load(self.identifier)
         assert table is not None, "`ensure` comes first"
         return table
+
+
+def _written_by(events: DataFrame, writer: EventWriter) -> list[str]:
+    return [row["data_file"] for row in events.mapInArrow(writer.write, spark_columns(WRITTEN)).collect()]
+
+
+def _batches(table: Table | None) -> Iterator[tuple[int, Snapshot]]:
+    """Batch and snapshot, the newest first."""
+    snapshot = None if table is None else table.current_snapshot()
+    while table is not None and snapshot is not None:
+        parent = snapshot.parent_snapshot_id
+        found = None if snapshot.summary is None else snapshot.summary.additional_properties.get(BATCH)
+        if found is not None:
+            yield int(found), snapshot
+        snapshot = None if parent is None else table.snapshot_by_id(parent)
+
+
+def _snapshot_of(table: Table | None, batch: int) -> Snapshot | None:
+    for number, snapshot in _batches(table):
+        if number <= batch:  # Numbers rise from commit to commit.
+            return snapshot if number == batch else None
+    return None
 
 
 def _snapshot_id(table: Table) -> int | None:
