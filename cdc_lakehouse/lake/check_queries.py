@@ -17,8 +17,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from cdc_lakehouse.lake.catalog import Lake, system_table
-from cdc_lakehouse.lake.current.data_files import column, live_files, read_rows
 from cdc_lakehouse.lake.current.tables import row_count
+from cdc_lakehouse.lake.data_files import column, live_files, read_rows
 from cdc_lakehouse.lake.properties import BATCH, CHECKPOINT_TS, KEY, KEYS_TOUCHED
 from cdc_lakehouse.lake.tables.segments import DECODED, Segments, totals
 

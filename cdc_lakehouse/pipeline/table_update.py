@@ -14,13 +14,13 @@ from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.mysql_types import converts
 from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.errors import TableHeldError, TransientError
-from cdc_lakehouse.lake.current.data_files import delete_rows, live_files
 from cdc_lakehouse.lake.current.schema_plan import Plan, plan_evolution
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, column_names, schema_fingerprint
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target, lake_columns
 from cdc_lakehouse.lake.current.update_job import PlannedTable, UpdatedTable
 from cdc_lakehouse.lake.current.update_tasks import StoredTable, TableUpdate
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
+from cdc_lakehouse.lake.data_files import delete_rows, live_files
 from cdc_lakehouse.lake.iceberg_java import TableTransaction
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.properties import (

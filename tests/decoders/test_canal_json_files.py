@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Sequence
 from typing import Any
 from unittest.mock import patch
 
@@ -19,6 +18,7 @@ from cdc_lakehouse.decoders.files import canal_json
 from cdc_lakehouse.decoders.files.canal_json_form import Form
 from cdc_lakehouse.decoders.files.file_format import FileContext
 from cdc_lakehouse.decoders.files.lines import lines_of
+from tests.decoders.damage import damaged
 from tests.kit.cases import shown
 from tests.kit.duckdb_sql import connection
 
@@ -291,14 +291,6 @@ damage = st.lists(
     ),
     max_size=4,
 )
-
-
-def damaged(content: bytes, places: Sequence[tuple[float, int, bytes]]) -> bytes:
-    """With `cut` bytes at each place replaced by others."""
-    for share, cut, put in places:
-        at = int(share * len(content))
-        content = content[:at] + put + content[at + cut :]
-    return content
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 from typing import Any
 from unittest.mock import patch
 
@@ -16,6 +15,7 @@ from cdc_lakehouse.decoders.files import csv_events
 from cdc_lakehouse.decoders.files.csv_dialect import Dialect
 from cdc_lakehouse.decoders.files.csv_strict import RecordReader
 from tests.decoders.csv_reading import NAMES, PIECES, options, read, strictly
+from tests.decoders.damage import damaged
 from tests.decoders.ticdc_csv import DATABASE, TABLE, AmbiguousError, Bare, Change, Encoder, Row, Value, events
 
 # What the options can be, and values that are nasty under them.
@@ -95,14 +95,6 @@ damage = st.lists(
     min_size=1,
     max_size=3,
 )
-
-
-def damaged(content: bytes, places: Sequence[tuple[float, int, bytes]]) -> bytes:
-    """With `cut` bytes at each place replaced by others."""
-    for share, cut, put in places:
-        at = int(share * len(content))
-        content = content[:at] + put + content[at + cut :]
-    return content
 
 
 @pytest.mark.slow

@@ -39,8 +39,8 @@ from pyiceberg.types import (
 from pyroaring import BitMap64
 
 from cdc_lakehouse.errors import StoredFormError
-from cdc_lakehouse.lake.current.data_files import StoredFile, column, live_files, may_contain, read_rows, write_file
-from cdc_lakehouse.lake.current.deletion_vectors import StoredVector, write_vectors
+from cdc_lakehouse.lake.data_files import StoredFile, column, live_files, may_contain, read_rows, write_file
+from cdc_lakehouse.lake.deletion_vectors import StoredVector, write_vectors
 
 IO = PyArrowFileIO()
 UTC = datetime.UTC

@@ -19,10 +19,10 @@ from pyspark.sql import SparkSession
 from cdc_lakehouse.errors import StoredFormError, TransientError
 from cdc_lakehouse.lake import iceberg_java
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.current.data_files import StoredFile, live_files, may_contain, read_rows, write_file
-from cdc_lakehouse.lake.current.deletion_vectors import read_vector, write_vectors
 from cdc_lakehouse.lake.current.schema_plan import Add, Drop, Move, Rename, SchemaOperation, Widen
 from cdc_lakehouse.lake.current.tables import TABLE_PROPERTIES
+from cdc_lakehouse.lake.data_files import StoredFile, live_files, may_contain, read_rows, write_file
+from cdc_lakehouse.lake.deletion_vectors import read_vector, write_vectors
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi, TableTransaction
 from cdc_lakehouse.lake.names import Identifier, quote
 from tests.kit.lakes import lake_config

@@ -27,9 +27,9 @@ from cdc_lakehouse.changelog.ddl.definitions import Partitioning
 from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.decoders.files.tasks import TaskError
 from cdc_lakehouse.errors import CdcError, TransientError, in_one_line
-from cdc_lakehouse.lake.current import data_files, value_parsing
+from cdc_lakehouse.lake import data_files
+from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.conversions import convert_through
-from cdc_lakehouse.lake.current.data_files import POSITION, StoredFile, may_contain, new_path, read_rows, write_file
 from cdc_lakehouse.lake.current.keyed_events import KEYED_COLUMNS, KEYED_EVENTS, KeyedSpan, KeyedSpans, commit_ts_range
 from cdc_lakehouse.lake.current.latest_changes import key_texts, latest_changes
 from cdc_lakehouse.lake.current.partial_rows import fold_events
@@ -44,6 +44,7 @@ from cdc_lakehouse.lake.current.typed_rows import (
     values_of_version,
 )
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat, duckdb_type
+from cdc_lakehouse.lake.data_files import POSITION, StoredFile, may_contain, new_path, read_rows, write_file
 from cdc_lakehouse.lake.tables.event_files import EventReader
 
 _compute: Any = pc  # What its functions take is hidden from type checkers.

@@ -15,8 +15,8 @@ from pyiceberg.schema import Schema
 
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS
 from cdc_lakehouse.decoders.event_schema import EVENTS, SYNTHETIC
-from cdc_lakehouse.lake.current.data_files import DataFileWriter, StoredFile, column, may_contain, new_path, read_rows
 from cdc_lakehouse.lake.current.keyed_events import EVENT_COLUMNS
+from cdc_lakehouse.lake.data_files import DataFileWriter, StoredFile, column, may_contain, new_path, read_rows
 
 _compute: Any = pc  # What its functions take is hidden from type checkers.
 

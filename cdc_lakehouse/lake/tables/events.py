@@ -28,7 +28,8 @@ from cdc_lakehouse.decoders.event_schema import EVENTS, NEW_EVENTS, SYNTHETIC, s
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.errors import TransientError
 from cdc_lakehouse.lake.catalog import Lake, system_table
-from cdc_lakehouse.lake.current.data_files import (
+from cdc_lakehouse.lake.current.schema_plan import Add, Drop, Move
+from cdc_lakehouse.lake.data_files import (
     POSITION,
     StoredFile,
     column,
@@ -37,7 +38,6 @@ from cdc_lakehouse.lake.current.data_files import (
     may_contain,
     read_rows,
 )
-from cdc_lakehouse.lake.current.schema_plan import Add, Drop, Move
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.properties import BATCH, of_batch
 from cdc_lakehouse.lake.tables.event_files import WRITTEN, EventReader, EventWriter

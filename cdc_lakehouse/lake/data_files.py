@@ -49,7 +49,7 @@ from pyiceberg.utils.truncate import truncate_upper_bound_binary_string, truncat
 from pyroaring import BitMap64
 
 from cdc_lakehouse.errors import StoredFormError
-from cdc_lakehouse.lake.current.deletion_vectors import (
+from cdc_lakehouse.lake.deletion_vectors import (
     FIRST_SPEC,
     StoredVector,
     read_vector,
