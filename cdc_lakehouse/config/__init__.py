@@ -2,6 +2,7 @@
 
 from cdc_lakehouse.config.feed import FeedConfig, PolicyConfig, TablesConfig, TableSettings
 from cdc_lakehouse.config.file import ENVIRONMENT_VARIABLE, LakehouseConfig, config_path, load
+from cdc_lakehouse.config.initial import DumpCsv, InitialLoad
 from cdc_lakehouse.config.section import anchor_uri
 from cdc_lakehouse.config.sources import (
     Address,
@@ -25,8 +26,7 @@ from cdc_lakehouse.config.storage import (
 
 __all__ = [
     "ENVIRONMENT_VARIABLE", "Address", "AzureStorage", "CanalSource", "CatalogConfig", "CsvOptions", "DateSeparator",
-    "FeedConfig", "GcsStorage", "KafkaFormat", "KafkaSource", "LakeConfig", "LakehouseConfig", "PolicyConfig",
-    "Protocol",
-    "S3Storage", "SparkConfig", "StorageConfig", "StorageSinkSource", "TableSettings", "TablesConfig", "anchor_uri",
-    "config_path", "load",
+    "DumpCsv", "FeedConfig", "GcsStorage", "InitialLoad", "KafkaFormat", "KafkaSource", "LakeConfig",
+    "LakehouseConfig", "PolicyConfig", "Protocol", "S3Storage", "SparkConfig", "StorageConfig", "StorageSinkSource",
+    "TableSettings", "TablesConfig", "anchor_uri", "config_path", "load",
 ]  # fmt: skip

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Self, cast
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
+from cdc_lakehouse.config.initial import InitialLoad
 from cdc_lakehouse.config.section import Section, TextSettings, TimeZone, anchor_uri
 
 DateSeparator = Literal["none", "year", "month", "day"]
@@ -73,6 +74,7 @@ class StorageSinkSource(Section):
     max_bytes: int = Field(4 << 30, gt=0, description="Bytes of data files that are decoded in one batch at most.")
     archive: bool = Field(False, description="Copy data files to the warehouse, before the sink expires them.")
     time_zone: TimeZone = Field("UTC", description="How TIMESTAMP text is read: the time zone of the TiCDC server.")
+    initial: InitialLoad | None = Field(None, description="The dump that the feed begins with.")
 
     @model_validator(mode="after")
     def _csv_options(self) -> Self:
@@ -84,7 +86,8 @@ class StorageSinkSource(Section):
 
     def anchored(self, base: Path) -> Self:
         """With an absolute URI: a path is relative to `base`."""
-        return self.model_copy(update={"uri": anchor_uri(self.uri, base)})
+        initial = None if self.initial is None else self.initial.anchored(base)
+        return self.model_copy(update={"uri": anchor_uri(self.uri, base), "initial": initial})
 
 
 KafkaFormat = Literal[
@@ -139,6 +142,7 @@ class KafkaSource(Section):
     claim_check: str | None = Field(
         None, description="With ticdc-canal-json: where the changefeed's claim-check files lie, a directory or URI."
     )
+    initial: InitialLoad | None = Field(None, description="The dump that the feed begins with.")
     kafka: TextSettings = Field(
         default_factory=dict, description="Settings of the client, by librdkafka's own names.", repr=False
     )
@@ -233,7 +237,8 @@ class KafkaSource(Section):
             for name, value in self.kafka.items()
         }
         claims = None if self.claim_check is None else anchor_uri(self.claim_check, base)
-        return self.model_copy(update={"kafka": settings, "claim_check": claims})
+        initial = None if self.initial is None else self.initial.anchored(base)
+        return self.model_copy(update={"kafka": settings, "claim_check": claims, "initial": initial})
 
 
 # A host may be an IPv6 address in brackets.

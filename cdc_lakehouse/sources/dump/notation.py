@@ -1,0 +1,40 @@
+"""How the rows of a dump are written, which decoders have to know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+BinaryNotation = Literal["raw", "hex", "base64"]
+
+
+@dataclass(frozen=True)
+class InsertNotation:
+    """INSERT statements of MySQL. `backslash_escapes`: a backslash in a string begins an escape; a quote in a string
+    may be doubled in any case. `columns`: those of a row, in order, where the statements do not list them."""
+
+    columns: tuple[str, ...]
+    backslash_escapes: bool = True
+
+
+@dataclass(frozen=True)
+class TextNotation:
+    """Delimited text. `columns`: those of a row, in order, also where a header repeats them. `quote`: empty for none;
+    where there is one, values may stand in it or not. `null`: what NULL is, not in quotes. `backslash_escapes`: a
+    backslash begins an escape, else a quote within quotes is doubled and line ends stand in them raw.
+    `binary`: how values of binary columns (BINARY, VARBINARY, BLOBs, BIT, geometry) are written; `encoded`: of single
+    columns, by name."""
+
+    columns: tuple[str, ...]
+    separator: bytes = b","
+    quote: bytes = b'"'
+    null: bytes = rb"\N"
+    terminator: bytes = b"\r\n"
+    backslash_escapes: bool = True
+    header: bool = False
+    binary: BinaryNotation = "raw"
+    encoded: Mapping[str, BinaryNotation] = field(default_factory=dict[str, BinaryNotation])
+
+
+Notation = InsertNotation | TextNotation
