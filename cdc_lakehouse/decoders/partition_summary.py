@@ -42,8 +42,8 @@ class PartitionSummary:
     last_ts: the greatest commit-ts of a row or statement, `seed` where there is none. ended_ts: that of the last
     transaction that is whole, None where messages do not show where transactions end. replays: messages that were left
     out, because they had been delivered before. statements, observed: DDL, and the first row that has some columns,
-    each with the offset of its message. lossy: changes with lossy text, by (database, table) and column. bad: by
-    segment, messages that cannot be used."""
+    each with the offset of its message. lossy: changes with lossy text, by (database, table) and column. left_out:
+    tables, by (database, table), that had rows and are not wanted. bad: by segment, messages that cannot be used."""
 
     seed: int
     last_ts: int
@@ -53,6 +53,7 @@ class PartitionSummary:
     statements: list[tuple[int, Statement]] = field(default_factory=list[tuple[int, Statement]])
     observed: dict[Any, tuple[int, ObservedColumns]] = field(default_factory=dict[Any, tuple[int, ObservedColumns]])
     lossy: dict[tuple[str, str], Counter[str]] = field(default_factory=dict[tuple[str, str], "Counter[str]"])
+    left_out: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     bad: dict[str, list[Rejected]] = field(default_factory=dict[str, list[Rejected]])
     option_conflict: OptionConflict | None = None
 

@@ -216,6 +216,9 @@ class TopicReader:
         summary.replays += len(is_new) - int(is_new.sum())
         summary.last_ts = max(summary.last_ts, int(commit_ts[is_new].max(initial=0)))
         takes = np.array([each is not None and self._takes(each.database, each.table) for each in usual.shapes], bool)
+        for at in np.unique(usual.shape_of[own[is_new & ~takes[usual.shape_of[own]]]]).tolist():
+            if (shape := usual.shapes[at]) is not None:
+                summary.left_out.add((shape.database, shape.table))
         kept = own[is_new & takes[usual.shape_of[own]]]
         if not len(kept):
             return
@@ -287,6 +290,8 @@ class TopicReader:
                     summary.note_lossy(part)
                 images = image_text(part.before), image_text(part.after)
                 self._rows.add(date, part.database, part.table, part.op, commit_ts, *images, segment, offset)
+            else:
+                summary.left_out.add((part.database, part.table))
 
     def _note_statement(self, summary: PartitionSummary, offset: int, statement: Statement) -> None:
         summary.statements.append((offset, statement))

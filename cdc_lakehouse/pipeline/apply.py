@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from cdc_lakehouse.changelog.history import Incarnation
@@ -21,12 +21,13 @@ from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.properties import DROPPED_TS
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.pipeline.changed_keys import find_changed_keys
-from cdc_lakehouse.pipeline.holds import Holds, find_holds, find_unapproved, is_taken
+from cdc_lakehouse.pipeline.holds import Holds, find_holds, find_unapproved
 from cdc_lakehouse.pipeline.moved_rows import write_moved_rows
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.table_changes import TableChanges, find_changed_tables
 from cdc_lakehouse.pipeline.table_renames import rename_to_source_names
 from cdc_lakehouse.pipeline.table_update import PlannedUpdate, commit, location_of, plan_update
+from cdc_lakehouse.pipeline.taken_tables import is_taken, left_ts
 
 _Item = TypeVar("_Item", TableChanges, PlannedUpdate)
 
@@ -47,13 +48,15 @@ class AppliedTable:
 
 @dataclass(frozen=True)
 class Applied:
-    """`lives` are the tables of the feed as of the checkpoint, `tables` those that this run published, `held` the
-    reason by incarnation (or by name, without one) for those that could not go on."""
+    """`lives` are the tables of the feed as of the checkpoint that it takes, `tables` those that this run published,
+    `held` the reason by incarnation (or by name, without one) for those that could not go on, `left` the tables that
+    have got a name which the feed does not take."""
 
     checkpoint_ts: int
     lives: Mapping[str, Incarnation]
     tables: tuple[AppliedTable, ...]
     held: Mapping[str, str]
+    left: Mapping[str, Incarnation] = field(default_factory=dict[str, Incarnation])
 
 
 def apply(run: FeedRun, upto: int) -> Applied:
@@ -61,18 +64,20 @@ def apply(run: FeedRun, upto: int) -> Applied:
     incarnations = run.history.history.incarnations()
     known = {id: life for id, whole in incarnations.items() if (life := whole.upto(upto)) is not None}
     lives = {id: life for id, life in known.items() if is_taken(run.feed.tables, life)}
+    left = {id: life for id, life in known.items() if left_ts(run.feed.tables, life) is not None}
     holds = find_holds(run, known, upto)
     if upto == BEGINNING:
-        return Applied(upto, lives, (), holds.reasons)
+        return Applied(upto, lives, (), holds.reasons, left)
     holds |= find_unapproved(run, {id: life for id, life in lives.items() if id not in holds})
     holds |= write_moved_rows(run, lives, holds)
     tables = CurrentTables(run.lake, run.feed)
     changed, refused = find_changed_tables(run, tables, lives, holds, upto)
     holds = _close_dropped(run, tables, lives, holds | refused)
+    _close_left(run, tables, left)
     done: list[AppliedTable] = []
     if changed:
-        done, holds = _update_tables(run, tables, lives, changed, holds)
-    return Applied(upto, lives, tuple(done), holds.reasons)
+        done, holds = _update_tables(run, tables, lives | left, changed, holds)
+    return Applied(upto, lives, tuple(done), holds.reasons, left)
 
 
 def _update_tables(
@@ -181,9 +186,29 @@ def _close_dropped(run: FeedRun, tables: CurrentTables, lives: Mapping[str, Inca
         state = tables.find(lives[id])
         if state is not None and state.dropped_ts is None:
             run.log.warning("table %s was dropped while it was held: %s", state.name, holds.reasons[id])
-            transaction = run.iceberg.transaction(state.identifier, state.snapshot_id)
-            transaction.commit(properties={DROPPED_TS: str(lives[id].dropped_ts)})
+            _mark_dropped(run, state, lives[id].dropped_ts)
     return holds.without(dropped)
+
+
+def _close_left(run: FeedRun, tables: CurrentTables, left: Mapping[str, Incarnation]) -> None:
+    """Tables that have got a name which is not taken since the last cut are marked as dropped: to readers they are."""
+    cut = run.last_cut
+    for life in left.values():
+        when = left_ts(run.feed.tables, life)
+        if when is None or (when <= cut.checkpoint_ts and run.settings == cut.settings):
+            continue
+        state = tables.find(life)
+        if state is not None and state.dropped_ts is None:
+            run.log.warning(
+                "table %s was renamed to %s, which the configuration does not take: it stays in the lake, marked as "
+                "dropped, and is not kept up any more", state.name, life.last.name
+            )  # fmt: skip
+            _mark_dropped(run, state, when)
+
+
+def _mark_dropped(run: FeedRun, state: TableState, commit_ts: int | None) -> None:
+    transaction = run.iceberg.transaction(state.identifier, state.snapshot_id)
+    transaction.commit(properties={DROPPED_TS: str(commit_ts)})
 
 
 def _quarantine_rows(run: FeedRun, sound: Sequence[PlannedUpdate], rejected: Sequence[Rejected]) -> None:

@@ -17,6 +17,7 @@ from cdc_lakehouse.lake.tables.segments import FILE, Segment, index_gaps, table_
 from cdc_lakehouse.pipeline.missing_files import MISSING_FILE
 from cdc_lakehouse.pipeline.row_keys import key_columns
 from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.taken_tables import is_taken
 
 _SHOWN: Final = 5
 
@@ -38,11 +39,6 @@ class Holds:
 
     def without(self, tables: Collection[str]) -> Holds:
         return Holds({table: reason for table, reason in self.reasons.items() if table not in tables})
-
-
-def is_taken(tables: TablesConfig, life: Incarnation) -> bool:
-    """Whether the configuration takes a table, by its last name."""
-    return tables.takes(life.last.name.database, life.last.name.table)
 
 
 def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: int) -> Holds:

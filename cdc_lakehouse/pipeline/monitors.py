@@ -22,7 +22,7 @@ from cdc_lakehouse.sources.kafka import find_pending, read_topics
 from cdc_lakehouse.sources.object_store import ObjectStore, open_store
 from cdc_lakehouse.sources.record_log import Pending
 from cdc_lakehouse.sources.sink.incremental_listing import list_new
-from cdc_lakehouse.sources.sink.listing_state import settings_digest
+from cdc_lakehouse.sources.sink.listing_state import is_of_settings
 from cdc_lakehouse.sources.sink.paths import DataFile, SinkLayout, list_sink, read_checkpoint
 
 
@@ -82,7 +82,7 @@ class SinkMonitor:
     def _new_files(self) -> list[DataFile]:
         store, layout = self._store(), SinkLayout.of(self._source)
         frontier = Frontiers(self._lake, self._feed.name).last()
-        if frontier is not None and frontier.settings == settings_digest(self._feed):
+        if frontier is not None and is_of_settings(frontier, self._feed):
             return [file for file in list_new(store, layout, frontier).data if frontier.is_new(file)]
         files = list_sink(store, layout).data
         known = Segments(self._lake, self._feed.name).etags(file.path for file in files)

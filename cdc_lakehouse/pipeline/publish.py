@@ -55,7 +55,7 @@ def publish_cut(run: FeedRun, applied: Applied) -> Published:
 
 
 def purge_dropped(run: FeedRun, lives: Mapping[str, Incarnation]) -> None:
-    """Remove the dropped tables whose policy is `purge`, with their data. A table of another feed stays.
+    """Remove the dropped tables among `lives` whose policy is `purge`, with their data. A table of another feed stays.
 
     Each run looks at all of them: the one before may have ended between its cut and this.
     """

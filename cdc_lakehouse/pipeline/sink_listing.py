@@ -10,8 +10,10 @@ from typing import Final
 from cdc_lakehouse.lake.tables.segments import index_gaps
 from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.missing_files import MISSING_FILE, UNREADABLE_DIRECTORY, covered_before, missing_last_files
+from cdc_lakehouse.pipeline.sink_schemas import SchemaFiles
+from cdc_lakehouse.pipeline.taken_tables import TakenNames
 from cdc_lakehouse.sources.sink.incremental_listing import list_new
-from cdc_lakehouse.sources.sink.listing_state import Circumstances, Frontier, advance, settings_digest
+from cdc_lakehouse.sources.sink.listing_state import Circumstances, Frontier, advance, is_of_settings, settings_digest
 from cdc_lakehouse.sources.sink.paths import Listing, SinkLayout, list_sink, schema_file_at
 
 WATCHED_LIMIT: Final = 500
@@ -20,10 +22,13 @@ WATCHED_LIMIT: Final = 500
 
 @dataclass(frozen=True)
 class SinkListing:
-    """A listing, and the last files that should be in it and are not (sentences by path). `since` is the listing state
-    that it began at, None when the whole sink was listed."""
+    """A listing with its schema files and the names that the feed takes as they tell; and the last files that should be
+    in it and are not (sentences by path). `since` is the listing state that it began at, None when the whole sink was
+    listed."""
 
     listing: Listing
+    schemas: SchemaFiles
+    taken: TakenNames
     missing: Mapping[str, str]
     since: Frontier | None
 
@@ -35,15 +40,22 @@ def list_source(run: FeedContext, checkpoint_ts: int) -> SinkListing:
     watched = _watched(run)
     reason = _reason_for_all(run, frontier, watched)
     if frontier is not None and reason is None:
-        listing = list_new(run.store, layout, frontier, watched)
-        missing = missing_last_files(run, listing, checkpoint_ts)
+        found = _found(run, list_new(run.store, layout, frontier, watched), checkpoint_ts, frontier)
         known = {row.segment for row in run.quarantine.open() if row.error_class == MISSING_FILE}
-        if missing.keys() <= known:
-            return SinkListing(listing, missing, frontier)
-        reason = "an index file names a data file that is not where it is expected"
+        if not found.missing.keys() <= known:
+            reason = "an index file names a data file that is not where it is expected"
+        elif frontier.settings != settings_digest(run.feed, found.taken.earlier):
+            reason = "other names of tables are taken, for tables were renamed"
+        else:
+            return found
     run.log.info("listing the whole sink: %s", reason)
-    listing = list_sink(run.store, layout)
-    return SinkListing(listing, missing_last_files(run, listing, checkpoint_ts), None)
+    return _found(run, list_sink(run.store, layout), checkpoint_ts, None)
+
+
+def _found(run: FeedContext, listing: Listing, checkpoint_ts: int, since: Frontier | None) -> SinkListing:
+    schemas = SchemaFiles(run.feed, run.store, run.history, listing.schemas)
+    taken = TakenNames.of(run.feed.tables, schemas.history.incarnations().values())
+    return SinkListing(listing, schemas, taken, missing_last_files(run, listing, checkpoint_ts), since)
 
 
 def save_listing_state(run: FeedContext, found: SinkListing, checkpoint_ts: int, *, unclear: bool) -> None:
@@ -51,7 +63,7 @@ def save_listing_state(run: FeedContext, found: SinkListing, checkpoint_ts: int,
     covered = covered_before(checkpoint_ts)
     given = Circumstances(
         SinkLayout.of(run.feed.storage_sink),
-        settings_digest(run.feed),
+        settings_digest(run.feed, found.taken.earlier),
         run.clock(),
         _last_ddl(run),
         # Whether their last files are there is known when the checkpoint has passed them.
@@ -67,7 +79,7 @@ def save_listing_state(run: FeedContext, found: SinkListing, checkpoint_ts: int,
 def _reason_for_all(run: FeedContext, frontier: Frontier | None, watched: frozenset[str]) -> str | None:
     if frontier is None:
         return "it is the first time"
-    if frontier.settings != settings_digest(run.feed):
+    if not is_of_settings(frontier, run.feed):
         return "the settings of the source or of its tables have changed"
     if run.dates:
         return "dates are decoded again"

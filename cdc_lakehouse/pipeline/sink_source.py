@@ -23,6 +23,7 @@ from cdc_lakehouse.pipeline.sink_decoding import decode_files
 from cdc_lakehouse.pipeline.sink_listing import list_source, save_listing_state
 from cdc_lakehouse.pipeline.sink_schemas import SchemaFiles
 from cdc_lakehouse.pipeline.source import Landed
+from cdc_lakehouse.pipeline.taken_tables import TakenNames
 from cdc_lakehouse.sources.sink.paths import DataFile, Listing, SinkLayout, list_sink, read_checkpoint
 
 
@@ -46,16 +47,16 @@ class Sink:
         source_ts, faults = _shown_checkpoint(run)
         self._checkpoint_ts = max(source_ts or 0, run.last_cut.checkpoint_ts)
         found = list_source(run, self._checkpoint_ts)
-        listing = self._listing = found.listing
+        listing, self._schemas = found.listing, found.schemas
         if listing.unknown:
             examples = ", ".join(listing.unknown[:5])
             faults.append(f"{len(listing.unknown)} files are not what a TiCDC sink holds and were not read: {examples}")
         files, nameless = _named(listing.data, self._schemas)
         if nameless:
             faults.append(f"{len(nameless)} files wait for the schema file that says their table: {nameless[0]}")
-        wanted = [file for file in files if run.feed.tables.takes(file.database, file.table)]
+        wanted = [file for file in files if found.taken.takes(file.database, file.table)]
         batches = _Batches(run.feed.storage_sink, run.segments.batch + 1)
-        new = tuple(_new_segments(run, wanted, batches))
+        new = tuple(_new_segments(run, wanted, batches, found.taken))
         if new:
             run.segments.land(new, of_batch(batches.number))
             run.log.info("landed %d segments in batches %d to %d", len(new), new[0].batch, batches.number)
@@ -72,6 +73,9 @@ class Sink:
 
     def decode(self, segments: Sequence[Segment], *, append: bool) -> tuple[Sequence[Segment], Sequence[Rejected]]:
         return decode_files(self._run, self._schemas, segments, append=append)
+
+    def land_left_out(self) -> Sequence[Segment]:
+        return ()  # Schema files tell names before anything is decoded.
 
     def checkpoint_ts(self) -> int:
         return self._checkpoint_ts
@@ -130,10 +134,12 @@ class _Batches:
         return self.number
 
 
-def _new_segments(run: FeedContext, files: Iterable[DataFile], batches: _Batches) -> Iterable[Segment]:
-    files = list(files)
+def _new_segments(
+    run: FeedContext, files: Sequence[DataFile], batches: _Batches, taken: TakenNames
+) -> Iterable[Segment]:
     present = {file.path for file in files}
-    _refuse_partial_backfill(run, present)
+    expired = _expired(run, present, taken)
+    _refuse_partial_backfill(run, expired)
     events = functools.cache(run.events_snapshot)
     known = run.segments.etags(file.path for file in files)
     new = [file for file, etag in zip(files, known, strict=True) if etag != file.etag or file.feed_date in run.dates]
@@ -158,29 +164,26 @@ def _new_segments(run: FeedContext, files: Iterable[DataFile], batches: _Batches
             landed_at=run.clock(),
             replaces_snapshot=None if old is None else _replaced(old, events),
         )
-    for row in _expired(run, present):
+    for row in expired:
         uncounted = {**dict.fromkeys(COUNTS), "state": LANDED, "landed_at": run.clock()}
         batch = batches.of_file(row.size)
         yield replace(row, batch=batch, replaces_snapshot=_replaced(row, events), **uncounted)
 
 
-def _expired(run: FeedContext, present: set[str]) -> list[Segment]:
+def _expired(run: FeedContext, present: set[str], taken: TakenNames) -> list[Segment]:
     """Segments of the dates that are to be decoded again which the source no longer has."""
     if not run.dates:
         return []
     dated = run.segments.select((pc.field("kind") == FILE) & pc.field("feed_date").isin(sorted(run.dates)))
-    takes = run.feed.tables.takes
-    return [row for row in dated if row.segment not in present and takes(row.database or "", row.table or "")]
+    return [row for row in dated if row.segment not in present and taken.takes(row.database or "", row.table or "")]
 
 
-def _refuse_partial_backfill(run: FeedContext, present: set[str]) -> None:
+def _refuse_partial_backfill(run: FeedContext, expired: Sequence[Segment]) -> None:
     """A date is decoded again whole or not at all: its events are replaced."""
     archive = run.raw if isinstance(run.raw, Archive) else None
     for date in sorted(run.dates):
         gone = [
-            row.segment
-            for row in _expired(run, present)
-            if row.feed_date == date and not (archive is not None and archive.has(row))
+            row.segment for row in expired if row.feed_date == date and not (archive is not None and archive.has(row))
         ]
         if gone:
             raise SourceError(

@@ -66,6 +66,11 @@ class Source(Protocol):
         wait, with rows in the quarantine), and what was rejected in them."""
         ...
 
+    def land_left_out(self) -> Sequence[Segment]:
+        """Land again the segments of which rows were left out that are wanted now: what is decoded may tell that a
+        table which is taken had another name before."""
+        ...
+
     def checkpoint_ts(self) -> int:
         """The TSO up to which the run applies: all changes at or below it are in `events`. Never below the published
         one."""

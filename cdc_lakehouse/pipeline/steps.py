@@ -28,7 +28,7 @@ class Decoded:
     counts: BatchCounts = field(default_factory=lambda: BatchCounts({}))
 
     def __add__(self, other: Decoded) -> Decoded:
-        # A segment is of one batch.
+        # A batch is decoded once.
         return Decoded(self.segments + other.segments, BatchCounts({**self.counts.rows, **other.counts.rows}))
 
 
@@ -46,10 +46,15 @@ def land(steps: Steps) -> Landed:
 
 def decode(steps: Steps) -> Decoded:
     """The changes of every batch that landed are in `events`, once."""
-    decoded = Decoded()
-    for batch, segments in steps.run.segments.undecoded(steps.run.source.kind).items():
-        steps.run.require_lease()
-        decoded += _decode_batch(steps.run, batch, segments)
+    decoded, run = Decoded(), steps.run
+    while batches := run.segments.undecoded(run.source.kind):
+        done = Decoded()
+        for batch, segments in batches.items():
+            run.require_lease()
+            done += _decode_batch(run, batch, segments)
+        decoded += done
+        if not done.segments or not run.source.land_left_out():
+            return decoded
     return decoded
 
 
@@ -74,7 +79,7 @@ def publish(steps: Steps) -> Published:
     """The cut is in `checkpoints`; tables that the policy purges are gone."""
     applied = steps.applied
     published = publish_cut(steps.run, applied)
-    purge_dropped(steps.run, applied.lives)
+    purge_dropped(steps.run, {**applied.lives, **applied.left})
     return published
 
 

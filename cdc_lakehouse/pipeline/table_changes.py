@@ -18,9 +18,10 @@ from cdc_lakehouse.lake.current.keyed_events import KeyedSpan
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, schema_fingerprint
 from cdc_lakehouse.lake.current.update_tasks import EmptiedPartition
 from cdc_lakehouse.lake.tables.segments import DECODED, OFFSETS, Segment, may_hold
-from cdc_lakehouse.pipeline.holds import Holds, is_taken
+from cdc_lakehouse.pipeline.holds import Holds
 from cdc_lakehouse.pipeline.row_keys import key_changes, key_columns
 from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.taken_tables import is_taken
 
 _READ_BY_TASKS: Final = 2_000_000
 """A table with more events has so many tasks that it costs too much to let each of them read all of its events."""

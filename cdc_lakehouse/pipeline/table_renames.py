@@ -30,7 +30,8 @@ def rename_to_source_names(
     lives: Mapping[str, Incarnation],
     rename: Callable[[Identifier, Identifier], None],
 ) -> Holds:
-    """Rename until each table is where it should be; returns those that cannot be, or whose rename fails."""
+    """Rename until each table is where it should be; returns those that cannot be, or whose rename fails. `lives` are
+    all tables of the feed."""
     moving = [table for table in locations if table.now != table.wanted]
     blocked: dict[str, str] = {}
 
@@ -58,8 +59,12 @@ def rename_to_source_names(
             if renamed(own, own.now, parking):
                 moving[moving.index(own)] = TableLocation(own.life, parking, own.wanted)
         elif occupant is not None and occupant.dropped_ts is not None and occupant.incarnation in lives:
-            # Dropped in the source and kept here; the name is needed again.
-            renamed(first, first.wanted, tables.parking_identifier(lives[occupant.incarnation], occupant.name))
+            # Dropped in the source, or renamed to a name that is not taken, and kept here; the name is needed again.
+            life = lives[occupant.incarnation]
+            parking = tables.parking_identifier(life, occupant.name)
+            if life.dropped_ts != occupant.dropped_ts:
+                parking = tables.left_identifier(occupant.name, occupant.dropped_ts)
+            renamed(first, first.wanted, parking)
         else:
             whose = "a table that is not the feed's" if occupant is None else "a table that is held"
             blocked[first.life.id] = f"its name {first.wanted} is that of {whose}"

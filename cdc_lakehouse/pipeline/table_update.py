@@ -127,6 +127,7 @@ def commit(run: FeedRun, planned: PlannedUpdate, updated: UpdatedTable) -> None:
     stays = not planned.replaces_all
     deletes = bool(updated.deleted) if stays else bool(state.row_count)
     same = changes.state is not None and fingerprint == changes.state.schema_fingerprint
+    same = same and (state.dropped_ts is None) == (changes.life.dropped_ts is None)
     if same and not (updated.files or deletes or planned.plan.steps):
         return
     _audit(planned, updated)
@@ -153,9 +154,15 @@ def commit(run: FeedRun, planned: PlannedUpdate, updated: UpdatedTable) -> None:
         # A snapshot is read with the schema that it was made under.
         mark=bool(planned.plan.steps) and state.snapshot_id is not None,
         properties=properties,
-        removed_properties=(STAGED,) if state.staged else (),
+        removed_properties=_outlived(changes.life, state),
         summary={CHECKPOINT_TS: str(changes.checkpoint_ts), **of_batch(run.segments.batch)},
     )
+
+
+def _outlived(life: Incarnation, state: TableState) -> Sequence[str]:
+    """Properties that are not true of the table any more. One that left what is taken can come back."""
+    back = state.dropped_ts is not None and life.dropped_ts is None
+    return [*((STAGED,) if state.staged else ()), *((DROPPED_TS,) if back else ())]
 
 
 def _audit(planned: PlannedUpdate, updated: UpdatedTable) -> None:

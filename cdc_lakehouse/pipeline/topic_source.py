@@ -10,7 +10,7 @@ import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,6 +36,7 @@ from cdc_lakehouse.lake.tables.segments import COUNTS, DECODED, LANDED, OFFSETS,
 from cdc_lakehouse.lake.tables.source_metadata import Position
 from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.source import Landed
+from cdc_lakehouse.pipeline.taken_tables import TakenNames
 from cdc_lakehouse.sources.kafka import choose_ranges, find_pending, read_topics
 from cdc_lakehouse.sources.record_log import Partition, parse_segment
 
@@ -66,7 +67,7 @@ class RecordSource(abc.ABC):
         new = self._land(last.number, [landed for landed in last.segments if landed.segment not in known])
         batch, faults = self._receive(max(self._run.segments.batch, last.number) + 1)
         new += self._land(batch.number, batch.segments) + self._requeue_dates()
-        return Landed(tuple(new), tuple(map(str, faults)))
+        return Landed((*new, *self.land_left_out()), tuple(map(str, faults)))
 
     def _land(self, batch: int, landed: Sequence[LandedSegment]) -> list[Segment]:
         run = self._run
@@ -96,7 +97,27 @@ class RecordSource(abc.ABC):
             return []
         records = records_frame(run.spark, run.feed.name)
         dated = records.where(F.col("feed_date").isin(*run.dates)).select("batch").distinct().collect()
-        wanted = pc.field("record_batch").isin([row["batch"] for row in dated])
+        return self._land_again(pc.field("record_batch").isin([row["batch"] for row in dated]))
+
+    def land_left_out(self) -> Sequence[Segment]:
+        left_out = self._run.signals.left_out()
+        taken = self._taken() if left_out else None
+        batches = [
+            batch for name, batch in left_out.items() if taken is not None and taken.takes(name.database, name.table)
+        ]
+        if not batches:
+            return ()
+        self._run.log.info("decoding again from batch %d: it has rows of tables that are taken now", min(batches))
+        return self._land_again(pc.field("record_batch") >= min(batches))
+
+    def _taken(self) -> TakenNames:
+        """The names that are wanted, as all that was decoded tells."""
+        history = History()
+        history.apply(self.schema_changes()[0])
+        return TakenNames.of(self._run.feed.tables, history.incarnations().values())
+
+    def _land_again(self, wanted: Any) -> list[Segment]:
+        run = self._run
         batch, snapshot = run.segments.batch + 1, run.events_snapshot()
         nothing = dict.fromkeys(COUNTS)
         rows = [
@@ -115,7 +136,7 @@ class RecordSource(abc.ABC):
         batches = sorted({segment.record_batch for segment in segments if segment.record_batch is not None})
         seeds = {number: run.signals.last_ts(number) for number in batches}
         watermarks = {number: run.signals.watermarks(number) for number in batches}
-        topic_format = TopicFormat(self._format.name, self._options, seeds, watermarks, run.feed.tables.takes)
+        topic_format = TopicFormat(self._format.name, self._options, seeds, watermarks, self._taken().takes)
         wanted = wanted_records(run, self._format, batches)
         records = record_reader(run.lake, run.feed.name, wanted, run.spark.sparkContext.defaultParallelism)
         take, tasks = run.events.writer().write if append else _discard, len(records.shares)

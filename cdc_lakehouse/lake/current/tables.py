@@ -7,6 +7,7 @@ the earlier one had committed."""
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -85,10 +86,17 @@ class CurrentTables:
     def parking_identifier(self, life: Incarnation, name: TableName) -> Identifier:
         """Where a table stands while its name is another's: between two renames, or dropped and its name taken
         again."""
+        suffix = f"moving_{_digest(life.id)}" if life.dropped_ts is None else f"dropped_{life.dropped_ts}"
+        return self._beside(name, suffix)
+
+    def left_identifier(self, name: TableName, left_ts: int) -> Identifier:
+        """Where a table stands that was renamed at `left_ts` to a name that the feed does not take, once its name is
+        another's."""
+        return self._beside(name, f"renamed_{left_ts}")
+
+    def _beside(self, name: TableName, suffix: str) -> Identifier:
         where = self.identifier(name)
-        if life.dropped_ts is not None:
-            return Identifier(where.namespace, f"{where.name}__dropped_{life.dropped_ts}")
-        return Identifier(where.namespace, f"{where.name}__moving_{_digest(life.id)}")
+        return Identifier(where.namespace, f"{where.name}__{suffix}")
 
     def candidates(self, life: Incarnation) -> Iterator[Identifier]:
         """Where a table can be, whenever the last run ended."""
@@ -96,9 +104,10 @@ class CurrentTables:
             yield self.identifier(name)
         for name in life.names:
             yield self.parking_identifier(life, name)
-            yield Identifier(
-                self.identifier(name).namespace, f"{self.identifier(name).name}__moving_{_digest(life.id)}"
-            )
+            yield self._beside(name, f"moving_{_digest(life.id)}")
+        for before, after in itertools.pairwise(life.versions):
+            if before.name != after.name:
+                yield self.left_identifier(before.name, after.commit_ts)
 
     def find(self, life: Incarnation) -> TableState | None:
         for identifier in dict.fromkeys(self.candidates(life)):

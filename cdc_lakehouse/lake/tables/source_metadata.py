@@ -3,7 +3,8 @@
 A `statement` is a DDL. A `sight` is the first row of a batch and partition that has some columns. A `position` says
 how far a partition has come in a batch: the greatest commit-ts, the watermark, and the end of the last whole
 transaction. A `doubt` says that messages contradict an option of their format. `damage` is of a table whose text was
-damaged before it came here: by column, in how many changes."""
+damaged before it came here: by column, in how many changes. A `left out` is of a table that had rows in a batch which
+the feed did not take: it is the first batch of such ones."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ class Signal:
     or the columns of a damage."""
 
     batch: int
-    kind: Literal["statement", "sight", "position", "doubt", "damage"]
+    kind: Literal["statement", "sight", "position", "doubt", "damage", "left out"]
     topic: str
     partition: int
     offset: int | None
@@ -152,6 +153,11 @@ class Signals:
                 found.setdefault(name, Counter()).update(json.loads(row.text or "{}"))
         return found
 
+    def left_out(self) -> Mapping[TableName, int]:
+        """Tables of which rows were left out, and the first batch that had such rows."""
+        rows = sorted((row for row in self.rows if row.kind == "left out"), key=lambda row: -row.batch)
+        return {TableName(row.database or "", row.table or ""): row.batch for row in rows}
+
     def told(self) -> Iterator[Statement | ObservedColumns]:
         """Statements and sights, as the log of DDL takes them."""
         for row in self.rows:
@@ -172,14 +178,20 @@ class Signals:
 
 def _with_news(batch: int, signals: Iterable[Signal], others: Sequence[Signal]) -> Iterator[Signal]:
     """Without sights that tell what an earlier one of their topic has told, of this batch or of one before, where no
-    statement came between: else every partition of every batch would say what every table looks like."""
+    statement came between, and without tables that were left out before: else every partition of every batch would say
+    what every table looks like."""
     signals = list(signals)
     stated = sorted(row.commit_ts for row in (*others, *signals) if row.kind == "statement")
     seen: dict[tuple[object, ...], list[int]] = {}
     for row in others:
         if row.kind == "sight" and row.batch < batch:
             bisect.insort(seen.setdefault((row.topic, row.database, row.table, row.text), []), row.commit_ts)
+    left_out = {(row.database, row.table) for row in others if row.kind == "left out" and row.batch < batch}
     for row in sorted(signals, key=lambda row: row.commit_ts):
+        if row.kind == "left out":
+            if (row.database, row.table) in left_out:
+                continue
+            left_out.add((row.database, row.table))
         if row.kind == "sight":
             same = seen.setdefault((row.topic, row.database, row.table, row.text), [])
             place = bisect.bisect_right(same, row.commit_ts)
@@ -213,3 +225,5 @@ def _signals(batch: int, finds: Summaries) -> Iterable[Signal]:
             yield Signal(
                 batch, "damage", topic, partition, None, found.last_ts, database=database, table=table, text=text
             )
+        for database, table in sorted(found.left_out):
+            yield Signal(batch, "left out", topic, partition, None, 0, database=database, table=table)

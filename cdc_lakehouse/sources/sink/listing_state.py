@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import DateSeparator, FeedConfig
 from cdc_lakehouse.sources.sink.paths import DataFile, IndexFile, Listing, SinkLayout, may_be_table
 
@@ -23,11 +24,22 @@ _ZONES: Final = datetime.timedelta(days=2)
 """Servers may stand in zones that are up to 26 hours apart: that is two dates."""
 
 
-def settings_digest(feed: FeedConfig) -> str:
-    """A digest of the settings that a frontier depends on. The number is raised when a frontier means another thing."""
+def settings_digest(feed: FeedConfig, names: Iterable[TableName] = ()) -> str:
+    """A digest of the settings that a frontier depends on, with the names that the feed takes beside those of the
+    settings. The number is raised when a frontier means another thing."""
     source = feed.storage_sink
     settings = (1, source.uri, SinkLayout.of(source), feed.tables.include, feed.tables.exclude)
-    return hashlib.sha256(repr(settings).encode()).hexdigest()[:12]
+    others = sorted(name.identity for name in names)
+    return "-".join(_digest(part) for part in (settings, others) if part)
+
+
+def is_of_settings(frontier: Frontier, feed: FeedConfig) -> bool:
+    """Whether a frontier is of the feed's settings, whatever further names the feed took."""
+    return frontier.settings.partition("-")[0] == settings_digest(feed)
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,52 @@
+"""Which tables a feed takes. The configuration says it by names; a table has had other names before its last one, and
+what it held under those is its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from cdc_lakehouse.changelog.history import Incarnation
+from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.config import TablesConfig
+
+
+def is_taken(tables: TablesConfig, life: Incarnation) -> bool:
+    """Whether the configuration takes a table, by its last name."""
+    return _takes(tables, life.last.name)
+
+
+def left_ts(tables: TablesConfig, life: Incarnation) -> int | None:
+    """When a table got a name that the configuration does not take, after one that it does; None where it did not."""
+    if is_taken(tables, life):
+        return None
+    last = next((n for n, version in enumerate(reversed(life.versions)) if _takes(tables, version.name)), None)
+    return None if last is None else life.versions[-last].commit_ts
+
+
+@dataclass(frozen=True)
+class TakenNames:
+    """The names of which rows are wanted: those that the configuration takes, and the `earlier` ones of tables that it
+    takes by their last name."""
+
+    tables: TablesConfig
+    earlier: frozenset[TableName] = frozenset()
+
+    @classmethod
+    def of(cls, tables: TablesConfig, lives: Iterable[Incarnation]) -> TakenNames:
+        names = {name for life in lives if is_taken(tables, life) for name in _names(life)}
+        return cls(tables, frozenset(name for name in names if not _takes(tables, name)))
+
+    def takes(self, database: str, table: str) -> bool:
+        return self.tables.takes(database, table) or TableName(database, table) in self.earlier
+
+
+def _names(life: Incarnation) -> Iterable[TableName]:
+    """With the one before the first version: a table may be renamed before any row of it was looked at."""
+    yield from life.names
+    if life.versions[0].previous_name is not None:
+        yield life.versions[0].previous_name
+
+
+def _takes(tables: TablesConfig, name: TableName) -> bool:
+    return tables.takes(name.database, name.table)
