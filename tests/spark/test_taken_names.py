@@ -1,4 +1,4 @@
-"""Tables that are left out and taken, as their names and the configuration change: what is taken is true at every cut."""
+"""Tables that are left out and taken as names and configuration change: what is taken is true at every cut."""
 
 from __future__ import annotations
 
