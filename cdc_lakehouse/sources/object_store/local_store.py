@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -109,7 +109,7 @@ class LocalStore:
         return content
 
     @contextlib.contextmanager
-    def _opened(self, path: str, etag: str | None) -> Iterator[tuple[BinaryIO, os.stat_result]]:
+    def _opened(self, path: str, etag: str | None) -> Generator[tuple[BinaryIO, os.stat_result]]:
         """The file, and what it was when it was opened. Raises as `read` does, also for what is read inside."""
         try:
             with (self._root / path).open("rb") as file:
