@@ -43,18 +43,14 @@ def read_dumpling(store: ObjectStore, initial: InitialLoad) -> Dump:
     policies: list[str] = []
     unknown: list[str] = []
     for path in files.unknown:
-        name, _ = without_suffix(path)
-        if _OF_QUERY.fullmatch(name):
-            raise SourceError(
-                "the dump is of a query (--sql): it does not say which table its rows are of",
-                segment=path,
-                advice="dump tables, with --where or --tables-list",
-            )
-        if policy := _POLICY.fullmatch(name):
+        if policy := _POLICY.fullmatch(without_suffix(path)[0]):
             policies.append(f"the placement policy {quoted(decode_name(policy['policy']))}")
         else:
             unknown.append(path)
-    refuse_unknown(unknown, "Dumpling")
+    # All names that Dumpling gives to rows have one number.
+    unknown += (rows.object.path for table in files.tables.values() for rows in table.rows if len(rows.numbers) != 1)
+    _refuse_query(unknown)
+    refuse_unknown(sorted(unknown), "Dumpling")
     return Dump(
         position=status.position,
         tables=sorted_tables(
@@ -63,6 +59,16 @@ def read_dumpling(store: ObjectStore, initial: InitialLoad) -> Dump:
         left_out=(*left_out(files, decode_name), *policies),
         started=status.started,
     )
+
+
+def _refuse_query(paths: list[str]) -> None:
+    for path in paths:
+        if _OF_QUERY.fullmatch(without_suffix(path)[0]):
+            raise SourceError(
+                "the dump is of a query (--sql): it does not say which table its rows are of",
+                segment=path,
+                advice="dump tables, with --where or --tables-list",
+            )
 
 
 def decode_name(name: str) -> str:
@@ -89,7 +95,7 @@ def _read_table(store: ObjectStore, table: TableFiles, csv: DumpCsv) -> DumpedTa
             segment=schema.path,
             advice="dump with the default names of files (no --output-filename-template)",
         )
-    rows = table.ordered_rows()
+    rows = table.ordered(table.rows)
     _require_all_files(table, rows)
     files = tuple(file.with_notation(_notation(file, statement, csv)) for file in rows)
     return DumpedTable(name, schema.path, statement.text, files, None)
@@ -120,7 +126,7 @@ def _notation(file: RowFile, statement: CreateStatement, csv: DumpCsv) -> Notati
 
 def _require_all_files(table: TableFiles, rows: list[RowFile]) -> None:
     """Raises `SourceError` when a file between others is not there, as far as numbers tell."""
-    if not all(len(file.numbers) == 1 and len(file.numbers[0]) == _BOTH_DIGITS for file in rows):
+    if not all(len(file.numbers[0]) == _BOTH_DIGITS for file in rows):
         return
     following: dict[str, int] = {}
     for file in rows:

@@ -11,6 +11,7 @@ each with the suffix of its compression. Neither tool lets a dot stand in the na
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -91,18 +92,18 @@ class TableFiles:
             raise SourceError(f"the dump has the table {self.shown} twice: {paths}", advice=_ONE_DUMP)
         return self.schemas[0]
 
-    def ordered_rows(self) -> list[RowFile]:
-        """Files of rows by their numbers. Raises `SourceError` when two have the same, or a number is written in two
+    def ordered(self, rows: Iterable[RowFile]) -> list[RowFile]:
+        """Files of rows of the table by their numbers. Raises `SourceError` when two have the same, or are of two
         formats: then two dumps are in one directory."""
-        rows = sorted(self.rows, key=lambda file: (file.order, file.object.path))
-        for one, other in zip(rows, rows[1:], strict=False):
+        found = sorted(rows, key=lambda file: (file.order, file.object.path))
+        for one, other in itertools.pairwise(found):
             if one.order == other.order or one.format != other.format:
                 raise SourceError(
                     f"the dump has rows of {self.shown} in files that do not belong together: {one.object.path} and "
                     f"{other.object.path}",
                     advice=_ONE_DUMP,
                 )
-        return rows
+        return found
 
 
 _ONE_DUMP: Final = "dump again into an empty directory: it may hold files of two dumps"

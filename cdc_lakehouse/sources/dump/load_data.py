@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cdc_lakehouse.changelog.ddl.clauses import DdlSyntaxError
 from cdc_lakehouse.changelog.ddl.cursor import Cursor
 from cdc_lakehouse.changelog.ddl.tokens import DEFAULT_MODE
 from cdc_lakehouse.sources.dump.notation import BinaryNotation, TextNotation

@@ -1,7 +1,7 @@
 r"""Dumps of mydumper (mydumper/mydumper, src/mydumper).
 
-`metadata` is called `metadata.partial` until the dump is finished. Before 0.13 it is the text that `status` reads; since
-then it is an INI file:
+`metadata` is called `metadata.partial` until the dump is finished. Before 0.13 it is the text that `status` reads;
+since then it is an INI file:
 
     # Started dump at: 2024-05-06 07:08:09
     [source]                                        [master] before 0.17
@@ -59,6 +59,8 @@ _SECTION: Final = re.compile(r"\[(?P<name>.+)\]")
 _TABLE_SECTION: Final = re.compile(r"`(?P<database>(?:[^`]|``)+)`\.`(?P<table>(?:[^`]|``)+)`")
 _ANSI_TABLE_SECTION: Final = re.compile(r'"(?P<database>(?:[^"]|"")+)"\."(?P<table>(?:[^"]|"")+)"')
 _PAIR: Final = re.compile(r"(?:#\s*)?(?P<key>[A-Za-z_]+)\s*=\s*(?P<value>.*)")
+_STARTED: Final = "# Started dump at: "
+_FINISHED: Final = "# Finished dump at: "
 _LOG_KEYS: Final = ("file", "source_log_file", "master_log_file")
 _OFFSET_KEYS: Final = ("position", "source_log_pos", "master_log_pos")
 
@@ -107,26 +109,16 @@ def read_mydumper(store: ObjectStore, initial: InitialLoad) -> Dump:
 
 def _parse_metadata(text: str) -> _Metadata:
     """Raises `SourceError` as `parse_status` does."""
-    lines = text.splitlines()
+    lines = text.split("\n")
     if not any(_SECTION.fullmatch(line) for line in lines):
         status = parse_status(text)
         return _Metadata(status.position, status.started)
-    sections: dict[str, dict[str, str]] = {}
-    section: dict[str, str] = {}
-    started, finished = None, False
-    for line in lines:
-        if match := _SECTION.fullmatch(line):
-            section = sections.setdefault(match["name"], {})
-        elif line.startswith("# Started dump at: "):
-            started = line.removeprefix("# Started dump at: ").strip()
-        elif line.startswith("# Finished dump at: "):
-            finished = True
-        elif match := _PAIR.fullmatch(line):
-            section[match["key"].lower()] = match["value"].strip().strip("\"'")
-    if not finished:
+    if not any(line.startswith(_FINISHED) for line in lines):
         raise unfinished()
+    sections = _sections(lines)
     source = sections.get("source") or sections.get("master") or {}
     position = position_of(_first(source, _LOG_KEYS), _first(source, _OFFSET_KEYS), source.get("executed_gtid_set"))
+    started = next((line.removeprefix(_STARTED).strip() for line in lines if line.startswith(_STARTED)), None)
     metadata = _Metadata(position, started)
     for name, values in sections.items():
         if match := _TABLE_SECTION.fullmatch(name) or _ANSI_TABLE_SECTION.fullmatch(name):
@@ -136,6 +128,18 @@ def _parse_metadata(text: str) -> _Metadata:
             if rows.isascii() and rows.isdigit() and len(rows) < 20:
                 metadata.rows[database, table] = int(rows)
     return metadata
+
+
+def _sections(lines: list[str]) -> dict[str, dict[str, str]]:
+    """The pairs of each section, their keys in lower case, also of those that are comments."""
+    sections: dict[str, dict[str, str]] = {}
+    section: dict[str, str] = {}
+    for line in lines:
+        if match := _SECTION.fullmatch(line):
+            section = sections.setdefault(match["name"], {})
+        elif match := _PAIR.fullmatch(line):
+            section[match["key"].lower()] = match["value"].strip().strip("\"'")
+    return sections
 
 
 def _first(values: Mapping[str, str], keys: tuple[str, ...]) -> str | None:
@@ -170,26 +174,23 @@ def _read_table(store: ObjectStore, table: TableFiles, database: str, metadata: 
 
 
 def _files(store: ObjectStore, table: TableFiles, statement: CreateStatement) -> tuple[DumpFile, ...]:
-    of_text = {file.order: file for file in table.rows if file.format in ("dat", "csv")}
-    others = [file for file in table.rows if file.format not in ("dat", "csv")]
+    of_text = table.ordered(file for file in table.rows if file.format in ("dat", "csv"))
+    of_sql = table.ordered(file for file in table.rows if file.format not in ("dat", "csv"))
     if not of_text:
-        table.rows = others
         notation = InsertNotation(statement.row_columns)
-        return tuple(_of_sql(file).with_notation(notation) for file in table.ordered_rows())
-    statements = {file.order: file for file in others}
-    for order in sorted(of_text.keys() ^ statements.keys()):
-        there = of_text.get(order) or statements[order]
-        lacking = "rows" if order in statements else "LOAD DATA statement"
+        return tuple(_of_sql(file).with_notation(notation) for file in of_sql)
+    there = {file.order: file for file in (*of_sql, *of_text)}
+    alone = {file.order for file in of_text} ^ {file.order for file in of_sql}
+    for order in sorted(alone):
         raise SourceError(
-            f"the file with the {lacking} that belongs to this one is not there",
-            segment=there.object.path,
+            f"the file with the {'rows' if there[order] in of_sql else 'LOAD DATA statement'} that belongs to this one "
+            "is not there",
+            segment=there[order].object.path,
             advice="copy the whole dump, or dump again",
         )
-    table.rows = list(of_text.values()) if len(of_text) + len(statements) == len(table.rows) else table.rows
-    rows = table.ordered_rows()
     # The statements of a table differ in the name of the file alone.
-    notation = _text_notation(store, statements[rows[0].order], statement)
-    return tuple(file.with_notation(notation) for file in rows)
+    notation = _text_notation(store, of_sql[0], statement)
+    return tuple(file.with_notation(notation) for file in of_text)
 
 
 def _of_sql(file: RowFile) -> RowFile:

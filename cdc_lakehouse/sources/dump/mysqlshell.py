@@ -1,4 +1,4 @@
-r"""Dumps of MySQL Shell: util.dumpInstance, dumpSchemas and dumpTables (mysql/mysql-shell, modules/util/dump/dumper.cc).
+r"""Dumps of MySQL Shell: util.dumpInstance, dumpSchemas, dumpTables (mysql/mysql-shell, modules/util/dump/dumper.cc).
 
     @.json                              written first: schemas and the names of their files, position
     @.done.json                         written last
@@ -57,13 +57,14 @@ def read_mysqlshell(store: ObjectStore, initial: InitialLoad) -> Dump:
     _require_usable(start, initial)
     tables: list[DumpedTable] = []
     left_out: list[str] = []
-    for schema, basename in start.texts("basenames").items():
+    for schema in start.names("schemas"):
+        basename = _basename(start, schema)
         document = files.document(f"{basename}.json")
         files.known |= {f"{basename}.json", f"{basename}.sql"}
         tables += _tables(files, document, schema, done)
         left_out += _left_out(document, schema)
         for view in document.names("views"):
-            name = document.texts("basenames").get(view, "")
+            name = _basename(document, view)
             files.known |= {f"{name}.sql", f"{name}.pre.sql"}
     left_out += files.left_out
     if start.names("users"):
@@ -203,7 +204,6 @@ def _require_counted_files(files: _Files, done: _Document) -> None:
 
 
 def _tables(files: _Files, schema: _Document, name: str, done: _Document) -> Iterator[DumpedTable]:
-    basenames = schema.texts("basenames")
     for flag, lacks in (("includesData", "rows"), ("includesDdl", "CREATE TABLE statements")):
         if schema.flag(flag) is False:
             raise SourceError(
@@ -213,10 +213,7 @@ def _tables(files: _Files, schema: _Document, name: str, done: _Document) -> Ite
             )
     counted = done.within("tableRows").within(name)
     for table in schema.names("tables"):
-        basename = basenames.get(table)
-        if not basename:
-            raise SourceError(f"the dump does not say what the files of {name}.{table} are called", segment=schema.path)
-        yield _read_table(files, TableName(name, table), basename, counted.number(table))
+        yield _read_table(files, TableName(name, table), _basename(schema, table), counted.number(table))
 
 
 def _read_table(files: _Files, name: TableName, basename: str, rows: int | None) -> DumpedTable:
@@ -245,13 +242,20 @@ def _read_table(files: _Files, name: TableName, basename: str, rows: int | None)
             advice="dump again with compression none, gzip or zstd",
         )
     found: list[DumpFile] = []
-    partitions = document.texts("basenames")
-    for part in (partitions[each] for each in document.names("partitions")) if partitions else (basename,):
+    parts = [_basename(document, partition) for partition in document.names("partitions")]
+    for part in parts or [basename]:
         for file in _chunks(files, part, extension, document.path):
             index = f"{file.path}.idx"
             files.known |= {file.path, index}
             found.append(DumpFile(file.path, file.size, file.etag, file.modified, _COMPRESSIONS[compression], notation))
     return DumpedTable(name, schema.path, statement.text, tuple(found), rows)
+
+
+def _basename(document: _Document, name: str) -> str:
+    basename = document.within("basenames").text(name)
+    if not basename:
+        raise SourceError(f"the dump does not say what the files of {name!r} are called", segment=document.path)
+    return basename
 
 
 def _chunks(files: _Files, basename: str, extension: str, origin: str) -> list[StoredObject]:

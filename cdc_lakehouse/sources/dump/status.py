@@ -63,28 +63,10 @@ def parse_status(text: str) -> DumpStatus:
 
     Raises `SourceError` when the dump is not finished, and when the file says no position, two, or one that is not a
     number."""
-    started: str | None = None
-    finished = False
-    fields: dict[str, str] = {}
-    blocks: list[dict[str, str]] = []
-    last = ""
-    for line in text.splitlines():
-        if header := _HEADER.fullmatch(line):
-            fields = {}
-            if header["of"] in ("MASTER", "BINARY LOG"):
-                blocks.append(fields)
-        elif line.startswith("\t"):
-            last, _, value = line.strip().partition(":")
-            fields[last] = value.strip()
-        elif line.startswith(_STARTED):
-            started = line.removeprefix(_STARTED).strip()
-        elif line.startswith(_FINISHED):
-            finished = True
-        elif line and last == "GTID":
-            fields[last] += line.strip()  # A set of several servers has a line for each.
-    if not finished:
+    lines = text.replace("\r\n", "\n").split("\n")
+    if not any(line.startswith(_FINISHED) for line in lines):
         raise unfinished()
-    positions = [position_of(block.get("Log"), block.get("Pos"), block.get("GTID")) for block in blocks]
+    positions = [position_of(block.get("Log"), block.get("Pos"), block.get("GTID")) for block in _blocks(lines)]
     if not positions:
         raise no_position()
     for position in positions[1:]:
@@ -94,7 +76,28 @@ def parse_status(text: str) -> DumpStatus:
                 segment=METADATA,
                 advice="dump again with --consistency flush, lock or snapshot",
             )
+    started = next((line.removeprefix(_STARTED).strip() for line in lines if line.startswith(_STARTED)), None)
     return DumpStatus(positions[0], started)
+
+
+def _blocks(lines: list[str]) -> list[dict[str, str]]:
+    """Of each status of the dumped server, what it says."""
+    blocks: list[dict[str, str]] = []
+    fields: dict[str, str] = {}
+    last = ""
+    for line in lines:
+        if header := _HEADER.fullmatch(line):
+            fields, last = {}, ""
+            if header["of"] in ("MASTER", "BINARY LOG"):
+                blocks.append(fields)
+        elif line.startswith("\t"):
+            last, _, value = line.strip().partition(":")
+            fields[last] = value.strip()
+        elif line and last == "GTID":
+            fields[last] += line.strip()  # A set of several servers has a line for each.
+        else:
+            last = ""
+    return blocks
 
 
 def position_of(log: str | None, offset: str | None, gtid: str | None) -> DumpPosition:
@@ -130,7 +133,8 @@ def no_position() -> SourceError:
     return SourceError(
         "the dump does not say its position in the change log",
         segment=METADATA,
-        advice="dump again from a server that writes a binlog, as a user who may see its status (REPLICATION CLIENT)",
+        advice="dump MySQL again with its binlog on, as a user who may see its status (REPLICATION CLIENT); dump TiDB "
+        "with Dumpling",
     )
 
 
