@@ -57,6 +57,7 @@ USES: dict[str, Use] = {
     "directories": lambda store: store.directories(),
     "read": lambda store: store.read("a/large", limit=len(CONTENT)),
     "head": lambda store: store.head("a/small", 3),
+    "pieces": lambda store: list(store.pieces("a/large", len(CONTENT) // 2)),
 }
 PASSING: dict[str, Fault] = {
     "503": Fault(times=3, status=503),

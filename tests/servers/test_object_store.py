@@ -9,7 +9,7 @@ import pytest
 
 from cdc_lakehouse.config import StorageConfig
 from cdc_lakehouse.errors import ConfigurationError, ObjectChangedError, ObjectMissingError, SourceError
-from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, open_store, read_segment
+from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, open_store, read_segment, segment_pieces
 from tests.servers.buckets import PREFIX, Bucket, store_config
 
 pytestmark = pytest.mark.server
@@ -87,6 +87,7 @@ def test_every_name_is_listed_and_read(filled: ObjectStore) -> None:
         assert filled.read(name, limit=each.size, etag=each.etag) == content
         assert filled.head(name, 3, etag=each.etag) == content[:3]
         assert filled.head(name, 1000) == content
+        assert b"".join(filled.pieces(name, 5, etag=each.etag)) == b"".join(filled.pieces(name, 5)) == content
 
 
 def test_listing_again_gives_the_same(filled: ObjectStore) -> None:
@@ -139,10 +140,15 @@ def test_an_empty_object(bucket: Bucket, store: ObjectStore) -> None:
     (found,) = listed(store).values()
     assert found.size == 0
     assert store.read("empty", limit=0, etag=found.etag) == store.head("empty", 5, etag=found.etag) == b""
+    assert list(store.pieces("empty", 5)) == list(store.pieces("empty", 5, etag=found.etag)) == []
 
 
 def test_an_object_that_is_not_there(filled: ObjectStore) -> None:
-    for call in (lambda: filled.read("a/none", limit=1), lambda: filled.head("a/none", 1)):
+    for call in (
+        lambda: filled.read("a/none", limit=1),
+        lambda: filled.head("a/none", 1),
+        lambda: next(filled.pieces("a/none", 1)),
+    ):
         with pytest.raises(ObjectMissingError, match=r"segment a/none"):
             call()
 
@@ -159,6 +165,7 @@ def test_an_object_that_changed_since_it_was_listed(bucket: Bucket, store: Objec
     for call in (
         lambda: store.read("f", limit=10, etag=before.etag),
         lambda: store.head("f", 1, etag=before.etag),
+        lambda: next(store.pieces("f", 1, etag=before.etag)),
         lambda: read_segment(bucket.uri, store_config(bucket), "f", before.etag),
     ):
         with pytest.raises(ObjectChangedError, match=r"changed since it was listed \[segment f\]"):
@@ -174,6 +181,22 @@ def test_a_large_object(bucket: Bucket, store: ObjectStore) -> None:
     (found,) = listed(store).values()
     assert store.read("large", limit=found.size, etag=found.etag) == content
     assert store.head("large", 1 << 20) == content[: 1 << 20]
+    for size in (1 << 20, len(content) // 2, len(content), len(content) + 1):
+        pieces = list(segment_pieces(bucket.uri, store_config(bucket), "large", found.etag, size_of_piece=size))
+        assert b"".join(pieces) == content
+        assert {len(piece) for piece in pieces[:-1]} <= {size} and len(pieces[-1]) <= size
+
+
+def test_an_object_that_changes_between_its_pieces(bucket: Bucket, store: ObjectStore) -> None:
+    bucket.put("f", b"first")
+    pieces = store.pieces("f", 2)
+    assert next(pieces) == b"fi"
+    bucket.put("f", b"o")
+    if isinstance(bucket, Directory):  # It was replaced: what was opened is read to its end.
+        assert list(pieces) == [b"rs", b"t"]
+        return
+    with pytest.raises(ObjectChangedError, match=r"\[segment f\]"):
+        list(pieces)
 
 
 @pytest.mark.parametrize("service", ["s3", "gcs"])

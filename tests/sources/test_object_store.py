@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from cdc_lakehouse.config import StorageConfig
 from cdc_lakehouse.errors import (
     ConfigurationError,
     ObjectChangedError,
@@ -18,7 +19,7 @@ from cdc_lakehouse.errors import (
     SourceError,
     SourceUnreachableError,
 )
-from cdc_lakehouse.sources.object_store import LocalStore, StoredObject, UnreadableDirectory, open_store
+from cdc_lakehouse.sources.object_store import LocalStore, StoredObject, UnreadableDirectory, open_store, segment_pieces
 from tests.kit.cases import shown
 
 # Of `mkdir -p`, this often, makes a path that the system refuses to open by its whole name, even to root.
@@ -283,7 +284,12 @@ def test_a_file_that_is_another_one_by_now(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     etag = etags(store)["f"]
     replaced(path)
-    for read in (lambda: store.read("f", limit=8, etag=etag), lambda: store.head("f", 1, etag=etag)):
+    reads = (
+        lambda: store.read("f", limit=8, etag=etag),
+        lambda: store.head("f", 1, etag=etag),
+        lambda: next(store.pieces("f", 4, etag=etag)),
+    )
+    for read in reads:
         with pytest.raises(ObjectChangedError, match=r"changed since it was listed \[segment f\]"):
             read()
 
@@ -304,6 +310,47 @@ def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(os, "fstat", changing)
     with pytest.raises(ObjectChangedError, match=r"changes while it is read \[segment f\]"):
         LocalStore(tmp_path).read("f", limit=10)
+
+
+@pytest.mark.parametrize(
+    ("size", "pieces"), [(1, [b"a", b"b", b"c"]), (2, [b"ab", b"c"]), (3, [b"abc"]), (9, [b"abc"])]
+)
+def test_a_file_in_pieces(with_file: LocalStore, size: int, pieces: list[bytes]) -> None:
+    assert list(with_file.pieces("f", size)) == pieces
+    assert list(with_file.pieces("f", size, etag=etags(with_file)["f"])) == pieces
+    assert list(with_file.pieces("empty", size)) == []
+
+
+@pytest.mark.parametrize(("path", "error"), [("d/f", ObjectMissingError), ("d", SourceError)])
+def test_pieces_of_no_file(with_file: LocalStore, path: str, error: type[SourceError]) -> None:
+    with pytest.raises(error, match=rf"\[segment {path}\]"):
+        list(with_file.pieces(path, 2))
+
+
+@pytest.mark.parametrize("content", [b"", b"ab", b"abxd", b"abcdef"])
+def test_a_file_that_changes_between_its_pieces(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"abcd")
+    pieces = LocalStore(tmp_path).pieces("f", 2)
+    assert next(pieces) == b"ab"
+    path.write_bytes(content)
+    os.utime(path, ns=(0, 10**18))
+    with pytest.raises(ObjectChangedError, match=r"changes while it is read \[segment f\]"):
+        next(pieces)
+
+
+def test_a_file_that_is_replaced_between_its_pieces_is_read_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"abcdefgh")
+    pieces = LocalStore(tmp_path).pieces("f", 4)
+    assert next(pieces) == b"abcd"
+    replaced(path)
+    assert list(pieces) == [b"efgh"]
+
+
+def test_pieces_of_a_segment(with_file: LocalStore) -> None:
+    pieces = segment_pieces(with_file.uri, StorageConfig.nothing(), "f", etags(with_file)["f"], size_of_piece=2)
+    assert list(pieces) == [b"ab", b"c"]
 
 
 # --- Opening ---

@@ -4,10 +4,10 @@ How to add a service: a case in `location`, its client in `clients`, its setting
 
 from cdc_lakehouse.sources.object_store.local_store import LocalStore
 from cdc_lakehouse.sources.object_store.location import Location
-from cdc_lakehouse.sources.object_store.opening import SEGMENT_LIMIT, open_store, read_segment
+from cdc_lakehouse.sources.object_store.opening import SEGMENT_LIMIT, open_store, read_segment, segment_pieces
 from cdc_lakehouse.sources.object_store.store import ObjectStore, StoredObject, UnreadableDirectory
 
 __all__ = [
     "SEGMENT_LIMIT", "LocalStore", "Location", "ObjectStore", "StoredObject", "UnreadableDirectory", "open_store",
-    "read_segment",
+    "read_segment", "segment_pieces",
 ]  # fmt: skip

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from cdc_lakehouse.errors import ObjectChangedError, ObjectMissingError, SourceError, SourceUnreachableError
 from cdc_lakehouse.sources.object_store.store import StoredObject, UnreadableDirectory, require_directory_prefix
@@ -91,21 +93,40 @@ class LocalStore:
     def head(self, path: str, size: int, *, etag: str | None = None) -> bytes:
         return self._read(path, size, etag)
 
+    def pieces(self, path: str, size_of_piece: int, *, etag: str | None = None) -> Iterator[bytes]:
+        with self._opened(path, etag) as (file, before):
+            left = before.st_size
+            while left:
+                piece = file.read(min(size_of_piece, left))
+                left -= len(piece)
+                _require_unchanged(path, file, before, whole=len(piece) == size_of_piece or not left)
+                yield piece
+
     def _read(self, path: str, size: int, etag: str | None) -> bytes:
+        with self._opened(path, etag) as (file, before):
+            content = file.read(size)
+            _require_unchanged(path, file, before, whole=len(content) >= min(size, before.st_size))
+        return content
+
+    @contextlib.contextmanager
+    def _opened(self, path: str, etag: str | None) -> Generator[tuple[BinaryIO, os.stat_result]]:
+        """The file, and what it was when it was opened. Raises as `read` does, also for what is read inside."""
         try:
             with (self._root / path).open("rb") as file:
                 before = os.fstat(file.fileno())
-                content = file.read(size)
-                after = os.fstat(file.fileno())
+                if etag is not None and _etag(before) != etag:
+                    raise ObjectChangedError("the file has changed since it was listed", segment=path)
+                yield file, before
         except FileNotFoundError as error:
             raise ObjectMissingError("the file is not there", segment=path) from error
         except OSError as error:
             raise SourceError(f"cannot read the file: {error.strerror}", segment=path) from error
-        if etag is not None and _etag(before) != etag:
-            raise ObjectChangedError("the file has changed since it was listed", segment=path)
-        if _etag(before) != _etag(after) or len(content) < min(size, before.st_size):
-            raise ObjectChangedError("the file changes while it is read", segment=path)
-        return content
+
+
+def _require_unchanged(path: str, file: BinaryIO, before: os.stat_result, *, whole: bool) -> None:
+    """`whole`: as much was read as should have been there."""
+    if not whole or _etag(before) != _etag(os.fstat(file.fileno())):
+        raise ObjectChangedError("the file changes while it is read", segment=path)
 
 
 def _etag(status: os.stat_result) -> str:

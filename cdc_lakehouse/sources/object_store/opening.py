@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +35,14 @@ def read_segment(
     """The segment at `path` below the URI `root`, as it was when it was listed with `etag`. Raises as
     `ObjectStore.read` does."""
     return _store(root, storage.model_dump_json(exclude_unset=True)).read(path, limit=limit, etag=etag)
+
+
+def segment_pieces(
+    root: str, storage: StorageConfig, path: str, etag: str | None, *, size_of_piece: int
+) -> Iterator[bytes]:
+    """What `read_segment` gives, in pieces. Raises as `ObjectStore.pieces` does."""
+    store = _store(root, storage.model_dump_json(exclude_unset=True))
+    return store.pieces(path, size_of_piece, etag=etag)
 
 
 @functools.lru_cache(maxsize=8)

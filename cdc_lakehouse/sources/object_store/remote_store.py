@@ -4,10 +4,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import obstore
 
@@ -26,6 +27,14 @@ _PAGE: Final = 1000
 _ATTEMPTS: Final = 4
 """Of a body that breaks off. Requests that are not answered are tried again by the client itself."""
 _WAIT_SECONDS: Final = 0.5
+
+
+class _Body(NamedTuple):
+    """What an answer brought, and of which object: its size in bytes, and its ETag, empty where it has none."""
+
+    content: bytes
+    size: int
+    etag: str
 
 
 class RemoteStore:
@@ -92,24 +101,38 @@ class RemoteStore:
         return self._persist(once)
 
     def read(self, path: str, *, limit: int, etag: str | None = None) -> bytes:
-        return self._persist(lambda: self._read(path, limit, {}, etag))
+        return self._persist(lambda: self._read(path, limit, None, etag)).content
 
     def head(self, path: str, size: int, *, etag: str | None = None) -> bytes:
-        return self._persist(lambda: self._read(path, None, {"range": (0, size)}, etag)) if size > 0 else b""
+        return self._persist(lambda: self._read(path, None, (0, size), etag)).content if size > 0 else b""
 
-    def _read(self, path: str, limit: int | None, options: GetOptions, etag: str | None) -> bytes:
+    def pieces(self, path: str, size_of_piece: int, *, etag: str | None = None) -> Iterator[bytes]:
+        start, size, condition = 0, 1, etag  # Only the first answer says the size.
+        while start < size:
+            body = self._persist(functools.partial(self._read, path, None, (start, start + size_of_piece), condition))
+            if body.content:
+                yield body.content
+            elif start:
+                raise ObjectChangedError("the object changes while it is read", segment=path)
+            # Without an ETag to begin with, all pieces are of the object that the first one is of.
+            start, size, condition = start + len(body.content), body.size, condition or body.etag or None
+
+    def _read(self, path: str, limit: int | None, part: tuple[int, int] | None, etag: str | None) -> _Body:
+        options: GetOptions = {} if part is None else {"range": part}
         if etag is not None:
-            options = {**options, "if_match": f'"{etag}"'}
+            options["if_match"] = f'"{etag}"'
         try:
             result = obstore.get(self._client.store, self._root + path, options=options)
         except CLIENT_ERRORS as error:
-            if "range" in options and beyond_the_end(error):
-                return b""
+            if part is not None and beyond_the_end(error):
+                return _Body(b"", 0, "")
             raise self._fault(error, path) from None
-        if limit is not None and result.meta["size"] > limit:
+        size = result.meta["size"]
+        if limit is not None and size > limit:
             raise SourceError(f"the object is larger than {limit} bytes", segment=path)
         # A store that does not know conditions answers with what it has.
-        if etag is not None and _plain(result.meta["e_tag"]) != etag:
+        found = _plain(result.meta["e_tag"])
+        if etag is not None and found != etag:
             raise ObjectChangedError("the object has changed since it was listed", segment=path)
         start, end = result.range
         try:
@@ -118,7 +141,7 @@ class RemoteStore:
             raise self._fault(error, path, body=True) from None
         if len(content) != end - start:
             raise _BrokenBodyError(f"{len(content)} of the {end - start} bytes of an object came", segment=path)
-        return content
+        return _Body(content, size, found)
 
     def _persist(self, call: Callable[[], T]) -> T:
         for attempt in itertools.count(1):

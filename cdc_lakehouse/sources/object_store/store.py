@@ -63,6 +63,13 @@ class ObjectStore(Protocol):
         """The first bytes of an object, fewer when it is shorter. Raises as `read` does."""
         ...
 
+    def pieces(self, path: str, size_of_piece: int, *, etag: str | None = None) -> Iterator[bytes]:
+        """The whole object, `size_of_piece` bytes at a time (at least 1); the last piece may be shorter, and an empty
+        object has none. No more than one piece is held.
+
+        Raises as `read` does, at the piece that cannot be had: pieces before it are of the same object."""
+        ...
+
 
 def require_directory_prefix(prefix: str) -> None:
     """Raises `ValueError` for a prefix that is neither empty nor ends in `/`."""

@@ -1,0 +1,78 @@
+"""What a dump holds, whichever tool made it: frozen values."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.sources.dump.notation import Notation
+
+Compression = Literal["gzip", "snappy", "zstd"]
+
+
+@dataclass(frozen=True, slots=True)
+class DumpPosition:
+    """The point of the change log that the dump's rows are of.
+
+    Of TiDB it is `tso`. Of MySQL it is `log_file` (the binlog's name) with `log_offset` (in bytes), `gtid` (the set of
+    executed ones, without blanks; of MariaDB the last of each domain), or both."""
+
+    tso: int | None = None
+    log_file: str | None = None
+    log_offset: int | None = None
+    gtid: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DumpFile:
+    """A file of rows. `path` is below the dump's root, `size` in bytes as it is stored."""
+
+    path: str
+    size: int
+    etag: str
+    modified: datetime.datetime
+    compression: Compression | None
+    notation: Notation
+
+
+@dataclass(frozen=True, slots=True)
+class DumpedTable:
+    """A table. `create_statement` is the CREATE TABLE statement of the file at `schema_path`, without a semicolon;
+    `files` are in the order of their numbers; `rows` is how many the dump itself says it wrote, None where it says
+    nothing."""
+
+    name: TableName
+    schema_path: str
+    create_statement: str
+    files: tuple[DumpFile, ...]
+    rows: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """A whole dump that is known to be finished.
+
+    `tables` are sorted by name. `left_out` says what it holds besides tables (views, triggers, users), and which rows
+    of tables it lacks. `started` is the time as the tool wrote it, in the zone of the machine that it ran on."""
+
+    position: DumpPosition
+    tables: tuple[DumpedTable, ...]
+    left_out: tuple[str, ...]
+    started: str | None
+
+
+def sorted_tables(tables: Iterable[DumpedTable]) -> tuple[DumpedTable, ...]:
+    """Tables by their names. Raises `SourceError` when one is there twice."""
+    by_name: dict[TableName, DumpedTable] = {}
+    for table in tables:
+        other = by_name.setdefault(table.name, table)
+        if other is not table:
+            raise SourceError(
+                f"the dump has the table {table.name.quoted} twice: {other.schema_path} and {table.schema_path}",
+                advice="dump again into an empty directory: it may hold files of two dumps",
+            )
+    return tuple(by_name[name] for name in sorted(by_name, key=lambda name: (name.database, name.table)))

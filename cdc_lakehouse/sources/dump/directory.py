@@ -1,0 +1,29 @@
+"""Which tool made a dump, and how to read what it left.
+
+To add a tool: its name in `config.initial`, a module beside this one, and its row here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from cdc_lakehouse.config import InitialLoad
+from cdc_lakehouse.config.initial import DumpType
+from cdc_lakehouse.sources.dump.contents import Dump
+from cdc_lakehouse.sources.dump.dumpling import read_dumpling
+from cdc_lakehouse.sources.dump.mydumper import read_mydumper
+from cdc_lakehouse.sources.dump.mysqlshell import read_mysqlshell
+from cdc_lakehouse.sources.object_store import ObjectStore
+
+_TOOLS: Final[dict[DumpType, Callable[[ObjectStore, InitialLoad], Dump]]] = {
+    "dumpling": read_dumpling, "mydumper": read_mydumper, "mysqlshell": read_mysqlshell,
+}  # fmt: skip
+
+
+def read_dump(store: ObjectStore, initial: InitialLoad) -> Dump:
+    """The tables of a finished dump, its position, and what it holds besides. Of the store, only small files are read:
+    rows are for tasks (`reading.open_pieces`).
+
+    Raises `SourceUnreachableError` when the store cannot be listed, and `SourceError` when the dump is not finished,
+    says no position that changes can follow, lacks a file, or has one that is not known."""
+    return _TOOLS[initial.type](store, initial)

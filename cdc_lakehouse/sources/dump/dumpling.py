@@ -1,0 +1,141 @@
+r"""Dumps of TiDB's Dumpling (pingcap/tidb, dumpling/export).
+
+Names of databases and tables stand in names of files with `%XX` in the place of each byte of
+`[\x00-\x1f%"*./:<>?\\|]`, and of the minus in `-schema` (in any case of letters); other characters as they are.
+
+A file's number is `%09d` of its chunk (`-r`, or no option) or of the file (`-F`), or with both options `%09d%04d` of
+both (`newOutputFileNamer`); older releases padded less. A chunk without rows makes no file, so that chunks may lack
+numbers; the files of a chunk may not. A table without rows has a schema file alone.
+
+Of a view there is a table of the same columns in a schema file, beside the file of the view (`ShowCreateView`). Files
+of `--sql` are `result.{number}`: they name no table."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from cdc_lakehouse.changelog.schema import TableName, quoted
+from cdc_lakehouse.config import DumpCsv, InitialLoad
+from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.sources.dump.contents import Dump, DumpedTable, sorted_tables
+from cdc_lakehouse.sources.dump.create_table import CreateStatement, read_create_table
+from cdc_lakehouse.sources.dump.flat_files import RowFile, TableFiles, classify, left_out
+from cdc_lakehouse.sources.dump.listing import list_objects, refuse_unknown
+from cdc_lakehouse.sources.dump.notation import InsertNotation, Notation, TextNotation
+from cdc_lakehouse.sources.dump.reading import without_suffix
+from cdc_lakehouse.sources.dump.status import METADATA, parse_status, read_metadata
+from cdc_lakehouse.sources.object_store import ObjectStore
+
+_OF_QUERY: Final = re.compile(r"result\.\d+\.(?:sql|csv|parquet)")
+_POLICY: Final = re.compile(r"(?P<policy>[^/]+)-placement-policy-create\.sql")
+_ESCAPE: Final = re.compile(r"%(.{0,2})", re.DOTALL)
+_HEXADECIMAL: Final = re.compile(r"[0-9A-Fa-f]{2}")
+_CHUNK_DIGITS, _BOTH_DIGITS = 9, 13
+
+
+def read_dumpling(store: ObjectStore, initial: InitialLoad) -> Dump:
+    """A dump of Dumpling. Raises as `directory.read_dump` does."""
+    # Before the listing: it is written last, so that the listing then holds everything.
+    status = parse_status(read_metadata(store))
+    objects = list_objects(store)
+    files = classify(found for found in objects if found.path != METADATA)
+    policies: list[str] = []
+    unknown: list[str] = []
+    for path in files.unknown:
+        if policy := _POLICY.fullmatch(without_suffix(path)[0]):
+            policies.append(f"the placement policy {quoted(decode_name(policy['policy']))}")
+        else:
+            unknown.append(path)
+    # All names that Dumpling gives to rows have one number.
+    unknown += (rows.object.path for table in files.tables.values() for rows in table.rows if len(rows.numbers) != 1)
+    _refuse_query(unknown)
+    refuse_unknown(sorted(unknown), "Dumpling")
+    return Dump(
+        position=status.position,
+        tables=sorted_tables(
+            _read_table(store, table, initial.csv) for table in files.tables.values() if table.is_table
+        ),
+        left_out=(*left_out(files, decode_name), *policies),
+        started=status.started,
+    )
+
+
+def _refuse_query(paths: list[str]) -> None:
+    for path in paths:
+        if _OF_QUERY.fullmatch(without_suffix(path)[0]):
+            raise SourceError(
+                "the dump is of a query (--sql): it does not say which table its rows are of",
+                segment=path,
+                advice="dump tables, with --where or --tables-list",
+            )
+
+
+def decode_name(name: str) -> str:
+    """The name that stands escaped in that of a file. Raises `SourceError` for what is no escape."""
+
+    def decoded(escape: re.Match[str]) -> str:
+        if not _HEXADECIMAL.fullmatch(escape[1]):
+            raise SourceError(
+                f"the name {name!r} in a file's is not escaped as Dumpling does it: a % is followed by two digits",
+                advice="dump with the default names of files (no --output-filename-template)",
+            )
+        return chr(int(escape[1], 16))
+
+    return _ESCAPE.sub(decoded, name)
+
+
+def _read_table(store: ObjectStore, table: TableFiles, csv: DumpCsv) -> DumpedTable:
+    schema = table.the_schema()
+    name = TableName(decode_name(table.database), decode_name(table.table))
+    statement = read_create_table(store, schema)
+    if statement.definition.table.name != name.table:
+        raise SourceError(
+            f"the file's name says the table {name.table!r}, its statement {statement.definition.table.name!r}",
+            segment=schema.path,
+            advice="dump with the default names of files (no --output-filename-template)",
+        )
+    rows = table.ordered(table.rows)
+    _require_all_files(table, rows)
+    files = tuple(file.with_notation(_notation(file, statement, csv)) for file in rows)
+    return DumpedTable(name, schema.path, statement.text, files, None)
+
+
+def _notation(file: RowFile, statement: CreateStatement, csv: DumpCsv) -> Notation:
+    columns = statement.row_columns
+    if file.format == "sql":
+        # The option is one for both formats.
+        return InsertNotation(columns, csv.escape_backslash)
+    if file.format == "csv":
+        return TextNotation(
+            columns=columns,
+            separator=csv.separator.encode(),
+            quote=csv.delimiter.encode(),
+            null=csv.null.encode(),
+            terminator=csv.line_terminator.encode(),
+            backslash_escapes=csv.escape_backslash,
+            header=csv.header and bool(columns),
+            binary=csv.binary,
+        )
+    raise SourceError(
+        f"rows of a dump in the format {file.format} are not read",
+        segment=file.object.path,
+        advice="dump with --filetype sql or csv",
+    )
+
+
+def _require_all_files(table: TableFiles, rows: list[RowFile]) -> None:
+    """Raises `SourceError` when a file between others is not there, as far as numbers tell."""
+    if not all(len(file.numbers[0]) == _BOTH_DIGITS for file in rows):
+        return
+    following: dict[str, int] = {}
+    for file in rows:
+        chunk, number = file.numbers[0][:_CHUNK_DIGITS], int(file.numbers[0][_CHUNK_DIGITS:])
+        expected = following.get(chunk, 0)
+        if number != expected:
+            raise SourceError(
+                f"a file of {table.shown} is not there: chunk {chunk} goes on with file {number}, not {expected}",
+                segment=file.object.path,
+                advice="copy the whole dump, or dump again",
+            )
+        following[chunk] = number + 1

@@ -1,0 +1,231 @@
+r"""Dumps of mydumper (mydumper/mydumper, src/mydumper).
+
+`metadata` is called `metadata.partial` until the dump is finished. Before 0.13 it is the text that `status` reads;
+since then it is an INI file:
+
+    # Started dump at: 2024-05-06 07:08:09
+    [source]                                        [master] before 0.17
+    # SOURCE_LOG_FILE = "bin.000003"                comments unless --source-data; File = … before
+    # SOURCE_LOG_POS = 4711
+    # executed_gtid_set = "…"
+
+    [`d`.`mydumper_0`]                              or the table's own name
+    real_table_name=a.b
+    rows = 42
+    # Finished dump at: 2024-05-06 07:09:10
+
+For a server that it knows to be TiDB it writes no position since then, although it reads one snapshot: such a dump
+cannot be joined to a change log.
+
+Names in paths are those of databases and tables, but `mydumper_{number}` for those with other characters than letters,
+digits, `-`, `_` and blanks (`determine_filename`). The real names stand in CREATE TABLE and CREATE DATABASE. 0.10 takes
+all names as they are: one with a dot is refused, for nothing tells the database from the table.
+
+Numbers of files have gaps: a chunk without rows makes no file. Only the count of rows shows what is missing.
+
+Formats: INSERT statements in `.sql`; with LOAD_DATA and CSV the rows are in `.dat`, and a `.sql` of the same numbers
+holds the statement that loads it. `--hex-blob` is said by that statement (`UNHEX`), and by the value (`0x…`) in
+INSERT statements."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from cdc_lakehouse.changelog.ddl.clauses import DdlSyntaxError
+from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.config import InitialLoad
+from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.sources.dump.contents import Dump, DumpedTable, DumpFile, DumpPosition, sorted_tables
+from cdc_lakehouse.sources.dump.create_table import CreateStatement, read_create_table, read_database_name
+from cdc_lakehouse.sources.dump.flat_files import FlatFiles, RowFile, TableFiles, classify, left_out
+from cdc_lakehouse.sources.dump.listing import list_objects, refuse_unknown
+from cdc_lakehouse.sources.dump.load_data import parse_load_data
+from cdc_lakehouse.sources.dump.notation import InsertNotation, TextNotation
+from cdc_lakehouse.sources.dump.reading import read_text
+from cdc_lakehouse.sources.dump.status import METADATA, parse_status, position_of, read_metadata, unfinished
+from cdc_lakehouse.sources.object_store import ObjectStore
+
+_PARTIAL: Final = f"{METADATA}.partial"
+# Checksums of 0.10 and later, row counts of 0.11, tables left out by --updated-since, tablespaces: no rows.
+_NO_ROWS: Final = re.compile(
+    rf"{METADATA}(?:\.header)?|not_updated_tables|all-schema-create-tablespace\.sql(?:\.gz|\.zst)?"
+    r"|[^/]+-(?:checksum|metadata)(?:\.gz|\.zst)?"
+)
+_STAND_IN_NAME: Final = re.compile(r"mydumper_\d+")
+_SECTION: Final = re.compile(r"\[(?P<name>.+)\]")
+_TABLE_SECTION: Final = re.compile(r"`(?P<database>(?:[^`]|``)+)`\.`(?P<table>(?:[^`]|``)+)`")
+_ANSI_TABLE_SECTION: Final = re.compile(r'"(?P<database>(?:[^"]|"")+)"\."(?P<table>(?:[^"]|"")+)"')
+_PAIR: Final = re.compile(r"(?:#\s*)?(?P<key>[A-Za-z_]+)\s*=\s*(?P<value>.*)")
+_STARTED: Final = "# Started dump at: "
+_FINISHED: Final = "# Finished dump at: "
+_LOG_KEYS: Final = ("file", "source_log_file", "master_log_file")
+_OFFSET_KEYS: Final = ("position", "source_log_pos", "master_log_pos")
+
+
+@dataclass
+class _Metadata:
+    """What the metadata says of tables: `rows` by database and table, under each name that a table has there."""
+
+    position: DumpPosition
+    started: str | None
+    rows: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+
+
+def read_mydumper(store: ObjectStore, initial: InitialLoad) -> Dump:
+    """A dump of mydumper. Raises as `directory.read_dump` does."""
+    del initial  # The files say all.
+    objects = list_objects(store)
+    if any(found.path == _PARTIAL for found in objects):
+        raise SourceError(
+            "the dump is not finished: its metadata is partial",
+            segment=_PARTIAL,
+            advice="wait until the dump is finished, or dump again into an empty directory",
+        )
+    metadata = _parse_metadata(read_metadata(store))
+    # It is complete by now, which it may not have been before.
+    objects = list_objects(store)
+    files = classify(found for found in objects if not _NO_ROWS.fullmatch(found.path))
+    refuse_unknown(files.unknown, "mydumper")
+    databases = {name: _database_name(store, files, name) for name in {database for database, _ in files.tables}}
+    tables = sorted_tables(
+        _read_table(store, table, databases[table.database], metadata)
+        for table in files.tables.values()
+        if table.is_table
+    )
+    _require_all_tables(metadata, tables, files, databases)
+    return Dump(
+        position=metadata.position,
+        tables=tables,
+        left_out=tuple(left_out(files, lambda name: databases.get(name, name))),
+        started=metadata.started,
+    )
+
+
+# --- Metadata ---
+
+
+def _parse_metadata(text: str) -> _Metadata:
+    """Raises `SourceError` as `parse_status` does."""
+    lines = text.split("\n")
+    if not any(_SECTION.fullmatch(line) for line in lines):
+        status = parse_status(text)
+        return _Metadata(status.position, status.started)
+    if not any(line.startswith(_FINISHED) for line in lines):
+        raise unfinished()
+    sections = _sections(lines)
+    source = sections.get("source") or sections.get("master") or {}
+    position = position_of(_first(source, _LOG_KEYS), _first(source, _OFFSET_KEYS), source.get("executed_gtid_set"))
+    started = next((line.removeprefix(_STARTED).strip() for line in lines if line.startswith(_STARTED)), None)
+    metadata = _Metadata(position, started)
+    for name, values in sections.items():
+        if match := _TABLE_SECTION.fullmatch(name) or _ANSI_TABLE_SECTION.fullmatch(name):
+            quote = name[0]
+            database, table = (match[each].replace(quote * 2, quote) for each in ("database", "table"))
+            rows = values.get("rows", "")
+            if rows.isascii() and rows.isdigit() and len(rows) < 20:
+                metadata.rows[database, table] = int(rows)
+    return metadata
+
+
+def _sections(lines: list[str]) -> dict[str, dict[str, str]]:
+    """The pairs of each section, their keys in lower case, also of those that are comments."""
+    sections: dict[str, dict[str, str]] = {}
+    section: dict[str, str] = {}
+    for line in lines:
+        if match := _SECTION.fullmatch(line):
+            section = sections.setdefault(match["name"], {})
+        elif match := _PAIR.fullmatch(line):
+            section[match["key"].lower()] = match["value"].strip().strip("\"'")
+    return sections
+
+
+def _first(values: Mapping[str, str], keys: tuple[str, ...]) -> str | None:
+    return next((values[key] for key in keys if values.get(key)), None)
+
+
+# --- Tables ---
+
+
+def _database_name(store: ObjectStore, files: FlatFiles, name: str) -> str:
+    if not _STAND_IN_NAME.fullmatch(name):
+        return name
+    if name not in files.databases:
+        raise SourceError(
+            f"the dump does not say which database its files call {name}",
+            segment=f"{name}-schema-create.sql",
+            advice="dump again with the schemas of databases",
+        )
+    return read_database_name(store, files.databases[name])
+
+
+def _read_table(store: ObjectStore, table: TableFiles, database: str, metadata: _Metadata) -> DumpedTable:
+    schema = table.the_schema()
+    statement = read_create_table(store, schema)
+    name = TableName(database, statement.definition.table.name)
+    if not _STAND_IN_NAME.fullmatch(table.table) and table.table != name.table:
+        raise SourceError(
+            f"the file's name says the table {table.table!r}, its statement {name.table!r}", segment=schema.path
+        )
+    rows = metadata.rows.get((database, name.table), metadata.rows.get((database, table.table)))
+    return DumpedTable(name, schema.path, statement.text, _files(store, table, statement), rows)
+
+
+def _files(store: ObjectStore, table: TableFiles, statement: CreateStatement) -> tuple[DumpFile, ...]:
+    of_text = table.ordered(file for file in table.rows if file.format in ("dat", "csv"))
+    of_sql = table.ordered(file for file in table.rows if file.format not in ("dat", "csv"))
+    if not of_text:
+        notation = InsertNotation(statement.row_columns)
+        return tuple(_of_sql(file).with_notation(notation) for file in of_sql)
+    there = {file.order: file for file in (*of_sql, *of_text)}
+    alone = {file.order for file in of_text} ^ {file.order for file in of_sql}
+    for order in sorted(alone):
+        raise SourceError(
+            f"the file with the {'rows' if there[order] in of_sql else 'LOAD DATA statement'} that belongs to this one "
+            "is not there",
+            segment=there[order].object.path,
+            advice="copy the whole dump, or dump again",
+        )
+    # The statements of a table differ in the name of the file alone.
+    notation = _text_notation(store, of_sql[0], statement)
+    return tuple(file.with_notation(notation) for file in of_text)
+
+
+def _of_sql(file: RowFile) -> RowFile:
+    if file.format != "sql":
+        raise SourceError(f"rows of a dump in the format {file.format} are not read", segment=file.object.path)
+    return file
+
+
+def _text_notation(store: ObjectStore, file: RowFile, statement: CreateStatement) -> TextNotation:
+    try:
+        notation = parse_load_data(read_text(store, file.object))
+    except DdlSyntaxError as error:
+        raise SourceError(
+            f"the statement that loads rows is not understood: {error.message}", segment=file.object.path
+        ) from None
+    unknown = [name for name in notation.columns if name not in statement.columns]
+    if unknown:
+        raise SourceError(
+            f"the statement that loads rows has a column that the table has not: {unknown[0]!r}",
+            segment=file.object.path,
+        )
+    return notation
+
+
+def _require_all_tables(
+    metadata: _Metadata, tables: tuple[DumpedTable, ...], files: FlatFiles, databases: Mapping[str, str]
+) -> None:
+    """Raises `SourceError` when the metadata counts rows of a table that has no files of rows."""
+    with_rows = {(table.name.database, table.name.table) for table in tables if table.files}
+    with_rows |= {(databases[table.database], table.table) for table in files.tables.values() if table.rows}
+    for (database, table), rows in metadata.rows.items():
+        if rows and (database, table) not in with_rows:
+            raise SourceError(
+                f"the dump says that it has {rows} rows of {TableName(database, table).quoted}, and has no file of "
+                "them",
+                segment=METADATA,
+                advice="copy the whole dump, or dump again",
+            )

@@ -1,0 +1,322 @@
+r"""Dumps of MySQL Shell: util.dumpInstance, dumpSchemas, dumpTables (mysql/mysql-shell, modules/util/dump/dumper.cc).
+
+    @.json                              written first: schemas and the names of their files, position
+    @.done.json                         written last
+    {schema}.json                       tables, views, and the names of their files
+    {schema}@{table}.json               how the rows are written; partitions, and the names of their files
+    {schema}@{table}.sql                CREATE TABLE
+    {schema}@{table}.{extension}                                            all rows
+    {schema}@{table}@0.{extension} … {schema}@{table}@@{last}.{extension}   or rows in chunks, the last marked by @@
+    {schema}@{table}@{partition}…                                           or so for each partition
+    ….idx                               beside a file of rows: offsets in it, of no use here
+
+What files are called stands in `basenames`: names are escaped and cut there, so paths are never taken apart. A local
+file is `….dumping` until it is whole. `tableRows` (how many rows) and `chunkFileBytes` (which files) in `@.done.json`
+are of later releases."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from cdc_lakehouse.changelog.schema import TableName, quoted
+from cdc_lakehouse.config import InitialLoad
+from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.sources.dump.contents import Compression, Dump, DumpedTable, DumpFile, DumpPosition, sorted_tables
+from cdc_lakehouse.sources.dump.create_table import CreateStatement, read_create_table
+from cdc_lakehouse.sources.dump.listing import list_objects, refuse_unknown
+from cdc_lakehouse.sources.dump.notation import BinaryNotation, TextNotation
+from cdc_lakehouse.sources.dump.reading import read_small
+from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject
+
+_START, _DONE = "@.json", "@.done.json"
+_UNFINISHED: Final = ".dumping"
+_AGAIN: Final = "copy the whole dump, or dump again into an empty directory"
+# Of the whole dump: statements before and after, users, checksums, the manifest of a bucket, and what a load did.
+_NO_ROWS: Final = re.compile(
+    r"@\.(?:json|done\.json|sql|post\.sql|users\.sql|checksums\.json|manifest\.json)|load-progress[^/]*"
+)
+_COMPRESSIONS: Final[dict[str, Compression | None]] = {"none": None, "gzip": "gzip", "zstd": "zstd"}
+_DECODED: Final[dict[str, BinaryNotation]] = {"FROM_BASE64": "base64", "UNHEX": "hex"}
+_UTF8: Final = frozenset({"utf8mb4", "utf8mb3", "utf8"})
+
+
+def read_mysqlshell(store: ObjectStore, initial: InitialLoad) -> Dump:
+    """A dump of MySQL Shell. Raises as `directory.read_dump` does."""
+    files = _Files(store, {found.path: found for found in list_objects(store)})
+    if _START not in files.objects or _DONE not in files.objects:
+        raise SourceError(
+            f"the dump is not finished, or not there: it has no {_DONE if _START in files.objects else _START}",
+            segment=_START,
+            advice="check initial.uri, wait until the dump is finished, or dump again into an empty directory",
+        )
+    start, done = files.document(_START), files.document(_DONE)
+    _require_usable(start, initial)
+    tables: list[DumpedTable] = []
+    left_out: list[str] = []
+    for schema in start.names("schemas"):
+        basename = _basename(start, schema)
+        document = files.document(f"{basename}.json")
+        files.known |= {f"{basename}.json", f"{basename}.sql"}
+        tables += _tables(files, document, schema, done)
+        left_out += _left_out(document, schema)
+        for view in document.names("views"):
+            name = _basename(document, view)
+            files.known |= {f"{name}.sql", f"{name}.pre.sql"}
+    left_out += files.left_out
+    if start.names("users"):
+        left_out.append("users")
+    _require_counted_files(files, done)
+    unknown = [path for path in files.objects if path not in files.known and not _NO_ROWS.fullmatch(path)]
+    refuse_unknown(unknown, "MySQL Shell")
+    return Dump(_position(start), sorted_tables(tables), tuple(sorted(left_out)), start.text("begin"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """A JSON object of the dump. What it has must be of the kind that is asked for, else `SourceError`; None, or
+    nothing, where it has it not."""
+
+    path: str
+    values: Mapping[str, Any]
+
+    def of_kind(self, key: str, kind: type) -> Any:
+        value = self.values.get(key)
+        if value is not None and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
+            raise SourceError(f"{key!r} of the dump's metadata is no {kind.__name__}", segment=self.path)
+        return value
+
+    def text(self, key: str) -> str | None:
+        return self.of_kind(key, str)
+
+    def number(self, key: str) -> int | None:
+        return self.of_kind(key, int)
+
+    def flag(self, key: str) -> bool | None:
+        return self.of_kind(key, bool)
+
+    def names(self, key: str) -> list[str]:
+        found = cast("list[Any]", self.of_kind(key, list) or [])
+        if not all(isinstance(each, str) for each in found):
+            raise SourceError(f"{key!r} of the dump's metadata are no names", segment=self.path)
+        return found
+
+    def texts(self, key: str) -> dict[str, str]:
+        return {name: inner.text(name) or "" for inner in (self.within(key),) for name in inner.values}
+
+    def within(self, key: str) -> _Document:
+        return _Document(self.path, self.of_kind(key, dict) or {})
+
+
+class _Files:
+    """The objects of the dump by their paths, and which of them are known to be what."""
+
+    def __init__(self, store: ObjectStore, objects: Mapping[str, StoredObject]) -> None:
+        self.store = store
+        self.objects = objects
+        self.known: set[str] = set()
+        self.left_out: list[str] = []
+
+    def the(self, path: str) -> StoredObject:
+        """An object that must be there. Raises `SourceError` when it is not."""
+        if path not in self.objects:
+            raise SourceError("a file of the dump is not there", segment=path, advice=_AGAIN)
+        self.known.add(path)
+        return self.objects[path]
+
+    def document(self, path: str) -> _Document:
+        """Raises `SourceError` when it is not there, or not a JSON object."""
+        content = read_small(self.store, self.the(path))
+        try:
+            document: Any = json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise SourceError(f"the dump's metadata is not JSON: {error}", segment=path) from None
+        if not isinstance(document, dict):
+            raise SourceError("the dump's metadata holds no JSON object", segment=path)
+        return _Document(path, cast("dict[str, Any]", document))
+
+
+# --- The whole dump ---
+
+
+def _require_usable(start: _Document, initial: InitialLoad) -> None:
+    """Raises `SourceError` for a dump whose rows are not of one point, or whose text cannot be read."""
+    if start.flag("consistent") is False:
+        raise SourceError(
+            "the dump is not of one point: it was made with consistent: false",
+            segment=_START,
+            advice="dump again with consistent: true",
+        )
+    charset = start.text("defaultCharacterSet")
+    if charset is not None and charset not in _UTF8:
+        raise SourceError(
+            f"the dump's text is in {charset}, which is not read",
+            segment=_START,
+            advice="dump again with defaultCharacterSet: utf8mb4",
+        )
+    utc = start.flag("tzUtc")
+    if utc and initial.time_zone != "UTC":
+        raise SourceError(
+            f"the dump has times in UTC (tzUtc), the configuration says {initial.time_zone}",
+            segment=_START,
+            advice="leave out initial.time_zone",
+        )
+    if utc is False and "time_zone" not in initial.model_fields_set:
+        raise SourceError(
+            "the dump has times in the zone of its server (tzUtc: false), which it does not say",
+            segment=_START,
+            advice="set initial.time_zone to that zone",
+        )
+
+
+def _position(start: _Document) -> DumpPosition:
+    log_file, log_offset = start.text("binlogFile") or None, start.number("binlogPosition")
+    gtid = "".join((start.text("gtidExecuted") or "").split()) or None
+    if log_file is not None and log_offset is None:
+        raise SourceError(f"the dump says no position in its binlog {log_file}", segment=_START)
+    if log_file is None and gtid is None:
+        raise SourceError(
+            "the dump does not say its position in the change log",
+            segment=_START,
+            advice="dump again from a server that writes a binlog, as a user who may see its status "
+            "(REPLICATION CLIENT)",
+        )
+    return DumpPosition(None, log_file, None if log_file is None else log_offset, gtid)
+
+
+def _left_out(schema: _Document, name: str) -> Iterator[str]:
+    kinds = {"views": "the view", "events": "the event", "functions": "the function", "procedures": "the procedure"}
+    for key, words in kinds.items():
+        for each in schema.names(key):
+            yield f"{words} {quoted(name)}.{quoted(each)}"
+
+
+def _require_counted_files(files: _Files, done: _Document) -> None:
+    for path in done.within("chunkFileBytes").values:
+        if path not in files.objects:
+            raise SourceError("a file of the dump is not there", segment=path, advice=_AGAIN)
+
+
+# --- Tables ---
+
+
+def _tables(files: _Files, schema: _Document, name: str, done: _Document) -> Iterator[DumpedTable]:
+    for flag, lacks in (("includesData", "rows"), ("includesDdl", "CREATE TABLE statements")):
+        if schema.flag(flag) is False:
+            raise SourceError(
+                f"the dump of the database {name!r} has no {lacks}",
+                segment=schema.path,
+                advice="dump again without ddlOnly and dataOnly",
+            )
+    counted = done.within("tableRows").within(name)
+    for table in schema.names("tables"):
+        yield _read_table(files, TableName(name, table), _basename(schema, table), counted.number(table))
+
+
+def _read_table(files: _Files, name: TableName, basename: str, rows: int | None) -> DumpedTable:
+    document = files.document(f"{basename}.json")
+    schema = files.the(f"{basename}.sql")
+    statement = read_create_table(files.store, schema)
+    if statement.definition.table.name != name.table:
+        raise SourceError(
+            f"the dump says the table {name.table!r}, its statement {statement.definition.table.name!r}",
+            segment=schema.path,
+        )
+    triggers = f"{basename}.triggers.sql"
+    if triggers in files.objects:
+        files.known.add(triggers)
+        files.left_out.append(f"triggers of {name.quoted}")
+    if where := document.text("where"):
+        files.left_out.append(f"rows of {name.quoted} other than where {where}")
+    notation = _notation(document, statement)
+    compression = document.text("compression") or "none"
+    extension = document.text("extension")
+    if compression not in _COMPRESSIONS or not extension:
+        raise SourceError(
+            f"the rows of {name.quoted} are in a form that is not read: extension {extension}, compression "
+            f"{compression}",
+            segment=document.path,
+            advice="dump again with compression none, gzip or zstd",
+        )
+    found: list[DumpFile] = []
+    parts = [_basename(document, partition) for partition in document.names("partitions")]
+    for part in parts or [basename]:
+        for file in _chunks(files, part, extension, document.path):
+            index = f"{file.path}.idx"
+            files.known |= {file.path, index}
+            found.append(DumpFile(file.path, file.size, file.etag, file.modified, _COMPRESSIONS[compression], notation))
+    return DumpedTable(name, schema.path, statement.text, tuple(found), rows)
+
+
+def _basename(document: _Document, name: str) -> str:
+    basename = document.within("basenames").text(name)
+    if not basename:
+        raise SourceError(f"the dump does not say what the files of {name!r} are called", segment=document.path)
+    return basename
+
+
+def _chunks(files: _Files, basename: str, extension: str, origin: str) -> list[StoredObject]:
+    """The files of a table or a partition: one with all rows, or chunks to the one that is marked as the last.
+
+    Raises `SourceError` when one is not there."""
+    whole = files.objects.get(f"{basename}.{extension}")
+    if whole is not None:
+        return [whole]
+    found: list[StoredObject] = []
+    while True:
+        number = len(found)
+        last = files.objects.get(f"{basename}@@{number}.{extension}")
+        if last is not None:
+            return [*found, last]
+        path = f"{basename}@{number}.{extension}"
+        if path not in files.objects:
+            if f"{path}{_UNFINISHED}" in files.objects:
+                raise SourceError("the dump is not finished: a file is being written", segment=f"{path}{_UNFINISHED}")
+            raise SourceError(
+                f"a chunk of rows is not there: {path}, or the last as {basename}@@{number}.{extension}",
+                segment=origin,
+                advice=_AGAIN,
+            )
+        found.append(files.objects[path])
+
+
+def _notation(document: _Document, statement: CreateStatement) -> TextNotation:
+    options = document.within("options")
+    columns = tuple(options.names("columns"))
+    unknown = [each for each in columns if each not in statement.columns]
+    missing = [each for each in statement.row_columns if each not in columns]
+    if unknown or missing:
+        raise SourceError(
+            f"the dump's rows have the columns {', '.join(columns)}, its CREATE TABLE has "
+            f"{', '.join(statement.row_columns)}",
+            segment=document.path,
+        )
+    escape = _required(options, "fieldsEscapedBy")
+    encoded = options.texts("decodeColumns")
+    other = next((function for function in encoded.values() if function not in _DECODED), None)
+    if escape not in ("\\", "") or other is not None:
+        raise SourceError(
+            f"values of the dump are escaped by {escape!r}" if other is None else f"columns are decoded by {other}",
+            segment=document.path,
+            advice="dump again with the dialect default or csv",
+        )
+    return TextNotation(
+        columns=columns,
+        separator=_required(options, "fieldsTerminatedBy").encode(),
+        quote=_required(options, "fieldsEnclosedBy").encode(),
+        # MySQL, "SELECT ... INTO Statement": without escapes it is the word.
+        null=rb"\N" if escape else b"NULL",
+        terminator=_required(options, "linesTerminatedBy").encode(),
+        backslash_escapes=bool(escape),
+        encoded={column: _DECODED[function] for column, function in encoded.items()},
+    )
+
+
+def _required(options: _Document, key: str) -> str:
+    value = options.text(key)
+    if value is None:
+        raise SourceError(f"the dump does not say how its rows are written: it lacks {key}", segment=options.path)
+    return value

@@ -1,0 +1,206 @@
+# pyright: standard
+# Pyarrow's types are incomplete.
+"""The bytes of a dump's files, decompressed on the way: no file is ever whole in memory.
+
+A stream may consist of several, one after the other (gzip's members, zstd's frames). What is cut off or damaged is an
+error, as far as the format shows it: zstd has a checksum only where its writer made one, and framed snappy has no mark
+at its end, so that a file cut between two of its chunks looks whole."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+
+from cdc_lakehouse.config import StorageConfig
+from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.sources.dump.contents import Compression
+from cdc_lakehouse.sources.dump.crc32c import crc32c
+from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, segment_pieces
+
+PIECE: Final = 4 * 1024 * 1024
+"""Bytes that are asked for, and given, at once."""
+SMALL_FILE_LIMIT: Final = 64 * 1024 * 1024
+"""Of a file that is read whole: metadata, a table's schema. 4,096 columns with long labels stay far below."""
+SUFFIXES: Final[dict[str, Compression]] = {".gz": "gzip", ".snappy": "snappy", ".zst": "zstd"}
+
+
+def without_suffix(path: str) -> tuple[str, Compression | None]:
+    """A file's path without the suffix of its compression, and which that is."""
+    for suffix, compression in SUFFIXES.items():
+        if path.endswith(suffix):
+            return path.removesuffix(suffix), compression
+    return path, None
+
+
+def open_pieces(
+    root: str, storage: StorageConfig, path: str, etag: str | None, compression: Compression | None
+) -> Iterator[bytes]:
+    """The content of a file of the dump at the URI `root`, in pieces of up to `PIECE` bytes, for tasks of other
+    processes.
+
+    Raises as `ObjectStore.pieces` does, and `SourceError` when the compressed file is cut off or damaged."""
+    return decompressed(segment_pieces(root, storage, path, etag, size_of_piece=PIECE), compression, path)
+
+
+def read_small(store: ObjectStore, file: StoredObject) -> bytes:
+    """The content of a file, decompressed as its suffix says.
+
+    Raises as `ObjectStore.read` does, and `SourceError` when it is damaged, or larger than `SMALL_FILE_LIMIT` bytes as
+    it is stored or decompressed."""
+    content = store.read(file.path, limit=SMALL_FILE_LIMIT, etag=file.etag)
+    compression = without_suffix(file.path)[1]
+    if compression is None:
+        return content
+    pieces: list[bytes] = []
+    size = 0
+    for piece in decompressed(iter((content,)), compression, file.path):
+        size += len(piece)
+        if size > SMALL_FILE_LIMIT:
+            raise SourceError(f"the file is larger than {SMALL_FILE_LIMIT} bytes, decompressed", segment=file.path)
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def read_text(store: ObjectStore, file: StoredObject) -> str:
+    """The content of a file of UTF-8. Raises as `read_small` does, and `SourceError` when it is not UTF-8."""
+    content = read_small(store, file)
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise SourceError(f"the file is not UTF-8 at byte {error.start}", segment=file.path) from None
+
+
+def decompressed(pieces: Iterator[bytes], compression: Compression | None, path: str) -> Iterator[bytes]:
+    """The content of a compressed stream, in pieces of up to `PIECE` bytes, none of them empty.
+
+    Raises `SourceError` with `path` when it is cut off or damaged, and what `pieces` raises."""
+    if compression is None:
+        yield from (piece for piece in pieces if piece)
+        return
+    stream = _Stream(pieces)
+    if not stream.more():
+        # Even of nothing, a compressed file has a header.
+        raise _damaged(path, compression, "it is empty")
+    yield from _unsnapped(stream, path) if compression == "snappy" else _inflated(stream, compression, path)
+
+
+class _Stream:
+    """Pieces as a file that pyarrow can read: it asks for some bytes, and may get fewer."""
+
+    closed = False
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._rest = memoryview(b"")
+
+    def more(self) -> bool:
+        """Whether it has not ended."""
+        while not self._rest:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return False
+            self._rest = memoryview(piece)
+        return True
+
+    def read(self, size: int) -> bytes:
+        if not self.more():
+            return b""
+        taken, self._rest = self._rest[:size], self._rest[size:]
+        return bytes(taken)
+
+    def exactly(self, size: int) -> bytes | None:
+        """As many bytes; None where there are fewer."""
+        taken = [self.read(size)]
+        left = size - len(taken[0])
+        while left and self.more():
+            taken.append(self.read(left))
+            left -= len(taken[-1])
+        return None if left else b"".join(taken)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def _inflated(stream: _Stream, compression: Compression, path: str) -> Iterator[bytes]:
+    file = pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), compression)
+    with contextlib.closing(file):
+        while True:
+            try:
+                piece = file.read(PIECE)
+            except (pa.ArrowException, OSError) as error:
+                # What the store raises comes through as it is.
+                raise _damaged(path, compression, str(error)) from None
+            if not piece:
+                return
+            yield piece
+
+
+# --- Framed snappy (google/snappy, framing_format.txt), which Dumpling writes ---
+
+_IDENTIFIER: Final = b"\xff\x06\x00\x00sNaPpY"
+_COMPRESSED, _PLAIN, _FIRST_SKIPPED, _BEGIN = 0x00, 0x01, 0x80, 0xFF
+_LARGEST_CHUNK: Final = 65536
+"""Bytes that a chunk holds, decompressed."""
+
+
+def _unsnapped(stream: _Stream, path: str) -> Iterator[bytes]:
+    codec = pa.Codec("snappy")
+    if stream.exactly(len(_IDENTIFIER)) != _IDENTIFIER:
+        raise _damaged(path, "snappy", "it does not begin as framed snappy does")
+    while stream.more():
+        header = stream.exactly(4)
+        body = None if header is None else stream.exactly(int.from_bytes(header[1:], "little"))
+        if header is None or body is None:
+            raise _damaged(path, "snappy", "it ends within a chunk")
+        kind = header[0]
+        if kind == _BEGIN and header + body != _IDENTIFIER:
+            raise _damaged(path, "snappy", "a stream in it does not begin as framed snappy does")
+        if kind in (_COMPRESSED, _PLAIN):
+            content = _unpacked(codec, body[4:]) if kind == _COMPRESSED else body[4:]
+            if content is None or len(body) < 4 or len(content) > _LARGEST_CHUNK:
+                raise _damaged(path, "snappy", "a chunk cannot be decompressed")
+            if _masked(crc32c(content)) != int.from_bytes(body[:4], "little"):
+                raise _damaged(path, "snappy", "a chunk does not match its checksum")
+            if content:
+                yield content
+        elif kind < _FIRST_SKIPPED:
+            raise _damaged(path, "snappy", f"it has a chunk of the unknown kind {kind:#04x}")
+
+
+def _unpacked(codec: pa.Codec, body: bytes) -> bytes | None:
+    """A block of snappy, which begins with its decompressed size: 7 bits a byte, the lowest first. None for one that is
+    damaged."""
+    size = 0
+    for place, byte in enumerate(body[:3]):
+        size |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            break
+    else:
+        return None
+    if size > _LARGEST_CHUNK:
+        return None
+    try:
+        return codec.decompress(body, decompressed_size=size, asbytes=True)
+    except (pa.ArrowException, OSError):
+        return None
+
+
+def _masked(crc: int) -> int:
+    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def _damaged(path: str, compression: Compression, reason: str) -> SourceError:
+    return SourceError(
+        f"the {compression} file cannot be decompressed: {reason}",
+        segment=path,
+        advice="copy the file again from where it was dumped, or dump again",
+    )

@@ -1,0 +1,422 @@
+r"""Directories of dumps, as Dumpling, mydumper and MySQL Shell lay them out.
+
+No real tool made them: they are written from what the tools' sources and documents say. Values are `None`, numbers
+(`int`, `Decimal`), text and, of binary columns, `bytes`; a row has those of the columns that are not generated."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from cdc_lakehouse.changelog.schema import quoted
+from cdc_lakehouse.config import DumpCsv
+
+Value = None | int | Decimal | str | bytes
+Row = Sequence[Value]
+TSO = 466_100_000_000_000_001
+GTID = "0f0f0f0f-1111-2222-3333-444444444444:1-77"
+
+
+@dataclass(frozen=True)
+class DumpTable:
+    """`columns` are definitions by name, `after` what stands after the columns."""
+
+    database: str
+    name: str
+    columns: dict[str, str]
+    rows: Sequence[Row] = ()
+    after: str = ") ENGINE=InnoDB DEFAULT CHARSET=utf8mb4"
+
+    @property
+    def create(self) -> str:
+        lines = ",\n".join(f"  {quoted(name)} {definition}" for name, definition in self.columns.items())
+        return f"CREATE TABLE {quoted(self.name)} (\n{lines}\n{self.after}"
+
+    @property
+    def row_columns(self) -> list[str]:
+        return [name for name, definition in self.columns.items() if " AS (" not in definition]
+
+    @property
+    def binary(self) -> list[str]:
+        kinds = ("binary", "varbinary", "blob", "bit")
+        return [name for name in self.row_columns if self.columns[name].lower().startswith(kinds)]
+
+    def chunks(self, size: int | None) -> list[Sequence[Row]]:
+        """Rows of each file; none where there are no rows."""
+        step = size or len(self.rows) or 1
+        return [self.rows[start : start + step] for start in range(0, len(self.rows), step)]
+
+
+# --- Compression ---
+
+
+def _after_byte(register: int) -> int:
+    for _ in range(8):
+        register = (register >> 1) ^ (0x82F63B78 if register & 1 else 0)
+    return register
+
+
+_AFTER = [_after_byte(byte) for byte in range(256)]
+
+
+def crc32c(content: bytes) -> int:
+    """The checksum of framed snappy, a byte at a time."""
+    register = 0xFFFFFFFF
+    for byte in content:
+        register = _AFTER[(register ^ byte) & 0xFF] ^ (register >> 8)
+    return register ^ 0xFFFFFFFF
+
+
+SNAPPY_BEGIN = b"\xff\x06\x00\x00sNaPpY"
+
+
+def snappy_chunk(content: bytes, kind: int = 0) -> bytes:
+    """A chunk of framed snappy: compressed (0), or as it is (1)."""
+    crc = crc32c(content)
+    masked = (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+    body = content if kind else pa.Codec("snappy").compress(content, asbytes=True)
+    return bytes((kind,)) + (len(body) + 4).to_bytes(3, "little") + masked.to_bytes(4, "little") + body
+
+
+def framed_snappy(content: bytes, size: int = 65536) -> bytes:
+    return SNAPPY_BEGIN + b"".join(
+        snappy_chunk(content[start : start + size]) for start in range(0, len(content), size)
+    )
+
+
+def zstd(content: bytes) -> bytes:
+    return pa.Codec("zstd").compress(content, asbytes=True)
+
+
+COMPRESSED: dict[str, Callable[[bytes], bytes]] = {
+    "": lambda content: content, ".gz": gzip.compress, ".snappy": framed_snappy, ".zst": zstd,
+}  # fmt: skip
+
+
+def write(root: Path, name: str, content: str | bytes, suffix: str = "") -> Path:
+    """A file with the suffix of its compression."""
+    root.mkdir(parents=True, exist_ok=True)
+    path = root / f"{name}{suffix}"
+    path.write_bytes(COMPRESSED[suffix](content.encode() if isinstance(content, str) else content))
+    return path
+
+
+# --- INSERT statements ---
+
+ESCAPES = {0: b"\\0", 10: b"\\n", 13: b"\\r", 26: b"\\Z", 34: b'\\"', 39: b"\\'", 92: b"\\\\"}
+
+
+def sql_string(text: bytes, quote: bytes = b"'", *, backslash: bool = True) -> bytes:
+    if not backslash:
+        return quote + text.replace(quote, quote * 2) + quote
+    return quote + b"".join(ESCAPES.get(byte, bytes((byte,))) for byte in text) + quote
+
+
+def insert_statement(table: DumpTable, rows: Sequence[Row], literal: Callable[[Value], bytes], *, named: bool) -> bytes:
+    columns = f" ({','.join(map(quoted, table.row_columns))})" if named else ""
+    tuples = b",\n".join(b"(" + b",".join(map(literal, row)) + b")" for row in rows)
+    return f"INSERT INTO {quoted(table.name)}{columns} VALUES\n".encode() + tuples + b";\n"
+
+
+# --- Dumpling ---
+
+NAMES_BINARY = "/*!40101 SET NAMES binary*/;\n"
+
+
+def dumpling_name(name: str) -> str:
+    """As Dumpling's `fn` escapes it."""
+    escaped = "".join(f"%{ord(c):02X}" if c < " " or c in '%"*./:<>?\\|' else c for c in name)
+    found = escaped.lower().find("-schema")
+    while found >= 0:
+        escaped = f"{escaped[:found]}%2D{escaped[found + 1 :]}"
+        found = escaped.lower().find("-schema")
+    return escaped
+
+
+def dumpling_status(log: str, position: object, gtid: str = "", header: str = "SHOW MASTER STATUS:") -> str:
+    return f"{header}\n\tLog: {log}\n\tPos: {position}\n\tGTID:{gtid}\n\n"
+
+
+def dumpling_metadata(root: Path, *blocks: str, finished: bool = True) -> Path:
+    end = "Finished dump at: 2026-06-10 01:02:09\n" if finished else ""
+    return write(root, "metadata", f"Started dump at: 2026-06-10 01:02:03\n{''.join(blocks)}{end}")
+
+
+def dumpling(
+    root: Path,
+    tables: Sequence[DumpTable],
+    *,
+    status: str | None = None,
+    filetype: str = "csv",
+    csv: DumpCsv | None = None,
+    suffix: str = "",
+    rows_per_file: int | None = None,
+    number: str = "{:09d}",
+    complete_insert: bool = False,
+) -> Path:
+    """A finished dump; of TiDB at `TSO`, unless `status` says otherwise."""
+    options = csv or DumpCsv.nothing()
+    for table in tables:
+        database, name = dumpling_name(table.database), dumpling_name(table.name)
+        create = f"{NAMES_BINARY}CREATE DATABASE {quoted(table.database)};\n"
+        write(root, f"{database}-schema-create.sql", create, suffix)
+        write(root, f"{database}.{name}-schema.sql", f"{NAMES_BINARY}{table.create};\n", suffix)
+        for index, rows in enumerate(table.chunks(rows_per_file)):
+            if filetype == "sql":
+                named = complete_insert or len(table.columns) != len(table.row_columns)
+                literal = _dumpling_literal(backslash=options.escape_backslash)
+                content = NAMES_BINARY.encode() + insert_statement(table, rows, literal, named=named)
+            else:
+                content = _dumpling_csv(table, rows, options)
+            write(root, f"{database}.{name}.{number.format(index)}.{filetype}", content, suffix)
+    dumpling_metadata(root, status or dumpling_status("tidb-binlog", TSO))
+    return root
+
+
+def _dumpling_literal(*, backslash: bool) -> Callable[[Value], bytes]:
+    def literal(value: Value) -> bytes:
+        if value is None:
+            return b"NULL"
+        if isinstance(value, bytes):
+            return b"x'" + value.hex().encode() + b"'"
+        if isinstance(value, str):
+            return sql_string(value.encode(), backslash=backslash)
+        return str(value).encode()
+
+    return literal
+
+
+def _dumpling_csv(table: DumpTable, rows: Sequence[Row], options: DumpCsv) -> bytes:
+    quote, separator = options.delimiter.encode(), options.separator.encode()
+
+    def escaped(text: bytes) -> bytes:
+        if not options.escape_backslash:
+            return text.replace(quote, quote * 2) if quote else text
+        mark = (quote or separator)[:1]
+        replaced = text.replace(b"\\", b"\\\\").replace(b"\0", b"\\0").replace(b"\r", b"\\r").replace(b"\n", b"\\n")
+        return replaced.replace(mark, b"\\" + mark)
+
+    def field(value: Value) -> bytes:
+        if value is None:
+            return options.null.encode()
+        if isinstance(value, bytes):
+            written = {"raw": value, "hex": value.hex().encode(), "base64": base64.b64encode(value)}[options.binary]
+            return quote + escaped(written) + quote
+        return quote + escaped(value.encode()) + quote if isinstance(value, str) else str(value).encode()
+
+    lines: list[list[Value]] = [list(row) for row in rows]
+    if options.header and table.row_columns:
+        lines.insert(0, list(table.row_columns))
+    return b"".join(separator.join(map(field, line)) + options.line_terminator.encode() for line in lines)
+
+
+# --- mydumper ---
+
+HEADERS = "/*!40101 SET NAMES binary*/;\n/*!40014 SET FOREIGN_KEY_CHECKS=0*/;\n/*!40103 SET TIME_ZONE='+00:00' */;\n"
+SOURCE = f"""[source]
+# Channel_Name = '' # It can be use to setup replication FOR CHANNEL
+# executed_gtid_set = "{GTID}"
+# SOURCE_LOG_FILE = "bin.000003"
+# SOURCE_LOG_POS = 4711
+"""
+
+
+def mydumper(
+    root: Path,
+    tables: Sequence[DumpTable],
+    *,
+    output: str = "INSERT",
+    source: str = SOURCE,
+    suffix: str = "",
+    rows_per_file: int | None = None,
+    hex_blob: bool = False,
+    header: bool = False,
+    text_metadata: str | None = None,
+) -> Path:
+    """A finished dump, as 1.0 makes it, or with `text_metadata` as 0.10 does. Names that 1.0 replaces are replaced."""
+    stand_ins: dict[str, str] = {}
+
+    def file_name(name: str) -> str:
+        plain = all(c.isalnum() or c in "-_ " for c in name) and not name.startswith("mydumper_")
+        return name if plain else stand_ins.setdefault(name, f"mydumper_{len(stand_ins)}")
+
+    sections: list[str] = []
+    for table in tables:
+        database, name = file_name(table.database), file_name(table.name)
+        create = f"{HEADERS}CREATE DATABASE /*!32312 IF NOT EXISTS*/ {quoted(table.database)};\n"
+        write(root, f"{database}-schema-create.sql", create, suffix)
+        write(root, f"{database}.{name}-schema.sql", f"{HEADERS}{table.create};\n", suffix)
+        sections.append(
+            f"\n[{quoted(table.database)}.{quoted(table.name)}]\n"
+            f"real_table_name={table.name}\nrows = {len(table.rows)}\n"
+        )
+        for index, rows in enumerate(table.chunks(rows_per_file)):
+            path = f"{database}.{name}.{index:05d}"
+            if output == "INSERT":
+                named = len(table.columns) != len(table.row_columns)
+                statement = insert_statement(table, rows, _mydumper_literal(hex_blob=hex_blob), named=named)
+                write(root, f"{path}.sql", HEADERS.encode() + statement, suffix)
+            else:
+                separator, quote = (b",", b'"') if output == "CSV" else (b"\t", b"")
+                hexed = table.binary if hex_blob else []
+                content = _mydumper_text(table, rows, separator, quote, hexed, header=header)
+                write(root, f"{path}.dat", content, suffix)
+                load = load_data(table, f"{path}.dat{suffix}", separator, quote, hexed, header=header)
+                write(root, f"{path}.sql", HEADERS + load, suffix)
+    if text_metadata is not None:
+        write(root, "metadata", text_metadata)
+    else:
+        began = "# Started dump at: 2026-06-10 01:02:03\n[config]\nquote-character = BACKTICK\n\n"
+        variables = "[myloader_session_variables]\nSQL_MODE='NO_AUTO_VALUE_ON_ZERO,' /*!40101\n\n"
+        ended = "[config]\nmax-statement-size = 999\n# Finished dump at: 2026-06-10 01:02:09\n"
+        write(root, "metadata", f"{began}{variables}{source}{''.join(sections)}{ended}")
+    return root
+
+
+def load_data(
+    table: DumpTable, file: str, separator: bytes, quote: bytes, hexed: Sequence[str], *, header: bool = False
+) -> str:
+    columns = ",".join(f"@{name}" if name in hexed else quoted(name) for name in table.row_columns)
+    decoded = ",".join(f"{quoted(name)}=UNHEX(@{name})" for name in hexed)
+    return (
+        f"LOAD DATA LOCAL INFILE '{file}' REPLACE INTO TABLE {quoted(table.name)} CHARACTER SET binary "
+        f"FIELDS TERMINATED BY '{separator.decode().replace(chr(9), chr(92) + 't')}' ENCLOSED BY '{quote.decode()}' "
+        f"ESCAPED BY '\\\\' LINES STARTING BY '' TERMINATED BY '\\n' {'IGNORE 1 LINES ' if header else ''}"
+        f"({columns}){f'SET {decoded}' if decoded else ''};\n"
+    )
+
+
+def _mydumper_literal(*, hex_blob: bool) -> Callable[[Value], bytes]:
+    def literal(value: Value) -> bytes:
+        if value is None:
+            return b"NULL"
+        if isinstance(value, bytes) and hex_blob and value:
+            return b"0x" + value.hex().upper().encode()
+        if isinstance(value, bytes):
+            return b"_binary " + sql_string(value, b'"')
+        return sql_string(value.encode(), b'"') if isinstance(value, str) else str(value).encode()
+
+    return literal
+
+
+def _mydumper_text(
+    table: DumpTable, rows: Sequence[Row], separator: bytes, quote: bytes, hexed: Sequence[str], *, header: bool
+) -> bytes:
+    def field(name: str, value: Value) -> bytes:
+        if value is None:
+            return b"\\N"
+        if isinstance(value, int):
+            return str(value).encode()
+        if isinstance(value, bytes) and name in hexed:
+            return value.hex().upper().encode()
+        text = value if isinstance(value, bytes) else str(value).encode()
+        return quote + sql_string(text)[1:-1].replace(separator, b"\\" + separator) + quote
+
+    lines = [[field(name, value) for name, value in zip(table.row_columns, row, strict=True)] for row in rows]
+    if header:
+        lines.insert(0, [quote + name.encode() + quote for name in table.row_columns])
+    return b"".join(separator.join(line) + b"\n" for line in lines)
+
+
+# --- MySQL Shell ---
+
+
+def shell_name(name: str) -> str:
+    return "".join(c if c.isalnum() or c in "-._~" or ord(c) > 127 else f"%{ord(c):02X}" for c in name)
+
+
+def mysqlshell(
+    root: Path,
+    tables: Sequence[DumpTable],
+    *,
+    suffix: str = ".zst",
+    rows_per_file: int | None = None,
+    partitions: Sequence[str] = (),
+    csv: bool = False,
+    start: dict[str, Any] | None = None,
+    views: Sequence[str] = (),
+    counts: bool = True,
+) -> Path:
+    """A finished dump of tables, in chunks where `rows_per_file` says how large; rows stand in the first of the
+    `partitions`. `start` is put into `@.json`; `views` are of the first table's database."""
+    separator, quote, terminator = (",", '"', "\r\n") if csv else ("\t", "", "\n")
+    extension = f"{'csv' if csv else 'tsv'}{suffix}"
+    databases = list(dict.fromkeys(table.database for table in tables))
+    chunk_bytes: dict[str, int] = {}
+    for table in tables:
+        basename = f"{shell_name(table.database)}@{shell_name(table.name)}"
+        parts = {name: f"{basename}@{shell_name(name)}" for name in partitions}
+        document = {
+            "options": {
+                "schema": table.database, "table": table.name, "columns": table.row_columns,
+                **({"decodeColumns": dict.fromkeys(table.binary, "FROM_BASE64")} if table.binary else {}),
+                "defaultCharacterSet": "utf8mb4", "fieldsTerminatedBy": separator, "fieldsEnclosedBy": quote,
+                "fieldsOptionallyEnclosed": csv, "fieldsEscapedBy": "\\", "linesTerminatedBy": terminator,
+            },
+            "triggers": [], "includesData": True, "includesDdl": True, "extension": extension,
+            "chunking": rows_per_file is not None, "compression": {"": "none", ".gz": "gzip", ".zst": "zstd"}[suffix],
+            "primaryIndex": [], "partitions": list(partitions), "basenames": parts,
+        }  # fmt: skip
+        write(root, f"{basename}.json", json.dumps(document))
+        write(root, f"{basename}.sql", f"-- MySQLShell dump 2.0.1\n/*!40101 SET @saved = 1 */;\n{table.create};\n")
+        for place, part in enumerate(parts.values() or [basename]):
+            chunks = table.chunks(rows_per_file) if place == 0 else []
+            for index, rows in enumerate(chunks or [[]]):
+                mark = "" if rows_per_file is None else f"{'@@' if index >= len(chunks) - 1 else '@'}{index}"
+                content = b"".join(_shell_line(row, separator, quote, terminator) for row in rows)
+                name = f"{part}{mark}.{extension}"
+                (root / name).write_bytes(COMPRESSED[suffix](content))
+                (root / f"{name}.idx").write_bytes(len(content).to_bytes(8, "big"))
+                chunk_bytes[name] = len(content)
+    for database in databases:
+        own = [table.name for table in tables if table.database == database]
+        seen = list(views) if database == databases[0] else []
+        for view in seen:
+            for ending in (".sql", ".pre.sql"):
+                write(root, f"{shell_name(database)}@{shell_name(view)}{ending}", "CREATE VIEW …")
+        basenames = {name: f"{shell_name(database)}@{shell_name(name)}" for name in (*own, *seen)}
+        schema = {
+            "schema": database, "includesDdl": True, "includesViewsDdl": True, "includesData": True, "tables": own,
+            "views": seen, "events": [], "functions": [], "procedures": [], "basenames": basenames,
+        }  # fmt: skip
+        write(root, f"{shell_name(database)}.json", json.dumps(schema))
+        write(root, f"{shell_name(database)}.sql", f"CREATE DATABASE {quoted(database)};\n")
+    for name in ("@.sql", "@.post.sql"):
+        write(root, name, "-- nothing\n")
+    begin: dict[str, Any] = {
+        "dumper": "mysqlsh", "version": "2.0.1", "origin": "dumpSchemas", "schemas": databases,
+        "basenames": {database: shell_name(database) for database in databases}, "defaultCharacterSet": "utf8mb4",
+        "tzUtc": True, "bytesPerChunk": 64000000, "serverVersion": "8.0.12", "binlogFile": "bin.000003",
+        "binlogPosition": 4711, "gtidExecuted": GTID, "gtidExecutedInconsistent": False, "consistent": True,
+        "begin": "2026-06-10 01:02:03",
+    }  # fmt: skip
+    write(root, "@.json", json.dumps({**begin, **(start or {})}))
+    rows_of: dict[str, dict[str, int]] = {}
+    for table in tables:
+        rows_of.setdefault(table.database, {})[table.name] = len(table.rows)
+    counted = {"tableRows": rows_of, "chunkFileBytes": chunk_bytes} if counts else {}
+    write(root, "@.done.json", json.dumps({"end": "2026-06-10 01:02:09", "dataBytes": 1, **counted}))
+    return root
+
+
+def _shell_line(row: Row, separator: str, quote: str, terminator: str) -> bytes:
+    def field(value: Value) -> bytes:
+        if value is None:
+            return b"\\N"
+        if isinstance(value, int | Decimal):
+            return str(value).encode()
+        text = base64.b64encode(value) if isinstance(value, bytes) else value.encode()
+        for special in ("\\", "\0", "\b", "\n", "\r", "\t", "\x1a", *([quote] if quote else [separator])):
+            letter = {"\0": "0", "\b": "b", "\n": "n", "\r": "r", "\t": "t", "\x1a": "Z"}.get(special, special)
+            text = text.replace(special.encode(), b"\\" + letter.encode())
+        return quote.encode() + text + quote.encode()
+
+    return separator.encode().join(map(field, row)) + terminator.encode()
