@@ -5,7 +5,7 @@
     table_name          the table in the source
     table_version       commit-ts (TSO) of the version of the table that a sink file is of; 0 where messages are read
     physical_partition  TiDB's id of the partition whose file it is, else null
-    op                  I, U or D
+    op                  I, U or D; R where a dump of the table has the row
     commit_ts           TSO of the change
     commit_time         the time in commit_ts, UTC, milliseconds
     before, after       the row's image: a JSON object of its texts by column, as the source has them, or null; null

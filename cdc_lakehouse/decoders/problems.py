@@ -47,13 +47,15 @@ NOT_A_ROW_CHANGE: Final = "NotARowChange"
 NO_ROW: Final = "NoRow"
 WRONG_TABLE: Final = "WrongTable"
 NOT_LOOKED_AT: Final = "NotLookedAt"
+NOT_A_DUMP_ROW: Final = "NotADumpRow"
+NOT_A_VALUE: Final = "NotAValue"
 
 PROBLEMS: Final = {
     NOT_UTF8: "the record is not UTF-8",
     NOT_JSON: "the line is not one JSON object (garbage, cut short, or two messages run together)",
     NOT_CSV: "the record is not csv as TiCDC writes it (garbage, cut short, a quote that is never closed, text beside "
     "quotes, or a backslash that escapes nothing)",
-    FIELD_COUNT: "the record has more or fewer fields than the table's columns and the csv options give",
+    FIELD_COUNT: "the record has more or fewer fields than the table's columns and the options of its format give",
     NO_COMMIT_TS: "the record has no commit-ts; set enable-tidb-extension=true (canal-json) or include-commit-ts=true "
     "(csv) in the changefeed",
     NO_IS_UPDATE: "the record does not say true or false where is-update stands (csv with output-old-value)",
@@ -61,4 +63,8 @@ PROBLEMS: Final = {
     NO_ROW: "the message does not hold exactly one row",
     NOT_LOOKED_AT: "the file went before its records that cannot be used were listed; those that can be used are in",
     WRONG_TABLE: "the record is of another table than its path",
+    NOT_A_DUMP_ROW: "the record is not written as rows of its dump are (garbage, cut short, a quote that is never "
+    "closed, text beside quotes, a statement that is no INSERT, or longer than 512 MiB)",
+    NOT_A_VALUE: "a value is not of its column's type (a label that the ENUM or SET does not have, too many bits, or "
+    "what is neither hex nor base64 where it has to be)",
 }

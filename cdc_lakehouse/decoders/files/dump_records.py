@@ -1,0 +1,95 @@
+"""What readers of a dump's rows have in common: a file's content comes in parts, and rows fall into columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from cdc_lakehouse.decoders import problems
+from cdc_lakehouse.decoders.files.dump_values import CellError, Column
+
+RECORD_LIMIT: Final = 512 * 1024 * 1024
+"""In bytes. A longer record is not held in memory to see whether it is sound."""
+
+Cells = list[bytes | None]
+"""None for NULL."""
+
+
+class MoreNeededError(Exception):
+    """What follows has to be known first."""
+
+
+class Rows(NamedTuple):
+    """Rows with the same columns: `batch` has their texts in columns named `0`, `1`, …, then `problem` and `value` of
+    `event_schema.DECODED`; of a row that cannot be used, all else is null."""
+
+    columns: Sequence[Column]
+    batch: pa.RecordBatch
+    end: int
+    """Where in the content the next row is to be looked for."""
+
+
+class Reader(Protocol):
+    """Reads the rows of one file, from first to last. `content` is a part of the file, `final` whether its last."""
+
+    def fast(self, content: bytes, start: int, stop: int, final: bool) -> Rows | None:
+        """The rows from `start` to `stop`, but for the last if it goes on. None when not all are sound or usual, or
+        there are none."""
+        ...
+
+    def strict(self, content: bytes, start: int, stop: int, final: bool) -> Rows:
+        """The rows that begin from `start` to before `stop`, or some first of them. If the content has to go on for
+        there to be any, `end` is `start`."""
+        ...
+
+    def rest(self) -> Rows | None:
+        """What is to be said at the end of the file."""
+        ...
+
+
+class RowBuilder:
+    """Collects rows with the same columns."""
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self._columns = columns
+        self._rows: list[tuple[str | bytes | None, ...]] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, cells: Cells, record: bytes) -> None:
+        """`record`: the bytes that a row is kept with if it cannot be used."""
+        if len(cells) != len(self._columns):
+            self.reject(problems.FIELD_COUNT, record)
+            return
+        try:
+            texts = [
+                None if cell is None else column.text(cell) for column, cell in zip(self._columns, cells, strict=True)
+            ]
+        except CellError as error:
+            self.reject(error.problem, record)
+        else:
+            self._rows.append((*texts, None, None))
+
+    def reject(self, problem: str, record: bytes) -> None:
+        self._rows.append((*[None] * len(self._columns), problem, record[: problems.RAW_LIMIT]))
+
+    def rows(self, end: int) -> Rows:
+        schema = rows_schema(self._columns)
+        columns = zip(*self._rows, strict=True) if self._rows else [()] * len(schema)
+        arrays = [pa.array(column, of.type) for column, of in zip(columns, schema, strict=True)]
+        return Rows(self._columns, pa.RecordBatch.from_arrays(arrays, schema=schema), end)
+
+
+def sound_rows(columns: Sequence[Column], texts: Sequence[pa.Array], end: int) -> Rows:
+    """Rows that can all be used, of at least one column."""
+    count = len(texts[0])
+    nothing = [pa.nulls(count, pa.string()), pa.nulls(count, pa.binary())]
+    return Rows(columns, pa.RecordBatch.from_arrays([*texts, *nothing], schema=rows_schema(columns)), end)
+
+
+def rows_schema(columns: Sequence[Column]) -> pa.Schema:
+    texts = [(str(number), pa.string()) for number in range(len(columns))]
+    return pa.schema([*texts, ("problem", pa.string()), ("value", pa.binary())])

@@ -1,0 +1,120 @@
+"""Data files of dumps: each row is an event that the row was read, at one commit-ts.
+
+Nothing is lost: a record that cannot be used has its `problem`, a key of `problems.PROBLEMS`, and its first bytes in
+`value`; its other columns are null but `line`, the row's number in the file. A header is no row, nor is what stands
+around the rows of INSERT statements. How rows are written: `dump_text_strict` and `dump_insert_strict`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from cdc_lakehouse import duckdb_sql
+from cdc_lakehouse.decoders.event_schema import DECODED
+from cdc_lakehouse.decoders.files import dump_records
+from cdc_lakehouse.decoders.files.dump_context import DumpContext
+from cdc_lakehouse.decoders.files.dump_insert import InsertReader
+from cdc_lakehouse.decoders.files.dump_records import Reader, Rows
+from cdc_lakehouse.decoders.files.dump_text import TextReader
+from cdc_lakehouse.sources.dump.notation import TextNotation
+
+# Arrow makes its functions when it is imported: no type checker knows them.
+compute: Any = pyarrow.compute
+
+__all__ = ["DumpContext", "decode_rows"]
+
+_PIECE: Final = 8 * 1024 * 1024
+"""In shorter pieces more time goes into calls; longer ones do not stay in the processor's cache."""
+_SMALLER: Final = 32
+"""By how much pieces are smaller where one is not sound."""
+_ROWS: Final = 64 * 1024
+"""In a batch, at most."""
+_NAME_BYTES: Final = 32 * 1024 * 1024
+"""Of column names in a batch: each row repeats them, and a table may have a thousand."""
+
+
+def decode_rows(
+    connection: Any, pieces: Iterator[bytes], context: DumpContext, *, piece: int = _PIECE
+) -> Iterator[pa.RecordBatch]:
+    """The events of a file, in batches with the columns of `DECODED`, with a DuckDB connection of
+    `duckdb_sql.database`.
+
+    `pieces` are the content's parts in order, cut anywhere. Some of them are held, and a record that is longer.
+    `piece` is how many bytes are read at a time. Raises SourceError for a file of other columns."""
+    reader: Reader
+    notation = context.notation
+    reader = TextReader(context, notation) if isinstance(notation, TextNotation) else InsertReader(context, notation)
+    events = _EventBuilder(connection, context)
+    piece = max(piece, _SMALLER)
+    content, at, final = b"", 0, False
+    size, needed = piece, piece // 2
+    while not final or at < len(content):
+        if not final and len(content) - at < needed:
+            content, final = _filled(content[at:], pieces, max(needed, piece))
+            at = 0
+        stop = min(at + size, len(content))
+        rows = reader.fast(content, at, stop, final)
+        if rows is None and size > piece // _SMALLER:
+            size = piece // _SMALLER  # So that little of what is beside a bad record is read the slow way.
+            continue
+        if rows is None:
+            rows = reader.strict(content, at, stop, final)
+        else:
+            size = min(size * 2, piece)
+        # A row that goes on behind the content needs more of it.
+        needed = piece // 2 if rows.end > at else min(2 * (len(content) - at), dump_records.RECORD_LIMIT) + piece
+        at = rows.end
+        yield from events.events(rows)
+    rest = reader.rest()
+    if rest is not None:
+        yield from events.events(rest)
+
+
+def _filled(content: bytes, pieces: Iterator[bytes], wanted: int) -> tuple[bytes, bool]:
+    """With what follows, up to so many bytes and a piece; and whether nothing does."""
+    parts, length = [content], len(content)
+    while length < wanted:
+        part = next(pieces, None)
+        if part is None:
+            return b"".join(parts), True
+        parts.append(part)
+        length += len(part)
+    return b"".join(parts), False
+
+
+class _EventBuilder:
+    def __init__(self, connection: Any, context: DumpContext) -> None:
+        self._connection = connection
+        self._commit_ts = context.commit_ts
+        self._line = 1
+
+    def events(self, rows: Rows) -> Iterator[pa.RecordBatch]:
+        per_row = sum(len(column.name.encode()) + 4 for column in rows.columns)
+        limit = max(1, min(_ROWS, _NAME_BYTES // max(per_row, 1)))
+        for at in range(0, rows.batch.num_rows, limit):
+            yield self._batch(rows, rows.batch.slice(at, limit))
+
+    def _batch(self, rows: Rows, batch: pa.RecordBatch) -> pa.RecordBatch:
+        count = batch.num_rows
+        line = pa.array(np.arange(self._line, self._line + count))
+        self._line += count
+        problem, value = batch.column("problem"), batch.column("value")
+        events = [pa.repeat("R", count), pa.repeat(pa.scalar(self._commit_ts, pa.int64()), count)]
+        events += [pa.nulls(count, pa.string()), self._images(rows, batch)]
+        if problem.null_count < count:
+            sound = problem.is_null()
+            events = [compute.if_else(sound, column, pa.scalar(None, column.type)) for column in events]
+        return pa.RecordBatch.from_arrays([line, *events, problem, value], schema=DECODED)
+
+    def _images(self, rows: Rows, batch: pa.RecordBatch) -> pa.Array:
+        cells = [
+            f"{duckdb_sql.text_literal(column.name)}, {column.expression(duckdb_sql.identifier(str(number)))}"
+            for number, column in enumerate(rows.columns)
+        ]
+        image = f"CAST(json_object({', '.join(cells)}) AS VARCHAR)"
+        relation = self._connection.from_arrow(pa.Table.from_batches([batch])).project(image)
+        return relation.to_arrow_table().column(0).combine_chunks()

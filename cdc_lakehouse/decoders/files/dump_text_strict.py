@@ -1,0 +1,110 @@
+"""Delimited text of a dump read record by record, strictly: slower than `dump_text_fast`, and right on any bytes.
+
+A value is quoted whole or not at all. With backslash escapes, a backslash makes of the byte behind it what MySQL's LOAD
+DATA does; else a quote is doubled in quotes. NULL is what the notation says, bare. A record that is not so ends at the
+first terminator behind its beginning, wherever that stands: what cannot be told apart, text that goes over lines and
+rows, is then bad lines at most until the next row begins.
+Format: MySQL manual, "LOAD DATA Statement", "Field and Line Handling"; TiDB's `pkg/dumpformat/csvfile`."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from cdc_lakehouse.decoders.files import dump_records
+from cdc_lakehouse.decoders.files.dump_records import Cells, MoreNeededError
+from cdc_lakehouse.sources.dump.notation import TextNotation
+
+_ESCAPE: Final = re.compile(rb"\\(.)", re.DOTALL)
+ESCAPES: Final = {b"0": b"\0", b"b": b"\b", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"Z": b"\x1a"}
+"""By what stands behind the backslash; anything else is itself."""
+
+
+class Record(NamedTuple):
+    end: int
+    """Behind its last byte."""
+    following: int
+    """Behind its terminator; equal to `end` when it has none."""
+    cells: Cells | None
+    """None when it is not a record as the notation has them."""
+
+
+class TextRecordReader:
+    def __init__(self, notation: TextNotation) -> None:
+        self._notation = notation
+        self._beyond = max(len(notation.separator), len(notation.terminator))
+        stops = [notation.separator, notation.terminator]
+        escape, special = (rb"|\\.", rb"\\") if notation.backslash_escapes else (b"", b"")
+        quote, head = re.escape(notation.quote), re.escape(notation.quote[:1])
+        first = b"".join(re.escape(stop[:1]) for stop in stops) + head
+        apart = b"|".join(filter(None, [*map(re.escape, stops), quote]))
+        self._bare = re.compile(
+            b"(?:[^" + first + special + b"]++|(?!" + apart + b")[" + first + b"]" + escape + b")*+", re.DOTALL
+        )
+        inside = escape if notation.backslash_escapes else b"|" + quote * 2
+        self._quoted = re.compile(
+            b"(?:[^" + head + special + b"]++|(?!" + quote + b")" + head + inside + b")*+" if quote else b"", re.DOTALL
+        )
+
+    def record(self, content: bytes, start: int, final: bool) -> Record:
+        """The record at `start`, of content that is not at its end there. Raises MoreNeededError."""
+        found = self._sound(content, start, final)
+        if found is not None and found.end - start <= dump_records.RECORD_LIMIT:
+            return found
+        end = content.find(self._notation.terminator, start)
+        if end >= 0:
+            return Record(end, end + len(self._notation.terminator), None)
+        if not final:
+            raise MoreNeededError
+        return Record(len(content), len(content), None)
+
+    def _sound(self, content: bytes, start: int, final: bool) -> Record | None:
+        notation, cells, at = self._notation, Cells(), start
+        while True:
+            cell, at = self._cell(content, at, final)
+            if at < 0:
+                return None
+            cells.append(cell)
+            # What stands here has to be known whole. That it may have to be longer is said by `record`.
+            if at + self._beyond > len(content) and not final:
+                raise MoreNeededError
+            if content.startswith(notation.terminator, at):
+                return Record(at, at + len(notation.terminator), cells)
+            if content.startswith(notation.separator, at):
+                at += len(notation.separator)
+            elif at == len(content):
+                return Record(at, at, cells)
+            else:  # Text behind a closing quote, or a quote in a bare value, or a backslash at the end of the file.
+                return None
+
+    def _cell(self, content: bytes, at: int, final: bool) -> tuple[bytes | None, int]:
+        """The value at a place and where it ends, -1 when its quote is never closed."""
+        notation, quote = self._notation, self._notation.quote
+        if quote and at + len(quote) > len(content) and not final:
+            raise MoreNeededError
+        if not quote or not content.startswith(quote, at):
+            end = _end(self._bare, content, at)
+            bare = content[at:end]
+            return None if bare == notation.null else self._unescaped(bare), end
+        first = at + len(quote)
+        end = _end(self._quoted, content, first)
+        if end + 2 * len(quote) > len(content) and not final:
+            raise MoreNeededError
+        if not content.startswith(quote, end):
+            return None, -1
+        text = content[first:end]
+        if not notation.backslash_escapes:
+            return text.replace(quote * 2, quote), end + len(quote)
+        return self._unescaped(text), end + len(quote)
+
+    def _unescaped(self, text: bytes) -> bytes:
+        if not self._notation.backslash_escapes or b"\\" not in text:
+            return text
+        return _ESCAPE.sub(lambda found: ESCAPES.get(found[1], found[1]), text)
+
+
+def _end(pattern: re.Pattern[bytes], content: bytes, at: int) -> int:
+    """Where the longest match of a pattern that may be empty ends."""
+    found = pattern.match(content, at)
+    assert found is not None
+    return found.end()

@@ -1,0 +1,189 @@
+"""Values of a dump's rows in the notation of the feed that goes on after it.
+
+A cell is what a value's notation stands for: the text of the dump, or the bytes of a binary value where its row has
+them raw or as a literal. What comes out is text, as `lake.current.value_parsing` says. Geometry, of which feeds have
+texts of their own, is the hex digits of MySQL's bytes."""
+
+from __future__ import annotations
+
+import binascii
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Self
+
+import pyarrow as pa
+import pyarrow.compute
+
+from cdc_lakehouse.changelog.mysql_types import BLOBS, GEOMETRIES, INTEGERS, LABELS, TEMPORALS, ColumnType
+from cdc_lakehouse.decoders import problems
+from cdc_lakehouse.decoders.files.dump_context import DumpContext
+from cdc_lakehouse.duckdb_sql import at_zone, in_zone, matches, try_cast, when
+from cdc_lakehouse.sources.dump.notation import BinaryNotation, InsertNotation
+
+# Arrow makes its functions when it is imported: no type checker knows them.
+compute: Any = pyarrow.compute
+
+Kind = Literal["text", "enum", "set", "bit", "characters", "base64", "hex"]
+
+_NUMBERS: Final = INTEGERS | {"decimal", "float", "double", "year"}
+_BASE64: Final = re.compile(rb"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+_BIT_BYTES: Final = 8
+"""MySQL's BIT has 64 bits at most."""
+_MOMENT: Final = r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}(\.\d{1,6})?"
+
+
+class Number(bytes):
+    """The digits of a number of SQL, which were not in quotes."""
+
+
+class Octets(bytes):
+    """What SQL's hexadecimal or bit literal stands for."""
+
+
+class CellError(Exception):
+    """A cell is no value of its column. `problem` is a key of `problems.PROBLEMS`."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+
+
+@dataclass(frozen=True)
+class Column:
+    """How the cells of one column become texts."""
+
+    name: str
+    kind: Kind
+    encoding: BinaryNotation
+    """What has to be undone first."""
+    number: bool
+    labels: dict[str, int]
+    """Of an ENUM or SET whose labels become numbers: each one's."""
+    zones: tuple[str, str] | None
+    """Of a TIMESTAMP that has to be converted: from, to."""
+
+    @classmethod
+    def of(cls, name: str, of: ColumnType, context: DumpContext) -> Self:
+        numbered = of.name in LABELS and not context.labels
+        return cls(
+            name,
+            _kind(of, context),
+            _encoding(name, of, context),
+            of.name in _NUMBERS or of.name in TEMPORALS,
+            # Of equal labels, which a server takes with a warning, the first.
+            {label: place for place, label in reversed([*enumerate(of.elements)])} if numbered else {},
+            (context.zone, context.feed_zone) if of.name == "timestamp" and context.zone != context.feed_zone else None,
+        )
+
+    @property
+    def binary(self) -> bool:
+        """Whether the cells are bytes, not text."""
+        return self.kind in ("bit", "characters", "base64", "hex")
+
+    def text(self, cell: bytes) -> str:
+        """Raises CellError."""
+        if isinstance(cell, Octets) and self.number:
+            raise CellError(problems.NOT_A_VALUE)
+        if self.kind == "bit" and isinstance(cell, Number):
+            return cell.decode()
+        value = self._decoded(cell)
+        match self.kind:
+            case "characters":
+                return value.decode("latin-1")
+            case "base64":
+                return binascii.b2a_base64(value, newline=False).decode()
+            case "hex":
+                return value.hex()
+            case "bit":
+                if len(value) > _BIT_BYTES:
+                    raise CellError(problems.NOT_A_VALUE)
+                return str(int.from_bytes(value, "big"))
+            case _:
+                pass
+        try:
+            text = value.decode()
+        except UnicodeDecodeError:
+            raise CellError(problems.NOT_UTF8) from None
+        return text if self.kind == "text" else self._label_number(text)
+
+    def texts(self, cells: pa.Array, cell: Callable[[bytes], bytes] | None = None) -> pa.Array:
+        """The same of an array of bytes, each of which `cell` makes the cell of first. Raises CellError and
+        ArrowInvalid."""
+        if self.kind == "text" and self.encoding == "raw" and cell is None:
+            return cells.cast(pa.string())
+        if self.kind in ("enum", "set", "bit"):
+            known = cells.dictionary_encode()
+            return self._each(known.dictionary, cell).take(known.indices)
+        return self._each(cells, cell)
+
+    def expression(self, text: str) -> str:
+        """What an image has, as an expression of DuckDB of the text. A text that is no moment stays: zero dates, and
+        what readers of the value have to report."""
+        if self.zones is None:
+            return text
+        zone, feed_zone = self.zones
+        local = try_cast(text, "timestamp")
+        shown = in_zone(at_zone(local, zone), feed_zone)
+        known = f"{matches(text, _MOMENT)} AND {text} >= '0001' AND {local} IS NOT NULL"
+        return when(known, f"left(strftime({shown}, '%Y-%m-%d %H:%M:%S.%f'), length({text}))", text)
+
+    def _each(self, cells: pa.Array, cell: Callable[[bytes], bytes] | None) -> pa.Array:
+        values: list[bytes | None] = cells.to_pylist()
+        if cell is not None:
+            values = [None if value is None else cell(value) for value in values]
+        return pa.array([None if value is None else self.text(value) for value in values], pa.string())
+
+    def _decoded(self, cell: bytes) -> bytes:
+        if self.encoding == "raw":
+            return cell
+        try:
+            if self.encoding == "hex":
+                return binascii.unhexlify(cell)
+            # TO_BASE64 of MySQL breaks lines.
+            digits = cell.translate(None, b" \t\r\n")
+            if _BASE64.fullmatch(digits):
+                return binascii.a2b_base64(digits)
+        except binascii.Error:
+            pass
+        raise CellError(problems.NOT_A_VALUE)
+
+    def _label_number(self, text: str) -> str:
+        if self.kind == "enum":
+            # The empty text is an ENUM's error value where it is no label.
+            place = self.labels.get(text, -1 if text == "" else None)
+            if place is not None:
+                return str(place + 1)
+        elif text == "":
+            return "0"
+        else:
+            places = {self.labels.get(label) for label in text.split(",")}
+            if None not in places:
+                return str(sum(1 << place for place in places if place is not None))
+        raise CellError(problems.NOT_A_VALUE)
+
+
+def columns_of(names: Sequence[str], context: DumpContext) -> list[Column]:
+    """Of names as the CREATE TABLE has them."""
+    return [Column.of(name, context.columns[name], context) for name in names]
+
+
+def _kind(of: ColumnType, context: DumpContext) -> Kind:
+    if of.name in BLOBS:
+        return context.binary
+    if of.name in GEOMETRIES:
+        return "hex"
+    if of.name == "bit":
+        return "bit"
+    if context.labels:
+        return "text"
+    return "enum" if of.name == "enum" else "set" if of.name == "set" else "text"
+
+
+def _encoding(name: str, of: ColumnType, context: DumpContext) -> BinaryNotation:
+    notation = context.notation
+    if isinstance(notation, InsertNotation):
+        return "raw"
+    encoded = {column.lower(): encoding for column, encoding in notation.encoded.items()}
+    binary = of.name in BLOBS or of.name in GEOMETRIES or of.name == "bit"
+    return encoded.get(name.lower(), notation.binary if binary else "raw")
