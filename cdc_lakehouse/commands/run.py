@@ -43,6 +43,7 @@ from cdc_lakehouse.errors import CdcError, ConcurrentRunError, ConfigurationErro
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.spark import start_session
 from cdc_lakehouse.pipeline.context import utc_now
+from cdc_lakehouse.pipeline.included_tables import unmatched_patterns
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.steps import Steps
 
@@ -100,6 +101,7 @@ def command(
 @dataclass
 class _FeedResult:
     """What a run of one feed did, as the command prints it in JSON. `checkpoint_ts` is a TSO.
+    `warnings` say what may be a mistake in the configuration; they do not change the exit code.
 
     `tables` have `rows_in` (events that were decoded, and of them `inserts`, `updates` and `deletes`), `rows` (now in
     the table; None where it is not published) and `ddl` (`commit_ts`, `statement`, `effect`)."""
@@ -113,6 +115,7 @@ class _FeedResult:
     held: dict[str, str] = field(default_factory=dict[str, str])
     quarantined: int = 0
     faults: list[str] = field(default_factory=list[str])
+    warnings: list[str] = field(default_factory=list[str])
     error: str | None = None
     exit_code: int = DONE
 
@@ -226,6 +229,7 @@ def _describe(result: _FeedResult, steps: Steps) -> None:
     result.held = dict(applied.held)
     result.quarantined = steps.run.quarantine.count()
     result.faults = list(steps.landed.faults)
+    result.warnings = unmatched_patterns(steps.run.feed, steps.run.history.history)
     result.tables = _tables(steps)
     result.exit_code = HELD if result.held or result.quarantined or result.faults else DONE
 
@@ -266,7 +270,7 @@ def _text(result: _FeedResult) -> str:
     if ddl:
         lines += ["", "  DDL applied:"]
         lines += [f"    {change['effect']:<8} {change['statement'] or table['table']}" for table, change in ddl]
-    return "\n".join([*lines, *problem_lines(result.held, result.quarantined, result.faults)])
+    return "\n".join([*lines, *problem_lines(result.held, result.quarantined, result.faults, result.warnings)])
 
 
 def _table_row(table: dict[str, Any]) -> list[str]:
