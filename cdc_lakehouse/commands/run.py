@@ -17,6 +17,7 @@ import click
 import dagster as dg
 
 from cdc_lakehouse import config as configuration
+from cdc_lakehouse import errors
 from cdc_lakehouse.assets.jobs import job_name, partition_tags
 from cdc_lakehouse.assets.keys import known_tables, partitions_of
 from cdc_lakehouse.assets.resources import DATES_TAG, take_steps
@@ -47,6 +48,9 @@ from cdc_lakehouse.pipeline.included_tables import unmatched_patterns
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.steps import Steps
 
+_OWN_ERRORS: Final = frozenset(
+    name for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, CdcError)
+)
 _HOME: Final = "dagster_home"
 _INSTANCE: Final = Path(__file__).with_name("dagster.yaml")
 """The settings of an instance that has none."""
@@ -211,10 +215,10 @@ def _take_lease(instance: dg.DagsterInstance, lake: Lake, feed: FeedConfig, run_
 
 
 def _failure(executed: dg.ExecuteInProcessResult) -> tuple[str, int]:
-    """The innermost error of the step that failed, and its exit code."""
+    """The error of the step that failed, and its exit code: the project's own, else the innermost one."""
     for event in executed.all_events:
         if event.is_step_failure and (found := event.step_failure_data.error) is not None:
-            while found.cause is not None:
+            while found.cause is not None and found.cls_name not in _OWN_ERRORS:
                 found = found.cause
             return found.message.strip(), exit_code_named(found.cls_name)
     return "the run failed; see its log", HELD
