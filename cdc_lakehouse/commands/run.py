@@ -37,7 +37,7 @@ from cdc_lakehouse.commands.common import (
     print_json,
     problem_lines,
 )
-from cdc_lakehouse.commands.follow import FollowedFeed, follow, until_signalled
+from cdc_lakehouse.commands.follow import FollowedFeed, follow, unless_signalled, until_signalled
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, ConfigurationError
@@ -80,8 +80,8 @@ def command(
     """Bring the tables up to date: land, decode, apply DDL and rows, publish.
 
     Exit code 0: done, or nothing to do. 1: something is held or quarantined. 2: the configuration is wrong.
-    3: a source cannot be reached. With --follow it is 0: SIGINT or SIGTERM ends it after the pass under way, a second
-    one at once.
+    3: a source cannot be reached. 130 and 143: ended by SIGINT and SIGTERM, at once. With --follow it is 0: SIGINT or
+    SIGTERM ends it after the pass under way, a second one at once.
     """
     if follows and partitions:
         raise click.UsageError("--follow takes what is new: it goes without --partition")
@@ -94,7 +94,7 @@ def command(
         if follows:
             _follow(runner, feeds, interval, as_json=as_json)
             return DONE
-        results = [runner.try_run(feed, partitions) for feed in feeds]
+        results = unless_signalled(lambda: [runner.try_run(feed, partitions) for feed in feeds])
     if as_json:
         print_json({"feeds": [asdict(result) for result in results]})
     else:
