@@ -71,6 +71,14 @@ class SourceUnreachableError(TransientError):
     """The source of a feed (bucket, directory, broker) cannot be reached or read."""
 
 
+class CatalogUnreachableError(TransientError):
+    """The catalog does not answer, or another process keeps it locked."""
+
+
+class WarehouseFullError(TransientError):
+    """There is no room for more files in the warehouse."""
+
+
 class SourceError(PermanentError):
     """The source answers, but what it holds cannot be used: the feed waits until that is mended."""
 

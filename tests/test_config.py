@@ -100,12 +100,16 @@ def test_defaults_of_the_smallest_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        ("feeds.0.name", "Shop 1", ["'Shop 1'", "[a-z]"]),
+        ("feeds.0.name", "Shop 1", ["'Shop 1'", "lower-case letters, digits and underscores, a letter first"]),
         ("feeds.0.source.type", "pulsar", ["'pulsar'", "'storage_sink', 'kafka'"]),
         ("feeds.0.source.protocol", "avro", ["'avro'", "'canal-json'"]),
         ("feeds.0.source.date_separator", "hour", ["'hour'", "'none', 'year', 'month' or 'day'"]),
         ("feeds.0.source.time_zone", "CEST", ["'CEST'", "Asia/Shanghai"]),
-        ("feeds.0.start_date", "soon", ["'soon'", "date"]),
+        ("feeds.0.start_date", "soon", ["'soon'", "should be a date: write year-month-day, such as 2026-11-30"]),
+        ("feeds.0.start_date", "01.11.2026", ["'01.11.2026'", "year-month-day"]),
+        ("feeds.0.start_date", 20261101, ["20261101", "year-month-day"]),
+        ("feeds.0.start_date", "2026-02-30", ["'2026-02-30'", "there is no such day"]),
+        ("feeds.0.source", "s3://bucket/sink", ["feeds[0].source: "]),
         ("feeds.0.freshness_minutes", 0, ["given: 0", "greater than 0"]),
         ("feeds.0.source.full_listing_hours", -1, ["given: -1", "greater than or equal to 0"]),
         ("feeds.0.policy.zero_dates", "drop", ["'drop'", "'null', 'string'"]),
@@ -146,14 +150,56 @@ def test_a_key_that_is_missing(tmp_path: Path, path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path",
+    ("path", "meant"),
     [
-        "tables", "lake.warehose", "lake.spark.cnf", "feeds.0.sink", "feeds.0.source.seperator",
-        "feeds.0.tables.includes", "feeds.0.policy.nulls",
+        ("tables", None),
+        ("lake.warehose", "warehouse"),
+        ("lake.spark.cnf", "conf"),
+        ("feeds.0.sink", None),
+        ("feeds.0.tabels", "tables"),
+        ("feeds.0.source.seperator", "date_separator"),
+        ("feeds.0.source.date_seperator", "date_separator"),
+        ("feeds.0.source.useTableIdAsPath", "use_table_id_as_path"),
+        ("feeds.0.source.csv.output_old_vlue", "output-old-value"),
+        ("feeds.0.source.initial.uris", "uri"),
+        ("feeds.0.tables.includes", "include"),
+        ("feeds.0.tables.settings.shop_orders.primary_keys", "primary_key"),
+        ("feeds.0.policy.nulls", None),
+        ("feeds.0.policy.ddl.drops", "drop"),
+        ("storage.s3.buckets.b.regoin", "region"),
     ],
-)  # fmt: skip
-def test_an_unknown_key_is_refused(tmp_path: Path, path: str) -> None:
-    assert f"  {shown(path)}: is not a key that is known here" in refusal(tmp_path, put(path, {})).splitlines()
+)
+def test_an_unknown_key_is_refused_and_the_nearest_one_named(tmp_path: Path, path: str, meant: str | None) -> None:
+    said = f"  {shown(path)}: is not a key that is known here" + (f"; did you mean {meant}?" if meant else "")
+    assert said in refusal(tmp_path, put(path, {})).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "meant"),
+    [
+        ("feeds.0.source.protocol", "canal_json", "canal-json"),
+        ("feeds.0.source.protocol", "CSV", "csv"),
+        ("feeds.0.source.date_separator", "days", "day"),
+        ("feeds.0.policy.quarantine", "skipp", "skip"),
+        ("feeds.0.source.type", "storage-sink", "storage_sink"),
+        ("feeds.0.source.type", "ticdc", "storage_sink"),  # By its keys.
+        ("lake.catalog.type", "sqlite", "sql"),
+    ],
+)
+def test_the_nearest_value_is_named(tmp_path: Path, path: str, value: str, meant: str) -> None:
+    assert f"; did you mean {meant}? (given: {value!r})" in refusal(tmp_path, put(path, value))
+
+
+def test_a_wrong_type_of_source_hides_no_other_fault(tmp_path: Path) -> None:
+    wrong = (put("feeds.0.source.protocl", "csv"), put("feeds.0.source.time_zone", "CEST"), put("feeds.0.nmae", "x"))
+    for type_of in (put("feeds.0.source.type", "sink"), remove("feeds.0.source.type")):
+        text = refusal(tmp_path, type_of, *wrong)
+        for place in ("source.type", "source.protocl", "source.time_zone", "nmae"):
+            assert f"  feeds[0].{place}: " in text
+    text = refusal(tmp_path, put("feeds.0.source", {"type": "sink", "format": "avro", "topics": ["t"]}))
+    assert "did you mean kafka?" in text and "feeds[0].source.format: should be 'ticdc-canal-json'" in text
+    text = refusal(tmp_path, put("feeds.0.source", {"type": "x"}))
+    assert "did you mean" not in text and len(text.splitlines()) == 2
 
 
 def test_all_mistakes_are_told_at_once_each_in_a_line(tmp_path: Path) -> None:
@@ -193,10 +239,39 @@ def test_content_that_is_no_configuration(tmp_path: Path, content: str | bytes, 
     assert said in refusal_of_text(tmp_path, content)
 
 
-def test_what_is_wrong_with_yaml_is_said_without_the_files_own_text(tmp_path: Path) -> None:
-    text = refusal_of_text(tmp_path, "lake:\n  catalog: {type: sql\n  warehouse: x")
-    assert "expected ',' or '}', but got ':'" in text and "line 3" in text
-    assert "hunter2" not in refusal_of_text(tmp_path, "lake: *hunter2")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "lake:\n  catalog: {type: sql\n  warehouse: x",
+            "expected ',' or '}', but got ':', at line 3, column 12, while parsing a flow mapping that begins at "
+            "line 2, column 12",
+        ),
+        (
+            "lake: [a, b",
+            "expected ',' or ']', but got the end of the file, at line 1, column 12, while parsing a flow sequence "
+            "that begins at line 1, column 7",
+        ),
+        ("lake: a: b", "mapping values are not allowed here, at line 1, column 8"),
+        (
+            "lake:\n  a: 1\n b: 2",
+            "expected the end of the block (is the indentation right?), but found the first key of a block, at line 3, "
+            "column 2, while parsing a block mapping that begins at line 1, column 1",
+        ),
+        ("lake:\n\tcatalog: x", "found character '\\t' that cannot start any token, at line 2, column 1"),
+        ("lake: 'x", "found unexpected end of stream, at line 1, column 9"),
+        ("lake: *hunter2", "found undefined alias '…', at line 1, column 7"),
+        ("lake: !hunt'er2 x", "could not determine a constructor for the tag '…', at line 1, column 7"),
+        ("lake:\n a: \x07hunter2", "the character U+0007 is not allowed, at line 2, column 5"),
+        (b"lake:\n a: \xff", "its bytes are not UTF-8, at line 2"),
+    ],
+)
+def test_what_is_wrong_with_yaml_is_said_with_its_place_and_without_the_files_own_text(
+    tmp_path: Path, text: str | bytes, said: str
+) -> None:
+    told = refusal_of_text(tmp_path, text)
+    assert f"is not YAML: {said}" in told
+    assert "er2" not in told
 
 
 def test_a_file_that_cannot_be_read_is_named_with_the_way_to_say_another(tmp_path: Path) -> None:

@@ -49,6 +49,26 @@ def test_more_secrets_in_plain_text_are_refused(tmp_path: Path, edit: Edit) -> N
     assert "plain text" in refusal(tmp_path, edit)
 
 
+def test_all_secrets_and_all_other_faults_are_told_at_once(tmp_path: Path) -> None:
+    edits = (
+        update(CATALOG, token=SECRET, credential=SECRET, uri=f"postgresql://cdc:{SECRET}@db/lake", type="sqlite"),
+        put("lake.warehouse", "${NOWHERE}/${NEITHER}"),
+        put("feeds.0.source.password", SECRET),
+        put("feeds.0.nmae", "shop"),
+    )
+    text = refusal(tmp_path, *edits)
+    assert SECRET not in text
+    assert sorted(line.partition(": ")[0].strip() for line in text.splitlines()[1:]) == [
+        "feeds[0].nmae", "feeds[0].source.password", "feeds[0].source.password", "lake.catalog.credential",
+        "lake.catalog.token", "lake.catalog.type", "lake.catalog.uri", "lake.warehouse", "lake.warehouse",
+    ]  # fmt: skip
+
+
+def test_a_value_with_a_secret_is_not_shown_as_a_wrong_value(tmp_path: Path) -> None:
+    text = refusal(tmp_path, put("feeds.0.source.time_zone", f"https://a:{SECRET}@b"), put("feeds.0.name", "X"))
+    assert SECRET not in text and "feeds[0].source.time_zone" in text and "feeds[0].name" in text
+
+
 def test_a_secret_that_is_no_yaml_is_not_shown(tmp_path: Path) -> None:
     assert SECRET not in refusal_of_text(tmp_path, f"lake:\n  catalog:\n    token: @{SECRET}\n")
 

@@ -74,7 +74,9 @@ def test_an_error_of_a_message_keeps_the_table_that_was_known_first() -> None:
     assert (error.within("d", None).of, error.within("d", None).table) == (("d", None), None)
 
 
-TRIED_AGAIN = {"TransientError", "SourceUnreachableError", "ConcurrentRunError"}
+TRIED_AGAIN = {
+    "TransientError", "SourceUnreachableError", "ConcurrentRunError", "CatalogUnreachableError", "WarehouseFullError",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KINDS[1:])

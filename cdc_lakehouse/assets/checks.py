@@ -26,6 +26,7 @@ from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import Segments, index_gaps
 from cdc_lakehouse.lake.tables.source_metadata import DOUBTS_ADVICE, Signals
 from cdc_lakehouse.pipeline.context import utc_now
+from cdc_lakehouse.pipeline.included_tables import unmatched_patterns
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.sink_schemas import BAD_SCHEMA_FILE
 from cdc_lakehouse.pipeline.source import SourceMonitor
@@ -172,6 +173,14 @@ def _labels(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
     return _result(not unknown, advice, metadata, warns=True)
 
 
+def _patterns_match(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
+    """Each pattern of tables.include matches a table that was seen."""
+    unmatched = unmatched_patterns(feed, SchemaHistory(lake, feed.name).history)
+    metadata = {"patterns": len(unmatched), "which": _where(unmatched, none="none")}
+    advice = "Correct the patterns, in letter case too. One for a table that is still to come can stay."
+    return _result(not unmatched, advice, metadata, warns=True)
+
+
 _FEED_CHECKS: Final = (
     _FeedCheck("no_index_gaps", keys.raw_key, _index_gaps),
     _FeedCheck("nothing_quarantined", keys.events_key, _quarantine),
@@ -182,6 +191,7 @@ _FEED_CHECKS: Final = (
     _FeedCheck("nothing_held", keys.checkpoint_key, _held),
     _FeedCheck("schema_files_valid", keys.checkpoint_key, _schema_files),
     _FeedCheck("labels_known", keys.checkpoint_key, _labels),
+    _FeedCheck("patterns_match", keys.checkpoint_key, _patterns_match),
 )
 
 

@@ -91,11 +91,14 @@ def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     return [line(header), "  " + "-" * (sum(widths) + 2 * (len(widths) - 1)), *(line(row) for row in rows)]
 
 
-def problem_lines(held: Mapping[str, str], quarantined: int, notes: Sequence[str]) -> list[str]:
+def problem_lines(
+    held: Mapping[str, str], quarantined: int, notes: Sequence[str], warnings: Sequence[str]
+) -> list[str]:
     """Lines that say what is held, quarantined or otherwise wrong; none when all is well."""
     lines: list[str] = []
     if held:
         lines += ["", "  held at the last good cut:", *(f"    {table}: {why}" for table, why in sorted(held.items()))]
     if quarantined:
         lines += ["", f"  quarantined: {quarantined} rows (table quarantine, state open)"]
-    return lines + [line for note in notes for line in ("", f"  note: {note}")]
+    said = [*(f"  note: {note}" for note in notes), *(f"  warning: {warning}" for warning in warnings)]
+    return lines + [line for each in said for line in ("", each)]

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -20,6 +20,7 @@ from cdc_lakehouse.errors import CdcError, ConcurrentRunError, PermanentError, i
 from cdc_lakehouse.pipeline.source import SourceState
 
 _LONGEST_WAIT_SECONDS: Final = 60.0
+_Result = TypeVar("_Result")
 
 
 @dataclass
@@ -80,6 +81,19 @@ def follow(feeds: Sequence[FollowedFeed], stop: threading.Event, interval: float
             stop.wait(interval)
 
 
+def unless_signalled(work: Callable[[], _Result]) -> _Result:
+    """What the work gives, which is done in a thread as by `until_signalled`. SIGINT and SIGTERM end the process at
+    once, with a sentence and the exit code that shells have for the signal."""
+
+    def on_signal(number: int, _: Any) -> None:
+        name = signal.Signals(number).name
+        click.echo(f"cdc-lakehouse: ended by {name}; the next run goes on from what is committed", err=True)
+        # As if it were killed: were the JVM stopped first, the work would end with errors of its own.
+        os._exit(128 + number)
+
+    return _in_thread(work, on_signal)
+
+
 def until_signalled(work: Callable[[threading.Event], None]) -> None:
     """Do the work in a thread, with an event that SIGINT and SIGTERM set; a second signal ends the process at once.
 
@@ -92,10 +106,14 @@ def until_signalled(work: Callable[[threading.Event], None]) -> None:
             os._exit(DONE)
         stop.set()
 
+    _in_thread(lambda: work(stop), on_signal)
+
+
+def _in_thread(work: Callable[[], _Result], on_signal: Callable[[int, Any], object]) -> _Result:
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        with ThreadPoolExecutor(1, thread_name_prefix="follow") as worker:
-            worker.submit(work, stop).result()
+        with ThreadPoolExecutor(1, thread_name_prefix="feeds") as worker:
+            return worker.submit(work).result()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -17,6 +17,7 @@ import click
 import dagster as dg
 
 from cdc_lakehouse import config as configuration
+from cdc_lakehouse import errors
 from cdc_lakehouse.assets.jobs import job_name, partition_tags
 from cdc_lakehouse.assets.keys import known_tables, partitions_of
 from cdc_lakehouse.assets.resources import DATES_TAG, take_steps
@@ -36,16 +37,20 @@ from cdc_lakehouse.commands.common import (
     print_json,
     problem_lines,
 )
-from cdc_lakehouse.commands.follow import FollowedFeed, follow, until_signalled
+from cdc_lakehouse.commands.follow import FollowedFeed, follow, unless_signalled, until_signalled
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.spark import start_session
 from cdc_lakehouse.pipeline.context import utc_now
+from cdc_lakehouse.pipeline.included_tables import unmatched_patterns
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.steps import Steps
 
+_OWN_ERRORS: Final = frozenset(
+    name for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, CdcError)
+)
 _HOME: Final = "dagster_home"
 _INSTANCE: Final = Path(__file__).with_name("dagster.yaml")
 """The settings of an instance that has none."""
@@ -75,8 +80,8 @@ def command(
     """Bring the tables up to date: land, decode, apply DDL and rows, publish.
 
     Exit code 0: done, or nothing to do. 1: something is held or quarantined. 2: the configuration is wrong.
-    3: a source cannot be reached. With --follow it is 0: SIGINT or SIGTERM ends it after the pass under way, a second
-    one at once.
+    3: a source cannot be reached. 130 and 143: ended by SIGINT and SIGTERM, at once. With --follow it is 0: SIGINT or
+    SIGTERM ends it after the pass under way, a second one at once.
     """
     if follows and partitions:
         raise click.UsageError("--follow takes what is new: it goes without --partition")
@@ -89,7 +94,7 @@ def command(
         if follows:
             _follow(runner, feeds, interval, as_json=as_json)
             return DONE
-        results = [runner.try_run(feed, partitions) for feed in feeds]
+        results = unless_signalled(lambda: [runner.try_run(feed, partitions) for feed in feeds])
     if as_json:
         print_json({"feeds": [asdict(result) for result in results]})
     else:
@@ -100,6 +105,7 @@ def command(
 @dataclass
 class _FeedResult:
     """What a run of one feed did, as the command prints it in JSON. `checkpoint_ts` is a TSO.
+    `warnings` say what may be a mistake in the configuration; they do not change the exit code.
 
     `tables` have `rows_in` (events that were decoded, and of them `inserts`, `updates` and `deletes`), `rows` (now in
     the table; None where it is not published) and `ddl` (`commit_ts`, `statement`, `effect`)."""
@@ -113,6 +119,7 @@ class _FeedResult:
     held: dict[str, str] = field(default_factory=dict[str, str])
     quarantined: int = 0
     faults: list[str] = field(default_factory=list[str])
+    warnings: list[str] = field(default_factory=list[str])
     error: str | None = None
     exit_code: int = DONE
 
@@ -208,10 +215,10 @@ def _take_lease(instance: dg.DagsterInstance, lake: Lake, feed: FeedConfig, run_
 
 
 def _failure(executed: dg.ExecuteInProcessResult) -> tuple[str, int]:
-    """The innermost error of the step that failed, and its exit code."""
+    """The error of the step that failed, and its exit code: the project's own, else the innermost one."""
     for event in executed.all_events:
         if event.is_step_failure and (found := event.step_failure_data.error) is not None:
-            while found.cause is not None:
+            while found.cause is not None and found.cls_name not in _OWN_ERRORS:
                 found = found.cause
             return found.message.strip(), exit_code_named(found.cls_name)
     return "the run failed; see its log", HELD
@@ -226,6 +233,7 @@ def _describe(result: _FeedResult, steps: Steps) -> None:
     result.held = dict(applied.held)
     result.quarantined = steps.run.quarantine.count()
     result.faults = list(steps.landed.faults)
+    result.warnings = unmatched_patterns(steps.run.feed, steps.run.history.history)
     result.tables = _tables(steps)
     result.exit_code = HELD if result.held or result.quarantined or result.faults else DONE
 
@@ -266,7 +274,7 @@ def _text(result: _FeedResult) -> str:
     if ddl:
         lines += ["", "  DDL applied:"]
         lines += [f"    {change['effect']:<8} {change['statement'] or table['table']}" for table, change in ddl]
-    return "\n".join([*lines, *problem_lines(result.held, result.quarantined, result.faults)])
+    return "\n".join([*lines, *problem_lines(result.held, result.quarantined, result.faults, result.warnings)])
 
 
 def _table_row(table: dict[str, Any]) -> list[str]:

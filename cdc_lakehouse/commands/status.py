@@ -23,7 +23,9 @@ from cdc_lakehouse.errors import SourceUnreachableError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.tables.quarantine import Quarantine
+from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.source_metadata import DOUBTS_ADVICE
+from cdc_lakehouse.pipeline.included_tables import unmatched_patterns
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.source import SourceStatus
 
@@ -52,7 +54,7 @@ def _status(lake: Lake, feed: FeedConfig, source: SourceStatus, now: datetime.da
 
     `pending_records` are offsets of topics that are not landed. `landed_entries` of a Canal server are in the lake, the
     last one at `landed_position` of the binlog. `tables` are those of the published cut. `contradictions` name messages
-    that contradict an option of their format."""
+    that contradict an option of their format. `warnings` say what may be a mistake in the configuration."""
     checkpoints = Checkpoints(lake, feed.name)
     cut = checkpoints.last()
     published = None if cut.checkpoint_ts == BEGINNING else cut.checkpoint_ts
@@ -76,6 +78,7 @@ def _status(lake: Lake, feed: FeedConfig, source: SourceStatus, now: datetime.da
             f"{conflict.topic}/{conflict.partition} from offset {conflict.offset} on: {conflict.reason}"
             for conflict in source.option_conflicts
         ],
+        "warnings": unmatched_patterns(feed, SchemaHistory(lake, feed.name).history),
         "error": None if source.error is None else str(source.error),
     }
 
@@ -94,7 +97,7 @@ def _text(status: dict[str, Any]) -> str:
     if status["tables"]:
         rows = [[f"{table['database']}.{table['table']}", str(table["rows"])] for table in status["tables"]]
         lines += ["", *grid(["table", "rows"], rows)]
-    return "\n".join([*lines, *problem_lines(status["held"], status["quarantined"], [])])
+    return "\n".join([*lines, *problem_lines(status["held"], status["quarantined"], [], status["warnings"])])
 
 
 def _source(status: dict[str, Any]) -> str:

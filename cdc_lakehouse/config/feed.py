@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 import string
 from fnmatch import fnmatchcase
 from typing import Annotated, Final, Literal, TypeVar
@@ -14,7 +15,7 @@ from cdc_lakehouse.config.sources import CanalSource, KafkaSource, Source, Stora
 from cdc_lakehouse.errors import ConfigurationError
 
 _PLACEHOLDERS: Final = frozenset({"database", "feed"})
-_FEED_NAME: Final = r"^[a-z][a-z0-9_]{0,62}$"
+_FEED_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 _Source = TypeVar("_Source", StorageSinkSource, KafkaSource, CanalSource)
 Drop = Literal["keep", "purge"]
@@ -102,7 +103,10 @@ class PolicyConfig(Section):
 class FeedConfig(Section):
     """One change log, and what becomes of it."""
 
-    name: str = Field(pattern=_FEED_NAME, description="Lower-case letters, digits and underscores.")
+    name: str = Field(
+        description="Lower-case letters, digits and underscores.",
+        json_schema_extra={"pattern": f"^{_FEED_NAME.pattern}$"},
+    )
     source: Source = Field(description="Where the change log is read.")
     tables: TablesConfig = Field(
         default_factory=TablesConfig.nothing, description="Which tables are taken, and their settings."
@@ -115,6 +119,15 @@ class FeedConfig(Section):
     freshness_minutes: Annotated[int, Field(gt=0)] = Field(
         60, description="The freshness check fails when the published cut is older than this."
     )
+
+    @field_validator("name")
+    @classmethod
+    def _is_plain(cls, value: str) -> str:
+        if not _FEED_NAME.fullmatch(value):
+            raise ValueError(
+                "should be lower-case letters, digits and underscores, a letter first, at most 63 of them, such as shop"
+            )
+        return value
 
     @field_validator("namespace")
     @classmethod

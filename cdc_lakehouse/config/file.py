@@ -6,32 +6,25 @@ to it. A value `${NAME}` is taken from the environment; secrets may come in no o
 
 from __future__ import annotations
 
+import copy
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, cast
 
-import yaml
 from pydantic import Field, ValidationError, field_validator
-from pydantic_core import ErrorDetails
 
+from cdc_lakehouse.config.faults import Fault, Place, faults_of, likely_type
 from cdc_lakehouse.config.feed import FeedConfig
+from cdc_lakehouse.config.secrets import REFERENCE, plain_secrets
 from cdc_lakehouse.config.section import Section, anchor_uri
 from cdc_lakehouse.config.storage import LakeConfig, StorageConfig
+from cdc_lakehouse.config.yaml_file import read_mapping
 from cdc_lakehouse.errors import ConfigurationError
 
 ENVIRONMENT_VARIABLE: Final = "CDC_LAKEHOUSE_CONFIG"
 DEFAULT_FILE: Final = "lakehouse.yaml"
-REFERENCE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_SECRET: Final = (
-    r"(?:password|passwd|secret|token|credential|authorization|(?:access|account|private|api|sas)[-_.]?key|key[-_.]pem)"
-)
-_SECRET_KEY: Final = re.compile(_SECRET, re.IGNORECASE)
-_SECRET_AT_END: Final = re.compile(rf"{_SECRET}s?$", re.IGNORECASE)
-_NAMES_A_FILE: Final = re.compile(r"[-_.]file$", re.IGNORECASE)
-_PASSWORD_IN_URI: Final = re.compile(r"://[^/@:\s]*:[^@/\s]+@")
-_SECRET_IN_QUERY: Final = re.compile(rf"[?&;][\w.-]*{_SECRET}[\w.-]*=[^&;\s]", re.IGNORECASE)
 
 
 class LakehouseConfig(Section):
@@ -70,110 +63,71 @@ def config_path(environment: Mapping[str, str] | None = None) -> Path:
 def load(path: Path | None = None, environment: Mapping[str, str] | None = None) -> LakehouseConfig:
     """The validated configuration, with absolute paths.
 
-    Raises `ConfigurationError` when the file cannot be read or is no YAML, when a variable is not set, when a secret
-    stands in it, and for each key that is not valid: with its path, what was given and what is allowed.
+    Raises `ConfigurationError` when the file cannot be read or is no YAML, and for all that is wrong in it at once:
+    variables that are not set, secrets in plain text, and keys that are not valid, each with its path, what was given
+    and what is allowed.
     """
     environment = os.environ if environment is None else environment
     path = config_path(environment) if path is None else path.absolute()
-    try:
-        document = yaml.load(path.read_text(encoding="utf-8"), _Loader)
-    except OSError as error:
-        raise ConfigurationError(
-            f"cannot read {path}: {error.strerror}", advice=f"write it, or point {ENVIRONMENT_VARIABLE} at it"
-        ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path} is not YAML: {_problem(error)}", advice="correct it there") from None
-    if not isinstance(document, dict):
-        raise ConfigurationError(f"{path} holds no mapping", advice="it needs the keys lake and feeds")
-    raw = cast("dict[str, Any]", document)
-    refuse_plain_secrets(raw, "")
-    resolved = _resolve(raw, "", environment)
+    raw = read_mapping(path, advice=f"write it, or point {ENVIRONMENT_VARIABLE} at it")
+    unset: list[Fault] = []
+    resolved = _resolve(raw, (), environment, unset)
+    faults = [*plain_secrets(raw), *unset]
     try:
         config = LakehouseConfig.model_validate(resolved)
     except ValidationError as error:
-        raise ConfigurationError(f"{path} is not valid:\n{_explain(error, raw)}") from None
-    return _anchor(config, path.parent)
+        faults += _not_about(faults, _faults(error, resolved, raw))
+    else:
+        if not faults:
+            return _anchor(config, path.parent)
+    raise ConfigurationError("\n".join([f"{path} is not valid:", *(f"  {fault}" for fault in faults)]))
 
 
-class _Loader(yaml.SafeLoader):
-    """Dates stay text, so that an error in one is reported with its key."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-
-
-def _problem(error: yaml.YAMLError | UnicodeDecodeError) -> str:
-    """What is wrong and where, without the file's own text, which may be a secret."""
-    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
-        return "its bytes are not text" if isinstance(error, UnicodeDecodeError) else type(error).__name__
-    problem = re.sub(
-        r"'[^']*'", lambda quoted: quoted[0] if len(quoted[0]) == 3 else "it", error.problem or "unreadable"
-    )
-    return f"{problem}, at line {error.problem_mark.line + 1}, column {error.problem_mark.column + 1}"
-
-
-def _resolve(value: Any, where: str, environment: Mapping[str, str]) -> Any:
+def _resolve(value: Any, place: Place, environment: Mapping[str, str], unset: list[Fault]) -> Any:
+    """A value with what its references name. A variable that is not set is added to the faults, and stays as it is."""
     if isinstance(value, dict):
         # A bare `null` is a key of TiCDC's csv options, and YAML's own word for nothing.
         items = [("null" if k is None else k, v) for k, v in cast("dict[Any, Any]", value).items()]
-        return {k: _resolve(v, f"{where}.{k}" if where else str(k), environment) for k, v in items}
+        return {k: _resolve(v, (*place, str(k)), environment, unset) for k, v in items}
     if isinstance(value, list):
-        return [_resolve(v, f"{where}[{i}]", environment) for i, v in enumerate(cast("list[Any]", value))]
+        items = enumerate(cast("list[Any]", value))
+        return [_resolve(item, (*place, position), environment, unset) for position, item in items]
     if not isinstance(value, str):
         return value
 
     def replace(match: re.Match[str]) -> str:
         if match[1] not in environment:
-            raise ConfigurationError(f"{where} names ${{{match[1]}}}, which the environment does not have")
-        return environment[match[1]]
+            unset.append(Fault(place, f"names ${{{match[1]}}}, which the environment does not have"))
+        return environment.get(match[1], match[0])
 
     return REFERENCE.sub(replace, value)
 
 
-def _explain(error: ValidationError, raw: dict[str, Any]) -> str:
-    """One line for each fault: path of the key, what is wrong, what was given (as it is in the file, so no secret)."""
-    lines: list[str] = []
-    faults = error.errors(include_url=False)
-    inner = {fault["loc"][:1] for fault in faults if len(fault["loc"]) > 1}
+def _faults(error: ValidationError, resolved: dict[str, Any], raw: dict[str, Any]) -> list[Fault]:
+    """What pydantic found. It looks no further into a source whose type is wrong: that is judged as the type that it
+    is most like."""
+    errors = error.errors(include_url=False)
+    of_types = [each for each in errors if each["type"].startswith("union_tag")]
+    guessed = copy.deepcopy(resolved)
+    for place in (each["loc"] for each in of_types):
+        _, number, _ = place
+        source = guessed["feeds"][number]["source"]
+        source["type"] = likely_type(LakehouseConfig, place, source)
+    try:
+        LakehouseConfig.model_validate(guessed)
+        errors = of_types
+    except ValidationError as others:
+        found = others.errors(include_url=False)
+        errors = of_types + [each for each in found if not each["type"].startswith("union_tag")]
+    return faults_of(LakehouseConfig, errors, raw)
+
+
+def _not_about(known: list[Fault], faults: list[Fault]) -> Iterator[Fault]:
+    """The faults that may be shown beside those that are known: none that can hold a secret in plain text, or that is
+    there because a variable is not set."""
     for fault in faults:
-        if fault["type"] == "too_short" and fault["loc"] in inner:
-            continue  # Only because those that are there are not valid.
-        location = _location(fault)
-        place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in location).lstrip(".")
-        given = _given(raw, location)
-        reason = {
-            "extra_forbidden": "is not a key that is known here",
-            "missing": "is missing",
-            "union_tag_not_found": "is missing",
-            "union_tag_invalid": f"should be one of {fault.get('ctx', {}).get('expected_tags')}",
-        }.get(fault["type"], fault["msg"].removeprefix("Value error, ").removeprefix("Input "))
-        shown = "" if given is None or fault["type"] in ("missing", "extra_forbidden") else f" (given: {given!r})"
-        lines.append(f"  {place}: {reason}{shown}")
-    return "\n".join(lines)
-
-
-def _location(fault: ErrorDetails) -> tuple[int | str, ...]:
-    """The path of a key as it is in the file, without the kind of source that pydantic puts into it."""
-    match fault["loc"]:
-        case ("feeds", int(number), "source"):
-            discriminator = ("type",) if fault["type"].startswith("union_tag") else ()
-            return ("feeds", number, "source", *discriminator)
-        case ("feeds", int(number), "source", _, *rest):
-            return ("feeds", number, "source", *rest)
-        case location:
-            return location
-
-
-def _given(raw: Any, location: tuple[int | str, ...]) -> Any:
-    for step in location:
-        try:
-            raw = raw[step]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return raw if isinstance(raw, (str, int, float, bool)) else None
+        if not fault.tells_value or all(each.place[: len(fault.place)] != fault.place for each in known):
+            yield fault
 
 
 def _anchor(config: LakehouseConfig, base: Path) -> LakehouseConfig:
@@ -185,34 +139,3 @@ def _anchor(config: LakehouseConfig, base: Path) -> LakehouseConfig:
     lake = config.lake.model_copy(update={"warehouse": anchor_uri(config.lake.warehouse, base), "catalog": catalog})
     feeds = tuple(feed.model_copy(update={"source": feed.source.anchored(base)}) for feed in config.feeds)
     return config.model_copy(update={"lake": lake, "feeds": feeds, "storage": config.storage.anchored(base)})
-
-
-def refuse_plain_secrets(value: Any, where: str) -> None:
-    """Raises `ConfigurationError` for a secret in plain text at any depth of a document."""
-    if isinstance(value, dict):
-        for key, item in cast("dict[str, Any]", value).items():
-            place = f"{where}.{key}" if where else str(key)
-            if _is_plain_secret(str(key), item):
-                raise ConfigurationError(
-                    f"{place} holds a secret in plain text", advice="write ${NAME} and set NAME in the environment"
-                )
-            refuse_plain_secrets(item, place)
-    elif isinstance(value, list):
-        for position, item in enumerate(cast("list[Any]", value)):
-            refuse_plain_secrets(item, f"{where}[{position}]")
-    elif isinstance(value, str) and any(
-        pattern.search(REFERENCE.sub("", value)) for pattern in (_PASSWORD_IN_URI, _SECRET_IN_QUERY)
-    ):
-        raise ConfigurationError(
-            f"{where} holds a password in plain text",
-            advice="write ${NAME} in its place and set NAME in the environment",
-        )
-
-
-def _is_plain_secret(key: str, value: Any) -> bool:
-    if _NAMES_A_FILE.search(key):
-        return False
-    if isinstance(value, str):
-        # A switch about secrets is not one.
-        return bool(_SECRET_KEY.search(key)) and not REFERENCE.fullmatch(value) and value not in ("true", "false")
-    return isinstance(value, int | float) and not isinstance(value, bool) and bool(_SECRET_AT_END.search(key))

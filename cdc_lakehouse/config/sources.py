@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from cdc_lakehouse.config.initial import InitialLoad
 from cdc_lakehouse.config.section import Section, TextSettings, TimeZone, anchor_uri
+from cdc_lakehouse.config.sink_uri import contradictions, misplaced_options, split_query
 
 DateSeparator = Literal["none", "year", "month", "day"]
 Protocol = Literal["canal-json", "csv"]
@@ -62,7 +63,9 @@ class StorageSinkSource(Section):
     """A storage sink of TiCDC."""
 
     type: Literal["storage_sink"] = Field(description="The kind of source.")
-    uri: str = Field(description="The changefeed's sink URI, without its query.", repr=False)
+    uri: str = Field(
+        description="The changefeed's sink URI. Its query is compared with the keys here, and cut off.", repr=False
+    )
     protocol: Protocol = Field(description="The sink's protocol.")
     csv: CsvOptions | None = Field(None, description="The sink's csv options; with protocol csv.")
     date_separator: DateSeparator = Field("day", description="The sink's date-separator.")
@@ -76,6 +79,33 @@ class StorageSinkSource(Section):
     time_zone: TimeZone = Field("UTC", description="How TIMESTAMP text is read: the time zone of the TiCDC server.")
     initial: InitialLoad | None = Field(None, description="The dump that the feed begins with.")
 
+    @field_validator("uri")
+    @classmethod
+    def _no_option_of_the_store(cls, value: str) -> str:
+        if (misplaced := misplaced_options(value)) is not None:
+            raise ValueError(misplaced)
+        return value
+
+    @model_validator(mode="after")
+    def _as_the_query_says(self) -> Self:
+        _, options = split_query(self.uri)
+        keys: dict[str, Any] = self.model_dump(include={"protocol", "date_separator", "use_table_id_as_path"})
+        defaults = set(keys) - self.model_fields_set
+        if self.csv is not None:
+            csv = self.csv.model_dump(by_alias=True)
+            given = self.csv.model_dump(by_alias=True, exclude_unset=True)
+            keys |= {f"csv.{name}": value for name, value in csv.items()}
+            defaults |= {f"csv.{name}" for name in csv if name not in given}
+        found = contradictions(options, keys, frozenset(defaults))
+        if found:
+            raise ValueError("; ".join([*found, "write here what the changefeed has"]))
+        if self.protocol == "canal-json" and options.get("enable-tidb-extension", "true").lower() != "true":
+            raise ValueError(
+                "the query of uri says that enable-tidb-extension is off: rows without a commit-ts have no order; set "
+                "it to true in the changefeed and here, and start the changefeed afresh"
+            )
+        return self
+
     @model_validator(mode="after")
     def _csv_options(self) -> Self:
         if self.protocol == "csv" and self.csv is None:
@@ -85,9 +115,10 @@ class StorageSinkSource(Section):
         return self
 
     def anchored(self, base: Path) -> Self:
-        """With an absolute URI: a path is relative to `base`."""
+        """With an absolute URI without a query: a path is relative to `base`."""
         initial = None if self.initial is None else self.initial.anchored(base)
-        return self.model_copy(update={"uri": anchor_uri(self.uri, base), "initial": initial})
+        uri, _ = split_query(self.uri)
+        return self.model_copy(update={"uri": anchor_uri(uri, base), "initial": initial})
 
 
 KafkaFormat = Literal[

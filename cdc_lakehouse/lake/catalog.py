@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
 import os
 import threading
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.io import load_file_io
 from pyiceberg.table import Table
 
 from cdc_lakehouse.config import LakeConfig, StorageConfig
-from cdc_lakehouse.errors import ConfigurationError
+from cdc_lakehouse.errors import ConfigurationError, WarehouseFullError
 from cdc_lakehouse.lake.file_io import pyiceberg_file_io
 from cdc_lakehouse.lake.names import CATALOG, Identifier
 
@@ -54,7 +55,10 @@ class Lake:
             _ensure_directory(Path(uri.removeprefix("sqlite:///")).parent, "lake.catalog.uri")
             # Spark's threads and this process share the file: wait for the other's commit instead of failing.
             properties["uri"] = f"{uri}?timeout={SQLITE_TIMEOUT_SECONDS}"
-        return load_catalog(CATALOG, type=self.config.catalog.type, **properties)
+        # It brings SQLAlchemy and more, which tasks in Python workers have no use for.
+        from cdc_lakehouse.lake.faults import open_catalog  # noqa: PLC0415
+
+        return open_catalog(CATALOG, self.config.catalog.type, properties)
 
     def load(self, identifier: Identifier) -> Table | None:
         try:
@@ -80,12 +84,15 @@ class Lake:
 
 
 def _ensure_directory(directory: Path, key: str) -> None:
-    """Raises `ConfigurationError` where it can neither be made nor be written: no run mends that."""
+    """Raises `ConfigurationError` where it can neither be made nor be written: no run mends that. Raises
+    `WarehouseFullError` where there is no room for it."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         reason = None if os.access(directory, os.W_OK | os.X_OK) else "it cannot be written"
-    except (PermissionError, FileNotFoundError, FileExistsError, NotADirectoryError) as error:
+    except OSError as error:
         reason = error.strerror
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise WarehouseFullError(f"{key}: the directory {directory} cannot be made: {reason}") from error
     if reason is not None:
         raise ConfigurationError(
             f"{key}: the directory {directory} cannot be used: {reason}",

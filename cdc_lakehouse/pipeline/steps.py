@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from cdc_lakehouse.changelog.schema import TableVersion
+from cdc_lakehouse.lake.faults import writing_to_warehouse
 from cdc_lakehouse.lake.properties import of_batch
 from cdc_lakehouse.lake.tables.events import BatchCounts, with_counts
 from cdc_lakehouse.lake.tables.segments import Segment
@@ -98,7 +99,9 @@ class Steps:
         number = STEPS.index(step)
         for each in STEPS[len(self._results) : number + 1]:
             self.run.require_lease()
-            self._results.append(each(self))
+            # The errors of sources are the project's own already.
+            with writing_to_warehouse():
+                self._results.append(each(self))
         return self._results[number]
 
     @property

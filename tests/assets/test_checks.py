@@ -66,12 +66,18 @@ def labels_unknown(lake: TestLake) -> None:
     lake.run().history.record([change(5, "t", 0, "", ID, kind)], NOON)
 
 
+def mistyped(lake: TestLake) -> None:
+    lake.run().history.record([change(5, "t", 0, "", ID)], NOON)
+    lake.configure(tables={"include": ["d.*", "D.t"]})
+
+
 FAULTS: dict[str, Callable[[TestLake], None]] = {
     "no_index_gaps": gap,
     "nothing_quarantined": lambda lake: quarantine(lake, "BadLine"),
     "schema_files_valid": lambda lake: quarantine(lake, "BadSchemaFile"),
     "events_of_segments": lost_events,
     "labels_known": labels_unknown,
+    "patterns_match": mistyped,
     "nothing_held": lambda lake: publish(lake, tso(utc_now()), **{"d.t#1": "a reason"}),
     "fresh": lambda lake: publish(lake, tso(utc_now() - datetime.timedelta(hours=2))),
 }

@@ -128,6 +128,7 @@ def test_each_table_and_each_layer_has_its_checks(known: Loaded) -> None:
     assert found == {
         "raw no_index_gaps", "events nothing_quarantined", "events events_of_segments", "checkpoint fresh",
         "checkpoint nothing_held", "checkpoint schema_files_valid", "checkpoint labels_known",
+        "checkpoint patterns_match",
         "current/d/a no_duplicate_keys", "current/d/a rows_conserved",
     }  # fmt: skip
 

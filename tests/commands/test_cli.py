@@ -92,6 +92,18 @@ def test_a_storage_that_is_not_supported_is_2(lake: TestLake, call: Call) -> Non
     assert result.exit_code == 2 and "ftp://" in result.stdout
 
 
+@pytest.mark.parametrize("command", ["status", "run", "show"])
+def test_a_catalog_that_cannot_be_opened_is_2_and_a_sentence(
+    lake: TestLake, call: Call, tmp_path: Path, command: str
+) -> None:
+    (tmp_path / "catalog.db").mkdir()
+    result = call(
+        command, config=edited(lake, "lake.catalog", {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"})
+    )
+    assert result.exit_code == 2 and "Traceback" not in result.output
+    assert "lake.catalog.uri: the database cannot be used: unable to open database file" in result.output
+
+
 def test_a_feed_that_another_run_has_is_left_alone(lake: TestLake, call: Call) -> None:
     Sink(lake.sink).checkpoint(10)
     lease = Lease(lake.lake, lake.name, "another", utc_now)

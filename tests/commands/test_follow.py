@@ -5,7 +5,10 @@ from __future__ import annotations
 import datetime
 import os
 import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -200,6 +203,37 @@ def test_a_second_signal_ends_the_process_at_once(handlers: None, monkeypatch: p
 
     until_signalled(work)
     assert codes == [0]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_a_single_run_with_a_sentence(
+    lake: TestLake, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    """In the midst of it: it reads a checkpoint that never comes."""
+    lake.sink.mkdir()
+    os.mkfifo(lake.sink / "metadata")
+    environment = {
+        **os.environ, "DAGSTER_HOME": str(tmp_path / "home"), "CDC_LAKEHOUSE_CONFIG": str(lake.config_path),
+    }  # fmt: skip
+    program = "from cdc_lakehouse.cli import main; main(['run'])"
+    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, env=environment) as run:
+        end = writing_end(lake.sink / "metadata", run)
+        run.send_signal(number)
+        _, said = run.communicate(timeout=60)
+        os.close(end)
+    assert run.returncode == code, said
+    told = f"cdc-lakehouse: ended by {number.name}; the next run goes on from what is committed"
+    assert said.splitlines()[-1] == told and "Traceback" not in said
+
+
+def writing_end(pipe: Path, reader: subprocess.Popen[str]) -> int:
+    """Open as soon as the process reads from the pipe."""
+    while reader.poll() is None:
+        try:
+            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            time.sleep(0.1)
+    raise AssertionError("the process has ended")
 
 
 def test_what_goes_wrong_in_the_loop_is_raised(handlers: None) -> None:

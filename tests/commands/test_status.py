@@ -15,12 +15,13 @@ from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from cdc_lakehouse.sources.kafka import Client
 from tests.commands import call
 from tests.kit.lakes import TestLake
-from tests.lake import NOON
+from tests.lake import ID, NOON, change
 from tests.pipeline import T0, Sink, lake_in
 
 KEYS = {
     "feed", "source_checkpoint_ts", "source_lag_seconds", "pending_records", "landed_entries", "landed_position",
-    "published_checkpoint_ts", "published_lag_seconds", "tables", "held", "quarantined", "contradictions", "error",
+    "published_checkpoint_ts", "published_lag_seconds", "tables", "held", "quarantined", "contradictions", "warnings",
+    "error",
 }  # fmt: skip
 
 
@@ -62,6 +63,16 @@ def test_a_published_lake_says_what_is_in_it_and_what_is_wrong(lake: TestLake) -
     assert seen["held"] == {"d.x#1": "it's bad"}
     words = call("status").stdout
     assert all(each in words for each in (lake.name, str(T0 + 10), str(T0 + 5), "d.a", "12", "it's bad", "2 rows"))
+
+
+def test_a_pattern_that_matches_nothing_is_a_warning(lake: TestLake) -> None:
+    Sink(lake.sink).checkpoint(10)
+    lake.configure(tables={"include": ["D.*", "d.t"]})
+    assert status()["warnings"] == []
+    lake.run().history.record([change(5, "t", 0, "", ID), change(6, "u", 0, "", ID)], NOON)
+    said = "the pattern D.* of tables.include matches none of the 2 tables that were seen; d.t differs in letter case"
+    assert status()["warnings"] == [f"{said}, and 1 more"]
+    assert f"  warning: {said}" in call("status").stdout
 
 
 def test_a_source_that_is_not_there_is_3_and_the_lake_is_still_told(lake: TestLake) -> None:

@@ -108,6 +108,13 @@ def test_two_lives_of_one_name_have_files_of_their_own(tables: CurrentTables) ->
     assert tables.parking_identifier(LIFE, A) != tables.parking_identifier(second, A)
 
 
+def test_two_feeds_of_one_source_in_one_namespace_have_files_of_their_own(lake: TestLake) -> None:
+    feeds = [lake.feed.model_copy(update={"name": name, "namespace": "both"}) for name in ("one", "two")]
+    one, two = (CurrentTables(lake.lake, feed) for feed in feeds)
+    assert one.identifier(A) == two.identifier(A)
+    assert one.location(LIFE, A) != two.location(LIFE, A)
+
+
 @pytest.mark.parametrize(
     ("life", "reading"),
     [

@@ -127,9 +127,11 @@ class CurrentTables:
         return self._lake.load(identifier) is None
 
     def location(self, life: Incarnation, name: TableName) -> str:
-        """Of its own for each incarnation: a name can be another's tomorrow, its files stay."""
+        """Where a new table's files belong: of its own for each incarnation and feed. A name can be another's tomorrow,
+        while its files stay, and two feeds can have a table of one name."""
         where = self.identifier(name)
-        return self._lake.location(path_part(where.namespace), f"{path_part(where.name)}-{_digest(life.id)}")
+        own = _digest(f"{self._feed.name}/{life.id}")
+        return self._lake.location(path_part(where.namespace), f"{path_part(where.name)}-{own}")
 
     def first_properties(self, life: Incarnation) -> dict[str, str]:
         return {

@@ -22,6 +22,7 @@ from pyiceberg.table import Table
 
 from cdc_lakehouse.errors import ConcurrentRunError
 from cdc_lakehouse.lake.catalog import Lake, system_table
+from cdc_lakehouse.lake.faults import writing_to_warehouse
 from cdc_lakehouse.lake.properties import LEASE_EXPIRES_AT, LEASE_HOST, LEASE_PROCESS, LEASE_RELEASED, LEASE_RUN
 
 LEASE: Final = datetime.timedelta(seconds=120)
@@ -75,7 +76,8 @@ class Lease:
         self._renewing = threading.Thread(target=self._renew, name=f"lease of {feed}", daemon=True)
 
     def take(self) -> None:
-        """Take the lease and keep it. Raises `ConcurrentRunError` where another run has it."""
+        """Take the lease and keep it. Raises `ConcurrentRunError` where another run has it, and `ConfigurationError` or
+        `WarehouseFullError` where the warehouse cannot be written."""
         identifier = system_table(self._feed, "lease")
         table = self._lake.load(identifier)
         now = self._clock()
@@ -90,7 +92,9 @@ class Lease:
         try:
             if table is None:
                 self._lake.ensure_namespace(identifier.namespace)
-                table = self._lake.catalog.create_table(identifier.parts, _SCHEMA, properties=_PROPERTIES)
+                # The first that a run writes: what is wrong with the warehouse is seen here.
+                with writing_to_warehouse():
+                    table = self._lake.catalog.create_table(identifier.parts, _SCHEMA, properties=_PROPERTIES)
             self._table = table
             self._write(now + LEASE)
         except (TableAlreadyExistsError, CommitFailedException) as error:
@@ -140,7 +144,11 @@ class Lease:
             LEASE_RELEASED: str(released).lower(),
         }
         try:
-            with table.transaction() as transaction, transaction.update_snapshot(summary).fast_append():
+            with (
+                writing_to_warehouse(),
+                table.transaction() as transaction,
+                transaction.update_snapshot(summary).fast_append(),
+            ):
                 pass
         except FileNotFoundError as error:  # What it goes on top of is no more.
             raise CommitFailedException(str(error)) from error

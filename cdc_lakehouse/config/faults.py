@@ -1,0 +1,156 @@
+"""What is wrong with a configuration, in words: a line for each fault, with the path of its key."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+
+Place = tuple[int | str, ...]
+"""Keys, and positions in lists, from the top of the file down to a value."""
+
+_CHOICE: Final = re.compile(r"'([^']*)'")
+_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
+_LEAST_LIKENESS: Final = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """reason: what is wrong, and what to do. tells_value: whether the reason can hold a value of the file."""
+
+    place: Place
+    reason: str
+    tells_value: bool = False
+
+    def __str__(self) -> str:
+        path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.place)
+        return f"{path.lstrip('.')}: {self.reason}"
+
+
+def faults_of(model: type[BaseModel], errors: Sequence[ErrorDetails], raw: Mapping[str, Any]) -> list[Fault]:
+    """The faults that pydantic found in a document of the model. `raw` is the document as it is in the file: what was
+    given is shown from there, so that a value of the environment is not."""
+    faults: list[Fault] = []
+    inner = {error["loc"][:1] for error in errors if len(error["loc"]) > 1}
+    for error in errors:
+        if error["type"] == "too_short" and error["loc"] in inner:
+            continue  # Only because those that are there are not valid.
+        place = _place(error)
+        if error["type"] == "extra_forbidden":
+            reason = f"is not a key that is known here{_guess(place[-1], _keys_at(model, error['loc'][:-1]))}"
+            faults.append(Fault(place, reason))
+        elif error["type"] == "missing":
+            faults.append(Fault(place, "is missing"))
+        elif error["type"] == "union_tag_not_found":
+            faults.append(Fault(place, f"is missing{_question(_meant(model, error, raw))}"))
+        else:
+            given = _given(raw, place)
+            shown = "" if given is None else f" (given: {given!r})"
+            meant = _meant(model, error, raw) if error["type"] == "union_tag_invalid" else None
+            faults.append(Fault(place, f"{_reason(error, given)}{_question(meant)}{shown}", tells_value=True))
+    return faults
+
+
+def likely_type(model: type[BaseModel], place: Place, section: Mapping[str, Any]) -> str | None:
+    """The `type` that was meant by a section with another one, or none: the one that is spelled alike, else the one
+    that has most of its keys. None where nothing speaks for one of them."""
+    schema = model.model_json_schema()
+    kinds: dict[str, str] = _schema_at(schema, place)["discriminator"]["mapping"]
+    alike = _nearest(section.get("type"), kinds)
+    if alike is not None:
+        return alike
+    common = {
+        kind: len(set(section) & set(_whole(schema, {"$ref": reference})["properties"]))
+        for kind, reference in kinds.items()
+    }
+    first, second, *_ = sorted(common, key=lambda kind: -common[kind])
+    return first if common[first] > common[second] else None
+
+
+def _place(error: ErrorDetails) -> Place:
+    """The path of a key as it is in the file, without the kind of source that pydantic puts into it."""
+    match error["loc"]:
+        case ("feeds", int(number), "source"):
+            discriminator = ("type",) if error["type"].startswith("union_tag") else ()
+            return ("feeds", number, "source", *discriminator)
+        case ("feeds", int(number), "source", _, *rest):
+            return ("feeds", number, "source", *rest)
+        case location:
+            return location
+
+
+def _reason(error: ErrorDetails, given: object) -> str:
+    said, context = error["msg"].removeprefix("Value error, ").removeprefix("Input "), error.get("ctx", {})
+    if error["type"] == "union_tag_invalid":
+        return f"should be one of {context['expected_tags']}"
+    if error["type"] == "literal_error":
+        return said + _guess(given, _CHOICE.findall(context["expected"]))
+    if error["type"].startswith("date_"):
+        what = "there is no such day" if _DATE.fullmatch(str(given)) else "should be a date"
+        return f"{what}: write year-month-day, such as 2026-11-30"
+    return said
+
+
+def _given(raw: Any, place: Place) -> Any:
+    for step in place:
+        try:
+            raw = raw[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return raw if isinstance(raw, (str, int, float, bool)) else None
+
+
+def _meant(model: type[BaseModel], error: ErrorDetails, raw: Mapping[str, Any]) -> str | None:
+    section: Any = raw
+    for step in error["loc"]:
+        section = section[step]
+    return likely_type(model, error["loc"], section)
+
+
+def _guess(given: object, known: Iterable[str]) -> str:
+    return _question(_nearest(given, known))
+
+
+def _question(meant: str | None) -> str:
+    return "" if meant is None else f"; did you mean {meant}?"
+
+
+def _nearest(given: object, known: Iterable[str]) -> str | None:
+    by_spelling = {_spelling(each): each for each in known}
+    near = difflib.get_close_matches(_spelling(given), by_spelling, 1, _LEAST_LIKENESS)
+    return by_spelling[near[0]] if near else None
+
+
+def _spelling(word: object) -> str:
+    return str(word).lower().replace("-", "_")
+
+
+def _keys_at(model: type[BaseModel], place: Place) -> Iterable[str]:
+    return _schema_at(model.model_json_schema(), place).get("properties", {})
+
+
+def _schema_at(schema: dict[str, Any], place: Place) -> dict[str, Any]:
+    """The JSON schema of a place. The place of what is in a source has the kind of source, as pydantic's have."""
+    node = _whole(schema, schema)
+    for step in place:
+        if "discriminator" in node:
+            below: Any = {"$ref": node["discriminator"]["mapping"][step]}
+        elif isinstance(step, int):
+            below = node.get("items")
+        else:
+            below = node.get("properties", {}).get(step) or node.get("additionalProperties")
+        node = _whole(schema, cast("dict[str, Any]", below) if isinstance(below, dict) else {})
+    return node
+
+
+def _whole(schema: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a section, in place of a reference to it, or of the choice between it and nothing."""
+    for choice in node.get("anyOf", [node]):
+        if "$ref" in choice:
+            return schema["$defs"][choice["$ref"].rpartition("/")[2]]
+    return node

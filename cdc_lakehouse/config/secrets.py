@@ -1,0 +1,55 @@
+"""Secrets in plain text: a file that is kept in version control must have none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final, cast
+
+from cdc_lakehouse.config.faults import Fault, Place
+from cdc_lakehouse.config.sink_uri import misplaced_options
+
+REFERENCE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_SECRET: Final = (
+    r"(?:password|passwd|secret|token|credential|authorization|(?:access|account|private|api|sas)[-_.]?key|key[-_.]pem)"
+)
+_SECRET_KEY: Final = re.compile(_SECRET, re.IGNORECASE)
+_SECRET_AT_END: Final = re.compile(rf"{_SECRET}s?$", re.IGNORECASE)
+_NAMES_A_FILE: Final = re.compile(r"[-_.]file$", re.IGNORECASE)
+_PASSWORD_IN_URI: Final = re.compile(r"://[^/@:\s]*:[^@/\s]+@")
+_SECRET_IN_QUERY: Final = re.compile(rf"[?&;][\w.-]*{_SECRET}[\w.-]*=[^&;\s]", re.IGNORECASE)
+
+
+def plain_secrets(value: Any, place: Place = ()) -> Iterator[Fault]:
+    """Each secret that stands in plain text at any depth of a document. The faults hold no secret."""
+    if isinstance(value, dict):
+        for key, item in cast("dict[Any, Any]", value).items():
+            below = (*place, str(key))
+            if _is_plain_secret(str(key), item):
+                advice = "write ${NAME} and set NAME in the environment"
+                yield Fault(below, f"holds a secret in plain text: {advice}")
+            else:
+                yield from plain_secrets(item, below)
+    elif isinstance(value, list):
+        for position, item in enumerate(cast("list[Any]", value)):
+            yield from plain_secrets(item, (*place, position))
+    elif isinstance(value, str):
+        yield from _in_text(value, place)
+
+
+def _in_text(value: str, place: Place) -> Iterator[Fault]:
+    in_plain = any(pattern.search(REFERENCE.sub("", value)) for pattern in (_PASSWORD_IN_URI, _SECRET_IN_QUERY))
+    if place[-2:] == ("source", "uri") and (misplaced := misplaced_options(value)) is not None:
+        yield Fault(place, f"holds a secret in plain text, and {misplaced}" if in_plain else misplaced)
+    elif in_plain:
+        advice = "write ${NAME} in its place and set NAME in the environment"
+        yield Fault(place, f"holds a password in plain text: {advice}")
+
+
+def _is_plain_secret(key: str, value: Any) -> bool:
+    if _NAMES_A_FILE.search(key):
+        return False
+    if isinstance(value, str):
+        # A switch about secrets is not one.
+        return bool(_SECRET_KEY.search(key)) and not REFERENCE.fullmatch(value) and value not in ("true", "false")
+    return isinstance(value, int | float) and not isinstance(value, bool) and bool(_SECRET_AT_END.search(key))

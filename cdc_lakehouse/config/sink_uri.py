@@ -1,0 +1,66 @@
+"""The URI of a storage sink as TiCDC is given it: with a query, whose options the configuration has as keys."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import parse_qsl
+
+_QUERY: Final = re.compile(r"[\w.-]+=[^&]*(?:&(?:[\w.-]+=[^&]*)?)*")
+_SERVICES: Final = {"gs": "gs", "gcs": "gs", "azure": "azure", "azblob": "azure", "abfss": "azure"}
+_OF_THE_STORE: Final = {
+    "access-key": "storage.s3.access_key_id",
+    "secret-access-key": "storage.s3.secret_access_key",
+    "session-token": "storage.s3.session_token",
+    "role-arn": "storage.s3.role_arn",
+    "external-id": "storage.s3.external_id",
+    "region": "storage.s3.region",
+    "force-path-style": "storage.s3.path_style",
+    "credentials-file": "storage.gs.service_account_file",
+    "account-name": "storage.azure.account",
+    "account-key": "storage.azure.account_key",
+    "sas-token": "storage.azure.sas_token",
+}
+"""Where options that say how a bucket is reached belong."""
+
+
+def split_query(uri: str) -> tuple[str, dict[str, str]]:
+    """A URI without its query, and the query's options by name. A `?` that no option follows is part of the path."""
+    path, _, query = uri.partition("?")
+    if not _QUERY.fullmatch(query):
+        return uri, {}
+    return path, dict(parse_qsl(query, keep_blank_values=True))
+
+
+def misplaced_options(uri: str) -> str | None:
+    """A sentence on the options of a query that say how the bucket is reached, without their values; None without
+    such options."""
+    path, options = split_query(uri)
+    service = _SERVICES.get(path.partition("://")[0], "s3")
+    places = {**_OF_THE_STORE, "endpoint": f"storage.{service}.endpoint"}
+    names = {option: places[name] for option in options if (name := option.lower().replace("_", "-")) in places}
+    if not names:
+        return None
+    moves = ", ".join(f"{option} as {place}" for option, place in names.items())
+    return f"its query says how the bucket is reached: write {moves}, a secret as ${{NAME}}, and cut it from the URI"
+
+
+def contradictions(options: Mapping[str, str], keys: Mapping[str, object], defaults: frozenset[str]) -> list[str]:
+    """What a query says that the configuration says otherwise, a sentence for each option.
+
+    keys: the configuration's values by its keys; `csv.terminator` is the query's `terminator`. defaults: the keys that
+    the file leaves out."""
+    found: list[str] = []
+    for key, value in keys.items():
+        option = key.rpartition(".")[2].replace("_", "-")
+        known = str(value).lower() if isinstance(value, bool) else str(value)
+        if option in options and options[option].lower() != known.lower():
+            by_default = " by default" if key in defaults else ""
+            said = f"the query of uri says {option}={_shown(options[option])}"
+            found.append(f"{said}, but {key} is {_shown(known)}{by_default}")
+    return found
+
+
+def _shown(value: str) -> str:
+    return value if value.isprintable() and value else repr(value)

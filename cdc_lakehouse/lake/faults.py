@@ -1,0 +1,146 @@
+"""What goes wrong with the catalog and the warehouse, said by the keys that name them.
+
+What no other try mends is a `ConfigurationError`; what may pass is a `CatalogUnreachableError` or a
+`WarehouseFullError`. No text of them holds a URI: it may hold a password."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import requests
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    AuthorizationExpiredError,
+    ForbiddenError,
+    NotInstalledError,
+    OAuthError,
+    RESTError,
+    UnauthorizedError,
+)
+from sqlalchemy import event
+from sqlalchemy.engine import ExceptionContext
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
+
+from cdc_lakehouse.errors import CatalogUnreachableError, CdcError, ConfigurationError, WarehouseFullError, in_one_line
+
+_PACKAGES: Final = {"psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}
+"""What installs a driver, where it is called otherwise."""
+
+_LOCKED: Final = ("SQLITE_BUSY", "SQLITE_LOCKED")
+_UNUSABLE: Final = (
+    "SQLITE_CANTOPEN",
+    "SQLITE_READONLY",
+    "SQLITE_NOTADB",
+    "SQLITE_CORRUPT",
+    "SQLITE_PERM",
+    "SQLITE_AUTH",
+)
+_FULL: Final = ("SQLITE_FULL", "SQLITE_IOERR")
+
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NOT_WRITABLE: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR})
+
+
+def open_catalog(name: str, kind: str, properties: Mapping[str, str]) -> Catalog:
+    """The catalog of a kind (PyIceberg's `type`), whose own later errors are the project's too.
+
+    Raises `ConfigurationError` for what no other try mends, and `CatalogUnreachableError`."""
+    try:
+        catalog = load_catalog(name, type=kind, **properties)
+    except NotInstalledError as error:
+        raise _not_installed(kind, getattr(error.__cause__, "name", None)) from None
+    except NoSuchModuleError:
+        raise ConfigurationError(
+            "lake.catalog.uri: its scheme is not the name of a database",
+            advice="write an SQLAlchemy URI, such as sqlite:///./lake/catalog.db or postgresql+psycopg://host/database",
+        ) from None
+    except (ArgumentError, ValueError) as error:
+        if kind != "sql":
+            raise
+        # What it says can hold a part of a password that has characters of its own in a URI.
+        raise ConfigurationError(
+            f"lake.catalog: cannot be understood ({type(error).__name__})",
+            advice="write lake.catalog.uri as driver://user:password@host:port/database, with @, :, / and % of a "
+            "password percent-encoded",
+        ) from None
+    except DBAPIError as error:
+        raise _of_database(error.orig, error) or error from error
+    except (UnauthorizedError, ForbiddenError, AuthorizationExpiredError, OAuthError) as error:
+        raise ConfigurationError(
+            f"lake.catalog: the catalog refuses the credentials ({type(error).__name__})",
+            advice="correct credential or token in lake.catalog",
+        ) from error
+    except (requests.RequestException, RESTError) as error:
+        raise _unreachable(type(error).__name__) from error
+    engine = getattr(catalog, "engine", None)
+    if engine is not None:
+        event.listen(engine, "handle_error", _in_its_place)
+    return catalog
+
+
+@contextlib.contextmanager
+def writing_to_warehouse() -> Iterator[None]:
+    """Errors of the file system, where the block writes to the warehouse, as the project's; others as they are."""
+    try:
+        yield
+    except OSError as error:
+        fault = warehouse_fault(error)
+        if fault is None:
+            raise
+        raise fault from error
+
+
+def warehouse_fault(error: OSError) -> CdcError | None:
+    """The project's error for one that says that the warehouse is full, or may not be written; None for any other."""
+    if error.errno in _NO_ROOM:
+        return WarehouseFullError(f"lake.warehouse is full: {in_one_line(error)}", advice="make room there")
+    if error.errno in _NOT_WRITABLE or "ACCESS_DENIED" in str(error):
+        return ConfigurationError(
+            f"lake.warehouse cannot be written: {in_one_line(error)}",
+            advice="correct it in lakehouse.yaml, or let this user write there",
+        )
+    return None
+
+
+def _in_its_place(context: ExceptionContext) -> BaseException | None:
+    """What is raised in the place of an error of the database; None for those that PyIceberg handles."""
+    return _of_database(context.original_exception, context.sqlalchemy_exception)
+
+
+def _of_database(found: BaseException | None, wrapped: object) -> CdcError | None:
+    code: str | None = getattr(found, "sqlite_errorname", None)
+    if code is None:
+        # Of another database. What PyIceberg itself handles are errors of other classes.
+        return _unreachable(type(found).__name__) if isinstance(wrapped, OperationalError) else None
+    if code.startswith(_LOCKED):
+        return CatalogUnreachableError(
+            "lake.catalog.uri: another process keeps the database locked", advice="wait for it, or end it"
+        )
+    if code.startswith(_UNUSABLE):
+        return ConfigurationError(
+            f"lake.catalog.uri: the database cannot be used: {found}",
+            advice="correct it in lakehouse.yaml, or let this user read and write that file and its directory",
+        )
+    if code.startswith(_FULL):
+        return CatalogUnreachableError(
+            f"lake.catalog.uri: the database cannot be written: {found}", advice="see whether the disk is full"
+        )
+    return None
+
+
+def _unreachable(what: str) -> CatalogUnreachableError:
+    return CatalogUnreachableError(
+        f"the catalog at lake.catalog.uri does not answer ({what})", advice="see whether it runs, and the uri is right"
+    )
+
+
+def _not_installed(kind: str, module: str | None) -> ConfigurationError:
+    """`module` is the one that is missing. That of a driver is known by the URI alone."""
+    if kind == "sql" and module is not None:
+        key, what, package = "lake.catalog.uri", "its database", _PACKAGES.get(module, module)
+    else:
+        key, what, package = "lake.catalog.type", kind, f"pyiceberg[{kind}]"
+    return ConfigurationError(f"{key}: {what} needs a package that is not installed", advice=f"pip install '{package}'")
