@@ -14,6 +14,8 @@ NOT_UNDERSTOOD: Final = "not_understood"
 """The kind of a statement of a known table that cannot be understood, and of rows that contradict what is known."""
 OTHER: Final = "other"
 """The kind of a statement that changes no table."""
+LOAD: Final = "load"
+"""The kind of what is not a DDL: rows of a dump are all that the table held then."""
 SEEN: Final = 0
 """Not a DDL: the columns of a table at a version, as after a restart."""
 CREATE_DATABASE: Final = 1

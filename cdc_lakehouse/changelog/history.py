@@ -143,8 +143,9 @@ def place_of(origin: str) -> tuple[str | int, ...]:
 
 
 def _place(change: SchemaChange) -> tuple[Any, ...]:
-    """Rows that follow a statement show what it left. Statements alone go by where they were read."""
-    rank = {"row": 1, "contradiction": 2}.get(change.kind, 0)
+    """Rows that follow a statement show what it left, and so does a dump. Statements alone go by where they were
+    read."""
+    rank = {"row": 1, "contradiction": 2, "load": 3}.get(change.kind, 0)
     is_text = change.kind in ("text", "repeated")
     return change.commit_ts, rank, *((place_of(change.origin),) if is_text else (change.database, change.table))
 

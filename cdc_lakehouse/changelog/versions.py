@@ -124,6 +124,8 @@ def kind_of(change: SchemaChange) -> str:
     """The kind of a change: that of its clauses, or of TiDB's number where there are none."""
     if change.kind in ("columns", "row"):
         return ddl_kinds.kind_of(ddl_kinds.SEEN)
+    if change.kind == "load":
+        return ddl_kinds.LOAD
     clauses, _ = clauses_of(change)
     if clauses:
         return ddl_kinds.kind_of_statement(clauses)
@@ -145,6 +147,8 @@ def versions_of(change: SchemaChange, live: Live) -> Iterator[TableVersion]:
             yield _plain(change, "none", ddl_kinds.OTHER)
         case "text":
             yield from _of_text(change, live)
+        case "load":
+            yield from _of_load(change, live)
         case "statement" | "columns":
             yield from _of_columns(change, live)
 
@@ -331,6 +335,33 @@ def _of_row(change: SchemaChange, live: Live) -> Iterator[TableVersion]:
     new = tuple(replace(column, nullable=True) for column in change.columns if previous.named(column.name) is None)
     if new:
         yield _alter(previous, replace(of_table, columns=(*apply.columns_of(previous), *new), charset=previous.charset))
+
+
+def _of_load(change: SchemaChange, live: Live) -> Iterable[TableVersion]:
+    """A table as a dump has it: all that was in it before is in the dump's rows, or was gone. What the dump calls it
+    counts, for its statement says no database."""
+    clauses, _ = clauses_of(change)
+    clause = next((each for each in clauses or () if isinstance(each, ddl.CreateTable)), None)
+    if clause is None:
+        return
+    after = apply.created(clause)
+    name = TableName(change.database, change.table)
+    of_table = _TableChange(change, name, ddl_kinds.LOAD, after.columns, (clause,), None, after.charset, after.notes)
+    previous = live.get(name)
+    if previous is None:
+        yield from _create(of_table, live)
+        return
+    loaded = _alter(previous, replace(of_table, clauses=()))
+    if loaded.effect != "hold":
+        unique_keys = unique_keys_after((), loaded.columns, (clause,))
+        loaded = replace(
+            loaded,
+            effect="empty",
+            key=handle_key(loaded.primary_key, unique_keys, loaded.columns),
+            unique_keys=unique_keys,
+            partitioning=clause.partitioning,
+        )
+    yield loaded
 
 
 def _same_family(known: ColumnType, shown: ColumnType) -> bool:

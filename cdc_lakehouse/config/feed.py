@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import Field, field_validator
 
+from cdc_lakehouse.config.initial import InitialLoad
 from cdc_lakehouse.config.section import Section
 from cdc_lakehouse.config.sources import CanalSource, KafkaSource, Source, StorageSinkSource
 from cdc_lakehouse.errors import ConfigurationError
@@ -156,6 +157,11 @@ class FeedConfig(Section):
     def canal(self) -> CanalSource:
         """The source of a feed of a Canal server. Raises `ConfigurationError` for other feeds."""
         return self._source_of(CanalSource, "canal")
+
+    @property
+    def initial(self) -> InitialLoad | None:
+        """The dump that the feed begins with."""
+        return None if isinstance(self.source, CanalSource) else self.source.initial
 
     @property
     def message_format(self) -> str:

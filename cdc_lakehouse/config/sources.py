@@ -247,6 +247,8 @@ class KafkaSource(Section):
             raise ValueError(f"before_2022_03_20 means nothing with format {self.format}")
         if self.format != "ticdc-canal-json" and (self.claim_check is not None or not self.tidb_extension):
             raise ValueError(f"tidb_extension and claim_check mean nothing with format {self.format}")
+        if self.initial is not None and (self.format != "ticdc-canal-json" or not self.tidb_extension):
+            raise ValueError("initial needs messages with a commit-ts: format ticdc-canal-json with tidb_extension")
         return self
 
     @property

@@ -12,7 +12,7 @@
                         where the event has no such row
     segment             the segment that the event came in
     line                the record's number in a file, from 1; a message's offset in its partition
-    synthetic           whether this product wrote the event, because a DDL moved the row
+    synthetic           whether it comes after a DDL of its commit-ts, which moved the row; a dump's rows do, too
 
 Decoders of files give the columns of `DECODED`, in tasks: an event, or a record that cannot be used.
 

@@ -101,6 +101,11 @@ class FeedContext:
         """The newest cut when the run began."""
         return self.checkpoints.last()
 
+    def forget_cut(self) -> None:
+        """This run has published one: what it does next goes on from there."""
+        for name in ("checkpoints", "last_cut"):
+            vars(self).pop(name, None)
+
     @functools.cached_property
     def settings(self) -> str:
         """Hash of the settings that the content of tables depends on. When it changes, every table is looked at."""

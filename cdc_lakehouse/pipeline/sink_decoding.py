@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Sequence
 from typing import Any, Final
 
 from cdc_lakehouse.decoders.files.file_format import FileContext
-from cdc_lakehouse.decoders.files.tasks import SegmentRef, errors_of_tasks
+from cdc_lakehouse.decoders.files.registry import DECODERS
+from cdc_lakehouse.decoders.files.tasks import SegmentRef, errors_of_tasks, read_whole
 from cdc_lakehouse.decoders.problems import NO_COMMIT_TS, NOT_LOOKED_AT, PROBLEMS, Rejected
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.tables.event_files import EventWriter
@@ -101,7 +103,8 @@ def _decode(
         )
         for segment in segments
     ]
-    return decode_segments(run.spark, raw.store.uri, run.lake.storage, source.protocol, files, writer)
+    read = functools.partial(read_whole, raw.store.uri, run.lake.storage)
+    return decode_segments(run.spark, files, read, DECODERS[source.protocol], writer)
 
 
 def _layouts(run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment]) -> Layouts:

@@ -68,6 +68,12 @@ class SchemaFiles:
         database, table, *_ = (*parts, "", "")
         return database, table or None
 
+    def first_ts(self) -> int | None:
+        """The least version that a schema file is of: a changefeed writes none that is older than its start-ts. None
+        before the first file."""
+        recorded = (place[1] for origin in self._recorded.changes if (place := schema_file_at(origin)) is not None)
+        return min((*recorded, *(file.version for file in self._listed)), default=None)
+
     @functools.cached_property
     def history(self) -> History:
         """The history as it will be with all files, also those above the checkpoint."""

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import pyarrow.compute as pc
 
 from cdc_lakehouse.changelog.schema import SchemaChange
-from cdc_lakehouse.config import StorageSinkSource
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.errors import CheckpointError, SourceError
 from cdc_lakehouse.lake.archive import Archive
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.properties import of_batch
 from cdc_lakehouse.lake.tables.segments import COUNTS, DECODED, FILE, LANDED, Kind, Segment
+from cdc_lakehouse.pipeline.batches import Batches
 from cdc_lakehouse.pipeline.context import FeedContext
+from cdc_lakehouse.pipeline.loads import loads_of, require_no_gap
 from cdc_lakehouse.pipeline.missing_files import quarantine_missing
 from cdc_lakehouse.pipeline.sink_decoding import decode_files
 from cdc_lakehouse.pipeline.sink_listing import list_source, save_listing_state
@@ -51,11 +52,13 @@ class Sink:
         if listing.unknown:
             examples = ", ".join(listing.unknown[:5])
             faults.append(f"{len(listing.unknown)} files are not what a TiCDC sink holds and were not read: {examples}")
+        require_no_gap(run, self._schemas.first_ts())
         files, nameless = _named(listing.data, self._schemas)
         if nameless:
             faults.append(f"{len(nameless)} files wait for the schema file that says their table: {nameless[0]}")
         wanted = [file for file in files if found.taken.takes(file.database, file.table)]
-        batches = _Batches(run.feed.storage_sink, run.segments.batch + 1)
+        source = run.feed.storage_sink
+        batches = Batches(run.segments.batch + 1, source.max_files, source.max_bytes)
         new = tuple(_new_segments(run, wanted, batches, found.taken))
         if new:
             run.segments.land(new, of_batch(batches.number))
@@ -70,6 +73,10 @@ class Sink:
         run = self._run
         self._checkpoint_ts = max(read_checkpoint(run.store), run.last_cut.checkpoint_ts)
         self._listing = list_sink(run.store, SinkLayout.of(run.feed.storage_sink))
+
+    def first_ts(self) -> int | None:
+        self.look()
+        return self._schemas.first_ts()
 
     def decode(self, segments: Sequence[Segment], *, append: bool) -> tuple[Sequence[Segment], Sequence[Rejected]]:
         return decode_files(self._run, self._schemas, segments, append=append)
@@ -110,32 +117,14 @@ def _shown_checkpoint(run: FeedContext) -> tuple[int | None, list[str]]:
     except CheckpointError as error:
         return None, [str(error)]
     published = run.last_cut.checkpoint_ts
-    if shown < published:
+    if shown < published and published not in loads_of(run.history).values():
         fault = f"the source's checkpoint-ts went backwards, from {published} (published) to {shown}"
         return shown, [f"{fault}: nothing new is applied"]
     return shown, []
 
 
-@dataclass
-class _Batches:
-    """Numbers of batches, of which none is larger than the source's limits: each is one Spark job, and one commit that
-    a run which ends early has done."""
-
-    source: StorageSinkSource
-    number: int
-    files: int = 0
-    size: int = 0
-
-    def of_file(self, size: int) -> int:
-        """The batch of the next file, of so many bytes."""
-        if self.files and (self.files == self.source.max_files or self.size + size > self.source.max_bytes):
-            self.number, self.files, self.size = self.number + 1, 0, 0
-        self.files, self.size = self.files + 1, self.size + size
-        return self.number
-
-
 def _new_segments(
-    run: FeedContext, files: Sequence[DataFile], batches: _Batches, taken: TakenNames
+    run: FeedContext, files: Sequence[DataFile], batches: Batches, taken: TakenNames
 ) -> Iterable[Segment]:
     present = {file.path for file in files}
     expired = _expired(run, present, taken)

@@ -58,6 +58,11 @@ class Source(Protocol):
         Raises `SourceUnreachableError`, `SourceError` and `CheckpointError`."""
         ...
 
+    def first_ts(self) -> int | None:
+        """The least commit-ts (a TSO) from which on the source has all changes, as far as it shows it: what is older is
+        in a dump, if anywhere. Raises as `look` does."""
+        ...
+
     def decode(self, segments: Sequence[Segment], *, append: bool) -> tuple[Sequence[Segment], Sequence[Rejected]]:
         """Append the events of the landed segments of one batch to `events`, in one commit with the batch's number.
 

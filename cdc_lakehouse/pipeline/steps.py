@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -13,10 +13,11 @@ from cdc_lakehouse.lake.tables.events import BatchCounts, with_counts
 from cdc_lakehouse.lake.tables.segments import Segment
 from cdc_lakehouse.pipeline.apply import Applied
 from cdc_lakehouse.pipeline.apply import apply as apply_changes
+from cdc_lakehouse.pipeline.dump_source import LOAD_FAULTS, DumpSource, is_cut_missing
 from cdc_lakehouse.pipeline.publish import Published, publish_cut, purge_dropped
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.sink_schemas import BAD_SCHEMA_FILE
-from cdc_lakehouse.pipeline.source import Landed
+from cdc_lakehouse.pipeline.source import Landed, Source
 
 _Result = TypeVar("_Result")
 
@@ -40,6 +41,33 @@ class Evolved:
     versions: tuple[TableVersion, ...]
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """What a run loaded of the initial dump: its segments, what they gave, and the commit-ts of the rows; nothing where
+    there is no dump, or it was loaded before."""
+
+    commit_ts: int | None = None
+    segments: tuple[Segment, ...] = ()
+    counts: BatchCounts = field(default_factory=lambda: BatchCounts({}))
+
+
+def load(steps: Steps) -> Loaded:
+    """The initial dump is in `events`, and the first cut is its point."""
+    run = steps.run
+    initial = run.feed.initial
+    dump = None if initial is None else DumpSource(run, initial)
+    if dump is None or not (dump.is_needed or is_cut_missing(run)):
+        return Loaded()
+    dump.land()
+    decoded = _decode_all(run, dump)
+    _evolve(run, dump, None, LOAD_FAULTS)
+    commit_ts = dump.checkpoint_ts()
+    if is_cut_missing(run):
+        publish_cut(run, apply_changes(run, commit_ts))
+        run.forget_cut()
+    return Loaded(commit_ts, decoded.segments, decoded.counts)
+
+
 def land(steps: Steps) -> Landed:
     """What the source has is in `segments`."""
     return steps.run.source.land()
@@ -47,28 +75,12 @@ def land(steps: Steps) -> Landed:
 
 def decode(steps: Steps) -> Decoded:
     """The changes of every batch that landed are in `events`, once."""
-    decoded, run = Decoded(), steps.run
-    while batches := run.segments.undecoded(run.source.kind):
-        done = Decoded()
-        for batch, segments in batches.items():
-            run.require_lease()
-            done += _decode_batch(run, batch, segments)
-        decoded += done
-        if not done.segments or not run.source.land_left_out():
-            return decoded
-    return decoded
+    return _decode_all(steps.run, steps.run.source)
 
 
 def evolve(steps: Steps) -> Evolved:
     """DDL up to the checkpoint is in `schema_history`, all tables in one order."""
-    run = steps.run
-    found, rejected = run.source.schema_changes(steps.checkpoint_ts)
-    run.quarantine.replace(lambda row: row.error_class == BAD_SCHEMA_FILE, rejected, run.clock())
-    known = run.history.changes
-    versions = run.history.record([change for change in found if known.get(change.origin) != change], run.clock())
-    if versions:
-        run.log.info("recorded %d schema versions", len(versions))
-    return Evolved(tuple(versions))
+    return _evolve(steps.run, steps.run.source, steps.checkpoint_ts, frozenset({BAD_SCHEMA_FILE}))
 
 
 def apply(steps: Steps) -> Applied:
@@ -84,7 +96,7 @@ def publish(steps: Steps) -> Published:
     return published
 
 
-STEPS: Final[tuple[Callable[[Steps], Any], ...]] = (land, decode, evolve, apply, publish)
+STEPS: Final[tuple[Callable[[Steps], Any], ...]] = (load, land, decode, evolve, apply, publish)
 
 
 class Steps:
@@ -103,6 +115,10 @@ class Steps:
             with writing_to_warehouse():
                 self._results.append(each(self))
         return self._results[number]
+
+    @property
+    def loaded(self) -> Loaded:
+        return self.upto(load)
 
     @property
     def landed(self) -> Landed:
@@ -138,12 +154,36 @@ def run_all(run: FeedRun) -> Steps:
     return steps
 
 
-def _decode_batch(run: FeedRun, batch: int, segments: Sequence[Segment]) -> Decoded:
+def _decode_all(run: FeedRun, source: Source) -> Decoded:
+    decoded = Decoded()
+    while batches := run.segments.undecoded(source.kind):
+        done = Decoded()
+        for batch, segments in batches.items():
+            run.require_lease()
+            done += _decode_batch(run, source, batch, segments)
+        decoded += done
+        if not done.segments or not source.land_left_out():
+            break
+    return decoded
+
+
+def _evolve(run: FeedRun, source: Source, upto: int | None, faults: Collection[str]) -> Evolved:
+    """`faults` are the classes of what the source says cannot be used."""
+    found, rejected = source.schema_changes(upto)
+    run.quarantine.replace(lambda row: row.error_class in faults, rejected, run.clock())
+    known = run.history.changes
+    versions = run.history.record([change for change in found if known.get(change.origin) != change], run.clock())
+    if versions:
+        run.log.info("recorded %d schema versions", len(versions))
+    return Evolved(tuple(versions))
+
+
+def _decode_batch(run: FeedRun, source: Source, batch: int, segments: Sequence[Segment]) -> Decoded:
     """Append, quarantine, count, mark. The commit that appends a batch carries its number, and the counts are read back
     from it: a run that finds the commit, and not what comes after it, does the same as one that has just committed."""
     run.events.ensure()
     append = run.events.snapshot_of(batch) is None
-    segments, rejected = run.source.decode(segments, append=append)
+    segments, rejected = source.decode(segments, append=append)
     if not segments:
         return Decoded()
     batch, names = segments[0].batch, {segment.segment for segment in segments}

@@ -17,7 +17,7 @@ from cdc_lakehouse.errors import TableHeldError
 from cdc_lakehouse.lake.current.keyed_events import KeyedSpan
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, schema_fingerprint
 from cdc_lakehouse.lake.current.update_tasks import EmptiedPartition
-from cdc_lakehouse.lake.tables.segments import DECODED, OFFSETS, Segment, may_hold
+from cdc_lakehouse.lake.tables.segments import DECODED, DUMP, OFFSETS, Segment, may_hold
 from cdc_lakehouse.pipeline.holds import Holds
 from cdc_lakehouse.pipeline.row_keys import key_changes, key_columns
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -202,7 +202,7 @@ def _changes(
     applied, batch = max(state.applied_ts, passed_ts), max(state.applied_batch, batch)
     before = life.upto(state.applied_ts)
     rebuild = before is None or schema_fingerprint(before, run.value_format(before.last)) != state.schema_fingerprint
-    redecoded = () if rebuild else tuple(news.redecoded(life, applied, batch))
+    redecoded = () if rebuild else tuple(news.redecoded(life, applied, batch, void))
     return TableChanges(number, life, state, applied, checkpoint_ts, void, rebuild, redecoded, key)
 
 
@@ -231,10 +231,14 @@ class _News:
     def concerns(self, life: Incarnation) -> bool:
         return self._of_any_table or not self._recent.isdisjoint(life.names)
 
-    def redecoded(self, life: Incarnation, applied_ts: int, batch: int) -> list[Segment]:
-        """Segments decoded since `batch` with events that the table had passed, or had in another form."""
+    def redecoded(self, life: Incarnation, applied_ts: int, batch: int, void_upto_ts: int) -> list[Segment]:
+        """Segments decoded since `batch` with events that the table had passed, or had in another form. Those that
+        count for nothing are no news, unless they are rows of a dump."""
         replaced = ~pc.field("replaces_snapshot").is_null()
-        passed = (pc.field("min_commit_ts") <= applied_ts) | replaced
+        counts = pc.field("kind") == DUMP
+        if void_upto_ts < applied_ts:
+            counts = counts | (pc.field("max_commit_ts") > void_upto_ts)
+        passed = (pc.field("min_commit_ts") <= applied_ts) & counts | replaced
         decoded = pc.field("state") == DECODED
         return self._segments.select((pc.field("batch") > batch) & decoded & passed & may_hold(life.names))
 

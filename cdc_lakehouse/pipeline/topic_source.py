@@ -113,7 +113,8 @@ class RecordSource(abc.ABC):
     def _taken(self) -> TakenNames:
         """The names that are wanted, as all that was decoded tells."""
         history = History()
-        history.apply(self.schema_changes()[0])
+        loads = (change for change in self._run.history.changes.values() if change.kind == "load")
+        history.apply([*self.schema_changes()[0], *loads])
         return TakenNames.of(self._run.feed.tables, history.incarnations().values())
 
     def _land_again(self, wanted: Any) -> list[Segment]:
@@ -130,6 +131,9 @@ class RecordSource(abc.ABC):
 
     def look(self) -> None:
         return  # What has landed says it all.
+
+    def first_ts(self) -> int | None:
+        return None  # A topic does not show where its changefeed began.
 
     def decode(self, segments: Sequence[Segment], *, append: bool) -> tuple[Sequence[Segment], Sequence[Rejected]]:
         run = self._run

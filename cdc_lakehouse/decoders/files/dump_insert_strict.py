@@ -221,7 +221,7 @@ def _octets(found: re.Match[bytes], content: bytes, final: bool) -> tuple[bytes,
         if digits.strip(b"01") or not (quoted or digits):
             raise NotSoundError(found.start())
         return Octets(int(digits or b"0", 2).to_bytes((len(digits) + 7) // 8, "big")), end + bool(quoted)
-    if quoted and len(digits) % 2 or not (quoted or digits):
+    if (quoted and len(digits) % 2) or not (quoted or digits):
         raise NotSoundError(found.start())
     return Octets(binascii.unhexlify(b"0" * (len(digits) % 2) + digits)), end + bool(quoted)
 

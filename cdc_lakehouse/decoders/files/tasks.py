@@ -26,8 +26,8 @@ from cdc_lakehouse.config import StorageConfig
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.sources.object_store import read_segment
 
-Work = Callable[[Iterator[tuple["SegmentRef", bytes]]], Iterator[pa.RecordBatch]]
-"""What a task does with its segments and their contents."""
+Work = Callable[[Sequence["SegmentRef"]], Iterator[pa.RecordBatch]]
+"""What a task does with its segments."""
 
 _REQUEST: Final = 1024 * 1024
 """A request costs about as much time as this many bytes."""
@@ -46,17 +46,14 @@ class SegmentRef(NamedTuple):
     etag: str | None
 
 
-def segments_in_tasks(
-    spark: SparkSession, root: str, storage: StorageConfig, segments: Sequence[SegmentRef], work: Work, columns: str
-) -> DataFrame:
-    """What `work` gives for the segments below `root`, rows with these columns; a task has several, one after the
-    other."""
+def segments_in_tasks(spark: SparkSession, segments: Sequence[SegmentRef], work: Work, columns: str) -> DataFrame:
+    """What `work` gives for segments, rows with these columns; a task has several, one after the other."""
     groups = _groups(segments, spark.sparkContext.defaultParallelism)
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from work(_contents(root, storage, groups[number]))
+                yield from work(groups[number])
 
     return spark.range(0, len(groups), 1, len(groups)).mapInArrow(rows, columns)
 
@@ -79,8 +76,9 @@ def _groups(segments: Sequence[SegmentRef], tasks: int) -> list[list[SegmentRef]
     return groups
 
 
-def _contents(root: str, storage: StorageConfig, segments: Sequence[SegmentRef]) -> Iterator[tuple[SegmentRef, bytes]]:
-    """Each segment's content, in order; small ones are asked for ahead, for each answer takes its time to come."""
+def read_whole(root: str, storage: StorageConfig, segments: Sequence[SegmentRef]) -> Iterator[tuple[SegmentRef, bytes]]:
+    """The content of each segment below the URI `root`, in order; small ones are asked for ahead, for each answer takes
+    its time to come."""
     asked: deque[tuple[SegmentRef, Future[bytes]]] = deque()
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
         left = deque(segments)
@@ -91,9 +89,18 @@ def _contents(root: str, storage: StorageConfig, segments: Sequence[SegmentRef])
             segment, content = asked.popleft()
             try:
                 yield segment, content.result()
-            except CdcError as error:
+            except CdcError:
                 pool.shutdown(cancel_futures=True)
-                raise TaskError(error) from None
+                raise
+
+
+@contextlib.contextmanager
+def errors_to_driver() -> Iterator[None]:
+    """In a task: the project's errors are raised so that the driver can raise them again."""
+    try:
+        yield
+    except CdcError as error:
+        raise TaskError(error) from None
 
 
 class TaskError(Exception):

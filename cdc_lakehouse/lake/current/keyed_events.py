@@ -47,6 +47,7 @@ EVENT_COLUMNS: Final = (
 )  # fmt: skip
 """The columns of the table `events` that keyed events are made of."""
 
+_INSERTS: Final = pa.array(["I", "R"])
 _NAMES_PUSHED_DOWN: Final = 50
 _BEFORE_ALL: Final = -1
 _BATCHES_AT_ONCE: Final = 8
@@ -101,7 +102,7 @@ class KeyedSpans:
             "key": _lists(parts, "new", width),
             "stage": stages,
             "upsert": _compute.not_equal(events.column("op"), "D"),
-            "is_insert": _compute.equal(events.column("op"), "I"),
+            "is_insert": _compute.is_in(events.column("op"), _INSERTS),
             "version_no": np.array([span.version_no for span in spans], np.int32)[span_of],
             "commit_ts": events.column("commit_ts"),
             "image": events.column("after"),

@@ -1,11 +1,11 @@
-"""Files of a sink to data files of `events`, in one Spark job: a task reads files, decodes them and writes what it
-decoded. What cannot be used comes to the driver, the first records of each file one by one."""
+"""Files of a sink or a dump to data files of `events`, in one Spark job: a task reads files, decodes them and writes
+what it decoded. What cannot be used comes to the driver, the first records of each file one by one."""
 
 from __future__ import annotations
 
 import functools
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from cdc_lakehouse.config import StorageConfig
-from cdc_lakehouse.decoders.event_schema import DECODED, NEW_EVENTS
+from cdc_lakehouse.decoders.event_schema import DECODED, EVENTS, NEW_EVENTS, SYNTHETIC
+from cdc_lakehouse.decoders.files.dump_context import DumpContext
 from cdc_lakehouse.decoders.files.file_format import FileContext
-from cdc_lakehouse.decoders.files.registry import DECODERS
-from cdc_lakehouse.decoders.files.tasks import SegmentRef, segments_in_tasks
+from cdc_lakehouse.decoders.files.tasks import SegmentRef, errors_to_driver, segments_in_tasks
 from cdc_lakehouse.decoders.problems import LISTED_PER_SEGMENT, PROBLEMS, RAW_LIMIT, Rejected
 from cdc_lakehouse.duckdb_sql import database
+from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.tables.event_files import EventWriter
 
 _RESULTS: Final = "data_file string, rejected binary"
@@ -27,15 +27,16 @@ _RESULTS: Final = "data_file string, rejected binary"
 
 @dataclass(frozen=True)
 class SegmentFile:
-    """A segment that is a file: where its content is (`ref`), what its decoder has to know, and what all of its events
-    have in common."""
+    """A segment that is a file: where its content is (`ref`), what its decoder has to know (`context`), and what all of
+    its events have in common."""
 
     ref: SegmentRef
     segment: str
-    context: FileContext
+    context: FileContext | DumpContext
     table_version: int | None
-    physical_partition: int | None
-    feed_date: str | None
+    physical_partition: int | None = None
+    feed_date: str | None = None
+    synthetic: bool = False
 
 
 @dataclass
@@ -48,17 +49,17 @@ class DecodedFiles:
 
 def decode_segments(
     spark: SparkSession,
-    root: str,
-    storage: StorageConfig,
-    protocol: str,
     files: Sequence[SegmentFile],
+    read: Callable[[Sequence[SegmentRef]], Iterator[tuple[SegmentRef, Any]]],
+    decode: Callable[[Any, Any, Any], Iterator[pa.RecordBatch]],
     writer: EventWriter | None,
 ) -> DecodedFiles:
-    """Decode the files below the URI `root`; without a writer only for what is rejected."""
+    """Decode files; without a writer only for what is rejected. `read` gives the content of each in tasks, `decode`
+    makes batches of `event_schema.DECODED` of a connection to DuckDB, a content and a file's context."""
     by_path = {file.ref.path: file for file in files}
-    work = functools.partial(_decode, protocol, by_path, writer)
+    work = functools.partial(_decode, read, decode, by_path, writer)
     found = DecodedFiles()
-    results = segments_in_tasks(spark, root, storage, [file.ref for file in files], work, _RESULTS).collect()
+    results = segments_in_tasks(spark, [file.ref for file in files], work, _RESULTS).collect()
     for data_file, rejected in results:
         if data_file is not None:
             found.data_files.append(data_file)
@@ -68,19 +69,20 @@ def decode_segments(
 
 
 def _decode(
-    protocol: str,
+    read: Callable[[Sequence[SegmentRef]], Iterator[tuple[SegmentRef, Any]]],
+    decode: Callable[[Any, Any, Any], Iterator[pa.RecordBatch]],
     files: Mapping[str, SegmentFile],
     writer: EventWriter | None,
-    contents: Iterable[tuple[SegmentRef, bytes]],
+    segments: Sequence[SegmentRef],
 ) -> Iterator[pa.RecordBatch]:
     rejected: list[Rejected] = []
 
     def events() -> Iterator[pa.RecordBatch]:
-        with database() as connection:
-            for ref, content in contents:
+        with database() as connection, errors_to_driver():
+            for ref, content in read(segments):
                 file = files[ref.path]
                 bad = _Rejections(file)
-                for batch in DECODERS[protocol](connection, content, file.context):
+                for batch in _of_file(file, decode(connection, content, file.context)):
                     sound = batch
                     if batch.column(_PROBLEM).null_count < batch.num_rows:
                         bad.add(batch.filter(batch.column(_PROBLEM).is_valid()))
@@ -97,6 +99,16 @@ def _decode(
             yield _results(written.column(0).to_pylist(), None)
     if rejected:
         yield _results([None], pickle.dumps(rejected))
+
+
+def _of_file(file: SegmentFile, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Says of a fault of the file, not of the whole store, which segment it is of."""
+    try:
+        yield from batches
+    except SourceError as error:
+        if error.segment is not None or error.table is not None:
+            error.segment = file.segment
+        raise
 
 
 _PROBLEM: Final = DECODED.get_field_index("problem")
@@ -118,16 +130,19 @@ def _events(decoded: pa.RecordBatch, file: SegmentFile) -> pa.RecordBatch:
         "segment": file.segment,
     }
     count = decoded.num_rows
+    schema = NEW_EVENTS.append(EVENTS.field(SYNTHETIC)) if file.synthetic else NEW_EVENTS
     none, first = pa.nulls(count, pa.int32()), pa.array(np.zeros(count, np.int32))
     columns: list[pa.Array] = []
-    for each in NEW_EVENTS:
-        if each.name in common:
+    for each in schema:
+        if each.name == SYNTHETIC:
+            columns.append(pa.repeat(True, count))
+        elif each.name in common:
             value = common[each.name]
             dictionary = pa.array([] if value is None else [value], each.type)
             columns.append(pa.DictionaryArray.from_arrays(none if value is None else first, dictionary))
         else:
             columns.append(decoded.column(decoded.schema.get_field_index(each.name)))
-    return pa.RecordBatch.from_arrays(columns, names=NEW_EVENTS.names)
+    return pa.RecordBatch.from_arrays(columns, names=schema.names)
 
 
 class _Rejections:

@@ -1,7 +1,7 @@
 """The `segments` table: every segment that landed, once.
 
 A segment is of one kind: a `file` of a sink, a range of `offsets` of `records` (of a topic's partition, or of a Canal
-destination), or `moved_rows`, which a DDL moved and this product wrote as synthetic events.
+destination), a file of a `dump`, or `moved_rows`, which a DDL moved and this product wrote as synthetic events.
 
 A segment is `landed` when it is listed and `decoded` when its events are in `events`; both are one commit for a whole
 batch. Batches are numbered upwards; the number is how a current-state table knows what it has seen. A segment whose
@@ -26,10 +26,11 @@ from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.small_table import SmallTable, among, equal
 
-Kind = Literal["file", "offsets", "moved_rows"]
+Kind = Literal["file", "offsets", "dump", "moved_rows"]
 
 FILE: Final = "file"
 OFFSETS: Final = "offsets"
+DUMP: Final = "dump"
 MOVED_ROWS: Final = "moved_rows"
 
 LANDED: Final = "landed"
@@ -73,8 +74,9 @@ class Segment:
     """One row of the table. Times are UTC, `size` is bytes, counts are None until it is decoded.
 
     A file has a table, a version, an index, an etag and a time of modification. Offsets are of many tables, and of
-    `record_batch` of `records`. Moved rows have a table, the version that the DDL made, and the `fingerprint` of what
-    they were computed from, None once no DDL of the history moves them: then they have no events.
+    `record_batch` of `records`. A dump's file has its table, an etag, and as version the commit-ts of its rows; of a
+    table without rows there is one without content. Moved rows have a table, the version that the DDL made, and the
+    `fingerprint` of what they were computed from, None once no DDL of the history moves them: then they have no events.
     """
 
     segment: str

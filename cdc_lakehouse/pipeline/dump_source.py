@@ -1,0 +1,290 @@
+"""A dump as a source: its files are read as rows of their tables at the dump's position, before the log goes on there.
+
+Rows are synthetic events of op `R` at the position's commit-ts, where each table gets a version that empties it first:
+so changes of the log at or below the position count for nothing in a table of the dump, in whatever order they come."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Literal
+
+import pyarrow.compute as pc
+
+from cdc_lakehouse.changelog.ddl import apply
+from cdc_lakehouse.changelog.ddl.clauses import CreateTable
+from cdc_lakehouse.changelog.ddl.parser import parse
+from cdc_lakehouse.changelog.mysql_types import ColumnType
+from cdc_lakehouse.changelog.positions import BEGINNING, is_commit_ts
+from cdc_lakehouse.changelog.schema import SchemaChange, TableName
+from cdc_lakehouse.config import InitialLoad
+from cdc_lakehouse.decoders.files.dump_context import DumpContext
+from cdc_lakehouse.decoders.files.dump_rows import decode_rows
+from cdc_lakehouse.decoders.files.tasks import SegmentRef, errors_of_tasks
+from cdc_lakehouse.decoders.problems import Rejected
+from cdc_lakehouse.errors import DdlError, SourceError
+from cdc_lakehouse.lake.properties import of_batch
+from cdc_lakehouse.lake.tables.event_files import EventWriter
+from cdc_lakehouse.lake.tables.segment_decoding import DecodedFiles, SegmentFile, decode_segments
+from cdc_lakehouse.lake.tables.segments import DECODED, DUMP, LANDED, Kind, Segment
+from cdc_lakehouse.pipeline.batches import Batches
+from cdc_lakehouse.pipeline.deferred_segments import UNREADABLE_SEGMENT, defer
+from cdc_lakehouse.pipeline.loads import loads_of, require_no_gap
+from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.source import Landed
+from cdc_lakehouse.pipeline.taken_tables import TakenNames
+from cdc_lakehouse.sources.dump.contents import Compression, Dump, DumpedTable, DumpFile
+from cdc_lakehouse.sources.dump.directory import read_dump
+from cdc_lakehouse.sources.dump.reading import open_pieces
+from cdc_lakehouse.sources.object_store import open_store
+
+if TYPE_CHECKING:
+    from cdc_lakehouse.config import StorageConfig
+    from cdc_lakehouse.lake.current.value_parsing import ValueFormat
+
+BAD_TABLE_OF_DUMP: Final = "BadTableOfDump"
+"""The class of a table's fault: its CREATE TABLE is not understood, or rows are missing."""
+LOAD_FAULTS: Final = frozenset({BAD_TABLE_OF_DUMP})
+
+_MAX_FILES: Final = 2_000
+_MAX_BYTES: Final = 16 << 30
+"""Of a batch: what a run that ends early has not to do again."""
+
+
+class DumpSource:
+    """`Source` of a feed's initial dump."""
+
+    kind: Kind = DUMP
+
+    def __init__(self, run: FeedRun, initial: InitialLoad) -> None:
+        self._run = run
+        self._initial = initial
+        self._store = open_store(initial.uri, run.lake.storage)
+
+    @functools.cached_property
+    def _dump(self) -> Dump:
+        dump = read_dump(self._store, self._initial)
+        for sentence in dump.left_out:
+            self._run.log.info("the dump: %s", sentence)
+        if not dump.tables:
+            raise SourceError(f"the dump at {self._initial.uri} has no table", feed=self._run.feed.name)
+        return dump
+
+    @functools.cached_property
+    def _taken(self) -> TakenNames:
+        lives = self._run.history.history.incarnations().values()
+        return TakenNames.of(self._run.feed.tables, lives)
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether rows of a table that is taken are not in `events` yet. Needs no look at the dump once it has been
+        loaded."""
+        loads = loads_of(self._run.history)
+        rows = self._run.segments.select(pc.field("kind") == DUMP)
+        landed = {TableName(row.database or "", row.table or "") for row in rows}
+        return (
+            not loads
+            or any(row.state == LANDED for row in rows)
+            or any(self._taken.takes(name.database, name.table) for name in loads.keys() - landed)
+        )
+
+    def land(self) -> Landed:
+        run, at = self._run, self.checkpoint_ts()
+        require_no_gap(run, run.source.first_ts(), at)
+        batches = Batches(run.segments.batch + 1, _MAX_FILES, _MAX_BYTES)
+        tables = [table for table in self._dump.tables if self._taken.takes(table.name.database, table.name.table)]
+        segments = [segment for table in tables for segment in self._segments(table, batches)]
+        known = run.segments.known(segment.segment for segment in segments)
+        new = tuple(segment for segment in segments if segment.segment not in known)
+        if new:
+            run.segments.land(new, of_batch(batches.number))
+            run.log.info("landed %d files of %d tables of the dump", len(new), len(tables))
+        return Landed(new)
+
+    def _segments(self, table: DumpedTable, batches: Batches) -> Iterator[Segment]:
+        now, at = self._run.clock(), self.checkpoint_ts()
+        for file in table.files:
+            yield Segment(
+                segment=_segment_name(at, file.path),
+                kind=DUMP,
+                database=table.name.database,
+                table=table.name.table,
+                table_version=at,
+                size=file.size,
+                etag=file.etag,
+                modified_at=file.modified,
+                batch=batches.of_file(file.size),
+                state=LANDED,
+                landed_at=now,
+            )
+        if not table.files:
+            yield Segment(
+                segment=_segment_name(at, table.schema_path),
+                kind=DUMP,
+                database=table.name.database,
+                table=table.name.table,
+                table_version=at,
+                size=0,
+                batch=batches.number,
+                state=DECODED,
+                landed_at=now,
+                decoded_at=now,
+                events=0,
+                inserts=0,
+                updates=0,
+                deletes=0,
+                quarantined=0,
+            )
+
+    def look(self) -> None:
+        _ = self._dump
+
+    def decode(self, segments: Sequence[Segment], *, append: bool) -> tuple[Sequence[Segment], Sequence[Rejected]]:
+        run, faults = self._run, dict[str, str]()
+        self._require_files(segments)
+        while True:
+            readable = [segment for segment in segments if segment.segment not in faults]
+            ready = defer(run, segments, {UNREADABLE_SEGMENT: faults}) if append else segments
+            if not ready:
+                return [], []
+            try:
+                with errors_of_tasks():
+                    decoded = self._decode(ready, run.events.writer() if append else None)
+            except SourceError as error:
+                # A fault of one file defers it; a fault of the whole store ends the run.
+                fault = next((s for s in readable if s.segment == error.segment), None)
+                if fault is None or not append:
+                    raise
+                faults[fault.segment] = error.message
+                continue
+            if append:
+                run.events.commit(decoded.data_files, ready[0].batch, ())
+            return ready, decoded.rejected
+
+    def _decode(self, segments: Sequence[Segment], writer: EventWriter | None) -> DecodedFiles:
+        files = [self._file(segment) for segment in segments]
+        compressions: dict[str, Compression | None] = {file.path: file.compression for _, file in self._files.values()}
+        read = functools.partial(_read, self._store.uri, self._run.lake.storage, compressions)
+        return decode_segments(self._run.spark, files, read, decode_rows, writer)
+
+    def _file(self, segment: Segment) -> SegmentFile:
+        table, file = self._files[segment.segment]
+        types = self._types[table.name]
+        target = self._run.source.value_format("null")
+        context = DumpContext(
+            table.name.database,
+            table.name.table,
+            self.checkpoint_ts(),
+            file.notation,
+            types,
+            labels=target.labels or target.labels_uncertain,
+            binary=target.binary,
+            zone=self._initial.time_zone,
+            feed_zone=target.zone,
+        )
+        ref = SegmentRef(file.path, file.size, file.etag)
+        return SegmentFile(ref, segment.segment, context, self.checkpoint_ts(), synthetic=True)
+
+    def _require_files(self, segments: Sequence[Segment]) -> None:
+        gone = [segment.segment for segment in segments if segment.segment not in self._files]
+        if gone:
+            raise SourceError(
+                f"{len(gone)} files of the dump that were to be loaded are no longer part of it",
+                feed=self._run.feed.name,
+                segment=gone[0],
+                advice="restore the dump as it was when the load began",
+            )
+
+    @functools.cached_property
+    def _files(self) -> Mapping[str, tuple[DumpedTable, DumpFile]]:
+        at = self.checkpoint_ts()
+        return {_segment_name(at, file.path): (table, file) for table in self._dump.tables for file in table.files}
+
+    @functools.cached_property
+    def _types(self) -> Mapping[TableName, Mapping[str, ColumnType]]:
+        """The types of the columns of each table whose CREATE TABLE is understood."""
+        found: dict[TableName, Mapping[str, ColumnType]] = {}
+        for table in self._dump.tables:
+            with contextlib.suppress(DdlError):
+                columns = apply.created(_definition(table)).columns
+                found[table.name] = {column.name: column.type for column in columns}
+        return found
+
+    def land_left_out(self) -> Sequence[Segment]:
+        return ()
+
+    def first_ts(self) -> int | None:
+        return self.checkpoint_ts()
+
+    def checkpoint_ts(self) -> int:
+        position = self._dump.position
+        if position.tso is None or not is_commit_ts(position.tso):
+            where = position.tso if position.log_file is None else f"{position.log_file}, {position.log_offset}"
+            raise SourceError(
+                f"the dump's position is not a TSO of TiDB ({where})",
+                feed=self._run.feed.name,
+                advice="load a dump of TiDB; the rows of a MySQL cannot be put into the order of this log yet",
+            )
+        return position.tso
+
+    def schema_changes(self, upto: int | None = None) -> tuple[Sequence[SchemaChange], Sequence[Rejected]]:
+        """A load of each table that can be loaded; and those that cannot."""
+        changes: list[SchemaChange] = []
+        rejected: list[Rejected] = []
+        counted = self._counted()
+        for table in self._dump.tables:
+            name, origin = table.name, _segment_name(self.checkpoint_ts(), table.schema_path)
+            try:
+                _definition(table)
+                change = SchemaChange(
+                    self.checkpoint_ts(), name.database, name.table, None, table.create_statement, (), origin,
+                    backslash_escapes=True, kind="load",
+                )  # fmt: skip
+                changes.append(change)
+            except DdlError as error:
+                rejected.append(Rejected(origin, None, BAD_TABLE_OF_DUMP, str(error), None, name.database, name.table))
+            rows = counted.get(name)
+            if None not in (table.rows, rows) and table.rows != rows:
+                message = f"the dump says that the table has {table.rows} rows, and its files have {rows}"
+                rejected.append(Rejected(origin, None, BAD_TABLE_OF_DUMP, message, None, name.database, name.table))
+        return changes, rejected
+
+    def _counted(self) -> Mapping[TableName, int]:
+        """Rows in the files of each table of which all are decoded."""
+        rows = self._run.segments.find(self._files)
+        waiting = {(row.database, row.table) for row in rows.values() if row.state == LANDED}
+        found: Counter[TableName] = Counter()
+        for row in rows.values():
+            if (row.database, row.table) not in waiting:
+                found[TableName(row.database or "", row.table or "")] += (row.events or 0) + (row.quarantined or 0)
+        return found
+
+    def value_format(self, zero_dates: Literal["null", "string", "error"]) -> ValueFormat:
+        return self._run.source.value_format(zero_dates)
+
+
+def is_cut_missing(run: FeedRun) -> bool:
+    """Whether the feed begins with its dump: nothing is published yet."""
+    return run.last_cut.checkpoint_ts == BEGINNING
+
+
+def _definition(table: DumpedTable) -> CreateTable:
+    """Raises `DdlError` for a statement that is not understood."""
+    for clause in parse(table.create_statement, backslash_escapes=True):
+        if isinstance(clause, CreateTable):
+            return clause
+    raise DdlError(f"it is not a CREATE TABLE that lists columns: {table.create_statement[:100]}")
+
+
+def _segment_name(commit_ts: int, path: str) -> str:
+    """A table may be loaded again, from files of the same names."""
+    return f"//dump/{commit_ts}/{path}"
+
+
+def _read(
+    root: str, storage: StorageConfig, compressions: Mapping[str, Compression | None], files: Sequence[SegmentRef]
+) -> Iterator[tuple[SegmentRef, Iterator[bytes]]]:
+    for file in files:
+        yield file, open_pieces(root, storage, file.path, file.etag, compressions[file.path])

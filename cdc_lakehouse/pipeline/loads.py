@@ -1,0 +1,37 @@
+"""Which tables have been loaded from a dump, and whether the log goes on where the dump ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
+from cdc_lakehouse.pipeline.context import FeedContext
+
+
+def loads_of(history: SchemaHistory) -> Mapping[TableName, int]:
+    """The tables that were loaded, by the names that they had in their dumps, with the commit-ts of their rows; of a
+    table that was loaded again, of the last dump."""
+    loads = sorted((each.commit_ts, each) for each in history.changes.values() if each.kind == "load")
+    return {TableName(change.database, change.table): commit_ts for commit_ts, change in loads}
+
+
+def require_no_gap(run: FeedContext, first_ts: int | None, loaded_ts: int | None = None) -> None:
+    """Raises `SourceError` when changes between a dump and the first of the log are missing. `first_ts` is the least
+    commit-ts from which on the log has them, as far as it shows it; `loaded_ts` that of the dump, of all that were
+    loaded where it is None."""
+    initial = run.feed.initial
+    positions = loads_of(run.history).values() if loaded_ts is None else [loaded_ts]
+    if initial is None or not positions:
+        return
+    if initial.start_ts is not None:
+        first_ts = initial.start_ts
+    if first_ts is not None and first_ts > min(positions):
+        raise SourceError(
+            f"the dump is of {min(positions)} and the change log begins at {first_ts}: what changed in between is in "
+            "neither",
+            feed=run.feed.name,
+            advice="create the changefeed with the dump's position as its start-ts; where it has that, and nothing "
+            "changed until later, say so with source.initial.start_ts",
+        )
