@@ -19,7 +19,8 @@ cannot be joined to a change log.
 
 Names in paths are those of databases and tables, but `mydumper_{number}` for those with other characters than letters,
 digits, `-`, `_` and blanks (`determine_filename`). The real names stand in CREATE TABLE and CREATE DATABASE. 0.10 takes
-all names as they are: one with a dot is refused, for nothing tells the database from the table.
+all names as they are, and gives a table's only file no number: a name with a dot is refused, for nothing tells the
+database from the table, and one that ends in `-schema`, whose rows are called like another's schema.
 
 Numbers of files have gaps: a chunk without rows makes no file. Only the count of rows shows what is missing.
 
