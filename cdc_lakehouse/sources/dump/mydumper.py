@@ -78,16 +78,15 @@ class _Metadata:
 def read_mydumper(store: ObjectStore, initial: InitialLoad) -> Dump:
     """A dump of mydumper. Raises as `directory.read_dump` does."""
     del initial  # The files say all.
+    # Before the listing: it gets its name last, so that the listing then holds everything.
+    metadata = _parse_metadata(read_metadata(store))
     objects = list_objects(store)
     if any(found.path == _PARTIAL for found in objects):
         raise SourceError(
-            "the dump is not finished: its metadata is partial",
+            "the dump is not finished: it has partial metadata, too",
             segment=_PARTIAL,
             advice="wait until the dump is finished, or dump again into an empty directory",
         )
-    metadata = _parse_metadata(read_metadata(store))
-    # It is complete by now, which it may not have been before.
-    objects = list_objects(store)
     files = classify(found for found in objects if not _NO_ROWS.fullmatch(found.path))
     refuse_unknown(files.unknown, "mydumper")
     databases = {name: _database_name(store, files, name) for name in {database for database, _ in files.tables}}

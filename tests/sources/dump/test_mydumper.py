@@ -158,7 +158,7 @@ def with_load_data(before: str, after: str) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda root: (root / "metadata").rename(root / "metadata.partial"), r"not finished.*metadata\.partial"),
+        (lambda root: (root / "metadata").rename(root / "metadata.partial"), r"no metadata file: it is not finished"),
         (lambda root: write(root, "metadata.partial", ""), r"not finished.*metadata\.partial"),
         (lambda root: (root / "metadata").unlink(), r"no metadata file"),
         (lambda root: replace(root / "metadata", "# Finished", "# Almost finished"), r"not finished"),
