@@ -26,7 +26,9 @@ Numbers of files have gaps: a chunk without rows makes no file. Only the count o
 
 Formats: INSERT statements in `.sql`; with LOAD_DATA and CSV the rows are in `.dat`, and a `.sql` of the same numbers
 holds the statement that loads it. `--hex-blob` is said by that statement (`UNHEX`), and by the value (`0x…`) in
-INSERT statements."""
+INSERT statements. Its connections `SET NAMES binary`: text is in the character set of its column. Strings of INSERT
+statements stand in double quotes, and statements of a table with generated columns list columns in any order (seen of
+0.10)."""
 
 from __future__ import annotations
 
