@@ -31,7 +31,7 @@ _OF_TABLE: Final = re.compile(
     r"(?P<database>[^./]+)\.(?P<table>[^./]+?)-schema(?:-(?P<kind>view|sequence|triggers|post))?\.sql"
 )
 _ROWS: Final = re.compile(
-    r"(?P<database>[^./]+)\.(?P<table>[^./]+)(?P<numbers>(?:\.\d{1,20}){0,2})\.(?P<format>sql|csv|dat|parquet)"
+    r"(?P<database>[^./]+)\.(?P<table>[^./]+)(?P<numbers>(?:\.[0-9]{1,20}){0,2})\.(?P<format>sql|csv|dat|parquet)"
 )
 
 

@@ -19,13 +19,16 @@ cannot be joined to a change log.
 
 Names in paths are those of databases and tables, but `mydumper_{number}` for those with other characters than letters,
 digits, `-`, `_` and blanks (`determine_filename`). The real names stand in CREATE TABLE and CREATE DATABASE. 0.10 takes
-all names as they are: one with a dot is refused, for nothing tells the database from the table.
+all names as they are, and gives a table's only file no number: a name with a dot is refused, for nothing tells the
+database from the table, and one that ends in `-schema`, whose rows are called like another's schema.
 
 Numbers of files have gaps: a chunk without rows makes no file. Only the count of rows shows what is missing.
 
 Formats: INSERT statements in `.sql`; with LOAD_DATA and CSV the rows are in `.dat`, and a `.sql` of the same numbers
 holds the statement that loads it. `--hex-blob` is said by that statement (`UNHEX`), and by the value (`0x…`) in
-INSERT statements."""
+INSERT statements. Its connections `SET NAMES binary`: text is in the character set of its column. Strings of INSERT
+statements stand in double quotes, and statements of a table with generated columns list columns in any order (seen of
+0.10)."""
 
 from __future__ import annotations
 
@@ -77,16 +80,15 @@ class _Metadata:
 def read_mydumper(store: ObjectStore, initial: InitialLoad) -> Dump:
     """A dump of mydumper. Raises as `directory.read_dump` does."""
     del initial  # The files say all.
+    # Before the listing: it gets its name last, so that the listing then holds everything.
+    metadata = _parse_metadata(read_metadata(store))
     objects = list_objects(store)
     if any(found.path == _PARTIAL for found in objects):
         raise SourceError(
-            "the dump is not finished: its metadata is partial",
+            "the dump is not finished: it has partial metadata, too",
             segment=_PARTIAL,
             advice="wait until the dump is finished, or dump again into an empty directory",
         )
-    metadata = _parse_metadata(read_metadata(store))
-    # It is complete by now, which it may not have been before.
-    objects = list_objects(store)
     files = classify(found for found in objects if not _NO_ROWS.fullmatch(found.path))
     refuse_unknown(files.unknown, "mydumper")
     databases = {name: _database_name(store, files, name) for name in {database for database, _ in files.tables}}

@@ -30,6 +30,7 @@ from cdc_lakehouse.sources.dump.create_table import CreateStatement, read_create
 from cdc_lakehouse.sources.dump.listing import list_objects, refuse_unknown
 from cdc_lakehouse.sources.dump.notation import BinaryNotation, TextNotation
 from cdc_lakehouse.sources.dump.reading import read_small
+from cdc_lakehouse.sources.dump.status import TIDB_LOG
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject
 
 _START, _DONE = "@.json", "@.done.json"
@@ -47,11 +48,11 @@ _UTF8: Final = frozenset({"utf8mb4", "utf8mb3", "utf8"})
 def read_mysqlshell(store: ObjectStore, initial: InitialLoad) -> Dump:
     """A dump of MySQL Shell. Raises as `directory.read_dump` does."""
     files = _Files(store, {found.path: found for found in list_objects(store)})
-    if _START not in files.objects or _DONE not in files.objects:
+    if missing := [path for path in (_START, _DONE) if path not in files.objects]:
         raise SourceError(
-            f"the dump is not finished, or not there: it has no {_DONE if _START in files.objects else _START}",
-            segment=_START,
-            advice="check initial.uri, wait until the dump is finished, or dump again into an empty directory",
+            f"the dump is not finished, or not there: it has no {missing[0]}",
+            segment=missing[0],
+            advice="check source.initial.uri, wait until the dump is finished, or dump again into an empty directory",
         )
     start, done = files.document(_START), files.document(_DONE)
     _require_usable(start, initial)
@@ -162,19 +163,25 @@ def _require_usable(start: _Document, initial: InitialLoad) -> None:
         raise SourceError(
             f"the dump has times in UTC (tzUtc), the configuration says {initial.time_zone}",
             segment=_START,
-            advice="leave out initial.time_zone",
+            advice="leave out source.initial.time_zone",
         )
     if utc is False and "time_zone" not in initial.model_fields_set:
         raise SourceError(
             "the dump has times in the zone of its server (tzUtc: false), which it does not say",
             segment=_START,
-            advice="set initial.time_zone to that zone",
+            advice="set source.initial.time_zone to that zone",
         )
 
 
 def _position(start: _Document) -> DumpPosition:
     log_file, log_offset = start.text("binlogFile") or None, start.number("binlogPosition")
     gtid = "".join((start.text("gtidExecuted") or "").split()) or None
+    if log_file == TIDB_LOG:
+        raise SourceError(
+            "the dump is of TiDB, of which MySQL Shell does not read one snapshot",
+            segment=_START,
+            advice="dump TiDB with Dumpling",
+        )
     if log_file is not None and log_offset is None:
         raise SourceError(f"the dump says no position in its binlog {log_file}", segment=_START)
     if log_file is None and gtid is None:

@@ -25,6 +25,8 @@ from cdc_lakehouse.sources.dump.reading import SMALL_FILE_LIMIT
 from cdc_lakehouse.sources.object_store import ObjectStore
 
 METADATA: Final = "metadata"
+TIDB_LOG: Final = "tidb-binlog"
+"""What TiDB calls its binlog; the offset in it is a TSO."""
 
 _STARTED: Final = "Started dump at: "
 _FINISHED: Final = "Finished dump at: "
@@ -32,7 +34,6 @@ _HEADER: Final = re.compile(
     r"SHOW (?P<of>MASTER|BINARY LOG|SLAVE|REPLICA|ALL SLAVES|ALL REPLICAS) STATUS:"
     r"(?P<later> /\* AFTER CONNECTION POOL ESTABLISHED \*/)?\s*"
 )
-_TIDB_LOG: Final = "tidb-binlog"
 _AGAIN: Final = "wait until the dump is finished, or dump again into an empty directory"
 
 
@@ -53,7 +54,7 @@ def read_metadata(store: ObjectStore) -> str:
         raise SourceError(
             "the dump has no metadata file: it is not finished, or not there",
             segment=METADATA,
-            advice=f"check initial.uri, or {_AGAIN}",
+            advice=f"check source.initial.uri, or {_AGAIN}",
         ) from None
     return content.decode("utf-8", "replace")
 
@@ -110,7 +111,7 @@ def position_of(log: str | None, offset: str | None, gtid: str | None) -> DumpPo
             raise no_position()
         return DumpPosition(gtid=gtid)
     number = int(offset) if offset and offset.isascii() and offset.isdigit() and len(offset) <= 20 else None
-    if log == _TIDB_LOG:
+    if log == TIDB_LOG:
         if number is None or not is_commit_ts(number):
             raise SourceError(
                 f"the position of the dump is not a TSO: {offset!r}",

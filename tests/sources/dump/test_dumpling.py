@@ -228,3 +228,10 @@ def test_a_schema_that_is_changed_by_hand(tmp_path: Path) -> None:
     dumps.dumpling(tmp_path, [KINDS])
     replace(tmp_path / "shop.kinds-schema.sql", "`note`", "`text`")
     assert read(tmp_path, "dumpling").tables[0].files[0].notation.columns == ("id", "price", "text", "raw")
+
+
+def test_a_part_that_cannot_be_listed(tmp_path: Path) -> None:
+    dumps.dumpling(tmp_path, [EMPTY])
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(SourceError, match=r"cannot be listed: Too many levels.*\[segment loop\]"):
+        read(tmp_path, "dumpling")

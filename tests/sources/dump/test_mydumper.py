@@ -158,7 +158,7 @@ def with_load_data(before: str, after: str) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda root: (root / "metadata").rename(root / "metadata.partial"), r"not finished.*metadata\.partial"),
+        (lambda root: (root / "metadata").rename(root / "metadata.partial"), r"no metadata file: it is not finished"),
         (lambda root: write(root, "metadata.partial", ""), r"not finished.*metadata\.partial"),
         (lambda root: (root / "metadata").unlink(), r"no metadata file"),
         (lambda root: replace(root / "metadata", "# Finished", "# Almost finished"), r"not finished"),
@@ -173,7 +173,7 @@ def with_load_data(before: str, after: str) -> Callable[[Path], None]:
         (lambda root: write(root, "mydumper_7.t-schema.sql", EMPTY.create), r"which database its files call"),
         (without("shop.kinds.00001.sql"), r"LOAD DATA statement .* is not there \[segment shop\.kinds\.00001\.dat\]"),
         (without("shop.kinds.00001.dat"), r"with the rows .* is not there \[segment shop\.kinds\.00001\.sql\]"),
-        (with_load_data("ESCAPED BY '\\\\'", "ESCAPED BY '#'"), r"(?s)escaped by '#'.*\[segment shop\.kinds\.00000\.sql"),
+        (with_load_data("ESCAPED BY '\\\\'", "ESCAPED BY '#'"), r"(?s)by '#'.*\[segment shop\.kinds\.00000\.sql"),
         (with_load_data("`note`", "`nota`"), r"column that the table has not: 'nota'"),
         (with_load_data("LOAD DATA", "LOAD XML"), r"expected LOAD DATA"),
     ],

@@ -112,7 +112,7 @@ def test_positions(tmp_path: Path, start: dict[str, Any], position: DumpPosition
         (False, "Asia/Shanghai", None),
         (False, "UTC", None),
         (True, "Asia/Shanghai", r"in UTC \(tzUtc\), the configuration says Asia/Shanghai"),
-        (False, None, r"zone of its server.*set initial\.time_zone"),
+        (False, None, r"zone of its server.*set source\.initial\.time_zone"),
     ],
 )
 def test_the_zone_of_times(tmp_path: Path, utc: bool, zone: str | None, said: str | None) -> None:
@@ -163,6 +163,7 @@ LAST = "shop@kinds@@2.tsv.zst"
         (lambda root: changed(root / "@.json", binlogPosition=None), r"no position in its binlog bin\.000003"),
         (lambda root: changed(root / "@.json", binlogPosition="4"), r"'binlogPosition' .* no int"),
         (lambda root: changed(root / "@.json", binlogFile="", gtidExecuted=""), r"does not say its position"),
+        (lambda root: changed(root / "@.json", binlogFile="tidb-binlog"), r"is of TiDB.*with Dumpling"),
         (lambda root: changed(root / "@.json", basenames={}), r"files of 'shop' are called"),
         (lambda root: write(root, "shop@kinds@3.tsv.zst", "x"), r"does not write.*shop@kinds@3\.tsv\.zst"),
         (lambda root: write(root, "notes.txt", "x"), r"does not write.*notes\.txt"),
