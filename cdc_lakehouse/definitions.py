@@ -12,6 +12,7 @@ from cdc_lakehouse.assets.keys import known_tables
 from cdc_lakehouse.assets.resources import Lakehouse, LakeSpark
 from cdc_lakehouse.assets.sensors import build_sensor
 from cdc_lakehouse.config import LakehouseConfig
+from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake
 
 
@@ -37,4 +38,8 @@ def build_definitions(config: LakehouseConfig) -> dg.Definitions:
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    return build_definitions(configuration.load())
+    try:
+        return build_definitions(configuration.load())
+    except CdcError as error:
+        # Its sentence says what to do. Where in the code it was found, which Dagster shows too, is no help.
+        raise error.with_traceback(None) from None

@@ -10,7 +10,6 @@ import errno
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-import requests
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     AuthorizationExpiredError,
@@ -21,7 +20,7 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
 )
 from sqlalchemy import event
-from sqlalchemy.engine import ExceptionContext
+from sqlalchemy.engine import ExceptionContext, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
 
 from cdc_lakehouse.errors import CatalogUnreachableError, CdcError, ConfigurationError, WarehouseFullError, in_one_line
@@ -48,32 +47,23 @@ def open_catalog(name: str, kind: str, properties: Mapping[str, str]) -> Catalog
     """The catalog of a kind (PyIceberg's `type`), whose own later errors are the project's too.
 
     Raises `ConfigurationError` for what no other try mends, and `CatalogUnreachableError`."""
+    if kind == "sql":
+        _check_uri(properties.get("uri", ""))
     try:
         catalog = load_catalog(name, type=kind, **properties)
     except NotInstalledError as error:
         raise _not_installed(kind, getattr(error.__cause__, "name", None)) from None
-    except NoSuchModuleError:
-        raise ConfigurationError(
-            "lake.catalog.uri: its scheme is not the name of a database",
-            advice="write an SQLAlchemy URI, such as sqlite:///./lake/catalog.db or postgresql+psycopg://host/database",
-        ) from None
-    except (ArgumentError, ValueError) as error:
-        if kind != "sql":
-            raise
-        # What it says can hold a part of a password that has characters of its own in a URI.
-        raise ConfigurationError(
-            f"lake.catalog: cannot be understood ({type(error).__name__})",
-            advice="write lake.catalog.uri as driver://user:password@host:port/database, with @, :, / and % of a "
-            "password percent-encoded",
-        ) from None
     except DBAPIError as error:
-        raise _of_database(error.orig, error) or error from error
+        fault = _of_database(error.orig, error)
+        if fault is None:
+            raise
+        raise fault from error
     except (UnauthorizedError, ForbiddenError, AuthorizationExpiredError, OAuthError) as error:
         raise ConfigurationError(
             f"lake.catalog: the catalog refuses the credentials ({type(error).__name__})",
             advice="correct credential or token in lake.catalog",
         ) from error
-    except (requests.RequestException, RESTError) as error:
+    except (OSError, RESTError) as error:
         raise _unreachable(type(error).__name__) from error
     engine = getattr(catalog, "engine", None)
     if engine is not None:
@@ -103,6 +93,22 @@ def warehouse_fault(error: OSError) -> CdcError | None:
             advice="correct it in lakehouse.yaml, or let this user write there",
         )
     return None
+
+
+def _check_uri(uri: str) -> None:
+    try:
+        make_url(uri).get_dialect()
+    except NoSuchModuleError:
+        raise ConfigurationError(
+            "lake.catalog.uri: its scheme is not the name of a database",
+            advice="write an SQLAlchemy URI, such as sqlite:///./lake/catalog.db or postgresql://host/database",
+        ) from None
+    except (ArgumentError, ValueError):
+        # What the error says can hold a part of a password.
+        raise ConfigurationError(
+            "lake.catalog.uri: is not an SQLAlchemy URI",
+            advice="write driver://user:password@host:port/database, with @, :, / and % of a password percent-encoded",
+        ) from None
 
 
 def _in_its_place(context: ExceptionContext) -> BaseException | None:
