@@ -53,7 +53,7 @@ _CLASS, _ALLOWED = _tables()
 class Tuples(NamedTuple):
     texts: list[pa.Array]
     end: int
-    """Where the next tuple begins, or behind the semicolon."""
+    """Where the next tuple begins, or behind the statement's line."""
     last: bool
 
 
@@ -76,7 +76,7 @@ def read_tuples(
         texts = _texts(content[start : close + 1], columns, backslash_escapes)
     except (NotUsualError, CellError, pa.ArrowInvalid, binascii.Error):
         return None
-    return Tuples(texts, close + (2 if last else len(found) - 1), last)
+    return Tuples(texts, close + (len(found) if last else len(found) - 1), last)
 
 
 def _texts(text: bytes, columns: Sequence[Column], backslash_escapes: bool) -> list[pa.Array]:

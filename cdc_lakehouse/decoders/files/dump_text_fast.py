@@ -172,16 +172,20 @@ class TextPieceReader:
         beside = separator if notation.backslash_escapes else separator + notation.quote
         if not _paired(array, quotes, beside):
             raise NotUsualError
-        crlf = notation.terminator == b"\r\n"
-        bare = text.count(b"\r") + text.count(b"\n")
-        if bare == text.count(notation.terminator) * len(notation.terminator):
+        end, width = notation.terminator, len(notation.terminator)
+        usual = text.count(b"\r") + text.count(b"\n") == text.count(end) * width
+        # Arrow takes an empty line for a row of empty values.
+        empty = len(self._columns) > 1 and (text.startswith(end) or end * 2 in text)
+        if usual and not empty:
             return
         if notation.backslash_escapes or not notation.quote:
             raise NotUsualError
         # Raw line ends are text in quotes; outside there are whole terminators only.
         returns, feeds = np.flatnonzero(array == ord("\r")), np.flatnonzero(array == _LF)
         returns, feeds = (at[np.searchsorted(quotes, at) % 2 == 0] for at in (returns, feeds))
-        if len(returns) != (len(feeds) if crlf else 0) or (crlf and not np.array_equal(returns + 1, feeds)):
+        if not np.array_equal(returns + 1, feeds if width > 1 else []):
+            raise NotUsualError
+        if len(feeds) and (feeds[0] < width or (np.diff(feeds) == width).any()):
             raise NotUsualError
 
 

@@ -41,14 +41,10 @@ class TextRecordReader:
         self._bare = re.compile(
             b"(?:[^" + first + special + b"]++|(?!" + apart + b")[" + first + b"]" + escape + b")*+", re.DOTALL
         )
+        first, apart, inside = head, quote, b"|" + quote * 2
         if notation.backslash_escapes:
-            first, apart, inside = (
-                head + re.escape(notation.terminator[:1]),
-                quote + b"|" + re.escape(notation.terminator),
-                escape,
-            )
-        else:
-            first, apart, inside = head, quote, b"|" + quote * 2
+            first += re.escape(notation.terminator[:1])
+            apart, inside = quote + b"|" + re.escape(notation.terminator), escape
         self._quoted = re.compile(
             b"(?:[^" + first + special + b"]++|(?!" + apart + b")[" + first + b"]" + inside + b")*+" if quote else b"",
             re.DOTALL,
