@@ -143,7 +143,9 @@ class InsertWriter:
         if isinstance(value, int | float):
             return text
         if isinstance(value, bytes) and self.hexadecimal:
-            return b"x'%s'" % text.hex().encode() if self.style == "dumpling" else b"0x" + (text.hex().encode() or b"0")
+            if self.style == "dumpling":
+                return b"x'%s'" % text.hex().encode()
+            return b"0x" + text.hex().encode() if text else b"''"
         quoted = with_backslashes(text, b"'\"") if self.notation.backslash_escapes else text.replace(b"'", b"''")
         if isinstance(value, bytes):
             return b"_binary '%s'" % quoted

@@ -134,7 +134,8 @@ class TextPieceReader:
         notation, terminator = self._notation, self._notation.terminator
         if notation.backslash_escapes or not notation.quote:
             # Within quotes none stands raw; if one does, the quotes do not come in pairs.
-            return max(content.rfind(terminator, start, stop) + len(terminator), start)
+            found = content.rfind(terminator, start, stop)
+            return start if found < 0 else found + len(terminator)
         window: Bytes = np.frombuffer(content, np.uint8, stop - start, start)
         quotes = np.flatnonzero(window == notation.quote[0])
         for tail in (_TAIL, len(window)):
