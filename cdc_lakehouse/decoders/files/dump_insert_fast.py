@@ -23,12 +23,9 @@ _LEAST: Final = 4096
 _QUOTE: Final = ord("'")
 _GAPS: Final = (b"),\n(", b")\n,(", b"),(")
 """Between two tuples: Dumpling's, mydumper's, mysqldump's."""
-_ESCAPES: Final = [
-    (rb"\\", b"\\"),
-    *((b"\\" + letter, character) for letter, character in ESCAPES.items() if len(character) == 1),
-    (rb"\'", b"'"),
-    (rb"\"", b'"'),
-]
+_ESCAPES: Final = {letter: character for letter, character in ESCAPES.items() if len(character) == 1} | {
+    character: character for character in (b"\\", b"'", b'"')
+}
 _WORDS: Final = re.compile(rb"(?<=[(,])(?:(_binary )(?=')|(CONVERT\()'+( USING UTF8MB4\))(?=[,)]))")
 """Strings are their quotes alone here."""
 
@@ -56,7 +53,7 @@ _CLASS, _ALLOWED = _tables()
 class Tuples(NamedTuple):
     texts: list[pa.Array]
     end: int
-    """Where the next tuple begins, or behind the semicolon."""
+    """Where the next tuple begins, or behind the statement's line."""
     last: bool
 
 
@@ -79,19 +76,23 @@ def read_tuples(
         texts = _texts(content[start : close + 1], columns, backslash_escapes)
     except (NotUsualError, CellError, pa.ArrowInvalid, binascii.Error):
         return None
-    return Tuples(texts, close + (2 if last else len(found) - 1), last)
+    return Tuples(texts, close + (len(found) if last else len(found) - 1), last)
 
 
 def _texts(text: bytes, columns: Sequence[Column], backslash_escapes: bool) -> list[pa.Array]:
     marks = Marks(text)
-    if backslash_escapes and b"\\" in text:
-        text = marks.unescaped(text, _ESCAPES)
-        if b"\\" in text:
+    if backslash_escapes:
+        text, others = marks.unescaped(text, _ESCAPES)
+        if others:
             raise NotUsualError
     array: Bytes = np.frombuffer(text, np.uint8)
     places = _outside(array)
     outside = array[places]
-    words = [span for found in _WORDS.finditer(outside.tobytes()) for span in map(found.span, (1, 2, 3)) if span[1] > 0]
+    words: list[tuple[int, int]] = []
+    if (outside == ord(" ")).any():
+        words = [
+            span for each in _WORDS.finditer(outside.tobytes()) for span in map(each.span, (1, 2, 3)) if span[1] > 0
+        ]
     if words:
         array = np.delete(array, np.concatenate([places[start:end] for start, end in words]))
         places = _outside(array)
@@ -127,11 +128,13 @@ def _column(column: Column, cells: pa.Array, marks: Marks, literal: bytes) -> pa
 
 def _outside(text: Bytes) -> Positions:
     """The places of what is not in strings, their quotes too. Of a doubled quote, both are."""
-    quotes = text == _QUOTE
-    within = np.cumsum(quotes, dtype=np.uint8) & 1
-    if within[-1]:
+    quotes = np.flatnonzero(text == _QUOTE)
+    if len(quotes) % 2:
         raise NotUsualError
-    return np.flatnonzero((within == 0) | quotes)
+    starts, ends = np.append(0, quotes[1::2]), np.append(quotes[0::2] + 1, len(text))
+    lengths = ends - starts
+    before = np.cumsum(lengths) - lengths
+    return np.arange(lengths.sum()) + np.repeat(starts - before, lengths)
 
 
 def _check(outside: Bytes) -> int:

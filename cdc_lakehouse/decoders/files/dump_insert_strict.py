@@ -124,35 +124,24 @@ class InsertRecordReader:
             at = found.end()
 
     def row(self, content: bytes, start: int, final: bool) -> Tuple:
-        """The tuple at `start`. Raises MoreNeededError and NotSoundError."""
-        cells = Cells()
-        if start == len(content) and not final:
-            raise MoreNeededError
+        """The tuple at `start`, of content that is not at its end there. Raises MoreNeededError and NotSoundError."""
         if not content.startswith(b"(", start):
             raise NotSoundError(start)
-        at = start + 1
-        while True:
-            at = behind_space(content, at)
-            if not cells and content.startswith(b")", at):
-                break
+        cells, at = Cells(), behind_space(content, start + 1)
+        while cells or not content.startswith(b")", at):
             cell, at = self._value(content, at, final)
             cells.append(cell)
-            at = behind_space(content, at)
-            if at == len(content) and not final:
-                raise MoreNeededError
-            if content.startswith(b")", at):
+            at, mark = _mark(content, at, final)
+            if mark == b")":
                 break
-            if not content.startswith(b",", at):
+            if mark != b",":
                 raise NotSoundError(start)
-            at += 1
-        end, at = at + 1, behind_space(content, at + 1)
-        if at == len(content):
-            if not final:
-                raise MoreNeededError
-            return Tuple(end, at, False, cells)
-        if content[at] not in b",;":
+            at = behind_space(content, at + 1)
+        end = at + 1
+        at, mark = _mark(content, end, final)
+        if mark not in b",;":
             raise NotSoundError(start)
-        return Tuple(end, at + 1, content[at] == ord(";"), cells)
+        return Tuple(end, at + len(mark), mark == b";", cells)
 
     def next_begin(self, content: bytes, start: int, final: bool, *, tuples: bool) -> int:
         """Where a line begins behind `start` that begins as a statement does, or, with `tuples`, a tuple. Raises
@@ -165,7 +154,7 @@ class InsertRecordReader:
         return len(content)
 
     def _value(self, content: bytes, at: int, final: bool) -> tuple[bytes | None, int]:
-        if at < len(content) and content[at] in b"'\"":
+        if content[at : at + 1] in (b"'", b'"'):
             return self._text(content, at, final)
         if at + _BEYOND > len(content) and not final:
             raise MoreNeededError
@@ -176,16 +165,22 @@ class InsertRecordReader:
         if found := _BINARY.match(content, at):
             return self._text(content, found.end(), final)
         if found := _CONVERT.match(content, at):
-            text, at = self._text(content, found.end(), final)
-            if at + _BEYOND > len(content) and not final:
-                raise MoreNeededError
-            if found := _USING.match(content, at):
-                return text, found.end()
-        elif found := _NUMBER.match(content, at):
-            if found.end() == len(content) and not final:
-                raise MoreNeededError
-            return Number(found[0]), found.end()
-        raise NotSoundError(at)
+            return self._converted(content, found.end(), final)
+        found = _NUMBER.match(content, at)
+        if found is None:
+            raise NotSoundError(at)
+        if found.end() == len(content) and not final:
+            raise MoreNeededError
+        return Number(found[0]), found.end()
+
+    def _converted(self, content: bytes, at: int, final: bool) -> tuple[bytes, int]:
+        text, at = self._text(content, at, final)
+        if at + _BEYOND > len(content) and not final:
+            raise MoreNeededError
+        found = _USING.match(content, at)
+        if found is None:
+            raise NotSoundError(at)
+        return text, found.end()
 
     def _text(self, content: bytes, at: int, final: bool) -> tuple[bytes, int]:
         """The string whose quote is at a place, and what is behind it."""
@@ -207,6 +202,14 @@ class InsertRecordReader:
 def behind_space(content: bytes, at: int) -> int:
     found = _SPACE.match(content, at)
     return found.end() if found else at
+
+
+def _mark(content: bytes, at: int, final: bool) -> tuple[int, bytes]:
+    """The next byte that is not white space, and where; none at the end of the file. Raises MoreNeededError."""
+    at = behind_space(content, at)
+    if at == len(content) and not final:
+        raise MoreNeededError
+    return at, content[at : at + 1]
 
 
 def _octets(found: re.Match[bytes], content: bytes, final: bool) -> tuple[bytes, int]:

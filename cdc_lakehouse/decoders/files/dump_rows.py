@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from cdc_lakehouse import duckdb_sql
-from cdc_lakehouse.decoders.event_schema import DECODED
+from cdc_lakehouse.decoders.event_schema import DECODED, image_text
 from cdc_lakehouse.decoders.files import dump_records
 from cdc_lakehouse.decoders.files.dump_context import DumpContext
 from cdc_lakehouse.decoders.files.dump_insert import InsertReader
@@ -33,6 +33,8 @@ _SMALLER: Final = 32
 """By how much pieces are smaller where one is not sound."""
 _ROWS: Final = 64 * 1024
 """In a batch, at most."""
+_LARGE: Final = 64 * 1024 * 1024
+"""Of a batch, in bytes: the images of larger ones, which hold long values, do not fit into DuckDB's memory."""
 _NAME_BYTES: Final = 32 * 1024 * 1024
 """Of column names in a batch: each row repeats them, and a table may have a thousand."""
 
@@ -111,10 +113,17 @@ class _EventBuilder:
         return pa.RecordBatch.from_arrays([line, *events, problem, value], schema=DECODED)
 
     def _images(self, rows: Rows, batch: pa.RecordBatch) -> pa.Array:
-        cells = [
-            f"{duckdb_sql.text_literal(column.name)}, {column.expression(duckdb_sql.identifier(str(number)))}"
-            for number, column in enumerate(rows.columns)
+        texts = [column.expression(duckdb_sql.identifier(str(number))) for number, column in enumerate(rows.columns)]
+        if batch.nbytes > _LARGE:
+            names = [column.name for column in rows.columns]
+            cells = zip(*(column.to_pylist() for column in self._projected(batch, texts).columns), strict=True)
+            return pa.array([image_text(dict(zip(names, row, strict=True))) for row in cells], pa.string())
+        named = [
+            f"{duckdb_sql.text_literal(column.name)}, {text}" for column, text in zip(rows.columns, texts, strict=True)
         ]
-        image = f"CAST(json_object({', '.join(cells)}) AS VARCHAR)"
-        relation = self._connection.from_arrow(pa.Table.from_batches([batch])).project(image)
-        return relation.to_arrow_table().column(0).combine_chunks()
+        image = f"CAST(json_object({', '.join(named)}) AS VARCHAR)"
+        return self._projected(batch, [image]).column(0).combine_chunks()
+
+    def _projected(self, batch: pa.RecordBatch, expressions: list[str]) -> pa.Table:
+        relation = self._connection.from_arrow(pa.Table.from_batches([batch]))
+        return relation.project(", ".join(expressions)).to_arrow_table()

@@ -8,7 +8,7 @@ here is what would be read there."""
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -35,6 +35,7 @@ escape stands for."""
 _SEPARATORS: Final = [bytes([byte]) for byte in (0x1F, 0x1E, 0x1D, 0x1C, *range(0x20, 0x7F), *range(0x01, 0x08))]
 """For a separator that Arrow does not take."""
 _LF: Final = ord("\n")
+_BACKSLASH: Final = ord("\\")
 
 
 class NotUsualError(Exception):
@@ -48,12 +49,30 @@ class Marks:
         self._unused = (mark for mark in _MARKS if mark not in text)
         self._characters: dict[bytes, bytes] = {}
 
-    def unescaped(self, text: bytes, escapes: Sequence[tuple[bytes, bytes]]) -> bytes:
-        """With a mark for each escape that occurs, which are tried in their order."""
-        for escape, character in escapes:
-            if escape in text:
-                text = text.replace(escape, self._of(character))
-        return text
+    def unescaped(self, text: bytes, escapes: Mapping[bytes, bytes]) -> tuple[bytes, int]:
+        """With a mark for each escape, by what stands behind the backslash; and how many others are left."""
+        array: Bytes = np.frombuffer(text, np.uint8)
+        backslashes = np.flatnonzero(array == _BACKSLASH)
+        if not len(backslashes):
+            return text, 0
+        # Of a run of them every other one begins an escape.
+        numbers = np.arange(len(backslashes))
+        first = np.concatenate([[True], np.diff(backslashes) > 1])
+        begins = backslashes[(numbers - np.maximum.accumulate(np.where(first, numbers, 0))) % 2 == 0]
+        if begins[-1] + 1 == len(text):
+            raise NotUsualError
+        behind = array[begins + 1]
+        marks: Bytes = np.zeros(256, np.uint8)
+        counts = np.bincount(behind, minlength=256)
+        for letter, character in escapes.items():
+            if counts[letter[0]]:
+                marks[letter[0]] = self._of(character)[0]
+        known = marks[behind] > 0
+        array = array.copy()
+        array[begins[known]] = marks[behind[known]]
+        kept = np.ones(len(array), bool)
+        kept[begins[known] + 1] = False
+        return array[kept].tobytes(), int(np.count_nonzero(~known))
 
     def unused(self) -> bytes:
         """A byte that is nowhere in the piece."""
@@ -88,16 +107,12 @@ class TextPieceReader:
     def __init__(self, notation: TextNotation, columns: Sequence[Column]) -> None:
         self._notation = notation
         self._columns = columns
-        special = dict.fromkeys((notation.quote[:1], notation.separator[:1], b"'", b'"'))
-        self._escapes = [
-            (rb"\\", b"\\"),
-            *((b"\\" + letter, character) for letter, character in ESCAPES.items()),
-            *((b"\\" + character, character) for character in special if character),
-        ]
+        special = (notation.quote[:1], notation.separator[:1], b"'", b'"', b"\\")
+        self._escapes = {character: character for character in special if character} | ESCAPES
         self._known = (
             len(columns) > 0
             and (not notation.quote or _plain(notation.quote))
-            and not any(escape in notation.null for escape, _ in self._escapes)
+            and not any(b"\\" + letter in notation.null for letter in self._escapes)
         )
 
     def read(self, content: bytes, start: int, stop: int, whole: bool) -> Rows | None:
@@ -119,7 +134,8 @@ class TextPieceReader:
         notation, terminator = self._notation, self._notation.terminator
         if notation.backslash_escapes or not notation.quote:
             # Within quotes none stands raw; if one does, the quotes do not come in pairs.
-            return max(content.rfind(terminator, start, stop) + len(terminator), start)
+            found = content.rfind(terminator, start, stop)
+            return start if found < 0 else found + len(terminator)
         window: Bytes = np.frombuffer(content, np.uint8, stop - start, start)
         quotes = np.flatnonzero(window == notation.quote[0])
         for tail in (_TAIL, len(window)):
@@ -134,14 +150,18 @@ class TextPieceReader:
         """Raises NotUsualError, CellError and ArrowInvalid."""
         notation, marks = self._notation, Marks(text)
         separator = notation.separator
-        escaped = notation.backslash_escapes and b"\\" in text
-        if escaped:
-            text = marks.unescaped(text, self._escapes)
+        others = 0
+        if notation.backslash_escapes:
+            text, others = marks.unescaped(text, self._escapes)
         if not _plain(separator):
             text, separator = marks.separated(text, separator, notation.quote + notation.null)
         self._check(text, separator)
         cells = parsed(text, separator, notation.quote, notation.null, len(self._columns))
-        if escaped and text.count(b"\\") != notation.null.count(b"\\") * sum(column.null_count for column in cells):
+        nulls = sum(column.null_count for column in cells)
+        ends = text.count(notation.terminator) + (not text.endswith(notation.terminator))
+        if notation.backslash_escapes and ends != len(cells[0]):
+            raise NotUsualError  # One stands in quotes.
+        if notation.backslash_escapes and others != notation.null.count(b"\\") * nulls:
             raise NotUsualError  # A backslash before another byte, or in a quoted text that is written as NULL is.
         return [column.texts(marks.restored(cell)) for column, cell in zip(self._columns, cells, strict=True)]
 
@@ -153,16 +173,20 @@ class TextPieceReader:
         beside = separator if notation.backslash_escapes else separator + notation.quote
         if not _paired(array, quotes, beside):
             raise NotUsualError
-        crlf = notation.terminator == b"\r\n"
-        bare = text.count(b"\r") + text.count(b"\n")
-        if bare == text.count(notation.terminator) * len(notation.terminator):
+        end, width = notation.terminator, len(notation.terminator)
+        usual = text.count(b"\r") + text.count(b"\n") == text.count(end) * width
+        # Arrow takes an empty line for a row of empty values.
+        empty = len(self._columns) > 1 and (text.startswith(end) or end * 2 in text)
+        if usual and not empty:
             return
         if notation.backslash_escapes or not notation.quote:
             raise NotUsualError
         # Raw line ends are text in quotes; outside there are whole terminators only.
         returns, feeds = np.flatnonzero(array == ord("\r")), np.flatnonzero(array == _LF)
         returns, feeds = (at[np.searchsorted(quotes, at) % 2 == 0] for at in (returns, feeds))
-        if len(returns) != (len(feeds) if crlf else 0) or (crlf and not np.array_equal(returns + 1, feeds)):
+        if not np.array_equal(returns + 1, feeds if width > 1 else []):
+            raise NotUsualError
+        if len(feeds) and (feeds[0] < width or (np.diff(feeds) == width).any()):
             raise NotUsualError
 
 

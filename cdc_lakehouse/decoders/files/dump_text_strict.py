@@ -1,9 +1,9 @@
 """Delimited text of a dump read record by record, strictly: slower than `dump_text_fast`, and right on any bytes.
 
 A value is quoted whole or not at all. With backslash escapes, a backslash makes of the byte behind it what MySQL's LOAD
-DATA does; else a quote is doubled in quotes. NULL is what the notation says, bare. A record that is not so ends at the
-first terminator behind its beginning, wherever that stands: what cannot be told apart, text that goes over lines and
-rows, is then bad lines at most until the next row begins.
+DATA does, and a terminator that is text is escaped; else a quote is doubled in quotes, and terminators stand there raw.
+NULL is what the notation says, bare. A record that is not so ends at the first terminator behind its beginning. Where
+terminators are text, what follows may be the rest of a text: lines that are no rows, up to where the next row begins.
 Format: MySQL manual, "LOAD DATA Statement", "Field and Line Handling"; TiDB's `pkg/dumpformat/csvfile`."""
 
 from __future__ import annotations
@@ -41,9 +41,13 @@ class TextRecordReader:
         self._bare = re.compile(
             b"(?:[^" + first + special + b"]++|(?!" + apart + b")[" + first + b"]" + escape + b")*+", re.DOTALL
         )
-        inside = escape if notation.backslash_escapes else b"|" + quote * 2
+        first, apart, inside = head, quote, b"|" + quote * 2
+        if notation.backslash_escapes:
+            first += re.escape(notation.terminator[:1])
+            apart, inside = quote + b"|" + re.escape(notation.terminator), escape
         self._quoted = re.compile(
-            b"(?:[^" + head + special + b"]++|(?!" + quote + b")" + head + inside + b")*+" if quote else b"", re.DOTALL
+            b"(?:[^" + first + special + b"]++|(?!" + apart + b")[" + first + b"]" + inside + b")*+" if quote else b"",
+            re.DOTALL,
         )
 
     def record(self, content: bytes, start: int, final: bool) -> Record:
@@ -88,7 +92,7 @@ class TextRecordReader:
             return None if bare == notation.null else self._unescaped(bare), end
         first = at + len(quote)
         end = _end(self._quoted, content, first)
-        if end + 2 * len(quote) > len(content) and not final:
+        if end + 2 * len(quote) + self._beyond > len(content) and not final:
             raise MoreNeededError
         if not content.startswith(quote, end):
             return None, -1

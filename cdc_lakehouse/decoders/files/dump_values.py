@@ -184,6 +184,6 @@ def _encoding(name: str, of: ColumnType, context: DumpContext) -> BinaryNotation
     notation = context.notation
     if isinstance(notation, InsertNotation):
         return "raw"
-    encoded = {column.lower(): encoding for column, encoding in notation.encoded.items()}
+    encoded: dict[str, BinaryNotation] = {column.lower(): each for column, each in notation.encoded.items()}
     binary = of.name in BLOBS or of.name in GEOMETRIES or of.name == "bit"
     return encoded.get(name.lower(), notation.binary if binary else "raw")
