@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cdc_lakehouse.changelog.ddl_kinds import LOAD
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange, TableName, TableVersion
 from cdc_lakehouse.changelog.versions import Live, kind_of, versions_of
@@ -48,6 +49,11 @@ class Incarnation:
     @property
     def dropped_ts(self) -> int | None:
         return self.last.commit_ts if self.last.effect == "drop" else None
+
+    @property
+    def is_replaced_by_dump(self) -> bool:
+        """Whether it ended because a dump of the table was loaded."""
+        return self.last.effect == "drop" and self.last.kind == LOAD
 
     @property
     def emptied_ts(self) -> int:

@@ -49,6 +49,7 @@ class Live:
         self._tables: dict[TableName, TableVersion] = {}
         self._vacated: dict[TableName, int] = {}
         self._births: dict[TableName, int] = {}
+        self._loaded: dict[TableName, int] = {}
         self._known: set[str] = set()
 
     def get(self, name: TableName) -> TableVersion | None:
@@ -64,14 +65,19 @@ class Live:
         """When the name was last given up; 0 when it never was."""
         return self._vacated.get(name, 0)
 
-    def next_incarnation(self, name: TableName) -> str:
-        """Numbered under the name that it is born with: the same however often the history is worked out again."""
-        return f"{name.identity}#{self._births.get(name, 0) + 1}"
+    def next_incarnation(self, name: TableName, *, loaded_ts: int | None = None) -> str:
+        """Numbered under the name that it is born with: the same however often the history is worked out again. With a
+        dump's position the numbers begin anew, for what the log has from before it may come to light after it."""
+        since = self._loaded.get(name) if loaded_ts is None else loaded_ts
+        number = self._births.get(name, 0) + 1 if loaded_ts is None else 1
+        return f"{name.identity}{'' if since is None else f'@{since}'}#{number}"
 
     def record(self, version: TableVersion) -> None:
         if not version.incarnation:
             return
         if version.incarnation not in self._known:
+            if version.kind == ddl_kinds.LOAD:
+                self._loaded[version.name], self._births[version.name] = version.commit_ts, 0
             self._births[version.name] = self._births.get(version.name, 0) + 1
             self._known.add(version.incarnation)
         for name in (version.previous_name, version.name if version.effect == "drop" else None):
@@ -337,9 +343,9 @@ def _of_row(change: SchemaChange, live: Live) -> Iterator[TableVersion]:
         yield _alter(previous, replace(of_table, columns=(*apply.columns_of(previous), *new), charset=previous.charset))
 
 
-def _of_load(change: SchemaChange, live: Live) -> Iterable[TableVersion]:
-    """A table as a dump has it: all that was in it before is in the dump's rows, or was gone. What the dump calls it
-    counts, for its statement says no database."""
+def _of_load(change: SchemaChange, live: Live) -> Iterator[TableVersion]:
+    """A table as a dump has it, of which it begins anew: what the log had of it before is in the dump's rows, or was
+    gone. What the dump calls it counts, for its statement says no database."""
     clauses, _ = clauses_of(change)
     clause = next((each for each in clauses or () if isinstance(each, ddl.CreateTable)), None)
     if clause is None:
@@ -347,21 +353,12 @@ def _of_load(change: SchemaChange, live: Live) -> Iterable[TableVersion]:
     after = apply.created(clause)
     name = TableName(change.database, change.table)
     of_table = _TableChange(change, name, ddl_kinds.LOAD, after.columns, (clause,), None, after.charset, after.notes)
-    previous = live.get(name)
-    if previous is None:
-        yield from _create(of_table, live)
-        return
-    loaded = _alter(previous, replace(of_table, clauses=()))
-    if loaded.effect != "hold":
-        unique_keys = unique_keys_after((), loaded.columns, (clause,))
-        loaded = replace(
-            loaded,
-            effect="empty",
-            key=handle_key(loaded.primary_key, unique_keys, loaded.columns),
-            unique_keys=unique_keys,
-            partitioning=clause.partitioning,
-        )
-    yield loaded
+    if (previous := live.get(name)) is not None:
+        yield _next(previous, of_table, "drop", note="from here on its rows are those of the dump")
+    matched = first_columns(after.columns, (clause,))
+    unique_keys = unique_keys_after((), matched.columns, (clause,))
+    note = _joined(*after.notes)
+    yield _born(of_table, live, matched, unique_keys, change.commit_ts, note, clause.partitioning)
 
 
 def _same_family(known: ColumnType, shown: ColumnType) -> bool:
@@ -434,7 +431,9 @@ def _born(
     return TableVersion(
         commit_ts=change.source.commit_ts,
         name=change.name,
-        incarnation=live.next_incarnation(change.name),
+        incarnation=live.next_incarnation(
+            change.name, loaded_ts=change.source.commit_ts if change.kind == ddl_kinds.LOAD else None
+        ),
         kind=change.kind,
         effect="create",
         query=change.source.query,

@@ -28,7 +28,7 @@ from cdc_lakehouse.errors import DdlError, SourceError
 from cdc_lakehouse.lake.properties import of_batch
 from cdc_lakehouse.lake.tables.event_files import EventWriter
 from cdc_lakehouse.lake.tables.segment_decoding import DecodedFiles, SegmentFile, decode_segments
-from cdc_lakehouse.lake.tables.segments import DECODED, DUMP, LANDED, Kind, Segment
+from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Kind, Segment
 from cdc_lakehouse.pipeline.batches import Batches
 from cdc_lakehouse.pipeline.deferred_segments import UNREADABLE_SEGMENT, defer
 from cdc_lakehouse.pipeline.loads import loads_of, require_no_gap
@@ -104,38 +104,21 @@ class DumpSource:
         return Landed(new)
 
     def _segments(self, table: DumpedTable, batches: Batches) -> Iterator[Segment]:
-        now, at = self._run.clock(), self.checkpoint_ts()
-        for file in table.files:
+        """Its files; of a table without rows its schema file stands for them."""
+        files = [(file.path, file.size, file.etag, file.modified) for file in table.files]
+        for path, size, etag, modified in files or [(table.schema_path, 0, None, None)]:
             yield Segment(
-                segment=_segment_name(at, file.path),
+                segment=_segment_name(self.checkpoint_ts(), path),
                 kind=DUMP,
                 database=table.name.database,
                 table=table.name.table,
-                table_version=at,
-                size=file.size,
-                etag=file.etag,
-                modified_at=file.modified,
-                batch=batches.of_file(file.size),
+                table_version=self.checkpoint_ts(),
+                size=size,
+                etag=etag,
+                modified_at=modified,
+                batch=batches.of_file(size),
                 state=LANDED,
-                landed_at=now,
-            )
-        if not table.files:
-            yield Segment(
-                segment=_segment_name(at, table.schema_path),
-                kind=DUMP,
-                database=table.name.database,
-                table=table.name.table,
-                table_version=at,
-                size=0,
-                batch=batches.number,
-                state=DECODED,
-                landed_at=now,
-                decoded_at=now,
-                events=0,
-                inserts=0,
-                updates=0,
-                deletes=0,
-                quarantined=0,
+                landed_at=self._run.clock(),
             )
 
     def look(self) -> None:
@@ -164,7 +147,7 @@ class DumpSource:
             return ready, decoded.rejected
 
     def _decode(self, segments: Sequence[Segment], writer: EventWriter | None) -> DecodedFiles:
-        files = [self._file(segment) for segment in segments]
+        files = [self._file(segment) for segment in segments if segment.segment in self._files]
         compressions: dict[str, Compression | None] = {file.path: file.compression for _, file in self._files.values()}
         read = functools.partial(_read, self._store.uri, self._run.lake.storage, compressions)
         return decode_segments(self._run.spark, files, read, decode_rows, writer)
@@ -188,7 +171,8 @@ class DumpSource:
         return SegmentFile(ref, segment.segment, context, self.checkpoint_ts(), synthetic=True)
 
     def _require_files(self, segments: Sequence[Segment]) -> None:
-        gone = [segment.segment for segment in segments if segment.segment not in self._files]
+        known = self._files.keys() | {_segment_name(self.checkpoint_ts(), t.schema_path) for t in self._dump.tables}
+        gone = [segment.segment for segment in segments if segment.segment not in known]
         if gone:
             raise SourceError(
                 f"{len(gone)} files of the dump that were to be loaded are no longer part of it",

@@ -13,8 +13,8 @@ from cdc_lakehouse.pipeline.context import FeedContext
 def loads_of(history: SchemaHistory) -> Mapping[TableName, int]:
     """The tables that were loaded, by the names that they had in their dumps, with the commit-ts of their rows; of a
     table that was loaded again, of the last dump."""
-    loads = sorted((each.commit_ts, each) for each in history.changes.values() if each.kind == "load")
-    return {TableName(change.database, change.table): commit_ts for commit_ts, change in loads}
+    loads = sorted((each for each in history.changes.values() if each.kind == "load"), key=lambda each: each.commit_ts)
+    return {TableName(each.database, each.table): each.commit_ts for each in loads}
 
 
 def require_no_gap(run: FeedContext, first_ts: int | None, loaded_ts: int | None = None) -> None:

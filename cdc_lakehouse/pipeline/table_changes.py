@@ -151,8 +151,11 @@ def find_changed_tables(
         passed, batch = (cut.checkpoint_ts, cut.batch) if shown else (BEGINNING, 0)
         if shown and not (news.everywhere or _has_ddl(life, passed) or news.concerns(life)):
             continue
+        state = tables.find(life)
+        if state is None and life.is_replaced_by_dump:
+            continue  # It was never there: the dump came first.
         try:
-            found.append(_changes(run, len(found), life, tables.find(life), passed, batch, checkpoint_ts, news))
+            found.append(_changes(run, len(found), life, state, passed, batch, checkpoint_ts, news))
         except TableHeldError as error:
             reasons[id] = str(error)
     return found, Holds(reasons)
@@ -202,7 +205,8 @@ def _changes(
     applied, batch = max(state.applied_ts, passed_ts), max(state.applied_batch, batch)
     before = life.upto(state.applied_ts)
     rebuild = before is None or schema_fingerprint(before, run.value_format(before.last)) != state.schema_fingerprint
-    redecoded = () if rebuild else tuple(news.redecoded(life, applied, batch, void))
+    void_for_all = max(void, life.versions[0].since)
+    redecoded = () if rebuild else tuple(news.redecoded(life, applied, batch, void_for_all))
     return TableChanges(number, life, state, applied, checkpoint_ts, void, rebuild, redecoded, key)
 
 

@@ -55,6 +55,11 @@ class DumpTable:
         return [self.rows[start : start + step] for start in range(0, len(self.rows), step)]
 
 
+def _number(value: int | Decimal) -> bytes:
+    """MySQL prints decimals without an exponent."""
+    return (f"{value:f}" if isinstance(value, Decimal) else str(value)).encode()
+
+
 # --- Compression ---
 
 
@@ -189,7 +194,7 @@ def _dumpling_literal(*, backslash: bool) -> Callable[[Value], bytes]:
             return b"x'" + value.hex().encode() + b"'"
         if isinstance(value, str):
             return sql_string(value.encode(), backslash=backslash)
-        return str(value).encode()
+        return _number(value)
 
     return literal
 
@@ -210,7 +215,7 @@ def _dumpling_csv(table: DumpTable, rows: Sequence[Row], options: DumpCsv) -> by
         if isinstance(value, bytes):
             written = {"raw": value, "hex": value.hex().encode(), "base64": base64.b64encode(value)}[options.binary]
             return quote + escaped(written) + quote
-        return quote + escaped(value.encode()) + quote if isinstance(value, str) else str(value).encode()
+        return quote + escaped(value.encode()) + quote if isinstance(value, str) else _number(value)
 
     lines: list[list[Value]] = [list(row) for row in rows]
     if options.header and table.row_columns:
@@ -302,7 +307,7 @@ def _mydumper_literal(*, hex_blob: bool) -> Callable[[Value], bytes]:
             return b"0x" + value.hex().upper().encode()
         if isinstance(value, bytes):
             return b"_binary " + sql_string(value, b'"')
-        return sql_string(value.encode(), b'"') if isinstance(value, str) else str(value).encode()
+        return sql_string(value.encode(), b'"') if isinstance(value, str) else _number(value)
 
     return literal
 
@@ -314,10 +319,10 @@ def _mydumper_text(
         if value is None:
             return b"\\N"
         if isinstance(value, int):
-            return str(value).encode()
+            return _number(value)
         if isinstance(value, bytes) and name in hexed:
             return value.hex().upper().encode()
-        text = value if isinstance(value, bytes) else str(value).encode()
+        text = value if isinstance(value, bytes) else _number(value)
         return quote + sql_string(text)[1:-1].replace(separator, b"\\" + separator) + quote
 
     lines = [[field(name, value) for name, value in zip(table.row_columns, row, strict=True)] for row in rows]
@@ -412,7 +417,7 @@ def _shell_line(row: Row, separator: str, quote: str, terminator: str) -> bytes:
         if value is None:
             return b"\\N"
         if isinstance(value, int | Decimal):
-            return str(value).encode()
+            return _number(value)
         text = base64.b64encode(value) if isinstance(value, bytes) else value.encode()
         for special in ("\\", "\0", "\b", "\n", "\r", "\t", "\x1a", *([quote] if quote else [separator])):
             letter = {"\0": "0", "\b": "b", "\n": "n", "\r": "r", "\t": "t", "\x1a": "Z"}.get(special, special)

@@ -17,7 +17,6 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import ListType
 
-from cdc_lakehouse.changelog.ddl_kinds import LOAD
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import TableName
@@ -196,17 +195,14 @@ def schema_fingerprint(life: Incarnation, value_format: ValueFormat) -> str:
     When it differs from the one that the table was written under, DDL from before has come to light, or the
     configuration has another time zone or policy: the table must be recomputed.
     """
-    # What was before a dump's rows counts for nothing, and may come to light after them.
-    loads = [number for number, version in enumerate(life.versions) if version.kind == LOAD]
-    since = loads[-1] if loads else 0
     versions = [
         (
             version.commit_ts,
             str(version.name),
-            version.kind if version.kind == LOAD else version.effect,
+            version.effect,
             [(column.id, column.name, _type_text(column.type), column.carried) for column in version.columns],
         )
-        for version in life.versions[since:]
+        for version in life.versions
         if version.effect != "none"
     ]
     return _digest(json.dumps([_reading_text(value_format), versions], ensure_ascii=False))

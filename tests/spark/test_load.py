@@ -1,0 +1,146 @@
+"""A dump and the log that goes on from it give the true rows, in whatever order they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_lakehouse.config import DumpCsv
+from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.pipeline.steps import Steps, run_all
+from tests.kit.data_sets import apply_stage
+from tests.kit.dumped_truth import dump_of
+from tests.kit.kills import kill_further_and_further
+from tests.kit.lakes import TestLake
+from tests.kit.truth import Truth
+
+pytestmark = pytest.mark.spark
+
+SETS = [
+    "canal-json/types_all_random", "csv/random_3", "canal-json/rename_chain", "canal-json/drop_recreate",
+    "canal-json/existing_before_feed", "canal-json/date_dirs",
+]  # fmt: skip
+
+
+class Load:
+    """A data set whose dump is of one of its stages, the middle one unless it is said."""
+
+    def __init__(self, data_set: Path, new_lake: Callable[..., TestLake], tmp_path: Path, **form: Any) -> None:
+        self.truth = Truth(data_set)
+        self.stage = (len(self.truth.stages) - 1) // 2
+        self.directory = tmp_path / "snapshot"
+        dump_of(self.truth, self.stage, self.directory, **form)
+        csv = form.get("csv") or DumpCsv.nothing()
+        self.initial = {"type": "dumpling", "uri": str(self.directory), "csv": csv.model_dump()}
+        self.lake = new_lake(source={**self.truth.source, "initial": self.initial})
+
+    @property
+    def at(self) -> int:
+        return self.truth.stages[self.stage]["checkpoint_ts"]
+
+    def advance(self, stage: int) -> None:
+        apply_stage(self.truth.dataset, stage, self.lake.sink)
+
+    def run(self) -> Steps:
+        return run_all(self.lake.run())
+
+    def keyless(self, stage: int) -> set[tuple[str, str]]:
+        return {name for name, table in self.truth.tables(stage).items() if not table["key"]}
+
+    def check(self, stage: int, done: Steps) -> None:
+        tables = self.truth.tables(stage)
+        assert {done.applied.lives[id].last.name.table for id in done.applied.held} <= {
+            name[1] for name in self.keyless(stage)
+        }, done.applied.held
+        self.lake.check(tables, except_for=self.keyless(stage))
+
+
+@pytest.fixture
+def load(data_sets: Path, new_lake: Callable[..., TestLake], tmp_path: Path) -> Callable[..., Load]:
+    return lambda name, **form: Load(data_sets / name, new_lake, tmp_path, **form)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_the_first_cut_is_the_dump_and_the_log_goes_on(name: str, load: Callable[..., Load]) -> None:
+    found = load(name, rows_per_file=3)
+    last = len(found.truth.stages) - 1
+    found.advance(last)
+    done = found.run()
+    assert done.loaded.commit_ts == found.at
+    cuts = {row["checkpoint_ts"] for row in found.lake.machinery("checkpoints")}
+    assert cuts == {found.at, found.truth.stages[last]["checkpoint_ts"]} or not found.truth.tables(found.stage)
+    found.check(last, done)
+    before = found.lake.metadata()
+    again = found.run()
+    assert found.lake.metadata() == before and not again.loaded.segments
+
+
+@pytest.mark.parametrize("filetype", ["csv", "sql"])
+@pytest.mark.parametrize("suffix", ["", ".zst"])
+def test_rows_of_every_form(filetype: str, suffix: str, load: Callable[..., Load]) -> None:
+    """The cut of the dump alone: the log is not further yet."""
+    found = load("canal-json/random_6", filetype=filetype, suffix=suffix)
+    found.advance(found.stage)
+    done = found.run()
+    found.check(found.stage, done)
+    assert done.published.cut.checkpoint_ts == found.at
+    rows = sum(len(table["rows"]) for table in found.truth.tables(found.stage).values())
+    assert sum(1 for event in found.lake.machinery("events") if event["op"] == "R") == rows
+
+
+def test_a_kill_after_any_commit_changes_nothing(load: Callable[..., Load]) -> None:
+    found = load("canal-json/rename_chain", rows_per_file=2)
+    last = len(found.truth.stages) - 1
+    found.advance(last)
+    kill_further_and_further(found.lake, found.run)
+    found.check(last, found.run())
+    events = [(event["segment"], event["line"]) for event in found.lake.machinery("events")]
+    assert len(set(events)) == len(events)
+
+
+def test_the_log_first_and_then_the_dump(load: Callable[..., Load]) -> None:
+    """Tables that the log alone has told of are replaced; so it is, when one is taken later."""
+    found = load("canal-json/date_dirs")
+    last = len(found.truth.stages) - 1
+    some = min(found.truth.tables(found.stage))
+    found.lake.configure(source=found.truth.source, tables={"exclude": [".".join(some)]})
+    found.advance(last)
+    found.run()
+    found.lake.configure(source={**found.truth.source, "initial": found.initial})
+    found.lake.configure(tables={"exclude": [".".join(some)]})
+    found.run()
+    assert some[1] not in {table for _, table in found.lake.tables()}
+    found.lake.configure(tables={})
+    found.check(last, found.run())
+
+
+def test_what_is_between_the_dump_and_the_log_is_missing(load: Callable[..., Load]) -> None:
+    found = load("canal-json/existing_before_feed")
+    found.advance(len(found.truth.stages) - 1)
+    first = found.truth.expected["start_ts"]
+    metadata = found.directory / "metadata"
+    metadata.write_text(metadata.read_text().replace(str(found.at), str(first - 5)))
+    with pytest.raises(SourceError, match=f"the dump is of {first - 5} and the change log begins at {first}"):
+        found.run()
+    assert not found.lake.machinery("segments"), "nothing is loaded"
+    found.lake.configure(source={**found.truth.source, "initial": {**found.initial, "start_ts": first - 5}})
+    assert found.run().loaded.commit_ts == first - 5
+
+
+def test_a_bad_row_holds_its_table_alone(load: Callable[..., Load]) -> None:
+    found = load("canal-json/date_dirs")
+    last = len(found.truth.stages) - 1
+    names = [name for name, table in sorted(found.truth.tables(found.stage).items()) if table["rows"]]
+    (file,) = found.directory.glob(f"{names[0][0]}.{names[0][1]}.000000000.csv")
+    file.write_bytes(file.read_bytes() + b"1,2\r\n")
+    found.advance(last)
+    done = found.run()
+    assert [done.applied.lives[id].last.name.table for id in done.applied.held] == [names[0][1]]
+    (row,) = found.lake.machinery("quarantine")
+    assert (
+        row["segment"].endswith(file.name) and row["line"] == len(found.truth.tables(found.stage)[names[0]]["rows"]) + 1
+    )
+    found.lake.check(found.truth.tables(last), except_for={names[0]})
