@@ -13,6 +13,7 @@ import click
 
 _COMMANDS: Final = {
     "run": ("run:command", "Bring the tables up to date: land, decode, apply, publish."),
+    "load": ("run:load", "Load tables of the initial dump again."),
     "status": ("status:command", "Show the state of each feed: checkpoints, lag, what is held."),
     "show": ("show:command", "Print rows of current-state tables."),
     "plan": ("plan:command", "Show what pending DDL will do, without doing it."),

@@ -1,4 +1,4 @@
-"""The assets of one feed: raw → events → schema → current → checkpoint.
+"""The assets of one feed: (snapshot →) raw → events → schema → current → checkpoint.
 
 Bodies call the steps of a run and say what they did. A step that an asset depends on was taken when it is the asset's
 turn; in a run of a single asset, the step makes the earlier ones happen."""
@@ -18,7 +18,7 @@ from cdc_lakehouse.assets.resources import INCREMENTAL, TRIGGER_TAG, Lakehouse
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.tables.segments import DECODED, Segment, Totals, as_rows, totals
+from cdc_lakehouse.lake.tables.segments import DECODED, DUMP, Segment, Totals, as_rows, totals
 from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.source import SourceKind
@@ -30,7 +30,8 @@ warnings.filterwarnings("ignore", category=dg.BetaWarning, message=".*backfill_p
 
 def build_assets(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> list[dg.AssetsDefinition]:
     """The assets of a feed whose known tables are `tables`: `raw`, `events`, and one definition with all the others."""
-    return [_raw(feed, open_monitor(lake, feed).kind), _events(feed), _tables(feed, tables)]
+    snapshot = [_snapshot(feed)] if feed.initial is not None else []
+    return [*snapshot, _raw(feed, open_monitor(lake, feed).kind), _events(feed), _tables(feed, tables)]
 
 
 def pool_of(feed: FeedConfig) -> str:
@@ -48,8 +49,30 @@ def _partitioned_asset(feed: FeedConfig) -> Any:
     )
 
 
+def _snapshot(feed: FeedConfig) -> dg.AssetsDefinition:
+    @dg.asset(
+        key=keys.snapshot_key(feed.name),
+        kinds={"mysql"},
+        description="The rows that the tables held before the change log, from a dump, at one point of it.",
+        pool=pool_of(feed),
+        group_name=feed.name,
+    )
+    def snapshot(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
+        steps = lakehouse.steps(context, feed.name)
+        loaded = steps.loaded
+        rows = steps.run.segments.rows.filter(pc.field("kind") == DUMP)
+        return dg.MaterializeResult(metadata=metadata.snapshot_metadata(rows, totals(as_rows(loaded.segments))))
+
+    return snapshot
+
+
 def _raw(feed: FeedConfig, source: SourceKind) -> dg.AssetsDefinition:
-    @_partitioned_asset(feed)(key=keys.raw_key(feed.name), kinds={source.name}, description=source.description)
+    @_partitioned_asset(feed)(
+        key=keys.raw_key(feed.name),
+        deps=[keys.snapshot_key(feed.name)] if feed.initial is not None else [],
+        kinds={source.name},
+        description=source.description,
+    )
     def raw(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
         steps = lakehouse.steps(context, feed.name)
         landed = steps.landed

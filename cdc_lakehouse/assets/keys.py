@@ -24,6 +24,11 @@ _SCHEDULES: Final[dict[DateSeparator, tuple[str, str]]] = {
 """Format and cron schedule of the partitions, by `date_separator`."""
 
 
+def snapshot_key(feed: str) -> dg.AssetKey:
+    """The asset of what the initial dump held."""
+    return dg.AssetKey([feed, "snapshot"])
+
+
 def raw_key(feed: str) -> dg.AssetKey:
     """The asset of what landed."""
     return dg.AssetKey([feed, "raw"])

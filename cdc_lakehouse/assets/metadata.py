@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
+import pyarrow as pa
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.mysql_types import type_text
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, lag_seconds
 from cdc_lakehouse.changelog.schema import TableVersion, as_lines, column_changes
-from cdc_lakehouse.lake.tables.segments import Totals
+from cdc_lakehouse.lake.tables.segments import Totals, totals
 from cdc_lakehouse.pipeline.apply import Applied, AppliedTable
 from cdc_lakehouse.pipeline.publish import Published
 from cdc_lakehouse.pipeline.source import Landed
@@ -39,6 +40,23 @@ def landed_metadata(landed: Landed, known: Totals, new: Totals, now: datetime.da
     if landed.faults:
         numbers["faults"] = markdown_list(landed.faults)
     return numbers
+
+
+def snapshot_metadata(rows: pa.Table, new: Totals) -> Metadata:
+    """What the initial dump holds, of `rows` of `segments`: its tables and files, and the point of the change log that
+    its rows are of; and how much of it a run loaded."""
+    known = totals(rows)
+    tables = rows.group_by(["database", "table"]).aggregate([]).num_rows
+    numbers: dict[str, Any] = {
+        "tables": tables,
+        "files": known.segments,
+        "bytes": known.size,
+        "dagster/row_count": known.events,
+        "quarantined": known.quarantined,
+        "new_files": new.segments,
+        "new_rows": new.events,
+    }
+    return numbers if known.max_commit_ts is None else numbers | _moment("position", known.max_commit_ts)
 
 
 def events_metadata(decoded: Totals, new: Totals) -> Metadata:

@@ -1,5 +1,6 @@
 """What the assets of a run share: the configuration, Spark, and the steps."""
 
+import json
 from typing import Any
 
 import dagster as dg
@@ -16,6 +17,8 @@ from cdc_lakehouse.pipeline.steps import Steps
 TRIGGER_TAG = "cdc/trigger"
 """What started a run. With `incremental` its partitions only say what is new; otherwise they are decoded again."""
 INCREMENTAL = "incremental"
+LOAD_TAG = "cdc/load"
+"""Tables of the initial dump to load again: a list in JSON."""
 DATES_TAG = "cdc/dates"
 """The dates to decode again, separated by commas, where they are not all dates of a range."""
 
@@ -54,6 +57,7 @@ class Lakehouse(dg.ConfigurableResource[Any]):
                 lake,
                 lambda: self.spark.spark_session,
                 dates=dates_to_decode(context),
+                load_again=frozenset(json.loads(context.run.tags.get(LOAD_TAG, "[]"))),
                 log=context.log,
                 require_lease=lease.require,
             )

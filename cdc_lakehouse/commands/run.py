@@ -20,7 +20,7 @@ from cdc_lakehouse import config as configuration
 from cdc_lakehouse import errors
 from cdc_lakehouse.assets.jobs import job_name, partition_tags
 from cdc_lakehouse.assets.keys import known_tables, partitions_of
-from cdc_lakehouse.assets.resources import DATES_TAG, take_steps
+from cdc_lakehouse.assets.resources import DATES_TAG, LOAD_TAG, take_steps
 from cdc_lakehouse.assets.run_lock import FEED_TAG, find_unfinished, release_leases, take_lease
 from cdc_lakehouse.assets.sensors import incremental_tags, look
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time
@@ -95,6 +95,33 @@ def command(
             _follow(runner, feeds, interval, as_json=as_json)
             return DONE
         results = unless_signalled(lambda: [runner.try_run(feed, partitions) for feed in feeds])
+    return _print(results, as_json=as_json)
+
+
+@click.command()
+@feed_option
+@click.option("--table", "tables", multiple=True, help="database.table of the dump. May be repeated. [default: all]")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@configured
+def load(config: LakehouseConfig, feed_name: str | None, tables: Sequence[str], as_json: bool) -> int:
+    """Load tables of source.initial, whether they are loaded or not, and make a pass.
+
+    A table of a later dump begins anew at that dump's position: what the lake had of it before is kept as a dropped
+    table. Exit codes are those of `run`.
+    """
+    _prepare_instance()
+    feeds = [feed for feed in chosen(config, feed_name) if feed.initial is not None]
+    if not feeds:
+        raise ConfigurationError("no feed has a dump to load", advice="set source.initial")
+    with dg.DagsterInstance.get() as instance:
+        runner = _Runner(config, instance)
+        again = tables or ("*",)
+        results = unless_signalled(lambda: [runner.try_run(feed, load_again=again) for feed in feeds])
+    return _print(results, as_json=as_json)
+
+
+def _print(results: Sequence[_FeedResult], *, as_json: bool) -> int:
+    """Gives the exit code."""
     if as_json:
         print_json({"feeds": [asdict(result) for result in results]})
     else:
@@ -104,7 +131,8 @@ def command(
 
 @dataclass
 class _FeedResult:
-    """What a run of one feed did, as the command prints it in JSON. `checkpoint_ts` is a TSO.
+    """What a run of one feed did, as the command prints it in JSON. `checkpoint_ts` is a TSO. `loaded_rows` came from
+    the initial dump.
     `warnings` say what may be a mistake in the configuration; they do not change the exit code.
 
     `tables` have `rows_in` (events that were decoded, and of them `inserts`, `updates` and `deletes`), `rows` (now in
@@ -112,6 +140,7 @@ class _FeedResult:
 
     feed: str
     run_id: str | None = None
+    loaded_rows: int = 0
     checkpoint_ts: int | None = None
     checkpoint_time: str | None = None
     published: bool = False
@@ -133,20 +162,26 @@ class _Runner:
         self._config = config
         self._jobs: dict[str, tuple[Sequence[TableName], dg.JobDefinition]] = {}
 
-    def try_run(self, feed: FeedConfig, partitions: Sequence[str]) -> _FeedResult:
+    def try_run(
+        self, feed: FeedConfig, partitions: Sequence[str] = (), *, load_again: Sequence[str] = ()
+    ) -> _FeedResult:
         """As `run`; what keeps the run from beginning is in the result."""
         try:
-            return self.run(feed, partitions)
+            return self.run(feed, partitions, load_again=load_again)
         except CdcError as error:
             return _FeedResult(feed.name, error=str(error), exit_code=exit_code(error))
 
-    def run(self, feed: FeedConfig, partitions: Sequence[str] = (), *, attempt: int = 0) -> _FeedResult:
-        """One pass over a feed: over what is new, or over these partitions. `attempt` counts earlier tries that failed.
-        Raises what keeps the run from beginning."""
+    def run(
+        self, feed: FeedConfig, partitions: Sequence[str] = (), *, attempt: int = 0, load_again: Sequence[str] = ()
+    ) -> _FeedResult:
+        """One pass over a feed: over what is new, or over these partitions. `attempt` counts earlier tries that failed,
+        `load_again` are tables of the initial dump. Raises what keeps the run from beginning."""
         run_id = str(uuid.uuid4())
         try:
             _take_lease(self.instance, self.lake, feed, run_id)
             tags = self._tags(feed, partitions, attempt)
+            if load_again:
+                tags[LOAD_TAG] = json.dumps(load_again)
             console = {"loggers": {"console": {"config": {"log_level": "WARNING"}}}}
             executed = self._job(feed).execute_in_process(
                 instance=self.instance, tags=tags, run_config=console, raise_on_error=False, run_id=run_id
@@ -230,6 +265,7 @@ def _describe(result: _FeedResult, steps: Steps) -> None:
         result.checkpoint_ts = published.cut.checkpoint_ts
         result.checkpoint_time = commit_time(published.cut.checkpoint_ts).isoformat()
     result.published = published.new
+    result.loaded_rows = sum(counts.events for counts in steps.loaded.counts.rows.values())
     result.held = dict(applied.held)
     result.quarantined = steps.run.quarantine.count()
     result.faults = list(steps.landed.faults)
@@ -266,6 +302,8 @@ def _text(result: _FeedResult) -> str:
     else:
         what = "published" if result.published else "nothing to do: published before,"
         lines.append(f"  {what} checkpoint-ts {result.checkpoint_ts} ({result.checkpoint_time})")
+    if result.loaded_rows:
+        lines.append(f"  loaded {result.loaded_rows} rows of the dump")
     if result.tables:
         header = ["table", "rows in", "insert", "update", "delete", "rows now", "ddl"]
         rows = [_table_row(table) for table in result.tables]

@@ -37,13 +37,15 @@ _LOG: Final = logging.getLogger("cdc_lakehouse")
 
 @dataclass
 class FeedContext:
-    """One run of a feed, as its source sees it. `dates` are feed dates to decode again, whatever is known of them.
+    """One run of a feed, as its source sees it. `dates` are feed dates to decode again, whatever is known of them;
+    `load_again` tables of the initial dump to load anew, as `database.table`, or `*` for all of them.
     `require_lease` raises `ConcurrentRunError` where the feed is another run's by now."""
 
     feed: FeedConfig
     lake: Lake
     spark_session: Callable[[], SparkSession]
     dates: frozenset[str] = frozenset()
+    load_again: frozenset[str] = frozenset()
     log: logging.Logger = _LOG
     clock: Callable[[], datetime.datetime] = utc_now
     require_lease: Callable[[], None] = lambda: None

@@ -82,19 +82,18 @@ class DumpSource:
         """Whether rows of a table that is taken are not in `events` yet. Needs no look at the dump once it has been
         loaded."""
         loads = loads_of(self._run.history)
-        rows = self._run.segments.select(pc.field("kind") == DUMP)
-        landed = {TableName(row.database or "", row.table or "") for row in rows}
         return (
             not loads
-            or any(row.state == LANDED for row in rows)
-            or any(self._taken.takes(name.database, name.table) for name in loads.keys() - landed)
+            or bool(self._run.load_again)
+            or bool(self._run.segments.undecoded(DUMP))
+            or any(self._taken.takes(name.database, name.table) for name in loads.keys() - self._landed().keys())
         )
 
     def land(self) -> Landed:
         run, at = self._run, self.checkpoint_ts()
         require_no_gap(run, run.source.first_ts(), at)
         batches = Batches(run.segments.batch + 1, _MAX_FILES, _MAX_BYTES)
-        tables = [table for table in self._dump.tables if self._taken.takes(table.name.database, table.name.table)]
+        tables = self._wanted_tables()
         segments = [segment for table in tables for segment in self._segments(table, batches)]
         known = run.segments.known(segment.segment for segment in segments)
         new = tuple(segment for segment in segments if segment.segment not in known)
@@ -102,6 +101,34 @@ class DumpSource:
             run.segments.land(new, of_batch(batches.number))
             run.log.info("landed %d files of %d tables of the dump", len(new), len(tables))
         return Landed(new)
+
+    def _wanted_tables(self) -> list[DumpedTable]:
+        """Those that are taken and not loaded yet, and those that are to be loaded again."""
+        run, names = self._run, {str(table.name): table.name for table in self._dump.tables}
+        again = set(run.load_again) if run.load_again != {"*"} else set(names)
+        for name in sorted(again):
+            known = names.get(name)
+            if known is None or not self._taken.takes(known.database, known.table):
+                why = "has no such table" if known is None else "has it, and the feed does not take it"
+                raise SourceError(
+                    f"{name} cannot be loaded: the dump at {self._initial.uri} {why}",
+                    feed=run.feed.name,
+                    advice="write database.table, as the dump has it",
+                )
+        landed = self._landed()
+        return [
+            table
+            for table in self._dump.tables
+            if str(table.name) in again
+            or (table.name not in landed and self._taken.takes(table.name.database, table.name.table))
+        ]
+
+    def _landed(self) -> Mapping[TableName, set[int | None]]:
+        """The positions that tables are landed at, decoded or not."""
+        found: dict[TableName, set[int | None]] = {}
+        for row in self._run.segments.select(pc.field("kind") == DUMP):
+            found.setdefault(TableName(row.database or "", row.table or ""), set()).add(row.table_version)
+        return found
 
     def _segments(self, table: DumpedTable, batches: Batches) -> Iterator[Segment]:
         """Its files; of a table without rows its schema file stands for them."""
@@ -217,8 +244,10 @@ class DumpSource:
         """A load of each table that can be loaded; and those that cannot."""
         changes: list[SchemaChange] = []
         rejected: list[Rejected] = []
-        counted = self._counted()
+        counted, loads, landed = self._counted(), loads_of(self._run.history), self._landed()
         for table in self._dump.tables:
+            if loads and self.checkpoint_ts() not in {loads.get(table.name), *landed.get(table.name, ())}:
+                continue  # Of a later dump, a table that is not loaded again.
             name, origin = table.name, _segment_name(self.checkpoint_ts(), table.schema_path)
             try:
                 _definition(table)

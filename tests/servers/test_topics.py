@@ -13,6 +13,7 @@ import pytest
 from cdc_lakehouse.pipeline.steps import Steps, run_all
 from tests import LONG
 from tests.kit import data_sets as packed
+from tests.kit.dumped_truth import dump_of
 from tests.kit.kills import kill_further_and_further
 from tests.kit.lakes import TestLake
 from tests.kit.truth import Truth
@@ -151,6 +152,18 @@ def test_whatever_is_taken_at_each_stage_is_true(name: str, topic_set: Callable[
     before = lake.metadata()
     found.run()
     assert lake.metadata() == before
+
+
+@pytest.mark.parametrize("name", ["rename_chain", "random_3"])
+def test_topics_go_on_from_a_dump(name: str, topic_set: Callable[..., TopicSet], tmp_path: Path) -> None:
+    initial = {"type": "dumpling", "uri": str(tmp_path / "snapshot")}
+    found = topic_set(name, initial=initial)
+    middle, last = (len(found.stages) - 1) // 2, len(found.stages) - 1
+    dump_of(found.truth, middle, tmp_path / "snapshot", filetype="sql")
+    found.advance(last)
+    done = found.run()
+    assert not done.applied.held and done.loaded.commit_ts == found.stages[middle]["checkpoint_ts"]
+    found.check(last)
 
 
 @pytest.mark.parametrize("name", sorted(NOT_WHOLE))

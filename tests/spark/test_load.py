@@ -144,3 +144,26 @@ def test_a_bad_row_holds_its_table_alone(load: Callable[..., Load]) -> None:
         row["segment"].endswith(file.name) and row["line"] == len(found.truth.tables(found.stage)[names[0]]["rows"]) + 1
     )
     found.lake.check(found.truth.tables(last), except_for={names[0]})
+
+
+def test_a_table_of_a_later_dump_begins_anew(load: Callable[..., Load], tmp_path: Path) -> None:
+    """At that dump's position; the others go on from theirs."""
+    found = load("canal-json/date_dirs")
+    last = len(found.truth.stages) - 1
+    names = [name for name, table in sorted(found.truth.tables(last).items()) if table["rows"]]
+    found.advance(found.stage)
+    found.run()
+    later = tmp_path / "later"
+    dump_of(found.truth, last, later)
+    source = {**found.truth.source, "initial": {**found.initial, "uri": str(later)}}
+    found.lake.configure(source=source)
+    assert not found.run().loaded.segments, "what is loaded stays"
+    with pytest.raises(SourceError, match=r"d.unknown cannot be loaded: the dump at .* has no such table"):
+        run_all(found.lake.run(load_again=frozenset({"d.unknown"})))
+    found.advance(last)
+    done = run_all(found.lake.run(load_again=frozenset({".".join(names[0])})))
+    assert {segment.table for segment in done.loaded.segments} == {names[0][1]}
+    found.check(last, done)
+    at = found.truth.stages[last]["checkpoint_ts"]
+    times = found.lake.tables()[names[0]].scan().to_arrow().column("_commit_ts").to_pylist()
+    assert set(times) == {at}
