@@ -115,7 +115,7 @@ def _measured(directory: Path, tables: int, changes: int, passes: int, cores: in
     try:
         for number in range(passes):
             log.write(_ROWS if number == 0 else changes)
-            before, start = _cpu_seconds(), time.perf_counter()
+            before, start = cpu_seconds(), time.perf_counter()
             steps = Steps(FeedRun(feed, Lake(config), lambda: spark))
             _ = steps.decoded
             middle = time.perf_counter()
@@ -123,12 +123,12 @@ def _measured(directory: Path, tables: int, changes: int, passes: int, cores: in
             end = time.perf_counter()
             if held:
                 raise click.ClickException(f"held: {held[:3]}")
-            yield Pass(middle - start, end - middle, _cpu_seconds() - before)
+            yield Pass(middle - start, end - middle, cpu_seconds() - before)
     finally:
         spark.stop()
 
 
-def _cpu_seconds() -> float:
+def cpu_seconds() -> float:
     """Of this process and all below it that live."""
     parents: dict[int, tuple[int, int]] = {}
     for place in Path("/proc").iterdir():
