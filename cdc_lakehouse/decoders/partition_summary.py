@@ -11,7 +11,14 @@ from cdc_lakehouse.changelog.events import MessageError, Origin, RowChange
 from cdc_lakehouse.changelog.observed_schema import ObservedColumns, Statement
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS, is_time_ms
 from cdc_lakehouse.decoders.messages.canal_json import lossy_columns
-from cdc_lakehouse.decoders.problems import BAD_MESSAGE, LISTED_PER_SEGMENT, RAW_LIMIT, Rejected
+from cdc_lakehouse.decoders.problems import (
+    BAD_MESSAGE,
+    BEHIND_WATERMARK,
+    LISTED_PER_SEGMENT,
+    PROBLEMS,
+    RAW_LIMIT,
+    Rejected,
+)
 
 PartitionBatch = tuple[str, int, int]
 """Topic, partition and batch."""
@@ -42,7 +49,9 @@ class PartitionSummary:
     last_ts: the greatest commit-ts of a row or statement, `seed` where there is none. ended_ts: that of the last
     transaction that is whole, None where messages do not show where transactions end. replays: messages that were left
     out, because they had been delivered before. statements, observed: DDL, and the first row that has some columns,
-    each with the offset of its message. lossy: changes with lossy text, by (database, table) and column. left_out:
+    each with the offset of its message. lossy: changes with lossy text, by (database, table) and column.
+    sent_before: rows at or below the partition's watermark, by (database, table, commit-ts), as what they are where
+    `events` does not have them. left_out:
     tables, by (database, table), that had rows and are not wanted. bad: by segment, messages that cannot be used."""
 
     seed: int
@@ -53,6 +62,7 @@ class PartitionSummary:
     statements: list[tuple[int, Statement]] = field(default_factory=list[tuple[int, Statement]])
     observed: dict[Any, tuple[int, ObservedColumns]] = field(default_factory=dict[Any, tuple[int, ObservedColumns]])
     lossy: dict[tuple[str, str], Counter[str]] = field(default_factory=dict[tuple[str, str], "Counter[str]"])
+    sent_before: dict[tuple[str, str, int], Rejected] = field(default_factory=dict[tuple[str, str, int], "Rejected"])
     left_out: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     bad: dict[str, list[Rejected]] = field(default_factory=dict[str, list[Rejected]])
     option_conflict: OptionConflict | None = None
@@ -74,6 +84,17 @@ class PartitionSummary:
             return False
         self.last_ts = max(self.last_ts, commit_ts)
         return True
+
+    def note_sent_before(
+        self, database: str, table: str, commit_ts: int, segment: str, offset: int, count: int = 1
+    ) -> None:
+        known = self.sent_before.get((database, table, commit_ts))
+        if known is not None:
+            offset, count = min(offset, known.line or 0), count + known.count
+        message = PROBLEMS[BEHIND_WATERMARK]
+        self.sent_before[database, table, commit_ts] = Rejected(
+            segment, offset, BEHIND_WATERMARK, message, None, database, table, count
+        )
 
     def note_bad(self, segment: str, offset: int, error: MessageError, raw: bytes) -> None:
         listed = self.bad.setdefault(segment, [])

@@ -216,6 +216,7 @@ class TopicReader:
         summary.replays += len(is_new) - int(is_new.sum())
         summary.last_ts = max(summary.last_ts, int(commit_ts[is_new].max(initial=0)))
         takes = np.array([each is not None and self._takes(each.database, each.table) for each in usual.shapes], bool)
+        self._note_sent_before(summary, usual, own[~is_new & takes[usual.shape_of[own]]], batch)
         for at in np.unique(usual.shape_of[own[is_new & ~takes[usual.shape_of[own]]]]).tolist():
             if (shape := usual.shapes[at]) is not None:
                 summary.left_out.add((shape.database, shape.table))
@@ -242,6 +243,20 @@ class TopicReader:
             "line": pa.array(offsets),
         }
         yield pa.RecordBatch.from_arrays([columns[name] for name in NEW_EVENTS.names], schema=NEW_EVENTS)
+
+    def _note_sent_before(
+        self, summary: PartitionSummary, usual: UsualRows, rows: np.ndarray[Any, Any], batch: pa.RecordBatch
+    ) -> None:
+        if not len(rows):
+            return
+        pairs = np.stack([usual.shape_of[rows], usual.commit_ts[rows]], axis=1)
+        _, first, counts = np.unique(pairs, axis=0, return_index=True, return_counts=True)
+        for row, count in zip(rows[first].tolist(), counts.tolist(), strict=True):
+            shape, place = usual.shapes[int(usual.shape_of[row])], int(usual.places[row])
+            assert shape is not None, "usual rows have one"
+            segment, offset = batch.column("segment")[place].as_py(), batch.column("offset")[place].as_py()
+            commit_ts = int(usual.commit_ts[row])
+            summary.note_sent_before(shape.database, shape.table, commit_ts, segment, offset, count)
 
     def _observe_usual(
         self,
@@ -280,6 +295,9 @@ class TopicReader:
                 summary.ended_ts = summary.last_ts
             elif (commit_ts := summary.commit_ts(origin, time_ms)) is None:
                 summary.replays += 1
+                if isinstance(part, RowChange) and self._takes(part.database, part.table):
+                    assert origin.commit_ts is not None, "others are never behind a watermark"
+                    summary.note_sent_before(part.database, part.table, origin.commit_ts, segment, offset)
             elif isinstance(part, Ddl):
                 place = self._origin(offset, commit_ts)
                 statement = Statement(commit_ts, part.database, part.table, part.sql, place, origin.time_ms)

@@ -23,6 +23,7 @@ from cdc_lakehouse.changelog.schema import SchemaChange
 from cdc_lakehouse.decoders.event_schema import spark_columns
 from cdc_lakehouse.decoders.messages.format import Format, Options
 from cdc_lakehouse.decoders.messages.registry import format_of
+from cdc_lakehouse.decoders.partition_summary import Summaries
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.decoders.topic_reader import TopicFormat, changes_in_tasks
 from cdc_lakehouse.errors import CdcError
@@ -154,9 +155,16 @@ class RecordSource(abc.ABC):
         replays = sum(finds.replays for finds in found.value.values())
         if replays:
             run.log.info("batch %d: %d messages had come before", segments[0].batch, replays)
-        return segments, [
-            rejected for finds in found.value.values() for listed in finds.bad.values() for rejected in listed
-        ]
+        bad = [rejected for finds in found.value.values() for listed in finds.bad.values() for rejected in listed]
+        return segments, [*bad, *self._not_sent_before(found.value)]
+
+    def _not_sent_before(self, finds: Summaries) -> list[Rejected]:
+        """Rows at or below a watermark that had not come before, of each change the first."""
+        sent = [rows for each in finds.values() for rows in each.sent_before.items()]
+        if not sent:
+            return []
+        unknown = self._run.events.without({change for change, _ in sent})
+        return [row for change, row in sent if change in unknown]
 
     def checkpoint_ts(self) -> int:
         """TiCDC's least watermark of all partitions; elsewhere all that has landed, but for transactions that are not

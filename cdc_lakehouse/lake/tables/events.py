@@ -188,6 +188,17 @@ class Events:
         wanted = tuple(file for file in files if may_contain(file, commit_ts, lowest, highest))
         return EventReader(wanted, table.schema(), table.location(), dict(self._lake.catalog.properties))
 
+    def without(self, changes: Collection[tuple[str, str, int]]) -> set[tuple[str, str, int]]:
+        """Those of some changes (database, table, commit-ts) of which there is no event."""
+        lowest, highest = min(at for *_, at in changes), max(at for *_, at in changes)
+        left = set(changes)
+        names = {(database, table) for database, table, _ in changes}
+        for rows in self.reader(lowest, highest).read(names, lowest, highest):
+            found = rows.select(["schema_name", "table_name", "commit_ts"])
+            groups = found.group_by(found.column_names).aggregate([])
+            left.difference_update(zip(*(groups.column(name).to_pylist() for name in found.column_names), strict=True))
+        return left
+
     def writer(self) -> EventWriter:
         """Writes events, in tasks; what they wrote is for `commit`."""
         table = self._load()
