@@ -16,6 +16,7 @@ from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
 from cdc_lakehouse.errors import CdcError, in_one_line
 from cdc_lakehouse.lake.current.keyed_events import commit_ts_range
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
+from cdc_lakehouse.lake.current.typed_rows import lake_name
 from cdc_lakehouse.lake.current.update_job import UpdatedTable, UpdateJob
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.properties import DROPPED_TS
@@ -106,7 +107,7 @@ def _update_tables(
         assert state is not None, each.state.identifier
         if changes.life.id not in blocked:
             counts = updated[changes.number].counts
-            key = tuple(column.name for column in changes.key)
+            key = tuple(lake_name(column) for column in changes.key)
             done.append(
                 AppliedTable(changes.life, state, key, counts.rows, counts.deletes, counts.zero_dates, changes.rebuild)
             )

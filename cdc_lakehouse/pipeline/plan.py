@@ -9,7 +9,7 @@ from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.schema import TableVersion, as_lines, column_changes
 from cdc_lakehouse.lake.current.schema_plan import Add, Drop, Move, Plan, Rename, SchemaOperation, Widen, plan_evolution
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
-from cdc_lakehouse.lake.current.typed_rows import lake_columns
+from cdc_lakehouse.lake.current.typed_rows import lake_columns, lake_name
 from cdc_lakehouse.lake.names import quote
 from cdc_lakehouse.pipeline.holds import unapproved, waiting_reason
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -116,7 +116,7 @@ def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> TablePlan:
         statements = () if life.dropped_ts is not None else (f"CREATE TABLE {wanted.sql} ({columns})",)
         return TablePlan(str(life.last.name), str(wanted), 0, 0, statements, hold)
     plan = _evolution(run, life, state, life.versions[0] if applied is None else applied.last)
-    names = [column.name for column in life.last.carried if column.id in plan.rewritten]
+    names = [lake_name(column) for column in life.last.carried if column.id in plan.rewritten]
     statements = [*_schema_statements(plan, state, names)]
     statements += [f"DELETE FROM {state.identifier.sql}" for version in new if version.effect == "empty"]
     if life.dropped_ts is not None:

@@ -13,10 +13,10 @@ from pyiceberg.table import Table
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.mysql_types import converts
 from cdc_lakehouse.changelog.schema import TableVersion
-from cdc_lakehouse.errors import TableHeldError, TransientError
+from cdc_lakehouse.errors import TransientError
 from cdc_lakehouse.lake.current.schema_plan import Plan, plan_evolution
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, column_names, schema_fingerprint
-from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target, lake_columns
+from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target, lake_columns, lake_name
 from cdc_lakehouse.lake.current.update_job import PlannedTable, UpdatedTable
 from cdc_lakehouse.lake.current.update_tasks import StoredTable, TableUpdate
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
@@ -68,8 +68,6 @@ def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> P
 
     Raises `TableHeldError` when the table cannot go on.
     """
-    if any(column.name == COMMIT_TS for column in changes.target.columns):
-        raise TableHeldError(f"the source has a column {COMMIT_TS}, the name of the lake's own column")
     value_format = run.value_format(changes.target)
     state = changes.state or _create(run, tables, changes, value_format)
     table = run.lake.load(state.identifier)
@@ -138,9 +136,9 @@ def commit(run: FeedRun, planned: PlannedUpdate, updated: UpdatedTable) -> None:
         APPLIED_TS: str(changes.checkpoint_ts),
         APPLIED_BATCH: str(run.segments.batch),
         LINEAGE: fingerprint,
-        KEY: json.dumps([column.name for column in changes.key], ensure_ascii=False),
+        KEY: json.dumps([lake_name(column) for column in changes.key], ensure_ascii=False),
         KEYS_TOUCHED: "" if changes.replaces_all_rows or planned.update.emptied_now else str(updated.counts.keys),
-        COLUMNS: column_names({column.id: column.name for column in planned.update.target.columns}),
+        COLUMNS: column_names({column.id: lake_name(column) for column in planned.update.target.columns}),
     }
     if changes.life.dropped_ts is not None:
         properties[DROPPED_TS] = str(changes.life.dropped_ts)

@@ -53,10 +53,16 @@ class Target:
         return types
 
 
+def lake_name(column: schema.Column) -> str:
+    """What a column of the source is called in the lake: `_commit_ts` is the lake's own column, in any case, and so one
+    of the source is `_commit_ts_`, and that `_commit_ts__`."""
+    return f"{column.name}_" if column.name.lower().rstrip("_") == COMMIT_TS else column.name
+
+
 def lake_columns(columns: Sequence[schema.Column], value_format: ValueFormat) -> list[LakeColumn]:
     """The source's columns as the lake's."""
     return [
-        LakeColumn(column.id, column.name, value_format.type_of(column.type), initial_value(column, value_format))
+        LakeColumn(column.id, lake_name(column), value_format.type_of(column.type), initial_value(column, value_format))
         for column in columns
     ]
 

@@ -39,6 +39,7 @@ from cdc_lakehouse.lake.current.typed_rows import (
     Target,
     any_of,
     default_value,
+    lake_name,
     row_images,
     values_of_fold,
     values_of_version,
@@ -398,7 +399,7 @@ class _Task:
     def _write(self, changes: pa.Table, typed: _TypedRows) -> str:
         update = self._update
         places = typed.places[typed.values.column("row").to_numpy()]
-        columns = {column.name: typed.values.column(f"c{column.id}") for column in update.target.columns}
+        columns = {lake_name(column): typed.values.column(f"c{column.id}") for column in update.target.columns}
         rows = pa.table({**columns, COMMIT_TS: changes.column("commit_ts").take(pa.array(places))})
         return self._write_rows(rows)
 
@@ -513,7 +514,7 @@ class _Task:
         update, stored = self._update, self._update.stored
         assert stored is not None
         old = stored.schema
-        values = {column.name: update.stored_value(column) for column in update.target.columns}
+        values = {lake_name(column): update.stored_value(column) for column in update.target.columns}
         others = [field.field_id for field in old.fields if field.field_id not in stored.fields.values()]
         fields = [*stored.fields.values(), *others]
         for id in others:
