@@ -12,6 +12,7 @@ import dagster as dg
 
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import DateSeparator, FeedConfig
+from cdc_lakehouse.config.section import zone_of
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
@@ -79,9 +80,21 @@ def partitions_of(feed: FeedConfig) -> dg.TimeWindowPartitionsDefinition | None:
         start=feed.start_date.strftime(fmt),
         fmt=fmt,
         cron_schedule=cron,
-        timezone=feed.source.time_zone,
+        timezone=_dagster_zone(feed.source.time_zone),
         end_offset=1,
     )
+
+
+def _dagster_zone(zone: str) -> str:
+    """Dagster takes names alone. Of an offset with minutes the date begins up to an hour early: a date that is there
+    too soon is empty, one that is missing is not run."""
+    if zone[0] not in "+-":
+        return zone
+    offset = zone_of(zone).utcoffset(None)
+    assert offset is not None
+    hours = -(-offset // datetime.timedelta(hours=1))
+    # These names have the sign of POSIX.
+    return f"Etc/GMT{-hours:+d}" if hours else "UTC"
 
 
 def run_partitions(feed: FeedConfig, dates: Iterable[str], now: datetime.datetime) -> list[str]:

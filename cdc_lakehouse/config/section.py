@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 import os
+import re
 import zoneinfo
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self, cast
+from typing import Annotated, Any, Final, Self, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
@@ -22,9 +24,21 @@ class Section(BaseModel):
         return cls.model_validate({})
 
 
+_OFFSET: Final = re.compile(r"([+-])(0\d|1[0-4]):([0-5]\d)")
+
+
+def zone_of(name: str) -> datetime.tzinfo:
+    """The zone of that name: one of the IANA database, or an offset of UTC as MySQL's `time_zone` has it (`+08:00`).
+    Raises `KeyError` where there is none."""
+    if (found := _OFFSET.fullmatch(name)) is None:
+        return zoneinfo.ZoneInfo(name)
+    offset = datetime.timedelta(hours=int(found[2]), minutes=int(found[3]))
+    return datetime.timezone(-offset if found[1] == "-" else offset)
+
+
 def _known_zone(value: str) -> str:
-    if value not in zoneinfo.available_timezones():
-        raise ValueError("not a time zone of the IANA database, such as UTC or Asia/Shanghai")
+    if value not in zoneinfo.available_timezones() and _OFFSET.fullmatch(value) is None:
+        raise ValueError("not a time zone of the IANA database, such as UTC or Asia/Shanghai, or an offset like +08:00")
     return value
 
 
@@ -37,7 +51,7 @@ def _as_texts(value: Any) -> Any:
 
 
 TimeZone = Annotated[str, AfterValidator(_known_zone)]
-"""A name of the IANA database."""
+"""A name of the IANA database, or an offset such as `+08:00`."""
 TextSettings = Annotated[dict[str, str], BeforeValidator(_as_texts)]
 """Settings of a client by its own names."""
 

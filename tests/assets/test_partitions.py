@@ -81,3 +81,11 @@ def test_a_start_date_in_the_future_is_told() -> None:
 
 def test_a_run_of_some_dates_is_a_range() -> None:
     assert partition_tags(["2026-06-05", "2026-06-01"]) == {START: "2026-06-01", END: "2026-06-05"}
+
+
+@pytest.mark.parametrize(
+    ("zone", "name"), [("+08:00", "Etc/GMT-8"), ("-03:30", "Etc/GMT+3"), ("+05:30", "Etc/GMT-6"), ("-00:00", "UTC")]
+)
+def test_an_offset_is_a_time_zone(zone: str, name: str) -> None:
+    definition = partitions_of(feed("day", zone=zone))
+    assert definition is not None and definition.timezone == name

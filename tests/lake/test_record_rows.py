@@ -88,3 +88,9 @@ def test_headers_are_in_their_order_and_may_come_twice() -> None:
     assert seen[0]["headers"] == [{"key": key, "value": value} for key, value in headers[0] or []]
     assert [row["headers"] for row in seen[1:]] == [None, None]
     assert [row["headers"] for row in rows(messages([(1, 0)] * 2))] == [None, None]
+
+
+@given(times)
+def test_an_offset_is_a_zone(moment: int) -> None:
+    of_offset, of_name = (rows(messages([(1, moment)]), zone) for zone in ("+08:00", "Etc/GMT-8"))
+    assert of_offset == of_name

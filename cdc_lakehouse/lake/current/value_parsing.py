@@ -9,11 +9,11 @@ In DTS's Avro they are labels, too; in its Canal JSON they may be either, and wh
 from __future__ import annotations
 
 import datetime
-import zoneinfo
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from cdc_lakehouse.changelog.mysql_types import BLOBS, LABELS, ColumnType, iceberg_type
+from cdc_lakehouse.config.section import zone_of
 from cdc_lakehouse.duckdb_sql import (
     at_zone,
     bytes_literal,
@@ -62,7 +62,7 @@ class ValueFormat:
 
     @property
     def zone_info(self) -> datetime.tzinfo:
-        return zoneinfo.ZoneInfo(self.zone)
+        return zone_of(self.zone)
 
     def type_of(self, column: ColumnType) -> str:
         """The column's Iceberg type."""

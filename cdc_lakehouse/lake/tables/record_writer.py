@@ -10,7 +10,6 @@ import contextlib
 import datetime
 import itertools
 import pickle
-import zoneinfo
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -40,6 +39,7 @@ from pyiceberg.types import (
 from pyspark.sql import SparkSession
 
 from cdc_lakehouse.config import DateSeparator, StorageConfig
+from cdc_lakehouse.config.section import zone_of
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.file_io import pyiceberg_file_io
@@ -126,7 +126,7 @@ class RecordRows:
             return [None], np.zeros(len(seconds), dtype=np.int64)
         step = 60 if seconds[dated].min() >= _WHOLE_MINUTES_SINCE else 1
         moments, of_moment = np.unique(np.where(dated, seconds // step, -1), return_inverse=True)
-        zone = zoneinfo.ZoneInfo(self.time_zone)
+        zone = zone_of(self.time_zone)
         names = [
             None if moment < 0 else datetime.datetime.fromtimestamp(moment * step, zone).date().isoformat()[:length]
             for moment in moments.tolist()
