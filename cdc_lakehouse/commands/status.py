@@ -6,6 +6,7 @@ import datetime
 from typing import Any
 
 import click
+import pyarrow.compute as pc
 
 from cdc_lakehouse.changelog.positions import BEGINNING, lag_seconds
 from cdc_lakehouse.commands.common import (
@@ -24,6 +25,7 @@ from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
+from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Segments, totals
 from cdc_lakehouse.lake.tables.source_metadata import DOUBTS_ADVICE
 from cdc_lakehouse.pipeline.included_tables import unmatched_patterns
 from cdc_lakehouse.pipeline.monitors import open_monitor
@@ -53,8 +55,9 @@ def _status(lake: Lake, feed: FeedConfig, source: SourceStatus, now: datetime.da
     a source does not have, is None.
 
     `pending_records` are offsets of topics that are not landed. `landed_entries` of a Canal server are in the lake, the
-    last one at `landed_position` of the binlog. `tables` are those of the published cut. `contradictions` name messages
-    that contradict an option of their format. `warnings` say what may be a mistake in the configuration."""
+    last one at `landed_position` of the binlog. `initial` is what is loaded of the feed's dump: its `position` (a TSO),
+    files, bytes and rows. `tables` are those of the published cut. `contradictions` name messages that contradict an
+    option of their format. `warnings` say what may be a mistake in the configuration."""
     checkpoints = Checkpoints(lake, feed.name)
     cut = checkpoints.last()
     published = None if cut.checkpoint_ts == BEGINNING else cut.checkpoint_ts
@@ -68,6 +71,7 @@ def _status(lake: Lake, feed: FeedConfig, source: SourceStatus, now: datetime.da
         "landed_position": source.landed_position,
         "published_checkpoint_ts": published,
         "published_lag_seconds": None if published is None else lag_seconds(published, now),
+        "initial": _initial(lake, feed),
         "tables": [
             {"database": row.database, "table": row.table, "rows": row.row_count}
             for row in sorted(rows, key=lambda row: (row.database, row.table))
@@ -83,12 +87,29 @@ def _status(lake: Lake, feed: FeedConfig, source: SourceStatus, now: datetime.da
     }
 
 
+def _initial(lake: Lake, feed: FeedConfig) -> dict[str, Any] | None:
+    rows = Segments(lake, feed.name).rows.filter(pc.field("kind") == DUMP) if feed.initial is not None else None
+    if rows is None:
+        return None
+    known, left = totals(rows), rows.filter(pc.field("state") == LANDED)
+    return {
+        "position": known.max_commit_ts,
+        "files": known.segments,
+        "files_left": left.num_rows,
+        "bytes": known.size,
+        "bytes_left": totals(left).size,
+        "rows": known.events,
+    }
+
+
 def _text(status: dict[str, Any]) -> str:
     lines = [
         f"feed {status['feed']}",
         f"  source     {_source(status)}",
         f"  published  {_moment(status['published_checkpoint_ts'], status['published_lag_seconds'])}",
     ]
+    if (initial := status["initial"]) is not None:
+        lines.append(f"  initial    {_loaded(initial)}")
     if status["error"] is not None:
         lines.append(f"  error      {status['error']}")
     lines += [f"  options    {conflict}" for conflict in status["contradictions"]]
@@ -98,6 +119,14 @@ def _text(status: dict[str, Any]) -> str:
         rows = [[f"{table['database']}.{table['table']}", str(table["rows"])] for table in status["tables"]]
         lines += ["", *grid(["table", "rows"], rows)]
     return "\n".join([*lines, *problem_lines(status["held"], status["quarantined"], [], status["warnings"])])
+
+
+def _loaded(initial: dict[str, Any]) -> str:
+    if not initial["files"]:
+        return "the dump is not loaded yet"
+    done = f"{initial['rows']} rows of {initial['files'] - initial['files_left']} files are loaded"
+    left = f"; {initial['files_left']} files ({initial['bytes_left']} bytes) are left" if initial["files_left"] else ""
+    return done + left
 
 
 def _source(status: dict[str, Any]) -> str:

@@ -78,13 +78,12 @@ class DumpSource:
         return TakenNames.of(self._run.feed.tables, lives)
 
     @property
-    def is_needed(self) -> bool:
+    def has_rows_left(self) -> bool:
         """Whether rows of a table that is taken are not in `events` yet. Needs no look at the dump once it has been
         loaded."""
         loads = loads_of(self._run.history)
         return (
             not loads
-            or bool(self._run.load_again)
             or bool(self._run.segments.undecoded(DUMP))
             or any(self._taken.takes(name.database, name.table) for name in loads.keys() - self._landed().keys())
         )
@@ -105,29 +104,28 @@ class DumpSource:
     def _wanted_tables(self) -> list[DumpedTable]:
         """Those that are taken and not loaded yet, and those that are to be loaded again."""
         run, names = self._run, {str(table.name): table.name for table in self._dump.tables}
-        again = set(run.load_again) if run.load_again != {"*"} else set(names)
-        for name in sorted(again):
-            known = names.get(name)
-            if known is None or not self._taken.takes(known.database, known.table):
-                why = "has no such table" if known is None else "has it, and the feed does not take it"
-                raise SourceError(
-                    f"{name} cannot be loaded: the dump at {self._initial.uri} {why}",
-                    feed=run.feed.name,
-                    advice="write database.table, as the dump has it",
-                )
+        taken = {name for name, known in names.items() if self._taken.takes(known.database, known.table)}
+        again = set(run.load_again) if run.load_again != {"*"} else taken
+        for name in sorted(again - taken):
+            why = "has no such table" if name not in names else "has it, and the feed does not take it"
+            raise SourceError(
+                f"{name} cannot be loaded: the dump at {self._initial.uri} {why}",
+                feed=run.feed.name,
+                advice="write database.table, as the dump has it",
+            )
         landed = self._landed()
         return [
             table
             for table in self._dump.tables
-            if str(table.name) in again
-            or (table.name not in landed and self._taken.takes(table.name.database, table.name.table))
+            if str(table.name) in again or (str(table.name) in taken and table.name not in landed)
         ]
 
     def _landed(self) -> Mapping[TableName, set[int | None]]:
         """The positions that tables are landed at, decoded or not."""
+        rows = self._run.segments.rows.filter(pc.field("kind") == DUMP)
         found: dict[TableName, set[int | None]] = {}
-        for row in self._run.segments.select(pc.field("kind") == DUMP):
-            found.setdefault(TableName(row.database or "", row.table or ""), set()).add(row.table_version)
+        for row in rows.group_by(["database", "table", "table_version"]).aggregate([]).to_pylist():
+            found.setdefault(TableName(row["database"], row["table"]), set()).add(row["table_version"])
         return found
 
     def _segments(self, table: DumpedTable, batches: Batches) -> Iterator[Segment]:

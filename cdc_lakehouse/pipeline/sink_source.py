@@ -75,7 +75,7 @@ class Sink:
         self._listing = list_sink(run.store, SinkLayout.of(run.feed.storage_sink))
 
     def first_ts(self) -> int | None:
-        self.look()
+        self._listing = list_sink(self._run.store, SinkLayout.of(self._run.feed.storage_sink))
         return self._schemas.first_ts()
 
     def decode(self, segments: Sequence[Segment], *, append: bool) -> tuple[Sequence[Segment], Sequence[Rejected]]:

@@ -54,18 +54,14 @@ class Loaded:
 def load(steps: Steps) -> Loaded:
     """The initial dump is in `events`, and the first cut is its point."""
     run = steps.run
-    initial = run.feed.initial
-    dump = None if initial is None else DumpSource(run, initial)
-    if dump is None or not (dump.is_needed or is_cut_missing(run)):
+    dump = _dump_of(run)
+    if dump is None or not (dump.has_rows_left or run.load_again or is_cut_missing(run)):
         return Loaded()
-    dump.land()
-    decoded = _decode_all(run, dump)
-    _evolve(run, dump, None, LOAD_FAULTS)
-    commit_ts = dump.checkpoint_ts()
+    decoded = _load(run, dump)
     if is_cut_missing(run):
-        publish_cut(run, apply_changes(run, commit_ts))
+        publish_cut(run, apply_changes(run, dump.checkpoint_ts()))
         run.forget_cut()
-    return Loaded(commit_ts, decoded.segments, decoded.counts)
+    return Loaded(dump.checkpoint_ts(), decoded.segments, decoded.counts)
 
 
 def land(steps: Steps) -> Landed:
@@ -80,7 +76,12 @@ def decode(steps: Steps) -> Decoded:
 
 def evolve(steps: Steps) -> Evolved:
     """DDL up to the checkpoint is in `schema_history`, all tables in one order."""
-    return _evolve(steps.run, steps.run.source, steps.checkpoint_ts, frozenset({BAD_SCHEMA_FILE}))
+    evolved = _evolve(steps.run, steps.run.source, steps.checkpoint_ts, frozenset({BAD_SCHEMA_FILE}))
+    dump = _dump_of(steps.run)
+    if dump is not None and dump.has_rows_left:
+        # A table has got a name that the feed takes.
+        _load(steps.run, dump)
+    return evolved
 
 
 def apply(steps: Steps) -> Applied:
@@ -152,6 +153,18 @@ def run_all(run: FeedRun) -> Steps:
     steps = Steps(run)
     steps.upto(publish)
     return steps
+
+
+def _dump_of(run: FeedRun) -> DumpSource | None:
+    initial = run.feed.initial
+    return None if initial is None else DumpSource(run, initial)
+
+
+def _load(run: FeedRun, dump: DumpSource) -> Decoded:
+    dump.land()
+    decoded = _decode_all(run, dump)
+    _evolve(run, dump, None, LOAD_FAULTS)
+    return decoded
 
 
 def _decode_all(run: FeedRun, source: Source) -> Decoded:
