@@ -92,8 +92,8 @@ def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def printable(text: str) -> str:
-    """The text as a terminal may get it: what does not print is escaped."""
-    return text if text.isprintable() else text.encode("unicode_escape").decode()
+    """The text as a terminal may get it: characters that do not print are escaped."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def problem_lines(
