@@ -10,8 +10,11 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from cdc_lakehouse.assets.run_lock import FAILURE_TAG
+from cdc_lakehouse.decoders.problems import Rejected
 from tests.commands import call
 from tests.kit.lakes import TestLake
+from tests.lake import NOON, segment
 from tests.pipeline import Sink
 
 SECRET = "hunter2-of-the-run"
@@ -25,6 +28,7 @@ def home(lake: TestLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     document["storage"] = {"s3": {"access_key_id": "${PLANTED}", "secret_access_key": "${PLANTED}"}}
     document["lake"]["catalog"] |= {"s3.secret-access-key": "${PLANTED}", "token": "${PLANTED}"}
     document["lake"]["spark"]["conf"]["spark.hadoop.my.password"] = "${PLANTED}"
+    document["feeds"][0]["policy"] = {"max_quarantined_rows": 0}
     path.write_text(json.dumps(document))
     home = tmp_path / "home"
     for name, value in (("PLANTED", SECRET), ("DAGSTER_HOME", str(home)), ("CDC_LAKEHOUSE_CONFIG", str(path))):
@@ -43,20 +47,24 @@ def stored(home: Path) -> str:
     return "\n".join(texts)
 
 
-@pytest.mark.parametrize("checkpoint", ["whole", "{broken"])
+@pytest.mark.parametrize("fails", [False, True])
 def test_a_run_shows_and_stores_no_secret(
-    lake: TestLake, home: Path, caplog: pytest.LogCaptureFixture, checkpoint: str
+    lake: TestLake, home: Path, caplog: pytest.LogCaptureFixture, fails: bool
 ) -> None:
-    """One run that does well, and one that fails."""
     caplog.set_level(logging.DEBUG)
     Sink(lake.sink).checkpoint(10)
-    if checkpoint != "whole":
-        (lake.sink / "metadata").unlink()
-        (lake.sink / "metadata").mkdir()
+    if fails:
+        lake.run().segments.land([segment("d/a/1/CDC000001.json", state="decoded", events=0)], {})
+        rejected = Rejected("d/a/1/CDC000001.json", 1, "NotJson", "it is bad", b"{", "d", "a")
+        lake.run().quarantine.replace(lambda _: False, [rejected], NOON)
     run = call("run", "--json")
     (feed,) = json.loads(run.stdout)["feeds"]
-    assert feed["run_id"] is not None, feed
-    assert (feed["error"] is None) == (checkpoint == "whole"), feed
+    assert feed["run_id"] is not None and (feed["error"] is not None) == fails, feed
+    if fails:
+        assert "1 rows of batch 1 are quarantined" in feed["error"] and feed["exit_code"] == run.exit_code == 1
+        with dg.DagsterInstance.from_config(str(home)) as instance:
+            (failed,) = instance.get_runs()
+        assert failed.tags[FAILURE_TAG] == "permanent", "the sensor would retry it"
     shown = [run.output, run.stderr, call("status").output, caplog.text, stored(home)]
     # The run is there to be searched.
     assert lake.name in shown[-1] and feed["run_id"] in shown[-1]
