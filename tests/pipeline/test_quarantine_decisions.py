@@ -19,6 +19,7 @@ from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.tables.events import BatchCounts
 from cdc_lakehouse.lake.tables.segments import Segment, landed_again
 from cdc_lakehouse.pipeline import apply as applying
+from cdc_lakehouse.pipeline.dump_source import DumpSource
 from cdc_lakehouse.pipeline.holds import find_holds
 from cdc_lakehouse.pipeline.missing_files import MISSING_FILE, UNREADABLE_DIRECTORY, quarantine_missing
 from cdc_lakehouse.pipeline.replay import replay
@@ -26,7 +27,9 @@ from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps, apply, decode, publish
 from cdc_lakehouse.pipeline.table_changes import find_changed_tables
 from cdc_lakehouse.pipeline.table_update import plan_update
+from cdc_lakehouse.sources.record_log import OffsetRange, Partition
 from cdc_lakehouse.sources.sink.paths import Listing
+from tests.kit import dumps
 from tests.kit.lakes import TestLake
 from tests.lake import CREATE, LATER, NOON, change, segment
 from tests.pipeline import Sink, lake_in
@@ -298,6 +301,51 @@ def test_what_each_run_tries_by_itself_is_said_and_left_alone(lake: TestLake, si
     before = lake.metadata()
     found = replay(lake.run(), run.quarantine.rows)
     assert not found.landed and len(found.others) == 2
+    assert lake.metadata() == before
+
+
+def test_a_replay_of_a_range_of_a_topic_lands_its_whole_batch(tmp_path: Path) -> None:
+    source = {"type": "kafka", "format": "canal-json", "bootstrap_servers": "k:9092", "topics": ["t"]}
+    lake = lake_in(tmp_path, source=source)
+    ranges = [
+        OffsetRange(Partition("t", number), start, start + 9, 10).segment for number, start in ((0, 0), (1, 0), (0, 10))
+    ]
+    rows = [
+        Segment(
+            segment=name, kind="offsets", size=10, batch=batch, record_batch=batch, state="decoded", landed_at=NOON,
+            events=3,
+        )
+        for name, batch in zip(ranges, (1, 1, 2), strict=True)
+    ]  # fmt: skip
+    lake.run().segments.land(rows, {})
+    lake.run().quarantine.replace(lambda _: False, [bad(ranges[0], 4, "BadMessage")], NOON)
+    run = lake.run()
+    replay(run, run.quarantine.rows)
+    (landed,) = lake.run().segments.undecoded("offsets").values()
+    assert sorted((row.segment, row.batch, row.record_batch, row.events) for row in landed) == sorted(
+        (name, 3, 1, None) for name in ranges[:2]
+    )
+
+
+def test_a_replay_of_a_file_of_a_dump_lands_that_file_alone_and_not_one_that_is_gone(tmp_path: Path) -> None:
+    dump = tmp_path / "dump"
+    dumps.dumpling(dump, [dumps.DumpTable("d", "t", {"id": "int PRIMARY KEY"}, [(1,), (2,)])], rows_per_file=1)
+    lake = lake_in(tmp_path, source={"initial": {"type": "dumpling", "uri": str(dump), "start_ts": 1}})
+    Sink(lake.sink, checkpoint=10)
+    assert lake.feed.initial is not None
+    first, second = DumpSource(lake.run(), lake.feed.initial).land().new
+    run = lake.run()
+    run.segments.mark_decoded(1, [replace(each, state="decoded", events=1) for each in (first, second)], {})
+    run.quarantine.replace(lambda _: False, [bad(first.segment, 1, "NotAValue")], NOON)
+    run = lake.run()
+    (landed,) = replay(run, run.quarantine.rows).landed
+    assert (landed.segment, landed.batch, landed.state) == (first.segment, 2, "landed")
+    run.segments.mark_decoded(2, [replace(landed, state="decoded", events=1)], {})
+
+    next(dump.glob("*.000000000.csv")).unlink()
+    run, before = lake.run(), lake.metadata()
+    with pytest.raises(SourceError, match="are no longer part of it"):
+        replay(run, run.quarantine.rows)
     assert lake.metadata() == before
 
 

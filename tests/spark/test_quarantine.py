@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -52,21 +51,17 @@ def test_a_table_goes_on_without_exactly_the_rows_that_were_discarded(table: Tab
     assert table.run().applied.held and table.open() == ["BadValue"]
 
 
-@pytest.mark.parametrize("text", ['{"id":', '"v":"20"'])
-def test_a_discarded_line_or_row_is_found_again_by_a_replay_and_stays_so_when_it_is_decoded_by_date(
-    table: Table, text: str
-) -> None:
-    """Decoded again by its date, the decision stands; replayed, it is taken back and the table waits once more."""
+@pytest.mark.parametrize("value", [",", '"twenty"'], ids=["a line", "a row that the table cannot take"])
+def test_a_decision_stands_when_a_date_is_decoded_again_and_a_replay_takes_it_back(table: Table, value: str) -> None:
     table.put(2, 20)
-    table.spoil('"v":"20"', '"v":"twenty"' if text == '"v":"20"' else '"v":,')
+    table.spoil('"v":"20"', f'"v":{value}')
     table.put(3, 30)
     assert table.run().applied.held
     discard(table)
     assert not table.run().applied.held
     assert table.rows() == {1: 10, 3: 30}
     dates = {row["feed_date"] for row in table.lake.machinery("segments") if row["feed_date"]}
-    options: dict[str, Any] = {"dates": frozenset(dates)}
-    table.lake.go_through(**options)
+    table.lake.go_through(dates=frozenset(dates))
     assert (table.rows(), states(table)) == ({1: 10, 3: 30}, ["discarded"])
     run = table.lake.run()
     assert replay(run, run.quarantine.rows).landed
