@@ -22,6 +22,7 @@ from cdc_lakehouse.pipeline import apply as applying
 from cdc_lakehouse.pipeline.dump_source import DumpSource
 from cdc_lakehouse.pipeline.holds import find_holds
 from cdc_lakehouse.pipeline.missing_files import MISSING_FILE, UNREADABLE_DIRECTORY, quarantine_missing
+from cdc_lakehouse.pipeline.quarantine_limit import require_few_rejected
 from cdc_lakehouse.pipeline.replay import replay
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps, apply, decode, publish
@@ -157,6 +158,20 @@ def test_missing_input_that_was_discarded_is_known_until_it_is_there(tmp_path: P
     run.segments.land([segment(ONE)], {})
     quarantine_missing(run, Listing(), {}, schemas)
     assert {row.state for row in run.quarantine.rows} == {"replayed"}
+
+
+def test_the_whole_sink_is_listed_as_long_as_a_part_could_not_be_whether_it_was_given_up_or_not(
+    lake: TestLake, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    Sink(lake.sink, "t", checkpoint=10).file("t")
+    lake.run().source.land()
+    run = lake.run()
+    run.quarantine.replace(lambda _: False, [bad("d/b", None, UNREADABLE_DIRECTORY)], NOON)
+    discard(run)
+    caplog.clear()
+    lake.run().source.land()
+    assert "listing the whole sink: parts of it could not be listed" in caplog.text
 
 
 # --- Rows that a table cannot take ---
@@ -404,6 +419,12 @@ def test_rows_that_a_table_cannot_take_do_not_stop_the_feed(tmp_path: Path) -> N
     Steps(run := decoder.run()).upto(decode)
     run.quarantine.replace(lambda _: False, [bad(ONE, kind=BAD_VALUE), bad("d/a/meta/schema", None)], NOON)
     Steps(decoder.run()).upto(decode)
+
+
+def test_files_that_cannot_be_read_yet_do_not_stop_the_feed(tmp_path: Path) -> None:
+    run = limited(tmp_path, 0).run()
+    run.quarantine.replace(lambda _: False, [bad(ONE, None, "UnreadableSegment")], NOON)
+    require_few_rejected(run)
 
 
 def test_the_limit_is_no_setting_that_tables_depend_on(tmp_path: Path) -> None:
