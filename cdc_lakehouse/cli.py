@@ -18,6 +18,7 @@ _COMMANDS: Final = {
     "show": ("show:command", "Print rows of current-state tables."),
     "plan": ("plan:command", "Show what pending DDL will do, without doing it."),
     "resume": ("plan:resume", "Approve a table's rewrite that the policy holds."),
+    "quarantine": ("quarantine:command", "Look at what could not be used, give it up, or decode it again."),
     "ddl": ("ddl:command", "Parse DDL statements, and apply them to tables."),
     "canal": ("canal:command", "Print what a Canal server sends."),
     "sample": ("sample:command", "Write a sample changefeed, and keep it going."),

@@ -99,6 +99,10 @@ class TableHeldError(PermanentError):
     """A table cannot go on and stays at its last good cut."""
 
 
+class QuarantineLimitError(PermanentError):
+    """More rows of a batch cannot be used than the policy lets a run go on with."""
+
+
 class StoredFormError(PermanentError):
     """What the lake holds was written in a form that this release does not know."""
 

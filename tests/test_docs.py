@@ -13,7 +13,7 @@ import pytest
 from cdc_lakehouse.cli import main
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
 ENDINGS = "py|md|png|txt|toml|yaml|json|proto|lock"
 # A path with a folder in it, or a file of a kind that the project has.
 PATH = re.compile(rf"(?<![\w/.<:*-])((?:[\w.-]+/)+[\w.-]*|[\w-]+\.(?:{ENDINGS}))(?![\w/<*])")

@@ -85,19 +85,23 @@ def _index_gaps(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
 
 def _quarantine(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
     """Every line and row could be used."""
-    rows = [row for row in Quarantine(lake, feed.name).open() if row.error_class != BAD_SCHEMA_FILE]
+    rows = [row for row in Quarantine(lake, feed.name).unresolved() if row.error_class != BAD_SCHEMA_FILE]
     return _quarantined(rows, "Repair what the rows name. The next run reads it again.")
 
 
 def _schema_files(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
     """Schema files are whole: JSON that fits their checksum."""
-    rows = [row for row in Quarantine(lake, feed.name).open() if row.error_class == BAD_SCHEMA_FILE]
+    rows = [row for row in Quarantine(lake, feed.name).unresolved() if row.error_class == BAD_SCHEMA_FILE]
     return _quarantined(rows, "Restore the files as TiCDC wrote them. The next run reads them again.")
 
 
 def _quarantined(rows: Sequence[Quarantined], advice: str) -> dg.AssetCheckResult:
-    first = _where((f"`{row.segment}` line {row.line or '-'}: {row.message}" for row in rows), none="none")
-    return _result(not rows, advice, {"open": sum(row.count for row in rows), "first": first})
+    """Of rows that are open or discarded: the check fails where one is open."""
+    opened = [row for row in rows if row.state == "open"]
+    first = _where((f"`{row.segment}` line {row.line or '-'}: {row.message}" for row in opened), none="none")
+    discarded = sum(row.count for row in rows if row.state == "discarded")
+    metadata = {"open": sum(row.count for row in opened), "discarded": discarded, "first": first}
+    return _result(not opened, advice, metadata)
 
 
 def _event_counts(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:

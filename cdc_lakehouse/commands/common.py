@@ -91,14 +91,21 @@ def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     return [line(header), "  " + "-" * (sum(widths) + 2 * (len(widths) - 1)), *(line(row) for row in rows)]
 
 
+def printable(text: str) -> str:
+    """The text as a terminal may get it: characters that do not print are escaped."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
 def problem_lines(
-    held: Mapping[str, str], quarantined: int, notes: Sequence[str], warnings: Sequence[str]
+    held: Mapping[str, str], quarantined: int, notes: Sequence[str], warnings: Sequence[str], discarded: int = 0
 ) -> list[str]:
     """Lines that say what is held, quarantined or otherwise wrong; none when all is well."""
     lines: list[str] = []
     if held:
         lines += ["", "  held at the last good cut:", *(f"    {table}: {why}" for table, why in sorted(held.items()))]
     if quarantined:
-        lines += ["", f"  quarantined: {quarantined} rows (table quarantine, state open)"]
+        lines += ["", f"  quarantined: {quarantined} rows; `cdc-lakehouse quarantine list` shows them"]
+    if discarded:
+        lines += ["", f"  discarded: {discarded} rows that could not be used and were given up"]
     said = [*(f"  note: {note}" for note in notes), *(f"  warning: {warning}" for warning in warnings)]
     return lines + [line for each in said for line in ("", each)]

@@ -7,7 +7,7 @@ from pyiceberg.table import Table
 
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, grid
+from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, grid, printable
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
@@ -57,5 +57,5 @@ def _rows(table: Table, snapshot_id: int, limit: int) -> list[str]:
 
 def _cell(value: object) -> str:
     text = value.hex() if isinstance(value, bytes) else "NULL" if value is None else str(value)
-    text = text.encode("unicode_escape").decode() if not text.isprintable() else text
+    text = printable(text)
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"

@@ -56,12 +56,14 @@ def _status(lake: Lake, feed: FeedConfig, source: SourceStatus, now: datetime.da
 
     `pending_records` are offsets of topics that are not landed. `landed_entries` of a Canal server are in the lake, the
     last one at `landed_position` of the binlog. `initial` is what is loaded of the feed's dump: its `position` (a TSO),
-    files, bytes and rows. `tables` are those of the published cut. `contradictions` name messages that contradict an
-    option of their format. `warnings` say what may be a mistake in the configuration."""
+    files, bytes and rows. `tables` are those of the published cut. `quarantined` counts what could not be used,
+    `discarded` what of it a person gave up. `contradictions` name messages that contradict an option of their format.
+    `warnings` say what may be a mistake in the configuration."""
     checkpoints = Checkpoints(lake, feed.name)
     cut = checkpoints.last()
     published = None if cut.checkpoint_ts == BEGINNING else cut.checkpoint_ts
     rows = [] if published is None else checkpoints.rows(published)
+    quarantine = Quarantine(lake, feed.name)
     return {
         "feed": feed.name,
         "source_checkpoint_ts": source.checkpoint_ts,
@@ -77,7 +79,8 @@ def _status(lake: Lake, feed: FeedConfig, source: SourceStatus, now: datetime.da
             for row in sorted(rows, key=lambda row: (row.database, row.table))
         ],
         "held": dict(cut.held),
-        "quarantined": Quarantine(lake, feed.name).count(),
+        "quarantined": quarantine.count(),
+        "discarded": quarantine.count("discarded"),
         "contradictions": [
             f"{conflict.topic}/{conflict.partition} from offset {conflict.offset} on: {conflict.reason}"
             for conflict in source.option_conflicts
@@ -118,7 +121,8 @@ def _text(status: dict[str, Any]) -> str:
     if status["tables"]:
         rows = [[f"{table['database']}.{table['table']}", str(table["rows"])] for table in status["tables"]]
         lines += ["", *grid(["table", "rows"], rows)]
-    return "\n".join([*lines, *problem_lines(status["held"], status["quarantined"], [], status["warnings"])])
+    problems = problem_lines(status["held"], status["quarantined"], [], status["warnings"], status["discarded"])
+    return "\n".join([*lines, *problems])
 
 
 def _loaded(initial: dict[str, Any]) -> str:

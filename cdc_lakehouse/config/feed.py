@@ -99,6 +99,9 @@ class PolicyConfig(Section):
     index_gap: Literal["hold", "skip"] = Field(
         "hold", description="A table with a missing data file stays at its last good cut, or goes on without it."
     )
+    max_quarantined_rows: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="A run stops when more rows of one batch are quarantined; without it, none stops for that."
+    )
 
 
 class FeedConfig(Section):

@@ -20,7 +20,7 @@ from cdc_lakehouse.lake.current.typed_rows import lake_name
 from cdc_lakehouse.lake.current.update_job import UpdatedTable, UpdateJob
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.properties import DROPPED_TS
-from cdc_lakehouse.lake.tables.quarantine import Quarantined
+from cdc_lakehouse.lake.tables.quarantine import Quarantined, discards
 from cdc_lakehouse.pipeline.changed_keys import find_changed_keys
 from cdc_lakehouse.pipeline.holds import Holds, find_holds, find_unapproved
 from cdc_lakehouse.pipeline.moved_rows import write_moved_rows
@@ -151,10 +151,12 @@ def _each(
 def _audit(
     run: FeedRun, planned: Sequence[PlannedUpdate], updated: Mapping[int, UpdatedTable]
 ) -> tuple[list[PlannedUpdate], Holds]:
-    """The tables that can be committed: all their rows can be used, or they go on without."""
+    """The tables that can be committed: all their rows can be used, or they go on without: by policy, or because a
+    person discarded each one that cannot."""
     sound: list[PlannedUpdate] = []
     rejected: list[Rejected] = []
     reasons: dict[str, str] = {}
+    is_discarded = discards(run.quarantine.rows)
     for each in planned:
         changes, found = each.changes, updated[each.changes.number]
         if found.failure is not None:
@@ -165,7 +167,8 @@ def _audit(
             rejected += found.rejected
             count, first = sum(row.count for row in found.rejected), found.rejected[0]
             reason = f"{count} rows do not fit the table's columns, the first at {first.segment} line {first.line}"
-            if not each.update.skips_rejected:
+            skips = run.feed.policy.quarantine == "skip"
+            if not skips and not all(is_discarded(row) for row in found.rejected):
                 reasons[changes.life.id] = reason
                 continue
             run.log.warning("table %s goes on without rows: %s", changes.target.name, reason)
@@ -225,6 +228,7 @@ def _quarantine_rows(run: FeedRun, sound: Sequence[PlannedUpdate], rejected: Seq
             return False
         # A table that goes on without its bad rows has passed them by.
         redecoded = row.segment in {segment.segment for segment in found.changes.redecoded}
-        return redecoded or found.changes.rebuild or not found.update.skips_rejected
+        passed_by = run.feed.policy.quarantine == "skip" or row.state == "discarded"
+        return redecoded or found.changes.rebuild or not passed_by
 
     run.quarantine.replace(tried_again, rejected, run.clock())

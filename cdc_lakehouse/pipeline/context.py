@@ -113,7 +113,7 @@ class FeedContext:
         """Hash of the settings that the content of tables depends on. When it changes, every table is looked at."""
         settings = {
             # By the names of the configuration; those that nobody has set may be added by a release.
-            "policy": self.feed.policy.model_dump(mode="json", exclude_defaults=True),
+            "policy": self.feed.policy.model_dump(mode="json", exclude_defaults=True, exclude={"max_quarantined_rows"}),
             "tables": {
                 name: table.model_dump(mode="json", exclude_defaults=True)
                 for name, table in self.feed.tables.settings.items()

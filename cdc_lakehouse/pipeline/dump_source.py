@@ -28,7 +28,7 @@ from cdc_lakehouse.errors import DdlError, SourceError
 from cdc_lakehouse.lake.properties import of_batch
 from cdc_lakehouse.lake.tables.event_files import EventWriter
 from cdc_lakehouse.lake.tables.segment_decoding import DecodedFiles, SegmentFile, decode_segments
-from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Kind, Segment
+from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Kind, Segment, landed_again
 from cdc_lakehouse.pipeline.batches import Batches
 from cdc_lakehouse.pipeline.deferred_segments import UNREADABLE_SEGMENT, defer
 from cdc_lakehouse.pipeline.loads import loads_of, require_no_gap
@@ -168,7 +168,8 @@ class DumpSource:
                 faults[fault.segment] = error.message
                 continue
             if append:
-                run.events.commit(decoded.data_files, ready[0].batch, ())
+                replaced = [segment.segment for segment in ready if segment.replaces_snapshot is not None]
+                run.events.commit(decoded.data_files, ready[0].batch, replaced)
             return ready, decoded.rejected
 
     def _decode(self, segments: Sequence[Segment], writer: EventWriter | None) -> DecodedFiles:
@@ -223,6 +224,15 @@ class DumpSource:
 
     def land_left_out(self) -> Sequence[Segment]:
         return ()
+
+    def land_again(self, segments: Sequence[Segment]) -> Sequence[Segment]:
+        self._require_files(segments)
+        run, snapshot = self._run, self._run.events_snapshot()
+        batches = Batches(run.segments.batch + 1, _MAX_FILES, _MAX_BYTES)
+        again = [landed_again(segment, batches.of_file(segment.size), snapshot, run.clock()) for segment in segments]
+        if again:
+            run.segments.land(again, of_batch(batches.number))
+        return again
 
     def first_ts(self) -> int | None:
         return self.checkpoint_ts()

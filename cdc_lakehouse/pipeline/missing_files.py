@@ -38,7 +38,7 @@ def quarantine_missing(run: FeedContext, listing: Listing, missing: Mapping[str,
         for each in listing.unreadable
     ]
     lost = [rejected(MISSING_FILE, path, message) for path, message in missing.items()]
-    missed = {row.segment for row in run.quarantine.open() if row.error_class == MISSING_FILE}
+    missed = {row.segment for row in run.quarantine.unresolved() if row.error_class == MISSING_FILE}
     found = run.segments.known(missed) | {file.path for file in listing.data}
     run.quarantine.replace(
         lambda row: (

@@ -41,7 +41,7 @@ def list_source(run: FeedContext, checkpoint_ts: int) -> SinkListing:
     reason = _reason_for_all(run, frontier, watched)
     if frontier is not None and reason is None:
         found = _found(run, list_new(run.store, layout, frontier, watched), checkpoint_ts, frontier)
-        known = {row.segment for row in run.quarantine.open() if row.error_class == MISSING_FILE}
+        known = {row.segment for row in run.quarantine.unresolved() if row.error_class == MISSING_FILE}
         if not found.missing.keys() <= known:
             reason = "an index file names a data file that is not where it is expected"
         elif frontier.settings != settings_digest(run.feed, found.taken.earlier):
@@ -85,7 +85,7 @@ def _reason_for_all(run: FeedContext, frontier: Frontier | None, watched: frozen
         return "dates are decoded again"
     if frontier.unclear:
         return "it held files that nothing could be made of"
-    if any(row.error_class == UNREADABLE_DIRECTORY for row in run.quarantine.open()):
+    if any(row.error_class == UNREADABLE_DIRECTORY for row in run.quarantine.unresolved()):
         return "parts of it could not be listed"
     if _is_old(run, frontier):
         return f"it was not for {run.feed.storage_sink.full_listing_hours} hours"

@@ -15,9 +15,10 @@ from cdc_lakehouse.errors import CheckpointError, SourceError
 from cdc_lakehouse.lake.archive import Archive
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.properties import of_batch
-from cdc_lakehouse.lake.tables.segments import COUNTS, DECODED, FILE, LANDED, Kind, Segment
+from cdc_lakehouse.lake.tables.segments import DECODED, FILE, LANDED, Kind, Segment, landed_again
 from cdc_lakehouse.pipeline.batches import Batches
 from cdc_lakehouse.pipeline.context import FeedContext
+from cdc_lakehouse.pipeline.deferred_segments import find_unreadable
 from cdc_lakehouse.pipeline.loads import loads_of, require_no_gap
 from cdc_lakehouse.pipeline.missing_files import quarantine_missing
 from cdc_lakehouse.pipeline.sink_decoding import decode_files
@@ -83,6 +84,24 @@ class Sink:
 
     def land_left_out(self) -> Sequence[Segment]:
         return ()  # Schema files tell names before anything is decoded.
+
+    def land_again(self, segments: Sequence[Segment]) -> Sequence[Segment]:
+        run, source = self._run, self._run.feed.storage_sink
+        unreadable = find_unreadable(run, segments)
+        if unreadable:
+            segment, reason = next(iter(unreadable.items()))
+            raise SourceError(
+                f"{len(unreadable)} segments cannot be decoded again: {reason}",
+                feed=run.feed.name,
+                segment=segment,
+                advice="restore them; a file whose content changed is taken by the next run, without being asked",
+            )
+        batches = Batches(run.segments.batch + 1, source.max_files, source.max_bytes)
+        events = functools.cache(run.events_snapshot)
+        again = [landed_again(s, batches.of_file(s.size), _replaced(s, events), run.clock()) for s in segments]
+        if again:
+            run.segments.land(again, of_batch(batches.number))
+        return again
 
     def checkpoint_ts(self) -> int:
         return self._checkpoint_ts
@@ -154,9 +173,7 @@ def _new_segments(
             replaces_snapshot=None if old is None else _replaced(old, events),
         )
     for row in expired:
-        uncounted = {**dict.fromkeys(COUNTS), "state": LANDED, "landed_at": run.clock()}
-        batch = batches.of_file(row.size)
-        yield replace(row, batch=batch, replaces_snapshot=_replaced(row, events), **uncounted)
+        yield landed_again(row, batches.of_file(row.size), _replaced(row, events), run.clock())
 
 
 def _expired(run: FeedContext, present: set[str], taken: TakenNames) -> list[Segment]:

@@ -76,6 +76,13 @@ class Source(Protocol):
         table which is taken had another name before."""
         ...
 
+    def land_again(self, segments: Sequence[Segment]) -> Sequence[Segment]:
+        """Land decoded segments again, with what has to be decoded with them: the next run decodes them, and their
+        events take the place of the earlier ones. Needs no JVM. Gives what landed.
+
+        Raises `SourceError`, with nothing changed, where the source has one of them no longer."""
+        ...
+
     def checkpoint_ts(self) -> int:
         """The TSO up to which the run applies: all changes at or below it are in `events`. Never below the published
         one."""

@@ -7,14 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from cdc_lakehouse.changelog.schema import TableVersion
+from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.lake.faults import writing_to_warehouse
 from cdc_lakehouse.lake.properties import of_batch
 from cdc_lakehouse.lake.tables.events import BatchCounts, with_counts
+from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.segments import Segment
 from cdc_lakehouse.pipeline.apply import Applied
 from cdc_lakehouse.pipeline.apply import apply as apply_changes
 from cdc_lakehouse.pipeline.dump_source import LOAD_FAULTS, DumpSource, is_cut_missing
 from cdc_lakehouse.pipeline.publish import Published, publish_cut, purge_dropped
+from cdc_lakehouse.pipeline.quarantine_limit import require_few_rejected
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.sink_schemas import BAD_SCHEMA_FILE
 from cdc_lakehouse.pipeline.source import Landed, Source
@@ -173,10 +176,13 @@ def _decode_all(run: FeedRun, source: Source) -> Decoded:
         done = Decoded()
         for batch, segments in batches.items():
             run.require_lease()
-            done += _decode_batch(run, source, batch, segments)
+            found = _decode_batch(run, source, batch, segments)
+            require_few_rejected(run, {segment.batch for segment in found.segments})
+            done += found
         decoded += done
         if not done.segments or not source.land_left_out():
             break
+    require_few_rejected(run)
     return decoded
 
 
@@ -200,8 +206,13 @@ def _decode_batch(run: FeedRun, source: Source, batch: int, segments: Sequence[S
     if not segments:
         return Decoded()
     batch, names = segments[0].batch, {segment.segment for segment in segments}
+
+    def is_done_with(row: Quarantined) -> bool:
+        # What a person gave up of a table's rows is found when these are applied, not here.
+        return row.segment in names and not (row.state == "discarded" and row.error_class == BAD_VALUE)
+
     # What the segments had in quarantine before they were decoded again is done with.
-    run.quarantine.replace(lambda row: row.segment in names, rejected, run.clock())
+    run.quarantine.replace(is_done_with, rejected, run.clock())
     counts = run.events.counts(batch)
     decoded = with_counts(segments, counts, rejected, run.clock())
     run.segments.mark_decoded(batch, decoded, of_batch(batch))

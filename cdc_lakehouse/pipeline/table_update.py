@@ -12,7 +12,8 @@ from pyiceberg.table import Table
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.mysql_types import converts
-from cdc_lakehouse.changelog.schema import TableVersion
+from cdc_lakehouse.changelog.schema import TableName, TableVersion
+from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.errors import TransientError
 from cdc_lakehouse.lake.current.schema_plan import Plan, plan_evolution
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, column_names, schema_fingerprint
@@ -93,10 +94,19 @@ def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> P
         spans=tuple(changes.spans()) if changes.read_by_tasks else (),
         emptied=changes.emptied(changes.read_after_ts),
         emptied_now=() if changes.replaces_all_rows else changes.emptied(changes.applied_ts),
-        skips_rejected=run.feed.policy.quarantine == "skip",
+        skips_rejected=run.feed.policy.quarantine == "skip" or _has_discarded(run, changes),
     )
     planned = PlannedTable(update, changes.events, rewrites=bool(plan.rewritten) and stays)
     return PlannedUpdate(changes, planned, state, plan, transaction)
+
+
+def _has_discarded(run: FeedRun, changes: TableChanges) -> bool:
+    """Whether a person gave up rows that the table cannot take. Then its tasks write what they can, and whether the
+    table goes on without the others is decided when all of these are known."""
+    return any(
+        row.error_class == BAD_VALUE and TableName(row.database or "", row.table or "") in changes.life.names
+        for row in run.quarantine.discarded()
+    )
 
 
 def _evolution(changes: TableChanges, state: TableState, target: Target, value_format: ValueFormat) -> Plan:

@@ -9,7 +9,6 @@ import abc
 import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -33,7 +32,7 @@ from cdc_lakehouse.lake.tables.event_files import WRITTEN
 from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch, LandedSegment, landed_offsets, last_batch
 from cdc_lakehouse.lake.tables.record_files import PartitionRecords, record_reader
 from cdc_lakehouse.lake.tables.records import Records, records_frame
-from cdc_lakehouse.lake.tables.segments import COUNTS, DECODED, LANDED, OFFSETS, Kind, Segment
+from cdc_lakehouse.lake.tables.segments import DECODED, LANDED, OFFSETS, Kind, Segment, landed_again
 from cdc_lakehouse.lake.tables.source_metadata import Position
 from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.source import Landed
@@ -111,6 +110,11 @@ class RecordSource(abc.ABC):
         self._run.log.info("decoding again from batch %d: it has rows of tables that are taken now", min(batches))
         return self._land_again(pc.field("record_batch") >= min(batches))
 
+    def land_again(self, segments: Sequence[Segment]) -> Sequence[Segment]:
+        # Whole batches, for the order of events goes through them.
+        batches = {segment.record_batch for segment in segments if segment.record_batch is not None}
+        return self._land_again(pc.field("record_batch").isin(sorted(batches)))
+
     def _taken(self) -> TakenNames:
         """The names that are wanted, as all that was decoded tells."""
         history = History()
@@ -121,9 +125,8 @@ class RecordSource(abc.ABC):
     def _land_again(self, wanted: Any) -> list[Segment]:
         run = self._run
         batch, snapshot = run.segments.batch + 1, run.events_snapshot()
-        nothing = dict.fromkeys(COUNTS)
         rows = [
-            replace(row, batch=batch, state=LANDED, landed_at=run.clock(), replaces_snapshot=snapshot, **nothing)
+            landed_again(row, batch, snapshot, run.clock())
             for row in run.segments.select((pc.field("kind") == OFFSETS) & (pc.field("state") == DECODED) & wanted)
         ]
         if rows:

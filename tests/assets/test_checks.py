@@ -100,6 +100,20 @@ def test_what_is_missing_and_bad_is_counted_and_named(lake: TestLake) -> None:
     assert number(bad, "open") == 12 and "`d/t/s` line 7: it is bad" in number(bad, "first")
 
 
+def test_what_was_discarded_fails_nothing_and_is_counted(lake: TestLake) -> None:
+    publish(lake, tso(utc_now()))
+    quarantine(lake, "BadLine", count=12)
+    quarantine(lake, "BadSchemaFile")
+    run = lake.run()
+    run.quarantine.discard({row.id for row in run.quarantine.open()}, "ann", "test data", NOON)
+    assert failed(lake) == set()
+    quarantine(lake, "NotJson")
+    for name, opened, discarded in (("nothing_quarantined", 1, 12), ("schema_files_valid", 0, 1)):
+        result = check(lake, name)
+        assert (number(result, "open"), number(result, "discarded")) == (opened, discarded)
+        assert "BadLine" not in number(result, "first")
+
+
 def test_an_empty_lake_is_not_fresh_and_otherwise_sound(lake: TestLake) -> None:
     assert failed(lake) == {"fresh"}
     assert lake.metadata() == {}

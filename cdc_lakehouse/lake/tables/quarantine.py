@@ -1,16 +1,19 @@
 """The `quarantine` table: one row for each thing that could not be used. Nothing is dropped without one.
 
-A row is `open` until what it names could be used after all (`replayed`) or a person gave it up (`discarded`). The
-columns are those of `decoders.problems.Rejected`, and the row's state with its times.
+A row is `open` until what it names could be used after all (`replayed`) or a person gave it up (`discarded`). What was
+discarded is not opened again where it is found again, with the same bytes at the same place. The columns are those of
+`decoders.problems.Rejected`, and the row's state with who made it so, when and why.
 """
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterable, Sequence
+import hashlib
+import json
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from dataclasses import replace as changed
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
@@ -20,6 +23,8 @@ from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.small_table import SmallTable
 
 State = Literal["open", "replayed", "discarded"]
+
+_ID_DIGITS: Final = 12
 
 SCHEMA: Final = pa.schema([
     pa.field("segment", pa.string(), nullable=False),
@@ -33,12 +38,18 @@ SCHEMA: Final = pa.schema([
     pa.field("quarantined_at", pa.timestamp("us", tz="UTC"), nullable=False),
     pa.field("resolved_at", pa.timestamp("us", tz="UTC")),
     pa.field("count", pa.int64(), nullable=False),
+    pa.field("discarded_by", pa.string()),
+    pa.field("discard_reason", pa.string()),
 ])  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """One row of the table; times are UTC."""
+    """One row of the table; times are UTC.
+
+    resolved_at: when it got its state, None for an open row. discarded_by, discard_reason: who discarded it, and why;
+    None for a row that was never discarded, or was with an earlier release.
+    """
 
     segment: str
     line: int | None
@@ -51,6 +62,16 @@ class Quarantined:
     quarantined_at: datetime.datetime
     resolved_at: datetime.datetime | None = None
     count: int = 1
+    discarded_by: str | None = None
+    discard_reason: str | None = None
+
+    @property
+    def id(self) -> str:
+        """Stable and short: 12 hex digits of the SHA-256 of JSON `[segment, line, error_class, SHA-256 of raw (hex) or
+        null, count]`. What is found again under other words keeps it; other bytes at the same place have another."""
+        raw = None if self.raw is None else hashlib.sha256(self.raw).hexdigest()
+        identity = [self.segment, self.line, self.error_class, raw, self.count]
+        return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:_ID_DIGITS]
 
 
 class Quarantine:
@@ -69,32 +90,69 @@ class Quarantine:
     def open(self) -> list[Quarantined]:
         return [row for row in self.rows if row.state == "open"]
 
-    def count(self) -> int:
-        """How many things are open, those that have no row of their own too."""
-        return sum(row.count for row in self.open())
+    def discarded(self) -> list[Quarantined]:
+        return [row for row in self.rows if row.state == "discarded"]
+
+    def unresolved(self) -> list[Quarantined]:
+        """What could not be used so far, whether a person gave it up or not."""
+        return [row for row in self.rows if row.state != "replayed"]
+
+    def count(self, state: State = "open") -> int:
+        """How many things are in a state, those that have no row of their own too."""
+        return sum(row.count for row in self.rows if row.state == state)
 
     def replace(
         self, scope: Callable[[Quarantined], bool], rejected: Iterable[Rejected], now: datetime.datetime
     ) -> None:
         """Make `rejected` the open rows of a scope, in one commit; without one where nothing changes.
 
-        Open rows in the scope that are not among the rejected things become `replayed`. A rejected thing that is open
-        already keeps its row, whatever the message says now.
+        Open and discarded rows in the scope that are not among the rejected things become `replayed`. A rejected thing
+        that is open or discarded already keeps its row and its state, whatever the message says now.
         """
         wanted = {_identity(each): each for each in rejected}
+        known = {_identity(row) for row in self.unresolved()}
         rows: list[Quarantined] = []
         resolved = False
         for row in self.rows:
-            known = row.state == "open" and wanted.pop(_identity(row), None) is not None
-            if row.state == "open" and not known and scope(row):
+            if row.state != "replayed" and _identity(row) not in wanted and scope(row):
                 row, resolved = changed(row, state="replayed", resolved_at=now), True
             rows.append(row)
-        new = [Quarantined(**asdict(each), state="open", quarantined_at=now) for each in wanted.values()]
+        new = [
+            Quarantined(**asdict(each), state="open", quarantined_at=now)
+            for identity, each in wanted.items()
+            if identity not in known
+        ]
         if resolved:
             self._table.write([*rows, *new], replacing=AlwaysTrue())
         elif new:
             self._table.write(new)
         self._rows = [*rows, *new]
+
+    def discard(self, ids: Collection[str], by: str, reason: str, now: datetime.datetime) -> list[Quarantined]:
+        """Give up the open rows with these ids, in one commit; gives them as they are now.
+
+        Raises `ConcurrentRunError` where the table is not as it was read."""
+        given_up = {"state": "discarded", "resolved_at": now, "discarded_by": by, "discard_reason": reason}
+        return self._change("open", ids, given_up)
+
+    def reopen(self, ids: Collection[str]) -> list[Quarantined]:
+        """Take back that the rows with these ids were discarded. Otherwise as `discard`."""
+        nothing = dict.fromkeys(("resolved_at", "discarded_by", "discard_reason"))
+        return self._change("discarded", ids, {"state": "open", **nothing})
+
+    def _change(self, state: State, ids: Collection[str], values: dict[str, Any]) -> list[Quarantined]:
+        rows = [changed(row, **values) if row.state == state and row.id in ids else row for row in self.rows]
+        found = [row for row, before in zip(rows, self.rows, strict=True) if row is not before]
+        if found:
+            self._table.write(rows, replacing=AlwaysTrue())
+            self._rows = rows
+        return found
+
+
+def discards(rows: Iterable[Quarantined]) -> Callable[[Rejected], bool]:
+    """Whether a rejected thing is one of the rows that a person discarded."""
+    identities = {_identity(row) for row in rows if row.state == "discarded"}
+    return lambda rejected: _identity(rejected) in identities
 
 
 def _identity(row: Rejected | Quarantined) -> tuple[str, int, str, bytes | None, int]:

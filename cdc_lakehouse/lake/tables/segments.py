@@ -16,7 +16,7 @@ from __future__ import annotations
 import datetime
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import pyarrow as pa
@@ -111,6 +111,13 @@ COUNTS: Final = (
     "decoded_at", "events", "inserts", "updates", "deletes", "quarantined", "min_commit_ts", "max_commit_ts",
 )  # fmt: skip
 """What is known of a segment once it is decoded."""
+
+
+def landed_again(segment: Segment, batch: int, replaces_snapshot: int | None, now: datetime.datetime) -> Segment:
+    """A segment that is to be decoded again, in a batch of its own. `replaces_snapshot`: as of the class."""
+    uncounted = dict.fromkeys(COUNTS)
+    return replace(segment, batch=batch, state=LANDED, landed_at=now, replaces_snapshot=replaces_snapshot, **uncounted)
+
 
 pc: Any = pyarrow.compute  # Its functions are made at run time, which type checkers do not see.
 

@@ -1,0 +1,286 @@
+"""`cdc-lakehouse quarantine`: what could not be used, and what a person does about it. No JVM is started.
+
+A decision is one commit on top of what was read, and is refused while a run has the feed. The next run acts on it."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from cdc_lakehouse.commands.common import DONE, HELD, chosen, configured, feed_option, no_spark, print_json, printable
+from cdc_lakehouse.config import FeedConfig, LakehouseConfig
+from cdc_lakehouse.decoders.problems import NOT_LOOKED_AT
+from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.tables.lease import last_holder
+from cdc_lakehouse.lake.tables.quarantine import Quarantine, Quarantined, State
+from cdc_lakehouse.pipeline.context import utc_now
+from cdc_lakehouse.pipeline.deferred_segments import UNKNOWN_COLUMNS, UNREADABLE_SEGMENT
+from cdc_lakehouse.pipeline.dump_source import BAD_TABLE_OF_DUMP
+from cdc_lakehouse.pipeline.missing_files import MISSING_FILE, UNREADABLE_DIRECTORY
+from cdc_lakehouse.pipeline.replay import replay as replay_rows
+from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.sink_schemas import BAD_SCHEMA_FILE
+
+_UNTIL_READ: Final = "its rows are missing from the tables until it can be decoded; each run tries it again"
+_MISSING_INPUT: Final = {
+    UNREADABLE_SEGMENT: _UNTIL_READ,
+    UNKNOWN_COLUMNS: _UNTIL_READ,
+    MISSING_FILE: "its rows are missing from the tables until the file is there",
+    UNREADABLE_DIRECTORY: "the rows of all its files are missing from the tables until it can be listed",
+    NOT_LOOKED_AT: "nobody knows how many of its records are missing from the tables",
+    BAD_SCHEMA_FILE: "its statement is not carried out, and a table with files of its version stays held",
+    BAD_TABLE_OF_DUMP: "rows of the dump are missing from the table",
+}
+"""What it means to give up a thing that stands for missing input, by error class."""
+
+_Wanted = Callable[[Quarantined], bool]
+
+_ids: Any = click.argument("ids", nargs=-1, metavar="[ID]...")
+_table: Any = click.option("--table", help="Rows of this table (database.table).")
+_class: Any = click.option("--class", "error_class", help="Rows of this class, such as NotJson.")
+
+
+@click.group()
+def command() -> None:
+    """Look at what could not be used, give it up, or decode it again."""
+
+
+@command.command("list")
+@feed_option
+@_table
+@_class
+@click.option("--all", "shows_all", is_flag=True, help="Rows that are resolved or discarded, too.")
+@click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
+@configured
+def list_(
+    config: LakehouseConfig,
+    feed_name: str | None,
+    table: str | None,
+    error_class: str | None,
+    shows_all: bool,
+    as_json: bool,
+) -> int:
+    """List the rows of the quarantine that are open."""
+    lake, wanted = Lake(config.lake, config.storage), _filter(table, error_class)
+    found: list[tuple[FeedConfig, Quarantine, list[Quarantined]]] = []
+    for feed in chosen(config, feed_name):
+        quarantine = Quarantine(lake, feed.name)
+        rows = quarantine.rows if shows_all else quarantine.open()
+        found.append((feed, quarantine, sorted(filter(wanted, rows), key=_place)))
+    if as_json:
+        print_json({"feeds": [_document(*each) for each in found]})
+    else:
+        click.echo("\n\n".join(_text(*each) for each in found))
+    return DONE
+
+
+@command.command()
+@click.argument("id")
+@feed_option
+@click.option(
+    "--raw",
+    "raw_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the bytes to this file as they were.",
+)
+@configured
+def show(config: LakehouseConfig, id: str, feed_name: str | None, raw_path: Path | None) -> int:
+    """Print a row whole. Bytes that do not print are escaped."""
+    lake = Lake(config.lake, config.storage)
+    feeds = chosen(config, feed_name)
+    rows = [(feed.name, row) for feed in feeds for row in Quarantine(lake, feed.name).rows if row.id == id]
+    if not rows:
+        raise _no_such([id])
+    # What was mended and is bad again has a row for each time.
+    feed, row = max(rows, key=lambda each: (each[1].state != "replayed", each[1].quarantined_at))
+    if raw_path is not None:
+        if row.raw is None:
+            raise ConfigurationError(f"the row {id} has no bytes: it stands for what was not read")
+        raw_path.write_bytes(row.raw)
+    fields = {"id": row.id, "feed": feed, **asdict(row)}
+    fields["raw"] = None if row.raw is None else row.raw.decode("utf-8", "backslashreplace")
+    width = max(map(len, fields))
+    for name, value in fields.items():
+        click.echo(f"{name:<{width}}  {'-' if value is None else printable(str(value))}")
+    return DONE
+
+
+@command.command()
+@_ids
+@feed_option
+@_table
+@_class
+@click.option("--reason", required=True, help="Why; kept with the rows.")
+@click.option("--by", "who", help="Who; by default the user of the operating system.")
+@configured
+def discard(
+    config: LakehouseConfig,
+    ids: Sequence[str],
+    feed_name: str | None,
+    table: str | None,
+    error_class: str | None,
+    reason: str,
+    who: str | None,
+) -> int:
+    """Give up open rows: those with an ID, or all of --table and --class.
+
+    The next run goes on without exactly them. They hold no table any more, and are not opened again as long as the same
+    bytes are at the same place. `quarantine replay ID` takes it back.
+
+    Exit code 0: discarded. 1: none of the rows is open, or a run has the feed. 2: there is no such row.
+    """
+    if not ids and (table is None or error_class is None):
+        raise click.UsageError("say which rows: ID..., or --table with --class")
+    if not reason.strip():
+        raise click.UsageError("--reason must not be empty")
+    chosen_rows = _meant(config, feed_name, ids, _filter(table, error_class), ("open",))
+    for run, rows in chosen_rows:
+        discarded = run.quarantine.discard({row.id for row in rows}, who or _os_user(), reason, utc_now())
+        click.echo(f"feed {run.feed.name}: discarded {_count(discarded)}; the next run goes on without")
+        for row in discarded:
+            if row.error_class in _MISSING_INPUT:
+                click.echo(f"  {printable(row.segment)}: {_MISSING_INPUT[row.error_class]}")
+    return _exit_code(chosen_rows, "none of these rows is open")
+
+
+@command.command()
+@_ids
+@feed_option
+@_table
+@configured
+def replay(config: LakehouseConfig, ids: Sequence[str], feed_name: str | None, table: str | None) -> int:
+    """Let the next run decode the segments of rows again: those with an ID, or the open ones of --table.
+
+    It is for a fault of the configuration, or of a decoder, that was mended. A file that was mended is taken by itself
+    when its etag has changed. Rows that can be used now take their place in the order of the log, for they keep their
+    segment and line. A row that was discarded is open again.
+
+    Exit code 0: the next run does it. 1: none of the rows can be decoded again, a segment is not in the source any
+    more, or a run has the feed. 2: there is no such row.
+    """
+    if not ids and table is None:
+        raise click.UsageError("say which rows: ID..., or --table")
+    chosen_rows = _meant(config, feed_name, ids, _filter(table, None), ("open", "discarded") if ids else ("open",))
+    for run, rows in chosen_rows:
+        found = replay_rows(run, rows)
+        if found.landed:
+            click.echo(f"feed {run.feed.name}: the next run decodes again {len(found.landed)} segments")
+        for row in found.others:
+            click.echo(f"  {printable(row.segment)}: each run tries it again by itself")
+    return _exit_code(chosen_rows, "none of these rows can be decoded again")
+
+
+def _meant(
+    config: LakehouseConfig, feed_name: str | None, ids: Sequence[str], wanted: _Wanted, states: Collection[State]
+) -> list[tuple[FeedRun, list[Quarantined]]]:
+    """The rows in these states that are meant, by feed. Raises `ConfigurationError` for an ID that there is not, and
+    `ConcurrentRunError` where a run has a feed that has such rows."""
+    lake = Lake(config.lake, config.storage)
+    runs = [FeedRun(feed, lake, no_spark) for feed in chosen(config, feed_name)]
+    unknown = set(ids) - {row.id for run in runs for row in run.quarantine.rows}
+    if unknown:
+        raise _no_such(sorted(unknown))
+    found: list[tuple[FeedRun, list[Quarantined]]] = []
+    for run in runs:
+        rows = [r for r in run.quarantine.rows if r.state in states and wanted(r) and (not ids or r.id in ids)]
+        if rows:
+            _require_no_run(run)
+            found.append((run, rows))
+    return found
+
+
+def _require_no_run(run: FeedRun) -> None:
+    # Of a run that begins after this the commits tell: they are on top of what was read.
+    holder = last_holder(run.lake, run.feed.name)
+    if holder is not None and holder.is_alive(utc_now()):
+        raise ConcurrentRunError(
+            f"another run has the feed: {holder}", feed=run.feed.name, advice="wait for it to end, then try again"
+        )
+
+
+def _no_such(ids: Sequence[str]) -> ConfigurationError:
+    return ConfigurationError(
+        f"no row of the quarantine has the id {', '.join(ids)}", advice="`cdc-lakehouse quarantine list` shows them"
+    )
+
+
+def _exit_code(done: Sequence[object], why_not: str) -> int:
+    if not done:
+        click.echo(why_not, err=True)
+    return DONE if done else HELD
+
+
+def _filter(table: str | None, error_class: str | None) -> _Wanted:
+    return lambda row: table in (None, _table_of(row)) and error_class in (None, row.error_class)
+
+
+def _place(row: Quarantined) -> tuple[str, int, str]:
+    return row.segment, row.line or 0, row.error_class
+
+
+def _table_of(row: Quarantined) -> str:
+    """With `*` for what is not known: such a row holds all tables that it may be of."""
+    return f"{row.database or '*'}.{row.table or '*'}"
+
+
+def _document(feed: FeedConfig, quarantine: Quarantine, rows: Sequence[Quarantined]) -> dict[str, Any]:
+    """`open` and `discarded` count all of the feed, whatever is listed. Times are ISO, in UTC."""
+    return {
+        "feed": feed.name,
+        "open": quarantine.count(),
+        "discarded": quarantine.count("discarded"),
+        "rows": [
+            {
+                "id": row.id,
+                "class": row.error_class,
+                "segment": row.segment,
+                "line": row.line,
+                "database": row.database,
+                "table": row.table,
+                "message": row.message,
+                "count": row.count,
+                "state": row.state,
+                "quarantined_at": row.quarantined_at.isoformat(),
+                "resolved_at": None if row.resolved_at is None else row.resolved_at.isoformat(),
+                "discarded_by": row.discarded_by,
+                "discard_reason": row.discard_reason,
+            }
+            for row in rows
+        ],
+    }
+
+
+def _text(feed: FeedConfig, quarantine: Quarantine, rows: Sequence[Quarantined]) -> str:
+    lines = [f"feed {feed.name}: {quarantine.count()} open, {quarantine.count('discarded')} discarded"]
+    for row in rows:
+        line = "" if row.line is None else f" line {row.line}"
+        since = f"{row.quarantined_at:%Y-%m-%d %H:%M:%S} UTC"
+        lines += [
+            "",
+            f"  {row.id}  {row.error_class}  {printable(_table_of(row))}  {_count([row])} since {since}",
+            f"    {printable(row.segment)}{line}: {printable(row.message)}",
+        ]
+        if row.resolved_at is not None:
+            said = f"{row.state} at {row.resolved_at:%Y-%m-%d %H:%M:%S} UTC"
+            given_up = "" if row.discarded_by is None else f"; discarded by {row.discarded_by}: {row.discard_reason}"
+            lines.append(f"    {said}{printable(given_up)}")
+    return "\n".join(lines)
+
+
+def _count(rows: Sequence[Quarantined]) -> str:
+    count = sum(row.count for row in rows)
+    return f"{count} row{'' if count == 1 else 's'}"
+
+
+def _os_user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # The user of a container may have no name.
+        return f"uid {os.getuid()}"

@@ -1,0 +1,44 @@
+"""`policy.max_quarantined_rows`: how many rows of one batch may be quarantined before a run stops.
+
+The limit is judged by what the lake holds: each run stops until the rows are mended or discarded, or the limit is
+raised. Nothing is applied or published before that."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection
+
+from cdc_lakehouse.decoders.problems import BAD_VALUE
+from cdc_lakehouse.errors import QuarantineLimitError
+from cdc_lakehouse.lake.tables.quarantine import Quarantined
+from cdc_lakehouse.lake.tables.segments import DECODED
+from cdc_lakehouse.pipeline.context import FeedContext
+
+
+def require_few_rejected(run: FeedContext, batches: Collection[int] | None = None) -> None:
+    """Raises `QuarantineLimitError` where a batch (of these, None: of all) has more open rows of decoded segments than
+    the policy lets a run go on with. Rows that a table cannot take are no fault of a batch, and hold their table alone.
+    """
+    limit = run.feed.policy.max_quarantined_rows
+    if limit is None:
+        return
+    rows = [row for row in run.quarantine.open() if row.error_class != BAD_VALUE]
+    segments = run.segments.find(row.segment for row in rows)
+    found: dict[int, list[Quarantined]] = defaultdict(list)
+    for row in rows:
+        segment = segments.get(row.segment)
+        if segment is not None and segment.state == DECODED and (batches is None or segment.batch in batches):
+            found[segment.batch].append(row)
+    for batch, rejected in sorted(found.items()):
+        count = sum(row.count for row in rejected)
+        if count > limit:
+            first = min(rejected, key=lambda row: (row.segment, row.line or 0))
+            raise QuarantineLimitError(
+                f"{count} rows of batch {batch} are quarantined, more than policy.max_quarantined_rows ({limit}); "
+                f"nothing is applied or published. The first is {first.id} ({first.error_class}: {first.message})",
+                feed=run.feed.name,
+                segment=first.segment,
+                line=first.line,
+                advice="look at `cdc-lakehouse quarantine list`; mend the source, or mend the configuration and "
+                "replay the rows, discard them, or raise the limit",
+            )
