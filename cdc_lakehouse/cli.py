@@ -15,6 +15,7 @@ _COMMANDS: Final = {
     "run": ("run:command", "Bring the tables up to date: land, decode, apply, publish."),
     "status": ("status:command", "Show the state of each feed: checkpoints, lag, what is held."),
     "show": ("show:command", "Print rows of current-state tables."),
+    "verify": ("verify:command", "Compare the tables with the source database."),
     "plan": ("plan:command", "Show what pending DDL will do, without doing it."),
     "resume": ("plan:resume", "Approve a table's rewrite that the policy holds."),
     "ddl": ("ddl:command", "Parse DDL statements, and apply them to tables."),

@@ -7,14 +7,15 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
-from urllib.parse import unquote
 
 from pydantic import Field, field_validator
 
 from cdc_lakehouse.config.section import Section
 
+# A password comes from the environment as it is: it can have any character.
 _URL: Final = re.compile(
-    r"mysql://(?P<user>[^:@/]+)(?::(?P<password>[^@/]*))?@(?P<host>\[[0-9A-Fa-f:.]+\]|[^:@/\[\]]+)(?::(?P<port>\d{1,5}))?/?"
+    r"mysql://(?P<user>[^:@/]+)(?::(?P<password>.*))?@(?P<host>\[[0-9A-Fa-f:.]+\]|[^:@/\[\]]+)(?::(?P<port>\d{1,5}))?/?",
+    re.DOTALL,
 )
 _PORT: Final = 3306
 
@@ -33,9 +34,6 @@ class VerifyConfig(Section):
     """How the source database is reached: with it, `verify` compares its tables with the lake's."""
 
     url: str = Field(description="mysql://user:${PASSWORD}@host:port of the source, or of a replica of it.", repr=False)
-    password: str | None = Field(
-        None, description="The user's password, where it cannot stand in the url as it is.", repr=False
-    )
     ca_file: str | None = Field(
         None, description="TLS, with the certificate authorities in this file. The host's name is checked."
     )
@@ -50,13 +48,11 @@ class VerifyConfig(Section):
 
     @property
     def address(self) -> DatabaseAddress:
-        """The url in parts. Characters of user and password may be written as %XX."""
+        """The url in parts. The password is taken as it is: nothing in it is escaped."""
         match = _URL.fullmatch(self.url)
         assert match is not None  # Validated.
-        password = unquote(match["password"] or "") if self.password is None else self.password
-        return DatabaseAddress(
-            match["host"].strip("[]"), int(match["port"] or _PORT), unquote(match["user"]), password
-        )
+        host, port = match["host"].strip("[]"), int(match["port"] or _PORT)
+        return DatabaseAddress(host, port, match["user"], match["password"] or "")
 
     def anchored(self, base: Path) -> Self:
         """With an absolute path of the file of authorities, which is relative to `base`."""
