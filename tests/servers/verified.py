@@ -8,21 +8,22 @@ import json
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
-from pymysql.converters import conversions
+from click.testing import CliRunner
+from pydantic import TypeAdapter
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, PrimitiveType
-from pydantic import TypeAdapter
+from pymysql.converters import conversions
 
 from cdc_lakehouse.changelog.ddl.parser import parse_type
 from cdc_lakehouse.changelog.mysql_types import ColumnType, iceberg_type
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName, quoted
+from cdc_lakehouse.cli import main
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
-from tests.commands import call
 from tests.kit.lakes import TestLake
 from tests.lake import CREATE, NOON, make_current_table
 from tests.pipeline import T0, lake_in
@@ -89,7 +90,10 @@ class VerifiedFeed:
                 row[column.name] = _value(row[column.name], column.type, types[column.name])
         change(rows)
         found = self.lake.lake.load(where) or make_current_table(self.lake, life, where, arrow)
-        found.overwrite(pa.Table.from_pylist([{"_commit_ts": T0, **row} for row in rows], arrow))
+        # A table that has no row yet warns that nothing was deleted.
+        (found.overwrite if found.current_snapshot() else found.append)(
+            pa.Table.from_pylist([{"_commit_ts": T0, **row} for row in rows], arrow)
+        )
         snapshot = self.lake.lake.load(where).current_snapshot()
         row = CutRow(self.checkpoint_ts, "d", table, snapshot and snapshot.snapshot_id, len(rows), NOON)
         self._cut[table] = row
@@ -121,12 +125,12 @@ class VerifiedFeed:
         assert feed["error"] is None and feed["server"].startswith("8.0")
         return feed["tables"]
 
-    def call(self, *options: str) -> Any:
-        from click.testing import CliRunner
+    @property
+    def url(self) -> str:
+        return f"mysql://{USER}:{PASSWORD}@127.0.0.1:{self.server.port}"
 
-        from cdc_lakehouse.cli import main
-
-        environment = {"CDC_LAKEHOUSE_CONFIG": str(self.lake.config_path), "SOURCE_PASSWORD": PASSWORD}
+    def call(self, *options: str, password: str = PASSWORD) -> Any:
+        environment = {"CDC_LAKEHOUSE_CONFIG": str(self.lake.config_path), "SOURCE_PASSWORD": password}
         return CliRunner(env=environment).invoke(main, ["verify", "--pause", "0", *options])
 
 
@@ -166,6 +170,3 @@ def _date(text: str, read: Callable[[str], Any]) -> Any:
         return read(text)
     except ValueError:
         return None
-
-
-__all__ = ["PASSWORD", "USER", "Row", "VerifiedFeed", "call"]
