@@ -21,8 +21,9 @@ from cdc_lakehouse.commands.common import (
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.pipeline.row_differences import Difference, Values
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.verify import Difference, FeedResult, Looks, TableResult, Values, verify_feed
+from cdc_lakehouse.pipeline.verify import FeedResult, Looks, TableResult, verify_feed
 
 _CODES: Final = {"equal": DONE, "different": HELD, "unchecked": BAD_INPUT}
 _WIDTH: Final = 60
@@ -59,7 +60,7 @@ def command(
     ]
     if not results:
         raise ConfigurationError("no source database is configured", advice="set verify.url of the feed")
-    if tables and not any(result.tables or result.error for result in results):
+    if tables and not any(result.tables or result.held or result.error for result in results):
         raise ConfigurationError(f"no table {', '.join(tables)} is published")
     if as_json:
         print_json({"feeds": [_document(result) for result in results]})

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cdc_lakehouse.pipeline import verify as pipeline_verify
+from cdc_lakehouse.pipeline import compared_table, verify as pipeline_verify
 from tests.servers.mysql import MySqlServer
 from tests.servers.verified import Row, VerifiedFeed
 
@@ -239,7 +239,7 @@ def test_names_and_keys_of_all_kinds(feed: VerifiedFeed) -> None:
         ("N", 11, "2020-01-01 00:00:00.5"),
         ("", 0, "1999-01-01"),
     ]:
-        feed.execute(f"INSERT INTO `{quoted}` VALUES (%s, %s, %s, 'x')", values=list(key))
+        feed.execute(f"INSERT INTO `{quoted.replace('%', '%%')}` VALUES (%s, %s, %s, 'x')", values=list(key))
     feed.copy(table)
     assert feed.verify(code=0)[0]["source_rows"] == 4
     feed.copy(table, lambda rows: rows[1].update({"val\\ue": "y"}))
@@ -341,7 +341,7 @@ def test_one_row_of_100_000_is_found(feed: VerifiedFeed) -> None:
 
 
 def test_counts_are_whole_where_more_differ_than_are_shown(feed: VerifiedFeed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline_verify, "_ROWS_OF_A_BUCKET", 5)
+    monkeypatch.setattr(compared_table, "_ROWS_OF_A_BUCKET", 5)
     monkeypatch.setattr(pipeline_verify, "_BUCKETS_OF_A_STATEMENT", 3)
     feed.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
     with feed.connection.cursor() as cursor:
@@ -357,6 +357,6 @@ def test_counts_are_whole_where_more_differ_than_are_shown(feed: VerifiedFeed, m
     assert (table["different"], table["missing"], table["extra"], len(table["differences"])) == (15, 5, 0, 4)
     assert 3 < table["different_buckets"] < table["buckets"]
     assert "and 16 more keys" in feed.call("--rows", "4").stdout
-    monkeypatch.setattr(pipeline_verify, "_MOST_KEYS", 10)
+    monkeypatch.setattr(pipeline_verify, "MOST_KEYS", 10)
     (table,) = feed.verify("--rows", "4", code=1)
     assert (table["different"], table["missing"], len(table["differences"])) == (15, 5, 4)

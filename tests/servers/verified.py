@@ -160,7 +160,13 @@ def _value(value: Any, type: ColumnType, iceberg: str) -> Any:
         case "int" | "long":
             return int(value)
         case "string":
-            return f"{value:f}" if isinstance(value, Decimal) else value.decode() if isinstance(value, bytes) else value
+            return (
+                f"{value:f}"
+                if isinstance(value, Decimal)
+                else value.decode("latin-1")
+                if isinstance(value, bytes)
+                else value
+            )
         case _:
             return value
 

@@ -5,7 +5,7 @@ its disk."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -58,7 +58,7 @@ class LakeRows:
             found = connection.execute(query).fetchall()
         return {int(bucket): (int(rows), int(checksum)) for bucket, rows, checksum in found}
 
-    def rows(self, buckets: Sequence[int] | None) -> Iterator[tuple[Any, ...]]:
+    def rows(self, buckets: Sequence[int] | None) -> Generator[tuple[Any, ...]]:
         """The MD5 of the key's text and the texts of all columns, of some buckets or of all (None), in the order of
         the MD5. The texts of binaries are their bytes."""
         texts = ", ".join(f"{each.text} AS c{n}" for n, each in enumerate(self.columns))

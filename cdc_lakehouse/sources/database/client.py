@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -64,7 +64,8 @@ class SourceDatabase:
                 autocommit=True,
                 connect_timeout=_CONNECT_SECONDS,
                 max_allowed_packet=_MOST_BYTES,
-                **({} if config.ca_file is None else {"ssl_ca": config.ca_file, "ssl_verify_identity": True}),
+                ssl_ca=config.ca_file,
+                ssl_verify_identity=config.ca_file is not None or None,
             )
         self.version = str(self._first("SELECT VERSION()"))
         self.is_tidb = "tidb" in self.version.lower()
@@ -78,7 +79,7 @@ class SourceDatabase:
             self._connection.close()
 
     @contextlib.contextmanager
-    def as_of(self, commit_ts: int) -> Iterator[None]:
+    def as_of(self, commit_ts: int) -> Generator[None]:
         """What is read in the block is of one moment: on TiDB of `commit_ts` (a TSO), on MySQL of its beginning."""
         self._run(begin_statements(commit_ts, is_tidb=self.is_tidb))
         try:
@@ -104,7 +105,7 @@ class SourceDatabase:
         found = self._all(table.checksum_statement())
         return {int(bucket): (int(rows), int(checksum)) for bucket, rows, checksum in found}
 
-    def rows(self, table: ComparedTable, buckets: Sequence[int] | None) -> Iterator[Row]:
+    def rows(self, table: ComparedTable, buckets: Sequence[int] | None) -> Generator[Row]:
         """The rows of some buckets, None for all, as `row_statement` gives them. Read as they are asked for: nothing
         else can be asked until they are all read, or the iterator is closed."""
         with self._errors(), self._connection.cursor(SSCursor) as cursor:
@@ -126,7 +127,7 @@ class SourceDatabase:
             return cursor.fetchall()
 
     @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
+    def _errors(self) -> Generator[None]:
         try:
             yield
         except pymysql.MySQLError as error:
