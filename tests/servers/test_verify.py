@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import random
 import struct
 from collections.abc import Callable
@@ -10,9 +11,15 @@ from typing import Any
 
 import pytest
 
-from cdc_lakehouse.pipeline import compared_table, verify as pipeline_verify
+from cdc_lakehouse.config import VerifyConfig
+from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.pipeline import compared_table
+from cdc_lakehouse.pipeline import verify as pipeline_verify
+from cdc_lakehouse.pipeline.verify import Looks, TableResult, verify_feed
+from cdc_lakehouse.sources.database.client import SourceDatabase
 from tests.servers.mysql import MySqlServer
-from tests.servers.verified import Row, VerifiedFeed
+from tests.servers.process import free_port
+from tests.servers.verified import USER, Row, VerifiedFeed
 
 pytestmark = [
     pytest.mark.server,
@@ -31,7 +38,8 @@ TYPES = {
     "dn": "DECIMAL(3,3)", "dz": "DECIMAL(12,3) ZEROFILL", "dl": "DECIMAL(65,30)", "f": "FLOAT", "f2": "FLOAT(7,2)",
     "db": "DOUBLE", "db2": "DOUBLE(9,3)", "b1": "BIT(1)", "b64": "BIT(64)", "da": "DATE", "dt": "DATETIME",
     "dt6": "DATETIME(6)", "ts": "TIMESTAMP NULL", "ts3": "TIMESTAMP(3) NULL", "tm": "TIME", "tm6": "TIME(6)",
-    "c": "CHAR(10)", "v": "VARCHAR(200)", "vl": "VARCHAR(50) CHARACTER SET latin1", "vg": "VARCHAR(50) CHARACTER SET gbk",
+    "c": "CHAR(10)", "v": "VARCHAR(200)", "vl": "VARCHAR(50) CHARACTER SET latin1",
+    "vg": "VARCHAR(50) CHARACTER SET gbk",
     "vb": "VARCHAR(50) COLLATE utf8mb4_bin", "tx": "TEXT", "lt": "LONGTEXT", "bi": "BINARY(8)", "vy": "VARBINARY(40)",
     "bl": "BLOB", "lb": "LONGBLOB", "e": "ENUM('a','b,c','d''e')", "s": "SET('x','y z','w')", "j": "JSON",
 }  # fmt: skip
@@ -46,7 +54,8 @@ ROWS: list[dict[str, Any]] = [
         "dt6": "2020-02-29 23:59:59.999999", "ts": "2038-01-19 03:14:07", "ts3": "1970-01-01 00:00:01.001",
         "tm": "-838:59:59", "tm6": "12:00:00.000001", "c": "a", "v": "grüße, 👍 N", "vl": "é", "vg": "中文",
         "vb": "A", "tx": "line\nline\\n'\"", "lt": "x" * 100_000, "bi": b"\x01\x00", "vy": bytes(range(40)),
-        "bl": b"\x00\xff,N", "lb": b"\x80" * 70_000, "e": "b,c", "s": "x,w", "j": '{"b": [1, 2.5, null], "a": {"ü": true}}',
+        "bl": b"\x00\xff,N", "lb": b"\x80" * 70_000, "e": "b,c", "s": "x,w",
+        "j": '{"b": [1, 2.5, null], "a": {"ü": true}}',
     },
     {
         "ti": 0, "tu": 0, "si": 0, "mi": 0, "i": 0, "iu": 0, "iz": 0, "b": 0, "bu": 0, "bo": 0, "y": 0, "d": "0.00",
@@ -139,7 +148,10 @@ SMALL: dict[str, tuple[Callable[[list[Row]], None], list[tuple[Any, ...]]]] = {
     "a blank at the end": (by_id(1, v="a "), [("different", "1", "v")]),
     "letter case": (by_id(1, v="A"), [("different", "1", "v")]),
     "an accent": (by_id(1, v="á"), [("different", "1", "v")]),
-    "a microsecond": (by_id(1, t=None), [("different", "1", "t")]),
+    "a microsecond": (
+        by_id(1, t=datetime.datetime(2020, 1, 1, microsecond=2)),  # noqa: DTZ001
+        [("different", "1", "t")],
+    ),
     "two columns": (by_id(1, v="b", n=None), [("different", "1", "v", "n")]),
     "a row that is missing": (lambda rows: rows.pop(0) and None, [("missing", "1")]),
     "a row too many": (lambda rows: rows.append({**rows[0], "id": 9}), [("extra", "9")]),
@@ -253,7 +265,8 @@ def test_zero_dates_are_compared_by_policy(mysql: MySqlServer, tmp_path: Path) -
     feed = VerifiedFeed(mysql, tmp_path, policy={"zero_dates": "string"})
     feed.execute(
         "CREATE TABLE t (id INT PRIMARY KEY, d DATE, dt DATETIME(2), ts TIMESTAMP NULL)",
-        "INSERT INTO t VALUES (1, '0000-00-00', '2020-00-01 10:00:00.25', 0), (2, '2020-01-01', '2020-01-01', '2020-01-01')",
+        "INSERT INTO t VALUES (1, '0000-00-00', '2020-00-01 10:00:00.25', 0)",
+        "INSERT INTO t VALUES (2, '2020-01-01', '2020-01-01', '2020-01-01')",
     )
     feed.copy("t")
     feed.verify(code=0)
@@ -272,7 +285,7 @@ def test_columns_that_cannot_be_compared_are_said(feed: VerifiedFeed) -> None:
     assert "column g is not compared: type point" in feed.call().stdout
 
 
-def test_a_key_of_generated_rows(feed: VerifiedFeed) -> None:
+def test_an_empty_table_is_equal(feed: VerifiedFeed) -> None:
     feed.execute("CREATE TABLE t (id BIGINT PRIMARY KEY)")
     feed.copy("t")
     (table,) = feed.verify(code=0)
@@ -307,19 +320,25 @@ def test_the_password_is_nowhere_and_a_wrong_one_is_2(feed: VerifiedFeed) -> Non
     assert "wrong-one" not in repr(feed.lake.config)
 
 
-def test_the_session_cannot_write(feed: VerifiedFeed) -> None:
-    from cdc_lakehouse.config import VerifyConfig
-    from cdc_lakehouse.errors import SourceError
-    from cdc_lakehouse.sources.database.client import SourceDatabase
-
-    feed.execute(
-        "CREATE TABLE t (id INT PRIMARY KEY)", "GRANT ALL ON d.* TO writer@'%' IDENTIFIED BY ''" if False else "DO 0"
-    )
+def test_a_session_only_reads(feed: VerifiedFeed) -> None:
+    feed.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     with SourceDatabase(VerifyConfig(url=feed.url)) as database:
-        with pytest.raises(SourceError, match="denied|READ ONLY"):
-            database._run(["INSERT INTO d.t VALUES (1)"])
-        with pytest.raises(SourceError, match="denied"):
-            database._run(["SELECT * FROM mysql.user"])
+        with pytest.raises(SourceError, match=r"denied.*: the user needs SELECT"):
+            database._all("INSERT INTO d.t VALUES (1)")
+        feed.execute(f"GRANT INSERT ON d.* TO {USER}@'%'")
+    try:
+        with SourceDatabase(VerifyConfig(url=feed.url)) as database, pytest.raises(SourceError, match="READ ONLY"):
+            database._all("INSERT INTO d.t VALUES (1)")
+    finally:
+        feed.execute(f"REVOKE INSERT ON d.* FROM {USER}@'%'")
+
+
+def test_a_database_that_is_not_there_is_2(feed: VerifiedFeed) -> None:
+    feed.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    feed.copy("t")
+    url = f"mysql://root@127.0.0.1:{free_port()}"
+    found = verify_feed(feed.lake.run, VerifyConfig(url=url), (), Looks())
+    assert found.result == "unchecked" and "cannot be reached" in (found.error or "")
 
 
 def test_one_row_of_100_000_is_found(feed: VerifiedFeed) -> None:
@@ -360,3 +379,60 @@ def test_counts_are_whole_where_more_differ_than_are_shown(feed: VerifiedFeed, m
     monkeypatch.setattr(pipeline_verify, "MOST_KEYS", 10)
     (table,) = feed.verify("--rows", "4", code=1)
     assert (table["different"], table["missing"], len(table["differences"])) == (15, 5, 4)
+
+
+def verified(feed: VerifiedFeed, *between: Callable[[], None]) -> TableResult:
+    """The result of table `t`, with something done before each further look."""
+    steps = iter(between)
+    looks = Looks(1 + len(between), 0, sleep=lambda _: next(steps)())
+    (table,) = verify_feed(feed.lake.run, VerifyConfig(url=feed.url), (), looks).tables
+    return table
+
+
+def test_a_key_that_is_equal_once_is_equal(feed: VerifiedFeed) -> None:
+    feed.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1), (2, 2), (3, 3)")
+    feed.copy("t")
+    feed.execute("UPDATE t SET v = 10 WHERE id = 1", "DELETE FROM t WHERE id = 2", "INSERT INTO t VALUES (4, 4)")
+    found = verified(feed, lambda: None, lambda: feed.copy("t"))
+    assert (found.result, found.differing_keys, found.changing) == ("equal", 0, 0)
+    # What was wrong from the start stays so.
+    feed.copy("t", by_id(3, v=-3))
+    feed.execute("UPDATE t SET v = 11 WHERE id = 1")
+    found = verified(feed, lambda: feed.copy("t", by_id(3, v=-3)))
+    assert (found.result, [each.key for each in found.differences], found.changing) == ("different", [{"id": "3"}], 0)
+
+
+def test_a_key_that_differs_in_another_way_each_time_is_changing(feed: VerifiedFeed) -> None:
+    feed.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1), (2, 2)")
+    feed.copy("t", by_id(2, v=-2))
+    feed.execute("UPDATE t SET v = v + 1 WHERE id = 1")
+    found = verified(feed, *[lambda: feed.execute("UPDATE t SET v = v + 1 WHERE id = 1") and None] * 2)
+    assert ([each.key for each in found.differences], found.changing) == ([{"id": "2"}], 1)
+
+
+def test_a_key_with_events_above_the_cut_is_changing(feed: VerifiedFeed) -> None:
+    feed.execute(
+        "CREATE TABLE t (at DATETIME(3), id INT, v INT, PRIMARY KEY (id, at))",
+        "INSERT INTO t VALUES ('2020-01-01', 1, 1), ('2020-01-01 00:00:00.5', 2, 2), ('2020-01-01', 3, 3)",
+    )
+    feed.copy("t", lambda rows: [row.update(v=0) for row in rows] and None)
+    first, second = {"id": "1", "at": "2020-01-01 00:00:00.000"}, {"id": "2", "at": "2020-01-01 00:00:00.500"}
+    feed.events("t", [(feed.checkpoint_ts, first), (feed.checkpoint_ts + 1, second)])
+    feed.events("other", [(feed.checkpoint_ts + 1, first)])
+    found = verified(feed, lambda: None)
+    keys = [each.key["id"] for each in found.differences]
+    assert (sorted(keys), found.different, found.changing, found.result) == (["1", "3"], 2, 1, "different")
+    # With nothing else wrong, there is no difference.
+    feed.copy("t", lambda rows: rows[1].update(v=0))
+    feed.events("t", [(feed.checkpoint_ts + 1, second)])
+    found = verified(feed)
+    assert (found.result, found.differing_keys, found.changing) == ("equal", 0, 1)
+
+
+def test_held_tables_are_said_and_are_2(feed: VerifiedFeed) -> None:
+    feed.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    feed.copy("t")
+    feed.publish(held=(("d.x#1", "it is bad"),))
+    assert [table["result"] for table in feed.verify(code=2)] == ["equal"]
+    assert "d.x#1: it is bad" in feed.call().stdout
+    feed.verify("--table", "d.t", code=0)

@@ -14,7 +14,9 @@ import pyarrow as pa
 from click.testing import CliRunner
 from pydantic import TypeAdapter
 from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField, PrimitiveType
 from pymysql.converters import conversions
 
@@ -22,6 +24,8 @@ from cdc_lakehouse.changelog.ddl.parser import parse_type
 from cdc_lakehouse.changelog.mysql_types import ColumnType, iceberg_type
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName, quoted
 from cdc_lakehouse.cli import main
+from cdc_lakehouse.decoders.event_schema import EVENTS
+from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from tests.kit.lakes import TestLake
@@ -99,9 +103,28 @@ class VerifiedFeed:
         self._cut[table] = row
         self.publish()
 
-    def publish(self) -> None:
+    def events(self, table: str, events: Sequence[tuple[int, dict[str, str]]]) -> None:
+        """Inserts (commit-ts, row) that are in `events`, whether a cut has them or not."""
+        where = system_table(self.lake.name, "events")
+        self.lake.lake.ensure_namespace(where.namespace)
+        fields = [
+            NestedField(n, each.name, _TYPE.validate_python(_EVENT_TYPES[each.type]))
+            for n, each in enumerate(EVENTS, 1)
+        ]
+        found = self.lake.lake.load(where)
+        if found is None:
+            partition = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "feed_date"))
+            found = self.lake.lake.catalog.create_table(where.parts, Schema(*fields), partition_spec=partition)
+        rows = [
+            {"feed_date": "2026-06-01", "schema_name": "d", "table_name": table, "op": "I", "commit_ts": commit_ts,
+             "after": json.dumps(row), "segment": "s", "line": n, "synthetic": False}
+            for n, (commit_ts, row) in enumerate(events)
+        ]  # fmt: skip
+        found.append(pa.Table.from_pylist(rows, EVENTS))
+
+    def publish(self, held: tuple[tuple[str, str], ...] = ()) -> None:
         rows = [CutRow(self.checkpoint_ts, "d", r.table, r.snapshot_id, r.row_count, NOON) for r in self._cut.values()]
-        self.lake.run().checkpoints.publish(Cut(self.checkpoint_ts), rows)
+        self.lake.run().checkpoints.publish(Cut(self.checkpoint_ts, held=held), rows)
 
     def _columns(self, table: str) -> tuple[SourceColumn, ...]:
         found = self.execute(
@@ -111,11 +134,14 @@ class VerifiedFeed:
         )
         return tuple(
             SourceColumn(
-                name, parse_type(declared if isinstance(declared, str) else declared.decode()), bool(nullable), bool(key),
+                name,
+                parse_type(declared if isinstance(declared, str) else declared.decode()),
+                bool(nullable),
+                bool(key),
                 virtual="configured" if "VIRTUAL" in extra else None,
             )
             for name, declared, nullable, key, extra in found
-        )  # fmt: skip
+        )
 
     def verify(self, *options: str, code: int) -> list[Row]:
         """The tables of the result, by `verify --json`."""
@@ -134,6 +160,9 @@ class VerifiedFeed:
         return CliRunner(env=environment).invoke(main, ["verify", "--pause", "0", *options])
 
 
+_EVENT_TYPES = {
+    pa.string(): "string", pa.int64(): "long", pa.bool_(): "boolean", pa.timestamp("us", "UTC"): "timestamptz",
+}  # fmt: skip
 _ZONED = frozenset({"date", "datetime", "timestamp"})
 # Dates and times as they are sent: some are none.
 _CONVERSIONS = {key: value for key, value in conversions.items() if key not in (7, 10, 11, 12)}
