@@ -23,7 +23,7 @@ from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.pipeline.row_differences import Difference, Values
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.verify import FeedResult, Looks, TableResult, verify_feed
+from cdc_lakehouse.pipeline.verify import FeedResult, TableResult, VerifyOptions, verify_feed
 
 _CODES: Final = {"equal": DONE, "different": HELD, "unchecked": BAD_INPUT}
 _WIDTH: Final = 60
@@ -33,9 +33,13 @@ _WIDTH: Final = 60
 @feed_option
 @click.option("--table", "tables", multiple=True, help="Only this table (database.table); may be repeated.")
 @click.option(
-    "--looks", type=click.IntRange(1, 100), default=3, show_default=True, help="How often keys are looked at."
+    "--attempts",
+    type=click.IntRange(1, 100),
+    default=3,
+    show_default=True,
+    help="How often keys that differ are compared.",
 )
-@click.option("--pause", type=click.FloatRange(0), default=10, show_default=True, help="Seconds between two looks.")
+@click.option("--pause", type=click.FloatRange(0), default=10, show_default=True, help="Seconds between two attempts.")
 @click.option("--rows", type=click.IntRange(0, 10_000), default=10, show_default=True, help="Keys shown of each table.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @configured
@@ -43,7 +47,7 @@ def command(
     config: LakehouseConfig,
     feed_name: str | None,
     tables: tuple[str, ...],
-    looks: int,
+    attempts: int,
     pause: float,
     rows: int,
     as_json: bool,
@@ -54,7 +58,9 @@ def command(
     lake = Lake(config.lake, config.storage)
     feeds = [(feed, feed.verify) for feed in chosen(config, feed_name)]
     results = [
-        verify_feed(functools.partial(FeedRun, feed, lake, no_spark), verify, tables, Looks(looks, pause, rows))
+        verify_feed(
+            functools.partial(FeedRun, feed, lake, no_spark), verify, tables, VerifyOptions(attempts, pause, rows)
+        )
         for feed, verify in feeds
         if verify is not None
     ]

@@ -3,7 +3,7 @@
 Both sides give a count and a checksum for each bucket of keys. Where a bucket's differ, its rows are read from both, in
 one order, and compared value by value: only the rows of one key are in memory at a time.
 
-TiDB is read as of the cut's TSO. MySQL is read now, and goes on meanwhile: keys that differ are looked at again, in
+TiDB is read as of the cut's TSO. MySQL is read now, and goes on meanwhile: keys that differ are compared again, in
 newer cuts, and one that was equal once is. A key is said to be changing where it differs in another way each time, or
 where `events` has a change of it above the cut."""
 
@@ -77,17 +77,17 @@ class FeedResult:
 
 
 @dataclass(frozen=True)
-class Looks:
-    """How often keys that differ are looked at, with so many seconds between, and how many are shown of a table."""
+class VerifyOptions:
+    """How often keys that differ are compared, with so many seconds between, and how many are shown of a table."""
 
-    count: int = 3
+    attempts: int = 3
     pause_seconds: float = 10
     shown: int = 10
     sleep: Callable[[float], None] = time.sleep
 
 
 def verify_feed(
-    open_run: Callable[[], FeedRun], config: VerifyConfig, wanted: Collection[str], looks: Looks
+    open_run: Callable[[], FeedRun], config: VerifyConfig, wanted: Collection[str], options: VerifyOptions
 ) -> FeedResult:
     """Compare the tables of the last cut with the source's: those that are `wanted` (`database.table`), or all. A run
     sees the cut that was the last when it was opened."""
@@ -101,15 +101,17 @@ def verify_feed(
     names = sorted((name for name in taken if not wanted or str(name) in wanted), key=str)
     try:
         with SourceDatabase(config) as database:
-            tables = tuple(_verified(open_run, database, name, looks) for name in names)
+            tables = tuple(_verified(open_run, database, name, options) for name in names)
             return FeedResult(feed.name, cut.checkpoint_ts, database.version, tables, held)
     except CdcError as error:
         return FeedResult(feed.name, cut.checkpoint_ts, None, (), held, str(error))
 
 
-def _verified(open_run: Callable[[], FeedRun], database: SourceDatabase, name: TableName, looks: Looks) -> TableResult:
+def _verified(
+    open_run: Callable[[], FeedRun], database: SourceDatabase, name: TableName, options: VerifyOptions
+) -> TableResult:
     try:
-        return _Verification(open_run, database, name, looks).result()
+        return _Verification(open_run, database, name, options).result()
     except CdcError as error:
         return TableResult(name, "unchecked", reason=str(error))
 
@@ -118,13 +120,13 @@ class _Verification:
     """Of one table."""
 
     def __init__(
-        self, open_run: Callable[[], FeedRun], database: SourceDatabase, name: TableName, looks: Looks
+        self, open_run: Callable[[], FeedRun], database: SourceDatabase, name: TableName, options: VerifyOptions
     ) -> None:
         self._open_run = open_run
         self._run = open_run()
         self._database = database
         self._name = name
-        self._looks = looks
+        self._options = options
         self._buckets: int | None = None
 
     def result(self) -> TableResult:
@@ -135,7 +137,7 @@ class _Verification:
             found = self._compare(sides, opened)
         changing = 0
         if found.total and found.total <= MOST_KEYS and not self._database.is_tidb:
-            found, changing = self._look_again(opened, found)
+            found, changing = self._compare_again(opened, found)
         return TableResult(
             self._name,
             "different" if found.total else "equal",
@@ -156,7 +158,7 @@ class _Verification:
             yield sides_of(self._run, self._database, self._name, self._buckets)
 
     def _compare(self, sides: Sides, buckets: Sequence[int], among: Collection[str] | None = None) -> Differences:
-        found = Differences(sides.columns, self._looks.shown)
+        found = Differences(sides.columns, self._options.shown)
         for some in _parts(buckets, sides.buckets):
             with (
                 contextlib.closing(sides.lake.rows(some)) as lake,
@@ -165,11 +167,11 @@ class _Verification:
                 found.compare(source, lake, among)
         return found
 
-    def _look_again(self, buckets: Sequence[int], first: Differences) -> tuple[Differences, int]:
+    def _compare_again(self, buckets: Sequence[int], first: Differences) -> tuple[Differences, int]:
         """The keys that differ each time, and in one way; and how many others differ each time."""
         found, changing = first, set[str]()
-        for _ in range(self._looks.count - 1):
-            self._looks.sleep(self._looks.pause_seconds)
+        for _ in range(self._options.attempts - 1):
+            self._options.sleep(self._options.pause_seconds)
             self._run = self._open_run()
             with self._sides() as sides:
                 again = self._compare(sides, buckets, found.keys.keys())

@@ -15,7 +15,7 @@ from cdc_lakehouse.config import VerifyConfig
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.pipeline import compared_table
 from cdc_lakehouse.pipeline import verify as pipeline_verify
-from cdc_lakehouse.pipeline.verify import Looks, TableResult, verify_feed
+from cdc_lakehouse.pipeline.verify import TableResult, VerifyOptions, verify_feed
 from cdc_lakehouse.sources.database.client import SourceDatabase
 from tests.servers.mysql import MySqlServer
 from tests.servers.process import free_port
@@ -262,14 +262,18 @@ def test_names_and_keys_of_all_kinds(feed: VerifiedFeed) -> None:
 
 
 def test_zero_dates_are_compared_by_policy(mysql: MySqlServer, tmp_path: Path) -> None:
-    feed = VerifiedFeed(mysql, tmp_path, policy={"zero_dates": "string"})
+    zone = {"time_zone": "Asia/Shanghai"}
+    feed = VerifiedFeed(mysql, tmp_path, policy={"zero_dates": "string"}, source=zone)
     feed.execute(
         "CREATE TABLE t (id INT PRIMARY KEY, d DATE, dt DATETIME(2), ts TIMESTAMP NULL)",
         "INSERT INTO t VALUES (1, '0000-00-00', '2020-00-01 10:00:00.25', 0)",
         "INSERT INTO t VALUES (2, '2020-01-01', '2020-01-01', '2020-01-01')",
     )
-    feed.copy("t")
+    # Text of moments is that of the log, in its time zone.
+    local = by_id(2, ts="2020-01-01 08:00:00")
+    feed.copy("t", local)
     feed.verify(code=0)
+    feed.execute("DELETE FROM t WHERE id = 2")
     feed.copy("t", by_id(1, d="0000-00-01"))
     assert named(feed.verify(code=1)[0]) == [("different", "1", "d")]
 
@@ -337,7 +341,7 @@ def test_a_database_that_is_not_there_is_2(feed: VerifiedFeed) -> None:
     feed.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     feed.copy("t")
     url = f"mysql://root@127.0.0.1:{free_port()}"
-    found = verify_feed(feed.lake.run, VerifyConfig(url=url), (), Looks())
+    found = verify_feed(feed.lake.run, VerifyConfig(url=url), (), VerifyOptions())
     assert found.result == "unchecked" and "cannot be reached" in (found.error or "")
 
 
@@ -382,10 +386,10 @@ def test_counts_are_whole_where_more_differ_than_are_shown(feed: VerifiedFeed, m
 
 
 def verified(feed: VerifiedFeed, *between: Callable[[], None]) -> TableResult:
-    """The result of table `t`, with something done before each further look."""
+    """The result of table `t`, with something done before each further attempt."""
     steps = iter(between)
-    looks = Looks(1 + len(between), 0, sleep=lambda _: next(steps)())
-    (table,) = verify_feed(feed.lake.run, VerifyConfig(url=feed.url), (), looks).tables
+    options = VerifyOptions(1 + len(between), 0, sleep=lambda _: next(steps)())
+    (table,) = verify_feed(feed.lake.run, VerifyConfig(url=feed.url), (), options).tables
     return table
 
 
