@@ -67,14 +67,21 @@ class SourceDatabase:
                 ssl_ca=config.ca_file,
                 ssl_verify_identity=config.ca_file is not None or None,
             )
-        self.version = str(self._first("SELECT VERSION()"))
-        self.is_tidb = "tidb" in self.version.lower()
-        self._run(session_statements(is_tidb=self.is_tidb))
+        try:
+            self.version = str(self._first("SELECT VERSION()"))
+            self.is_tidb = "tidb" in self.version.lower()
+            self._run(session_statements(is_tidb=self.is_tidb))
+        except BaseException:
+            self._close()
+            raise
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def _close(self) -> None:
         with contextlib.suppress(pymysql.MySQLError):
             self._connection.close()
 
