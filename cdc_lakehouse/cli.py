@@ -16,6 +16,7 @@ _COMMANDS: Final = {
     "load": ("run:load", "Load tables of the initial dump again."),
     "status": ("status:command", "Show the state of each feed: checkpoints, lag, what is held."),
     "show": ("show:command", "Print rows of current-state tables."),
+    "verify": ("verify:command", "Compare the tables with the source database."),
     "plan": ("plan:command", "Show what pending DDL will do, without doing it."),
     "resume": ("plan:resume", "Approve a table's rewrite that the policy holds."),
     "quarantine": ("quarantine:command", "Look at what could not be used, give it up, or decode it again."),

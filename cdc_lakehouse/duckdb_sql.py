@@ -45,6 +45,8 @@ def database() -> Iterator[Any]:
         config = {"threads": 1, "memory_limit": _MEMORY, "temp_directory": directory}
         with contextlib.closing(duckdb.connect(config=config)) as connection:
             connection.execute("SET TimeZone = 'UTC'")
+            # It would be in the output of a command.
+            connection.execute("SET enable_progress_bar = false")
             yield connection
 
 

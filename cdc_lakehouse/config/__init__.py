@@ -23,10 +23,11 @@ from cdc_lakehouse.config.storage import (
     SparkConfig,
     StorageConfig,
 )
+from cdc_lakehouse.config.verify import DatabaseAddress, VerifyConfig
 
 __all__ = [
-    "ENVIRONMENT_VARIABLE", "Address", "AzureStorage", "CanalSource", "CatalogConfig", "CsvOptions", "DateSeparator",
-    "DumpCsv", "FeedConfig", "GcsStorage", "InitialLoad", "KafkaFormat", "KafkaSource", "LakeConfig",
+    "ENVIRONMENT_VARIABLE", "Address", "AzureStorage", "CanalSource", "CatalogConfig", "CsvOptions", "DatabaseAddress",
+    "DateSeparator", "DumpCsv", "FeedConfig", "GcsStorage", "InitialLoad", "KafkaFormat", "KafkaSource", "LakeConfig",
     "LakehouseConfig", "PolicyConfig", "Protocol", "S3Storage", "SparkConfig", "StorageConfig", "StorageSinkSource",
-    "TableSettings", "TablesConfig", "anchor_uri", "config_path", "load",
+    "TableSettings", "TablesConfig", "VerifyConfig", "anchor_uri", "config_path", "load",
 ]  # fmt: skip

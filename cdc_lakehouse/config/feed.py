@@ -13,6 +13,7 @@ from pydantic import Field, field_validator
 from cdc_lakehouse.config.initial import InitialLoad
 from cdc_lakehouse.config.section import Section
 from cdc_lakehouse.config.sources import CanalSource, KafkaSource, Source, StorageSinkSource
+from cdc_lakehouse.config.verify import VerifyConfig
 from cdc_lakehouse.errors import ConfigurationError
 
 _PLACEHOLDERS: Final = frozenset({"database", "feed"})
@@ -123,6 +124,7 @@ class FeedConfig(Section):
     freshness_minutes: Annotated[int, Field(gt=0)] = Field(
         60, description="The freshness check fails when the published cut is older than this."
     )
+    verify: VerifyConfig | None = Field(None, description="The source database, for `cdc-lakehouse verify`.")
 
     @field_validator("name")
     @classmethod

@@ -137,5 +137,10 @@ def _anchor(config: LakehouseConfig, base: Path) -> LakehouseConfig:
         database = base / catalog.uri.removeprefix("sqlite:///")
         catalog = catalog.model_copy(update={"uri": f"sqlite:///{os.path.normpath(database)}"})
     lake = config.lake.model_copy(update={"warehouse": anchor_uri(config.lake.warehouse, base), "catalog": catalog})
-    feeds = tuple(feed.model_copy(update={"source": feed.source.anchored(base)}) for feed in config.feeds)
+    feeds = tuple(_anchor_feed(feed, base) for feed in config.feeds)
     return config.model_copy(update={"lake": lake, "feeds": feeds, "storage": config.storage.anchored(base)})
+
+
+def _anchor_feed(feed: FeedConfig, base: Path) -> FeedConfig:
+    verify = None if feed.verify is None else feed.verify.anchored(base)
+    return feed.model_copy(update={"source": feed.source.anchored(base), "verify": verify})

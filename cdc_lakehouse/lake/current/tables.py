@@ -155,7 +155,7 @@ def state_of(identifier: Identifier, table: Table) -> TableState:
     ids = {name: id for id, name in json.loads(properties.get(COLUMNS, "[]"))}
     fields = table.schema().fields
     columns = tuple(
-        LakeColumn(ids[field.name], field.name, _type_name(field.field_type)) for field in fields if field.name in ids
+        LakeColumn(ids[field.name], field.name, iceberg_name(field.field_type)) for field in fields if field.name in ids
     )
     snapshot = table.current_snapshot()
     dropped = properties.get(DROPPED_TS)
@@ -183,7 +183,8 @@ def row_count(snapshot: Snapshot | None) -> int:
     return int(totals.get("total-records", "0")) - int(totals.get("total-position-deletes", "0"))
 
 
-def _type_name(field_type: object) -> str:
+def iceberg_name(field_type: object) -> str:
+    """An Iceberg type as `mysql_types.iceberg_type` writes it."""
     if isinstance(field_type, ListType):
         return f"list<{field_type.element_type}>"
     return str(field_type).replace(" ", "")

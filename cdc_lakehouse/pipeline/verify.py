@@ -1,0 +1,209 @@
+"""Whether the tables of the last cut are those of the source database.
+
+Both sides give a count and a checksum for each bucket of keys. Where a bucket's differ, its rows are read from both, in
+one order, and compared value by value: only the rows of one key are in memory at a time.
+
+TiDB is read as of the cut's TSO. MySQL is read now, and goes on meanwhile: keys that differ are compared again, in
+newer cuts, and one that was equal once is. A key is said to be changing where it differs in another way each time, or
+where `events` has a change of it above the cut."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from cdc_lakehouse.changelog.positions import BEGINNING
+from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.config import VerifyConfig
+from cdc_lakehouse.errors import CdcError
+from cdc_lakehouse.lake.current.changed_keys import keys_changed_above
+from cdc_lakehouse.pipeline.compared_table import Sides, sides_of
+from cdc_lakehouse.pipeline.row_differences import MOST_KEYS, Difference, Differences
+from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.sources.database.client import SourceDatabase
+
+Result = Literal["equal", "different", "unchecked"]
+
+_BUCKETS_OF_A_STATEMENT: Final = 5000
+
+
+@dataclass(frozen=True)
+class TableResult:
+    """Of one table. `reason` says why it could not be checked, `left_out` which columns are not compared and why.
+
+    `buckets` differ in `different_buckets`. The counts of differing keys are whole, `differences` has the first of
+    them. `changing` keys differ, and are being changed."""
+
+    name: TableName
+    result: Result
+    reason: str | None = None
+    source_rows: int | None = None
+    lake_rows: int | None = None
+    buckets: int = 0
+    different_buckets: int = 0
+    missing: int = 0
+    extra: int = 0
+    different: int = 0
+    changing: int = 0
+    differences: tuple[Difference, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def differing_keys(self) -> int:
+        return self.missing + self.extra + self.different
+
+
+@dataclass(frozen=True)
+class FeedResult:
+    """Of one feed. `checkpoint_ts` is that of the cut, None where none is published. `server` is the database's
+    version. `held` tables are not in the cut. `error` says why nothing could be checked."""
+
+    feed: str
+    checkpoint_ts: int | None
+    server: str | None
+    tables: tuple[TableResult, ...]
+    held: Mapping[str, str]
+    error: str | None = None
+
+    @property
+    def result(self) -> Result:
+        results = {table.result for table in self.tables}
+        if "different" in results:
+            return "different"
+        return "unchecked" if "unchecked" in results or self.error is not None or self.held else "equal"
+
+
+@dataclass(frozen=True)
+class VerifyOptions:
+    """How often keys that differ are compared, with so many seconds between, and how many are shown of a table."""
+
+    attempts: int = 3
+    pause_seconds: float = 10
+    shown: int = 10
+    sleep: Callable[[float], None] = time.sleep
+
+
+def verify_feed(
+    open_run: Callable[[], FeedRun], config: VerifyConfig, wanted: Collection[str], options: VerifyOptions
+) -> FeedResult:
+    """Compare the tables of the last cut with the source's: those that are `wanted` (`database.table`), or all. A run
+    sees the cut that was the last when it was opened."""
+    run = open_run()
+    feed, cut = run.feed, run.last_cut
+    held = {life: why for life, why in cut.held if not wanted or life.rpartition("#")[0] in wanted}
+    if cut.checkpoint_ts == BEGINNING:
+        return FeedResult(feed.name, None, None, (), held, "no cut is published")
+    rows = run.checkpoints.rows(cut.checkpoint_ts)
+    taken = [TableName(row.database, row.table) for row in rows if feed.tables.takes(row.database, row.table)]
+    names = sorted((name for name in taken if not wanted or str(name) in wanted), key=str)
+    try:
+        with SourceDatabase(config) as database:
+            tables = tuple(_verified(open_run, database, name, options) for name in names)
+            return FeedResult(feed.name, cut.checkpoint_ts, database.version, tables, held)
+    except CdcError as error:
+        return FeedResult(feed.name, cut.checkpoint_ts, None, (), held, str(error))
+
+
+def _verified(
+    open_run: Callable[[], FeedRun], database: SourceDatabase, name: TableName, options: VerifyOptions
+) -> TableResult:
+    try:
+        return _Verification(open_run, database, name, options).result()
+    except CdcError as error:
+        return TableResult(name, "unchecked", reason=str(error))
+
+
+class _Verification:
+    """Of one table."""
+
+    def __init__(
+        self, open_run: Callable[[], FeedRun], database: SourceDatabase, name: TableName, options: VerifyOptions
+    ) -> None:
+        self._open_run = open_run
+        self._run = open_run()
+        self._database = database
+        self._name = name
+        self._options = options
+        self._buckets: int | None = None
+
+    def result(self) -> TableResult:
+        with self._sides() as sides:
+            self._buckets = sides.buckets
+            lake, source = sides.lake.checksums(), self._database.checksums(sides.source)
+            opened = sorted(bucket for bucket in source.keys() | lake.keys() if source.get(bucket) != lake.get(bucket))
+            found = self._compare(sides, opened)
+        changing = 0
+        if found.total and found.total <= MOST_KEYS and not self._database.is_tidb:
+            found, changing = self._compare_again(opened, found)
+        return TableResult(
+            self._name,
+            "different" if found.total else "equal",
+            source_rows=sum(rows for rows, _ in source.values()),
+            lake_rows=sum(rows for rows, _ in lake.values()),
+            buckets=sides.buckets,
+            different_buckets=len(opened),
+            changing=changing,
+            differences=tuple(found.shown),
+            left_out=sides.left_out,
+            **found.counts,
+        )
+
+    @contextlib.contextmanager
+    def _sides(self) -> Iterator[Sides]:
+        """Both sides as of the last cut, the source for as long as the block lasts."""
+        with self._database.as_of(self._run.last_cut.checkpoint_ts):
+            yield sides_of(self._run, self._database, self._name, self._buckets)
+
+    def _compare(self, sides: Sides, buckets: Sequence[int], among: Collection[str] | None = None) -> Differences:
+        found = Differences(sides.columns, self._options.shown)
+        for some in _parts(buckets, sides.buckets):
+            with (
+                contextlib.closing(sides.lake.rows(some)) as lake,
+                contextlib.closing(self._database.rows(sides.source, some)) as source,
+            ):
+                found.compare(source, lake, among)
+        return found
+
+    def _compare_again(self, buckets: Sequence[int], first: Differences) -> tuple[Differences, int]:
+        """The keys that differ each time, and in one way; and how many others differ each time."""
+        found, changing = first, set[str]()
+        for _ in range(self._options.attempts - 1):
+            self._options.sleep(self._options.pause_seconds)
+            self._run = self._open_run()
+            with self._sides() as sides:
+                again = self._compare(sides, buckets, found.keys.keys())
+            changing |= {key for key, how in again.keys.items() if how != found.keys[key]}
+            changing &= again.keys.keys()
+            found = again
+            if not found.keys:
+                return found, 0
+        steady = found.keys.keys() - changing
+        changing |= self._changed_above(steady)
+        if not changing:
+            return found, 0
+        with self._sides() as sides:
+            # Once more for what is counted and shown: only the keys that do not change.
+            return self._compare(sides, buckets, steady - changing), len(changing)
+
+    def _changed_above(self, keys: Collection[str]) -> set[str]:
+        """Those of the keys that events above the cut change."""
+        if not keys:
+            return set()
+        with self._sides() as sides:
+            names = [(name.database, name.table) for name in sides.life.names]
+            value_format = self._run.value_format(sides.life.last)
+            above = self._run.last_cut.checkpoint_ts
+            changed = keys_changed_above(self._run.lake, self._run.feed.name, names, above, sides.key, value_format)
+            return {key for key in changed if key in keys}
+
+
+def _parts(buckets: Sequence[int], count: int) -> Iterator[Sequence[int] | None]:
+    """Buckets, so many as a statement can name; None for all of them at once."""
+    if len(buckets) == count:
+        yield None
+        return
+    for start in range(0, len(buckets), _BUCKETS_OF_A_STATEMENT):
+        yield buckets[start : start + _BUCKETS_OF_A_STATEMENT]

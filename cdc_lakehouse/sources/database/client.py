@@ -1,0 +1,165 @@
+"""A connection to MySQL or TiDB for reading tables as of one moment."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import pymysql
+from pymysql.cursors import SSCursor
+
+from cdc_lakehouse.changelog.ddl.parser import parse_type
+from cdc_lakehouse.changelog.mysql_types import ColumnType
+from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.config import VerifyConfig
+from cdc_lakehouse.errors import DdlError, SourceError, SourceUnreachableError
+from cdc_lakehouse.sources.database.statements import (
+    COLUMNS,
+    ESTIMATE,
+    ComparedTable,
+    begin_statements,
+    end_statements,
+    session_statements,
+)
+
+_CONNECT_SECONDS: Final = 20
+_MOST_BYTES: Final = 1 << 30
+"""Of one value: what MySQL itself can have."""
+_BATCH_ROWS: Final = 1000
+_DENIED: Final = frozenset({1044, 1045, 1142, 1143, 1227, 1370, 1698})
+_CONNECTION: Final = frozenset({1040, 1042, 1043, 1053, 1129, 1158, 1159, 1160, 1161, 1203})
+"""Errors of the server that may pass; the client's own are from 2000 on."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseColumn:
+    """A column as the database has it; `type` is None for one that is not understood. `virtual` says that it is a
+    generated column that is not stored."""
+
+    name: str
+    type: ColumnType | None
+    virtual: bool
+
+
+Row = tuple[Any, ...]
+
+
+class SourceDatabase:
+    """One session. Raises `SourceUnreachableError` where the server cannot be reached, and `SourceError` where it
+    refuses what is asked; neither holds a password."""
+
+    def __init__(self, config: VerifyConfig) -> None:
+        self._config = config
+        address = config.address
+        self._place = f"{address.host}:{address.port}"
+        with self._errors():
+            self._connection: Any = pymysql.connect(
+                host=address.host,
+                port=address.port,
+                user=address.user,
+                password=address.password,
+                charset="utf8mb4",
+                autocommit=True,
+                connect_timeout=_CONNECT_SECONDS,
+                max_allowed_packet=_MOST_BYTES,
+                ssl_ca=config.ca_file,
+                ssl_verify_identity=config.ca_file is not None or None,
+            )
+        try:
+            self.version = str(self._first("SELECT VERSION()"))
+            self.is_tidb = "tidb" in self.version.lower()
+            self._run(session_statements(is_tidb=self.is_tidb))
+        except BaseException:
+            self._close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        with contextlib.suppress(pymysql.MySQLError):
+            self._connection.close()
+
+    @contextlib.contextmanager
+    def as_of(self, commit_ts: int) -> Generator[None]:
+        """What is read in the block is of one moment: on TiDB of `commit_ts` (a TSO), on MySQL of its beginning."""
+        self._run(begin_statements(commit_ts, is_tidb=self.is_tidb))
+        try:
+            yield
+        finally:
+            with contextlib.suppress(SourceError, SourceUnreachableError):
+                self._run(end_statements(is_tidb=self.is_tidb))
+
+    def columns(self, name: TableName) -> list[DatabaseColumn]:
+        """In order; none where there is no such table, or none that the user may read."""
+        names = (name.database, name.table)
+        return [
+            DatabaseColumn(_as_text(column), _type(_as_text(declared)), "VIRTUAL" in _as_text(extra).upper())
+            for column, declared, extra in self._all(COLUMNS, (*names, *names))
+        ]
+
+    def estimated_rows(self, name: TableName) -> int:
+        """What the server's statistics say."""
+        return int(self._first(ESTIMATE, (name.database, name.table)) or 0)
+
+    def checksums(self, table: ComparedTable) -> dict[int, tuple[int, int]]:
+        """Rows and checksum by bucket."""
+        found = self._all(table.checksum_statement())
+        return {int(bucket): (int(rows), int(checksum)) for bucket, rows, checksum in found}
+
+    def rows(self, table: ComparedTable, buckets: Sequence[int] | None) -> Generator[Row]:
+        """The rows of some buckets, None for all, as `row_statement` gives them. Read as they are asked for: nothing
+        else can be asked until they are all read, or the iterator is closed."""
+        with self._errors(), self._connection.cursor(SSCursor) as cursor:
+            cursor.execute(table.row_statement(buckets))
+            while found := cursor.fetchmany(_BATCH_ROWS):
+                yield from found
+
+    def _run(self, statements: Sequence[str]) -> None:
+        for statement in statements:
+            self._all(statement)
+
+    def _first(self, statement: str, values: Sequence[Any] = ()) -> Any:
+        return self._all(statement, values)[0][0]
+
+    def _all(self, statement: str, values: Sequence[Any] = ()) -> Sequence[Row]:
+        with self._errors(), self._connection.cursor() as cursor:
+            # Without values a percent sign is one.
+            cursor.execute(statement, tuple(values) or None)
+            return cursor.fetchall()
+
+    @contextlib.contextmanager
+    def _errors(self) -> Generator[None]:
+        try:
+            yield
+        except pymysql.MySQLError as error:
+            code = error.args[0] if error.args else None
+            reason = str(error.args[1]) if len(error.args) > 1 else str(error)
+            if isinstance(code, int) and (code in _CONNECTION or 2000 <= code < 3000):
+                raise SourceUnreachableError(f"the database {self._place} cannot be reached: {reason}") from error
+            advice = "the user needs SELECT on the tables, and nothing else" if code in _DENIED else None
+            raise SourceError(f"the database {self._place} refuses: {reason}", advice=advice) from error
+        except OSError as error:
+            raise SourceUnreachableError(f"the database {self._place} cannot be reached: {error}") from error
+        except RuntimeError as error:
+            # The client has no RSA of its own, which a password is sent with where there is no TLS.
+            raise SourceError(
+                f"the database {self._place} cannot be used: {error}",
+                advice="set verify.ca_file, so that TLS is used, or pip install 'pymysql[rsa]'",
+            ) from error
+
+
+def _type(declared: str) -> ColumnType | None:
+    try:
+        return parse_type(declared)
+    except DdlError:
+        return None
+
+
+def _as_text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

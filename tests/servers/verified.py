@@ -1,0 +1,207 @@
+"""Tables of a MySQL with the same rows in a lake, made without the code that compares them: by the client's own Python
+values."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from click.testing import CliRunner
+from pydantic import TypeAdapter
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import NestedField, PrimitiveType
+from pymysql.converters import conversions
+
+from cdc_lakehouse.changelog.ddl.parser import parse_type
+from cdc_lakehouse.changelog.mysql_types import ColumnType, iceberg_type
+from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName, quoted
+from cdc_lakehouse.cli import main
+from cdc_lakehouse.decoders.event_schema import EVENTS
+from cdc_lakehouse.lake.catalog import system_table
+from cdc_lakehouse.lake.current.tables import CurrentTables
+from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
+from tests.kit.lakes import TestLake
+from tests.lake import CREATE, NOON, make_current_table
+from tests.pipeline import T0, lake_in
+from tests.servers.mysql import MySqlServer
+
+USER, PASSWORD = "verify", "a/b@c:%"
+_TYPE: TypeAdapter[PrimitiveType] = TypeAdapter(PrimitiveType)
+
+Row = dict[str, Any]
+
+
+class VerifiedFeed:
+    """A feed whose source is database `d` of the server, and whose lake has what `copy` brings there."""
+
+    def __init__(self, server: MySqlServer, directory: Path, **feed: Any) -> None:
+        self.server = server
+        self._settings = feed
+        self.lake: TestLake = lake_in(directory, **feed)
+        document = json.loads(self.lake.config_path.read_text())
+        url = f"mysql://{USER}:${{SOURCE_PASSWORD}}@127.0.0.1:{server.port}"
+        document["feeds"][0]["verify"] = {"url": url}
+        self.lake.config_path.write_text(json.dumps(document))
+        self.connection = server.connect(autocommit=True, conv=_CONVERSIONS)
+        self.execute("DROP DATABASE IF EXISTS d", "CREATE DATABASE d CHARACTER SET utf8mb4", "USE d")
+        self.execute("SET SESSION sql_mode = '', SESSION time_zone = '+00:00'")
+        self.execute(f"CREATE USER IF NOT EXISTS {USER}@'%' IDENTIFIED BY '{PASSWORD}'")
+        self.execute(f"GRANT SELECT ON d.* TO {USER}@'%'")
+        self._cut: dict[str, CutRow] = {}
+        self.checkpoint_ts = T0
+
+    def execute(self, *statements: str, values: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
+        with self.connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement, values)
+            return list(cursor.fetchall())
+
+    def copy(self, table: str, change: Callable[[list[Row]], None] = lambda rows: None) -> None:
+        """The table's rows into the lake, after `change`; and a cut that has them."""
+        columns = self._columns(table)
+        run = self.lake.run()
+        self.checkpoint_ts += 10
+        if not any(version.name.table == table for version in run.history.history.versions):
+            create = SchemaChange(
+                self.checkpoint_ts, "d", table, CREATE, f"CREATE TABLE {quoted(table)} (x INT)", columns, table
+            )
+            run.history.record([create], NOON)
+        life = next(life for life in run.history.history.incarnations().values() if life.last.name.table == table)
+        where = CurrentTables(self.lake.lake, self.lake.feed).identifier(TableName("d", table))
+        carried = [column for column in columns if column.virtual is None]
+        zero_dates = self.lake.feed.zero_dates_of("d", table)
+        types = {
+            column.name: "string"
+            if zero_dates == "string" and column.type.name in _ZONED
+            else iceberg_type(column.type)
+            for column in carried
+        }
+        fields = [NestedField(n, name, _TYPE.validate_python(type)) for n, (name, type) in enumerate(types.items(), 1)]
+        fields.append(NestedField(len(fields) + 1, "_commit_ts", _TYPE.validate_python("long")))
+        arrow = schema_to_pyarrow(Schema(*fields), include_field_ids=False)
+        names = ", ".join(_read(quoted(column.name), column.type) for column in carried)
+        rows = [dict(zip(types, row, strict=True)) for row in self.execute(f"SELECT {names} FROM {quoted(table)}")]
+        for row in rows:
+            for column in carried:
+                row[column.name] = _value(row[column.name], column.type, types[column.name])
+        change(rows)
+        found = self.lake.lake.load(where) or make_current_table(self.lake, life, where, arrow)
+        # A table that has no row yet warns that nothing was deleted.
+        (found.overwrite if found.current_snapshot() else found.append)(
+            pa.Table.from_pylist([{"_commit_ts": T0, **row} for row in rows], arrow)
+        )
+        snapshot = self.lake.lake.load(where).current_snapshot()
+        row = CutRow(self.checkpoint_ts, "d", table, snapshot and snapshot.snapshot_id, len(rows), NOON)
+        self._cut[table] = row
+        self.publish()
+
+    def events(self, table: str, events: Sequence[tuple[int, dict[str, str]]]) -> None:
+        """Inserts (commit-ts, row) that are in `events`, whether a cut has them or not."""
+        where = system_table(self.lake.name, "events")
+        self.lake.lake.ensure_namespace(where.namespace)
+        fields = [
+            NestedField(n, each.name, _TYPE.validate_python(_EVENT_TYPES[each.type]))
+            for n, each in enumerate(EVENTS, 1)
+        ]
+        found = self.lake.lake.load(where)
+        if found is None:
+            partition = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "feed_date"))
+            found = self.lake.lake.catalog.create_table(where.parts, Schema(*fields), partition_spec=partition)
+        rows = [
+            {"feed_date": "2026-06-01", "schema_name": "d", "table_name": table, "op": "I", "commit_ts": commit_ts,
+             "after": json.dumps(row), "segment": "s", "line": n, "synthetic": False}
+            for n, (commit_ts, row) in enumerate(events)
+        ]  # fmt: skip
+        found.append(pa.Table.from_pylist(rows, EVENTS))
+
+    def publish(self, held: tuple[tuple[str, str], ...] = ()) -> None:
+        rows = [CutRow(self.checkpoint_ts, "d", r.table, r.snapshot_id, r.row_count, NOON) for r in self._cut.values()]
+        self.lake.run().checkpoints.publish(Cut(self.checkpoint_ts, held=held), rows)
+
+    def _columns(self, table: str) -> tuple[SourceColumn, ...]:
+        found = self.execute(
+            "SELECT column_name, column_type, is_nullable = 'YES', column_key = 'PRI', extra "
+            "FROM information_schema.columns WHERE table_schema = 'd' AND table_name = %s ORDER BY ordinal_position",
+            values=[table],
+        )
+        return tuple(
+            SourceColumn(
+                name,
+                parse_type(declared if isinstance(declared, str) else declared.decode()),
+                bool(nullable),
+                bool(key),
+                virtual="configured" if "VIRTUAL" in extra else None,
+            )
+            for name, declared, nullable, key, extra in found
+        )
+
+    def verify(self, *options: str, code: int) -> list[Row]:
+        """The tables of the result, by `verify --json`."""
+        result = self.call("--json", *options)
+        assert result.exit_code == code, result.output
+        (feed,) = json.loads(result.stdout)["feeds"]
+        assert feed["error"] is None and feed["server"].startswith("8.0")
+        return feed["tables"]
+
+    @property
+    def url(self) -> str:
+        return f"mysql://{USER}:{PASSWORD}@127.0.0.1:{self.server.port}"
+
+    def call(self, *options: str, password: str = PASSWORD) -> Any:
+        environment = {"CDC_LAKEHOUSE_CONFIG": str(self.lake.config_path), "SOURCE_PASSWORD": password}
+        return CliRunner(env=environment).invoke(main, ["verify", "--pause", "0", *options])
+
+
+_EVENT_TYPES = {
+    pa.string(): "string", pa.int64(): "long", pa.bool_(): "boolean", pa.timestamp("us", "UTC"): "timestamptz",
+}  # fmt: skip
+_ZONED = frozenset({"date", "datetime", "timestamp"})
+# Dates and times as they are sent: some are none.
+_CONVERSIONS = {key: value for key, value in conversions.items() if key not in (7, 10, 11, 12)}
+
+
+def _read(name: str, type: ColumnType) -> str:
+    # All digits of a FLOAT, and numbers without ZEROFILL.
+    return f"{name} + 0e0" if type.name == "float" else f"{name} + 0" if type.name == "bit" else name
+
+
+def _value(value: Any, type: ColumnType, iceberg: str) -> Any:
+    """A value of the client's as one that pyarrow takes for the Iceberg type."""
+    if value is None:
+        return None
+    match iceberg.partition("(")[0]:
+        case "date":
+            return _date(value, datetime.date.fromisoformat)
+        case "timestamp":
+            return _date(value, datetime.datetime.fromisoformat)
+        case "timestamptz":
+            return _date(value + "+00:00", datetime.datetime.fromisoformat)
+        case "decimal":
+            return Decimal(value)
+        case "int" | "long":
+            return int(value)
+        case "string":
+            return (
+                f"{value:f}"
+                if isinstance(value, Decimal)
+                else value.decode("latin-1")
+                if isinstance(value, bytes)
+                else value
+            )
+        case _:
+            return value
+
+
+def _date(text: str, read: Callable[[str], Any]) -> Any:
+    try:
+        return read(text)
+    except ValueError:
+        return None
