@@ -70,7 +70,7 @@ def sides_of(run: FeedRun, database: SourceDatabase, name: TableName, buckets: i
     ordered = [*key, *(each for each in compared if each not in key)]
     value_format = run.value_format(life.last)
     fields = {field.name: field for field in schema.fields}
-    missing = [each.own.name for each in ordered if each.own.name not in fields]
+    missing = [lake_name(each.own) for each in ordered if lake_name(each.own) not in fields]
     if missing:
         raise NotComparableError(f"the lake's table has no column {', '.join(missing)}")
     texts = [
@@ -83,7 +83,7 @@ def sides_of(run: FeedRun, database: SourceDatabase, name: TableName, buckets: i
     ]
     values: list[LakeValue] = []
     for each in ordered:
-        field = fields[each.own.name]
+        field = fields[lake_name(each.own)]
         value = column_of_field(field.field_id)
         text = lake_text(value, each.type, iceberg_name(field.field_type), value_format)
         values.append(LakeValue(field.field_id, text, each.form))

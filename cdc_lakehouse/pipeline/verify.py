@@ -93,7 +93,8 @@ def verify_feed(
     sees the cut that was the last when it was opened."""
     run = open_run()
     feed, cut = run.feed, run.last_cut
-    held = {life: why for life, why in cut.held if not wanted or life.rpartition("#")[0] in wanted}
+    lives = run.history.history.incarnations()
+    held = {id: why for id, why in cut.held if not wanted or (id in lives and str(lives[id].last.name) in wanted)}
     if cut.checkpoint_ts == BEGINNING:
         return FeedResult(feed.name, None, None, (), held, "no cut is published")
     rows = run.checkpoints.rows(cut.checkpoint_ts)

@@ -21,7 +21,7 @@ from tests.pipeline import T0, Sink, lake_in
 KEYS = {
     "feed", "source_checkpoint_ts", "source_lag_seconds", "pending_records", "landed_entries", "landed_position",
     "published_checkpoint_ts", "published_lag_seconds", "tables", "held", "quarantined", "discarded", "contradictions",
-    "warnings", "error",
+    "warnings", "error", "initial",
 }  # fmt: skip
 
 
