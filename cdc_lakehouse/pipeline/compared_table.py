@@ -20,6 +20,7 @@ from cdc_lakehouse.lake.current.changed_keys import KeyColumn
 from cdc_lakehouse.lake.current.row_checksums import LakeRows, LakeValue
 from cdc_lakehouse.lake.current.row_texts import value_text as lake_text
 from cdc_lakehouse.lake.current.tables import CurrentTables, iceberg_name
+from cdc_lakehouse.lake.current.typed_rows import lake_name
 from cdc_lakehouse.lake.data_files import column as column_of_field
 from cdc_lakehouse.lake.properties import FEED, INCARNATION
 from cdc_lakehouse.lake.tables.checkpoints import CutRow
