@@ -44,9 +44,11 @@ class Evolved:
 @dataclass(frozen=True)
 class Loaded:
     """What a run loaded of the initial dump: its segments, what they gave, and the commit-ts of the rows; nothing where
-    there is no dump, or it was loaded before."""
+    there is no dump, or it was loaded before. `waits` says what the log has to have first: until then nothing is
+    applied."""
 
     commit_ts: int | None = None
+    waits: str | None = None
     segments: tuple[Segment, ...] = ()
     counts: BatchCounts = field(default_factory=lambda: BatchCounts({}))
 
@@ -58,6 +60,12 @@ def load(steps: Steps) -> Loaded:
     dump = None if initial is None else DumpSource(run, initial)
     if dump is None or not (dump.is_needed or is_cut_missing(run)):
         return Loaded()
+    if dump.waits is not None:
+        run.log.warning("%s", dump.waits)
+        return Loaded(waits=dump.waits)
+    if not run.source.dump_comes_first:
+        # In the order of the log: what it says of tables up to there comes before the dump.
+        _evolve(run, run.source, dump.checkpoint_ts(), frozenset())
     dump.land()
     decoded = _decode_all(run, dump)
     _evolve(run, dump, None, LOAD_FAULTS)
@@ -65,7 +73,7 @@ def load(steps: Steps) -> Loaded:
     if is_cut_missing(run):
         publish_cut(run, apply_changes(run, commit_ts))
         run.forget_cut()
-    return Loaded(commit_ts, decoded.segments, decoded.counts)
+    return Loaded(commit_ts, None, decoded.segments, decoded.counts)
 
 
 def land(steps: Steps) -> Landed:
@@ -97,6 +105,8 @@ def publish(steps: Steps) -> Published:
 
 
 STEPS: Final[tuple[Callable[[Steps], Any], ...]] = (load, land, decode, evolve, apply, publish)
+STEPS_LOG_FIRST: Final[tuple[Callable[[Steps], Any], ...]] = (land, decode, load, evolve, apply, publish)
+"""Where the log says at which commit-ts the dump is."""
 
 
 class Steps:
@@ -104,12 +114,13 @@ class Steps:
 
     def __init__(self, run: FeedRun) -> None:
         self.run = run
+        self._order = STEPS if run.source.dump_comes_first else STEPS_LOG_FIRST
         self._results: list[Any] = []
 
     def upto(self, step: Callable[[Steps], _Result]) -> _Result:
-        """What a step of `STEPS` did; it happens now, after those before it, unless it has happened."""
-        number = STEPS.index(step)
-        for each in STEPS[len(self._results) : number + 1]:
+        """What a step did; it happens now, after those before it, unless it has happened."""
+        number = self._order.index(step)
+        for each in self._order[len(self._results) : number + 1]:
             self.run.require_lease()
             # The errors of sources are the project's own already.
             with writing_to_warehouse():
@@ -132,6 +143,8 @@ class Steps:
     def checkpoint_ts(self) -> int:
         """Up to where the run applies, a TSO. Messages of topics say it: it is known when they are decoded."""
         self.upto(decode)
+        if self.loaded.waits is not None:
+            return self.run.last_cut.checkpoint_ts
         return self.run.source.checkpoint_ts()
 
     @property
