@@ -94,12 +94,13 @@ class Writes:
 
 
 def fill(writer: Writer) -> None:
+    rows = ", ".join(f"({id}, 'first', 0)" for id in range(1, 201))
     writer.run(
         "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(100), n INT)",
         "CREATE TABLE still (id INT PRIMARY KEY, e ENUM('a','b'))",
-        "CREATE TABLE empty (id INT PRIMARY KEY)",
+        "CREATE TABLE bare (id INT PRIMARY KEY)",
         "CREATE TABLE gone (id INT PRIMARY KEY)",
-        f"INSERT INTO t VALUES {', '.join(f"({id}, 'first', 0)" for id in range(1, 201))}",
+        f"INSERT INTO t VALUES {rows}",
         "INSERT INTO still VALUES (1, 'a'), (2, 'b')",
         "INSERT INTO gone VALUES (1)",
     )
@@ -117,7 +118,7 @@ def test_the_tables_that_were_there_and_what_is_written_meanwhile(
         load.dump()
     assert writes.count
     writer.run(
-        "DELETE FROM still WHERE id = 1", "UPDATE still SET w = 6 WHERE id = 2", "INSERT INTO empty VALUES (1)",
+        "DELETE FROM still WHERE id = 1", "UPDATE still SET w = 6 WHERE id = 2", "INSERT INTO bare VALUES (1)",
         "ALTER TABLE t ADD COLUMN m INT NOT NULL DEFAULT 3", "INSERT INTO t VALUES (1001, 'last', 1, 2)",
         "CREATE TABLE later (id INT PRIMARY KEY)", "INSERT INTO later VALUES (1)",
     )  # fmt: skip
@@ -163,7 +164,7 @@ def test_a_kill_after_any_commit_changes_nothing(load: Load, writer: Writer) -> 
     fill(writer)
     with Writes(writer):
         load.dump()
-    writer.run("INSERT INTO still VALUES (3, 'a')", "DROP TABLE empty")
+    writer.run("INSERT INTO still VALUES (3, 'a')", "DROP TABLE bare")
     load.feed.catch_up(never())
     kill_further_and_further(load.feed.lake, load.run)
     load.feed.check(load.run())
