@@ -31,7 +31,7 @@ def _by_mydumper(program: str, mysql: MySqlServer, databases: Sequence[str], roo
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     lines = [line.strip() for line in (root / "metadata").read_text().splitlines()]
-    said = dict(line.partition(": ")[::2] for line in lines)
+    said = {key: value for key, _, value in (line.partition(": ") for line in lines)}
     return said["Log"], int(said["Pos"])
 
 
