@@ -135,6 +135,8 @@ def test_the_tables_that_were_there_and_what_is_written_meanwhile(
 def test_every_type(writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake], tmp_path: Path) -> None:
     writer.begin()
     every_type(writer)
+    # Dumps leave generated columns out, and the lake has the stored ones.
+    writer.run("ALTER TABLE types DROP COLUMN st")
     load = Load(new_lake, writer, start_canal().address, tmp_path)
     writer.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
     load.dump()
