@@ -109,7 +109,7 @@ class Column:
         try:
             text = characters(value, self.charset)
         except UnicodeDecodeError:
-            raise CellError(problems.NOT_UTF8) from None
+            raise CellError(problems.NOT_UTF8 if self.charset in UTF8 else problems.NOT_IN_CHARSET) from None
         return text if self.kind == "text" else self._label_number(text)
 
     def texts(self, cells: pa.Array, cell: Callable[[bytes], bytes] | None = None) -> pa.Array:
