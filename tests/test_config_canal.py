@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,9 +23,11 @@ def test_all_that_can_be_said() -> None:
     said = {
         **LEAST, "user": "canal", "password": "p", "filter": r"shop\..*", "batch_size": 50,
         "max_entries": 7, "max_bytes": 8, "max_seconds": 0.5, "time_zone": "Asia/Shanghai", "date_separator": "month",
+        "initial": {"type": "mydumper", "uri": "snapshot", "log_starts_at_dump": True},
     }  # fmt: skip
     source = CanalSource.model_validate(said)
-    assert source.model_dump(mode="json") == said
+    assert source.model_dump(mode="json", exclude_unset=True) == said
+    assert source.initial is not None and source.anchored(Path("/etc")).initial == source.initial.anchored(Path("/etc"))
     assert "password" not in repr(source)
 
 
@@ -57,6 +60,7 @@ def test_addresses(text: str, address: tuple[str, int]) -> None:
         ({"filter": ""}, "at least 1 character"),
         ({"batch_size": 0}, "greater than or equal to 1"),
         ({"max_entries": 0}, "greater than 0"),
+        ({"initial": {"type": "mydumper", "uri": "s", "start_ts": 5}}, "start_ts is a changefeed's"),
         ({"max_bytes": 0}, "greater than 0"),
         ({"max_seconds": 0}, "greater than 0"),
         ({"time_zone": "Mars"}, "not a time zone of the IANA database"),

@@ -270,6 +270,8 @@ def _describe(result: _FeedResult, steps: Steps) -> None:
     result.quarantined = steps.run.quarantine.count()
     result.faults = list(steps.landed.faults)
     result.warnings = unmatched_patterns(steps.run.feed, steps.run.history.history)
+    if steps.loaded.waits is not None:
+        result.warnings.insert(0, steps.loaded.waits)
     result.tables = _tables(steps)
     result.exit_code = HELD if result.held or result.quarantined or result.faults else DONE
 

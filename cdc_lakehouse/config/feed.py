@@ -166,7 +166,7 @@ class FeedConfig(Section):
     @property
     def initial(self) -> InitialLoad | None:
         """The dump that the feed begins with."""
-        return None if isinstance(self.source, CanalSource) else self.source.initial
+        return self.source.initial
 
     @property
     def message_format(self) -> str:

@@ -38,6 +38,9 @@ class InitialLoad(Section):
     start_ts: int | None = Field(
         None, gt=0, description="The changefeed's start-ts (a TSO), where what it wrote does not show it."
     )
+    log_starts_at_dump: bool = Field(
+        False, description="Canal was started at the dump's position: nothing before its first entry is missing."
+    )
 
     @model_validator(mode="after")
     def _csv_of_dumpling(self) -> Self:

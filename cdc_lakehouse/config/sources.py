@@ -108,6 +108,7 @@ class StorageSinkSource(Section):
 
     @model_validator(mode="after")
     def _csv_options(self) -> Self:
+        _require_options_of_tidb(self.initial)
         if self.protocol == "csv" and self.csv is None:
             raise ValueError("protocol csv needs the section csv, with at least include-commit-ts: true")
         if self.protocol != "csv" and self.csv is not None:
@@ -249,6 +250,7 @@ class KafkaSource(Section):
             raise ValueError(f"tidb_extension and claim_check mean nothing with format {self.format}")
         if self.initial is not None and (self.format != "ticdc-canal-json" or not self.tidb_extension):
             raise ValueError("initial needs messages with a commit-ts: format ticdc-canal-json with tidb_extension")
+        _require_options_of_tidb(self.initial)
         return self
 
     @property
@@ -310,6 +312,14 @@ class CanalSource(Section):
     max_seconds: float = Field(300, gt=0, description="Seconds after which a run takes no more.")
     time_zone: TimeZone = Field("UTC", description="How TIMESTAMP text is read: the time zone of the Canal server.")
     date_separator: DateSeparator = Field("day", description="Precision of feed dates, which are dates of entries.")
+    initial: InitialLoad | None = Field(None, description="The dump that the feed begins with.")
+
+    @field_validator("initial")
+    @classmethod
+    def _no_start_ts(cls, value: InitialLoad | None) -> InitialLoad | None:
+        if value is not None and value.start_ts is not None:
+            raise ValueError("start_ts is a changefeed's: of Canal, log_starts_at_dump says that it was started there")
+        return value
 
     @field_validator("addresses")
     @classmethod
@@ -328,8 +338,14 @@ class CanalSource(Section):
         )
 
     def anchored(self, base: Path) -> Self:
-        """Nothing in it is a path."""
-        return self
+        """With an absolute URI of the dump: a path is relative to `base`."""
+        return self.model_copy(update={"initial": None if self.initial is None else self.initial.anchored(base)})
+
+
+def _require_options_of_tidb(initial: InitialLoad | None) -> None:
+    """Raises ValueError for what only a feed of Canal can have."""
+    if initial is not None and initial.log_starts_at_dump:
+        raise ValueError("log_starts_at_dump is of Canal: of a changefeed, start_ts says where it began")
 
 
 Source = Annotated[StorageSinkSource | KafkaSource | CanalSource, Field(discriminator="type")]

@@ -49,11 +49,13 @@ WRONG_TABLE: Final = "WrongTable"
 NOT_LOOKED_AT: Final = "NotLookedAt"
 NOT_A_DUMP_ROW: Final = "NotADumpRow"
 NOT_A_VALUE: Final = "NotAValue"
+NOT_IN_CHARSET: Final = "NotInCharset"
 
 BEHIND_WATERMARK: Final = "BehindWatermark"
 
 PROBLEMS: Final = {
     NOT_UTF8: "the record is not UTF-8",
+    NOT_IN_CHARSET: "a text has bytes that are none in the character set of its column, or the set is not known",
     NOT_JSON: "the line is not one JSON object (garbage, cut short, or two messages run together)",
     NOT_CSV: "the record is not csv as TiCDC writes it (garbage, cut short, a quote that is never closed, text beside "
     "quotes, or a backslash that escapes nothing)",

@@ -9,12 +9,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
+from cdc_lakehouse.lake.tables.canal_positions import find_place
 from cdc_lakehouse.lake.tables.canal_records import EntryRecords
 from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch
 from cdc_lakehouse.pipeline.context import FeedContext
+from cdc_lakehouse.pipeline.source import JoinPoint
 from cdc_lakehouse.pipeline.topic_source import RecordSource
+from cdc_lakehouse.sources.canal.binlog_position import BinlogPosition
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.canal.rounds import BatchRounds
+from cdc_lakehouse.sources.dump.contents import DumpPosition
 
 _PATIENCE_SECONDS: Final = 30
 """For a server that is gone, before the next run tries again."""
@@ -33,6 +37,37 @@ class CanalServer(RecordSource):
                 raise
             return records.batch, [error]
         return records.batch, []
+
+    dump_comes_first = False
+
+    def join(self, position: DumpPosition) -> JoinPoint:
+        run, sought = self._run, self._sought(position)
+        found = find_place(run.lake, run.feed.name, run.feed.canal.destination, sought, run.signals.last_ts)
+        initial = run.feed.initial
+        if found.first is not None and not found.covered and not (initial is not None and initial.log_starts_at_dump):
+            raise SourceError(
+                f"the dump is of {sought} and the log begins at {found.first}: what changed in between may be in "
+                "neither",
+                feed=run.feed.name,
+                advice="start Canal at the dump's position or before it, and the feed afresh; where it was started at "
+                "that position, say so with source.initial.log_starts_at_dump",
+            )
+        if found.commit_ts is not None:
+            return JoinPoint(found.commit_ts)
+        if found.reached:
+            return JoinPoint(None, f"the dump of {sought} waits for the first change in the log")
+        where = "nothing of it has landed" if found.last is None else f"the log is at {found.last}"
+        return JoinPoint(None, f"the dump waits for the log to reach {sought}; {where}")
+
+    def _sought(self, position: DumpPosition) -> BinlogPosition:
+        if position.log_file is None or position.log_offset is None:
+            raise SourceError(
+                f"the dump's position is not a place in a binlog ({position})",
+                feed=self._run.feed.name,
+                advice="load a dump of the database server that Canal reads, with the name and the offset of its "
+                "binlog: dump as a user who may see its status (REPLICATION CLIENT)",
+            )
+        return BinlogPosition.of(position.log_file, position.log_offset)
 
 
 def _take(run: FeedContext, records: EntryRecords) -> None:

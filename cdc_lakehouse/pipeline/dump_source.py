@@ -17,7 +17,7 @@ from cdc_lakehouse.changelog.ddl import apply
 from cdc_lakehouse.changelog.ddl.clauses import CreateTable
 from cdc_lakehouse.changelog.ddl.parser import parse
 from cdc_lakehouse.changelog.mysql_types import ColumnType
-from cdc_lakehouse.changelog.positions import BEGINNING, is_commit_ts
+from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange, TableName
 from cdc_lakehouse.config import InitialLoad
 from cdc_lakehouse.decoders.files.dump_context import DumpContext
@@ -33,7 +33,7 @@ from cdc_lakehouse.pipeline.batches import Batches
 from cdc_lakehouse.pipeline.deferred_segments import UNREADABLE_SEGMENT, defer
 from cdc_lakehouse.pipeline.loads import loads_of, require_no_gap
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.source import Landed
+from cdc_lakehouse.pipeline.source import JoinPoint, Landed
 from cdc_lakehouse.pipeline.taken_tables import TakenNames
 from cdc_lakehouse.sources.dump.contents import Compression, Dump, DumpedTable, DumpFile
 from cdc_lakehouse.sources.dump.directory import read_dump
@@ -238,15 +238,17 @@ class DumpSource:
         return self.checkpoint_ts()
 
     def checkpoint_ts(self) -> int:
-        position = self._dump.position
-        if position.tso is None or not is_commit_ts(position.tso):
-            where = position.tso if position.log_file is None else f"{position.log_file}, {position.log_offset}"
-            raise SourceError(
-                f"the dump's position is not a TSO of TiDB ({where})",
-                feed=self._run.feed.name,
-                advice="load a dump of TiDB; the rows of a MySQL cannot be put into the order of this log yet",
-            )
-        return position.tso
+        assert self._join.commit_ts is not None, "it waits: nothing is done with it"
+        return self._join.commit_ts
+
+    @functools.cached_property
+    def _join(self) -> JoinPoint:
+        return self._run.source.join(self._dump.position)
+
+    @property
+    def waits(self) -> str | None:
+        """What the log has to have before the dump can be loaded, as a sentence."""
+        return self._join.waits
 
     def schema_changes(self, upto: int | None = None) -> tuple[Sequence[SchemaChange], Sequence[Rejected]]:
         """A load of each table that can be loaded; and those that cannot."""

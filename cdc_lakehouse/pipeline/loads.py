@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from cdc_lakehouse.changelog.positions import is_commit_ts
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.pipeline.context import FeedContext
+from cdc_lakehouse.pipeline.source import JoinPoint
+from cdc_lakehouse.sources.dump.contents import DumpPosition
 
 
 def loads_of(history: SchemaHistory) -> Mapping[TableName, int]:
@@ -35,3 +38,14 @@ def require_no_gap(run: FeedContext, first_ts: int | None, loaded_ts: int | None
             advice="create the changefeed with the dump's position as its start-ts; where it has that, and nothing "
             "changed until later, say so with source.initial.start_ts",
         )
+
+
+def join_at_tso(run: FeedContext, position: DumpPosition) -> JoinPoint:
+    """Where a dump stands in a log of TiDB. Raises `SourceError` for a dump of another database server."""
+    if position.tso is None or not is_commit_ts(position.tso):
+        raise SourceError(
+            f"the dump's position is not a TSO of TiDB ({position})",
+            feed=run.feed.name,
+            advice="load a dump of TiDB; the rows of a MySQL can be put into the order of a feed of Canal alone",
+        )
+    return JoinPoint(position.tso)

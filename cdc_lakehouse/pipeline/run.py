@@ -10,7 +10,7 @@ from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.pipeline.canal_source import CanalServer
 from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.sink_source import Sink
-from cdc_lakehouse.pipeline.source import Source
+from cdc_lakehouse.pipeline.source import LogSource
 from cdc_lakehouse.pipeline.topic_source import Topics
 
 
@@ -18,7 +18,7 @@ class FeedRun(FeedContext):
     """What the steps of one run share."""
 
     @functools.cached_property
-    def source(self) -> Source:
+    def source(self) -> LogSource:
         """The feed's source, opened by its configuration."""
         match self.feed.source:
             case KafkaSource():

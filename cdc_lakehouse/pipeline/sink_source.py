@@ -19,13 +19,14 @@ from cdc_lakehouse.lake.tables.segments import DECODED, FILE, LANDED, Kind, Segm
 from cdc_lakehouse.pipeline.batches import Batches
 from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.deferred_segments import find_unreadable
-from cdc_lakehouse.pipeline.loads import loads_of, require_no_gap
+from cdc_lakehouse.pipeline.loads import join_at_tso, loads_of, require_no_gap
 from cdc_lakehouse.pipeline.missing_files import quarantine_missing
 from cdc_lakehouse.pipeline.sink_decoding import decode_files
 from cdc_lakehouse.pipeline.sink_listing import list_source, save_listing_state
 from cdc_lakehouse.pipeline.sink_schemas import SchemaFiles
-from cdc_lakehouse.pipeline.source import Landed
+from cdc_lakehouse.pipeline.source import JoinPoint, Landed
 from cdc_lakehouse.pipeline.taken_tables import TakenNames
+from cdc_lakehouse.sources.dump.contents import DumpPosition
 from cdc_lakehouse.sources.sink.paths import DataFile, Listing, SinkLayout, list_sink, read_checkpoint
 
 
@@ -78,6 +79,11 @@ class Sink:
     def first_ts(self) -> int | None:
         self._listing = list_sink(self._run.store, SinkLayout.of(self._run.feed.storage_sink))
         return self._schemas.first_ts()
+
+    dump_comes_first = True
+
+    def join(self, position: DumpPosition) -> JoinPoint:
+        return join_at_tso(self._run, position)
 
     def decode(self, segments: Sequence[Segment], *, append: bool) -> tuple[Sequence[Segment], Sequence[Rejected]]:
         return decode_files(self._run, self._schemas, segments, append=append)

@@ -16,6 +16,7 @@ from cdc_lakehouse.decoders.partition_summary import OptionConflict
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.tables.segments import Kind, Segment
+from cdc_lakehouse.sources.dump.contents import DumpPosition
 
 if TYPE_CHECKING:
     # For types alone: it brings Spark, which a monitor does without.
@@ -95,6 +96,31 @@ class Source(Protocol):
 
     def value_format(self, zero_dates: Literal["null", "string", "error"]) -> ValueFormat:
         """How the text of values is read."""
+        ...
+
+
+@dataclass(frozen=True)
+class JoinPoint:
+    """Where in a log the rows of a dump stand: at `commit_ts`, a TSO. It is None while the log is not so far; `waits`
+    says, as a sentence, what for."""
+
+    commit_ts: int | None
+    waits: str | None = None
+
+
+class LogSource(Source, Protocol):
+    """A change log that a dump may come before."""
+
+    @property
+    def dump_comes_first(self) -> bool:
+        """Whether `join` needs nothing of the log. Else a dump is loaded when what has landed is decoded."""
+        ...
+
+    def join(self, position: DumpPosition) -> JoinPoint:
+        """The commit-ts such that exactly the changes that a dump of that position has in its rows are at or below it:
+        always the same one.
+
+        Raises `SourceError` for a position that is none of this log, and where the log begins behind it."""
         ...
 
 

@@ -47,9 +47,11 @@ class Evolved:
 @dataclass(frozen=True)
 class Loaded:
     """What a run loaded of the initial dump: its segments, what they gave, and the commit-ts of the rows; nothing where
-    there is no dump, or it was loaded before."""
+    there is no dump, or it was loaded before. `waits` says what the log has to have first: until then nothing is
+    applied."""
 
     commit_ts: int | None = None
+    waits: str | None = None
     segments: tuple[Segment, ...] = ()
     counts: BatchCounts = field(default_factory=lambda: BatchCounts({}))
 
@@ -60,11 +62,17 @@ def load(steps: Steps) -> Loaded:
     dump = _dump_of(run)
     if dump is None or not (dump.has_rows_left or run.load_again or is_cut_missing(run)):
         return Loaded()
+    if dump.waits is not None:
+        run.log.warning("%s", dump.waits)
+        return Loaded(waits=dump.waits)
+    if not run.source.dump_comes_first:
+        # In the order of the log: what it says of tables up to there comes before the dump.
+        _evolve(run, run.source, dump.checkpoint_ts(), frozenset())
     decoded = _load(run, dump)
     if is_cut_missing(run):
         publish_cut(run, apply_changes(run, dump.checkpoint_ts()))
         run.forget_cut()
-    return Loaded(dump.checkpoint_ts(), decoded.segments, decoded.counts)
+    return Loaded(dump.checkpoint_ts(), None, decoded.segments, decoded.counts)
 
 
 def land(steps: Steps) -> Landed:
@@ -81,7 +89,7 @@ def evolve(steps: Steps) -> Evolved:
     """DDL up to the checkpoint is in `schema_history`, all tables in one order."""
     evolved = _evolve(steps.run, steps.run.source, steps.checkpoint_ts, frozenset({BAD_SCHEMA_FILE}))
     dump = _dump_of(steps.run)
-    if dump is not None and dump.has_rows_left:
+    if dump is not None and dump.has_rows_left and steps.loaded.waits is None:
         # A table has got a name that the feed takes.
         _load(steps.run, dump)
     return evolved
@@ -101,6 +109,8 @@ def publish(steps: Steps) -> Published:
 
 
 STEPS: Final[tuple[Callable[[Steps], Any], ...]] = (load, land, decode, evolve, apply, publish)
+STEPS_LOG_FIRST: Final[tuple[Callable[[Steps], Any], ...]] = (land, decode, load, evolve, apply, publish)
+"""Where the log says at which commit-ts the dump is."""
 
 
 class Steps:
@@ -108,12 +118,13 @@ class Steps:
 
     def __init__(self, run: FeedRun) -> None:
         self.run = run
+        self._order = STEPS if run.source.dump_comes_first else STEPS_LOG_FIRST
         self._results: list[Any] = []
 
     def upto(self, step: Callable[[Steps], _Result]) -> _Result:
-        """What a step of `STEPS` did; it happens now, after those before it, unless it has happened."""
-        number = STEPS.index(step)
-        for each in STEPS[len(self._results) : number + 1]:
+        """What a step did; it happens now, after those before it, unless it has happened."""
+        number = self._order.index(step)
+        for each in self._order[len(self._results) : number + 1]:
             self.run.require_lease()
             # The errors of sources are the project's own already.
             with writing_to_warehouse():
@@ -136,6 +147,8 @@ class Steps:
     def checkpoint_ts(self) -> int:
         """Up to where the run applies, a TSO. Messages of topics say it: it is known when they are decoded."""
         self.upto(decode)
+        if self.loaded.waits is not None:
+            return self.run.last_cut.checkpoint_ts
         return self.run.source.checkpoint_ts()
 
     @property

@@ -35,8 +35,10 @@ from cdc_lakehouse.lake.tables.records import Records, records_frame
 from cdc_lakehouse.lake.tables.segments import DECODED, LANDED, OFFSETS, Kind, Segment, landed_again
 from cdc_lakehouse.lake.tables.source_metadata import Position
 from cdc_lakehouse.pipeline.context import FeedContext
-from cdc_lakehouse.pipeline.source import Landed
+from cdc_lakehouse.pipeline.loads import join_at_tso
+from cdc_lakehouse.pipeline.source import JoinPoint, Landed
 from cdc_lakehouse.pipeline.taken_tables import TakenNames
+from cdc_lakehouse.sources.dump.contents import DumpPosition
 from cdc_lakehouse.sources.kafka import choose_ranges, find_pending, read_topics
 from cdc_lakehouse.sources.record_log import Partition, parse_segment
 
@@ -265,6 +267,11 @@ class Topics(RecordSource):
     @property
     def _options(self) -> Options:
         return self._format.configured(self._run.feed.kafka, self._run.lake.storage)
+
+    dump_comes_first = True
+
+    def join(self, position: DumpPosition) -> JoinPoint:
+        return join_at_tso(self._run, position)
 
     def _receive(self, batch: int) -> tuple[LandedBatch, Sequence[CdcError]]:
         run, source = self._run, self._run.feed.kafka

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -129,6 +130,16 @@ def test_without_escapes_a_backslash_is_one() -> None:
     content = rb"INSERT INTO parcels VALUES (1,'a\'),(2,'it''s \n');" + b"\n"
     expected = [{"id": "1", "name": "a\\"}, {"id": "2", "name": "it's \\n"}]
     assert images(agreed(content, context(DOUBLED, TWO))) == expected
+
+
+def test_text_in_the_character_set_of_its_column() -> None:
+    for charset, value, text in (("latin1", b"caf\xe9 \x80", "café €"), ("gbk", b"\xd6\xd0\x81\\\\", "中\u4e57")):
+        columns = {**TWO, "name": replace(TWO["name"], charset=charset)}
+        content = b"INSERT INTO `parcels` VALUES\n(1,'%s'),\n(2,'plain');\n" % value
+        of = context(InsertNotation(tuple(columns), own_charsets=True), columns)
+        assert images(agreed(content, of)) == [{"id": "1", "name": text}, {"id": "2", "name": "plain"}]
+        (bad, _) = agreed(content.replace(value, b"\xff\xff" if charset == "gbk" else value), of)
+        assert bad["problem"] == (problems.NOT_IN_CHARSET if charset == "gbk" else None)
 
 
 HARMLESS = [

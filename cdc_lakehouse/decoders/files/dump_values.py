@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, Self
 import pyarrow as pa
 import pyarrow.compute
 
+from cdc_lakehouse.changelog.character_sets import UTF8, characters
 from cdc_lakehouse.changelog.mysql_types import BLOBS, GEOMETRIES, INTEGERS, LABELS, TEMPORALS, ColumnType
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.files.dump_context import DumpContext
@@ -62,10 +63,13 @@ class Column:
     """Of an ENUM or SET whose labels become numbers: each one's."""
     zones: tuple[str, str] | None
     """Of a TIMESTAMP that has to be converted: from, to."""
+    charset: str = "utf8mb4"
+    """MySQL's name for the character set of a text."""
 
     @classmethod
     def of(cls, name: str, of: ColumnType, context: DumpContext) -> Self:
         numbered = of.name in LABELS and not context.labels
+        own_charset = of.charset if context.notation.own_charsets else None
         return cls(
             name,
             _kind(of, context),
@@ -74,6 +78,7 @@ class Column:
             # Of equal labels, which a server takes with a warning, the first.
             {label: place for place, label in reversed([*enumerate(of.elements)])} if numbered else {},
             (context.zone, context.feed_zone) if of.name == "timestamp" and context.zone != context.feed_zone else None,
+            own_charset or "utf8mb4",
         )
 
     @property
@@ -102,15 +107,15 @@ class Column:
             case _:
                 pass
         try:
-            text = value.decode()
+            text = characters(value, self.charset)
         except UnicodeDecodeError:
-            raise CellError(problems.NOT_UTF8) from None
+            raise CellError(problems.NOT_UTF8 if self.charset in UTF8 else problems.NOT_IN_CHARSET) from None
         return text if self.kind == "text" else self._label_number(text)
 
     def texts(self, cells: pa.Array, cell: Callable[[bytes], bytes] | None = None) -> pa.Array:
         """The same of an array of bytes, each of which `cell` makes the cell of first. Raises CellError and
         ArrowInvalid."""
-        if self.kind == "text" and self.encoding == "raw" and cell is None:
+        if self.kind == "text" and self.encoding == "raw" and cell is None and self.charset in UTF8:
             return cells.cast(pa.string())
         if self.kind in ("enum", "set", "bit"):
             known = cells.dictionary_encode()

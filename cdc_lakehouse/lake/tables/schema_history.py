@@ -106,20 +106,25 @@ class SchemaHistory:
         """Add changes in one commit; gives the versions they made.
 
         A change that belongs before recorded ones, or is another than was recorded, makes the history be worked out
-        again from the source's words.
+        again from the source's words. What makes no version, such as the columns of a row that are those of its dump,
+        is not recorded, and may come again.
         """
         if not changes:
             return []
-        late = any(change.origin in self.changes or self.history.is_late(change) for change in changes)
+        replaced = any(change.origin in self.changes for change in changes)
+        late = replaced or any(self.history.is_late(change) for change in changes)
         self._changes |= {change.origin: change for change in changes}
         new = {change.origin for change in changes}
         if not late:
             before = len(self.history.versions)
             made = self.history.apply(changes)
-            self._table.write(self._rows(made, before, new, now))
+            if made:
+                self._table.write(self._rows(made, before, new, now))
             return made
         history = History()
         everything = history.apply(self._changes.values())
+        if not replaced and everything == self.history.versions:
+            return []
         self._table.write(self._rows(everything, 0, set(self._changes), now), replacing=AlwaysTrue())
         self._history = history
         return [version for version in everything if version.origin in new]

@@ -26,6 +26,12 @@ class DumpPosition:
     log_offset: int | None = None
     gtid: str | None = None
 
+    def __str__(self) -> str:
+        if self.tso is not None:
+            return f"TSO {self.tso}"
+        known = [str(part) for part in (self.log_file, self.log_offset) if part is not None]
+        return ", ".join(known or [f"GTID {self.gtid}"])
+
 
 @dataclass(frozen=True, slots=True)
 class DumpFile:

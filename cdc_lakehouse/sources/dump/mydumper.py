@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from cdc_lakehouse.changelog.ddl.clauses import DdlSyntaxError
@@ -172,14 +172,18 @@ def _read_table(store: ObjectStore, table: TableFiles, database: str, metadata: 
             f"the file's name says the table {table.table!r}, its statement {name.table!r}", segment=schema.path
         )
     rows = metadata.rows.get((database, name.table), metadata.rows.get((database, table.table)))
-    return DumpedTable(name, schema.path, statement.text, _files(store, table, statement), rows)
+    # TiDB has UTF-8 whatever a column says.
+    files = _files(store, table, statement, own_charsets=metadata.position.tso is None)
+    return DumpedTable(name, schema.path, statement.text, files, rows)
 
 
-def _files(store: ObjectStore, table: TableFiles, statement: CreateStatement) -> tuple[DumpFile, ...]:
+def _files(
+    store: ObjectStore, table: TableFiles, statement: CreateStatement, *, own_charsets: bool
+) -> tuple[DumpFile, ...]:
     of_text = table.ordered(file for file in table.rows if file.format in ("dat", "csv"))
     of_sql = table.ordered(file for file in table.rows if file.format not in ("dat", "csv"))
     if not of_text:
-        notation = InsertNotation(statement.row_columns)
+        notation = InsertNotation(statement.row_columns, own_charsets=own_charsets)
         return tuple(_of_sql(file).with_notation(notation) for file in of_sql)
     there = {file.order: file for file in (*of_sql, *of_text)}
     alone = {file.order for file in of_text} ^ {file.order for file in of_sql}
@@ -192,7 +196,7 @@ def _files(store: ObjectStore, table: TableFiles, statement: CreateStatement) ->
         )
     # The statements of a table differ in the name of the file alone.
     notation = _text_notation(store, of_sql[0], statement)
-    return tuple(file.with_notation(notation) for file in of_text)
+    return tuple(file.with_notation(replace(notation, own_charsets=own_charsets)) for file in of_text)
 
 
 def _of_sql(file: RowFile) -> RowFile:

@@ -12,10 +12,12 @@ BinaryNotation = Literal["raw", "hex", "base64"]
 @dataclass(frozen=True)
 class InsertNotation:
     """INSERT statements of MySQL. `backslash_escapes`: a backslash in a string begins an escape; a quote in a string
-    may be doubled in any case. `columns`: those of a row, in order, where the statements do not list them."""
+    may be doubled in any case. `columns`: those of a row, in order, where the statements do not list them.
+    `own_charsets`: text is in the character set of its column, else in UTF-8."""
 
     columns: tuple[str, ...]
     backslash_escapes: bool = True
+    own_charsets: bool = False
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class TextNotation:
     where there is one, values may stand in it or not. `null`: what NULL is, not in quotes. `backslash_escapes`: a
     backslash begins an escape, else a quote within quotes is doubled and line ends stand in them raw.
     `binary`: how values of binary columns (BINARY, VARBINARY, BLOBs, BIT, geometry) are written; `encoded`: of single
-    columns, by name."""
+    columns, by name. `own_charsets`: as in `InsertNotation`."""
 
     columns: tuple[str, ...]
     separator: bytes = b","
@@ -35,6 +37,7 @@ class TextNotation:
     header: bool = False
     binary: BinaryNotation = "raw"
     encoded: Mapping[str, BinaryNotation] = field(default_factory=dict[str, BinaryNotation])
+    own_charsets: bool = False
 
 
 Notation = InsertNotation | TextNotation

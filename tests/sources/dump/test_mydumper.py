@@ -11,7 +11,7 @@ from cdc_lakehouse.changelog.ddl.clauses import DdlSyntaxError
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.sources.dump.contents import DumpPosition
 from cdc_lakehouse.sources.dump.load_data import parse_load_data
-from cdc_lakehouse.sources.dump.notation import InsertNotation, TextNotation
+from cdc_lakehouse.sources.dump.notation import BinaryNotation, InsertNotation, TextNotation
 from tests.kit import dumps
 from tests.kit.dumps import GTID, TSO, dumpling_status, write
 from tests.sources.dump.tables import EMPTY, KINDS, ODD, TABLES, content, named, paths, read, replace
@@ -32,7 +32,7 @@ def test_a_whole_dump(tmp_path: Path, suffix: str) -> None:
     assert kinds.create_statement == KINDS.create and kinds.rows == 5
     assert paths(kinds) == [f"shop.kinds.{number:05d}.sql{suffix}" for number in range(3)]
     assert {file.notation for file in kinds.files if isinstance(file.notation, InsertNotation)} == {
-        InsertNotation(ROW_COLUMNS)
+        InsertNotation(ROW_COLUMNS, own_charsets=True)
     }
     assert content(tmp_path, kinds).count(b"INSERT INTO") == 3
     assert named(dump, EMPTY).files == () and named(dump, EMPTY).rows == 0
@@ -54,8 +54,9 @@ def test_rows_in_text(
     kinds = named(read(tmp_path, "mydumper"), KINDS)
     assert paths(kinds) == [f"shop.kinds.0000{number}.dat{suffix}" for number in range(2)]
     for file in kinds.files:
+        encoded: dict[str, BinaryNotation] = {"raw": "hex"} if hex_blob else {}
         assert file.notation == TextNotation(
-            ROW_COLUMNS, separator, quote, rb"\N", b"\n", header=header, encoded={"raw": "hex"} if hex_blob else {}
+            ROW_COLUMNS, separator, quote, rb"\N", b"\n", header=header, encoded=encoded, own_charsets=True
         )
 
 

@@ -1,0 +1,126 @@
+"""At which commit-ts of a Canal feed a place of the binlog is: exactly what is before the place has at most that one.
+
+Commit-ts of entries are made when they are decoded (`decoders.topic_reader`), and are the same each time. So is the
+answer: entries do not change once they have landed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyiceberg.expressions import And, BooleanExpression, GreaterThanOrEqual, LessThan
+from pyiceberg.table import Table
+
+from cdc_lakehouse.changelog.events import Ddl, MessageError, RowChange
+from cdc_lakehouse.decoders.messages.canal_entries import decode_entry
+from cdc_lakehouse.decoders.partition_summary import PartitionSummary
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.tables.landed_offsets import landed_offsets, records_table
+from cdc_lakehouse.lake.tables.small_table import equal
+from cdc_lakehouse.sources.canal.binlog_position import BinlogPosition, BinlogSearch, ends_at
+from cdc_lakehouse.sources.record_log import Partition
+
+_AT_ONCE: Final = 500_000
+"""Keys of so many entries are read at once."""
+_VALUES_AT_ONCE: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceInLog:
+    """Where a place of the binlog is among the entries that have landed.
+
+    reached: whether all entries before the place have landed. commit_ts: the answer; None while it is not reached, and
+    where no row or statement has landed on either side. first, last: where the first and the last entry are that were
+    looked at. covered: whether the log begins before the place, or at it."""
+
+    reached: bool
+    commit_ts: int | None
+    first: BinlogPosition | None
+    last: BinlogPosition | None
+    covered: bool
+
+
+def find_place(
+    lake: Lake, feed: str, destination: str, sought: BinlogPosition, seed: Callable[[int], int]
+) -> PlaceInLog:
+    """Look for a place among the entries of a feed, all of which have been decoded. `seed` is the greatest commit-ts of
+    the batches before one.
+
+    Raises `SourceError` when the log is not the one of the place."""
+    table = lake.load(records_table(feed))
+    end = landed_offsets(lake, feed).end(Partition(destination, 0)) or 0
+    search = BinlogSearch(sought)
+    if table is not None:
+        for start in range(0, end, _AT_ONCE):
+            search.add(_pairs(_read(table, start, min(start + _AT_ONCE, end), "key"), "key"))
+            if search.beyond is not None:
+                break
+    reached = search.beyond is not None
+    if table is not None and not reached and search.before is not None:
+        ((_, value),) = _pairs(_read(table, search.before, search.before + 1, "value"), "value")
+        reached = ends_at(value, sought)
+    covered = search.first is not None and (search.before is not None or search.first[:3] == sought[:3])
+    commit_ts = _commit_ts(table, search, end, seed) if table is not None and reached else None
+    return PlaceInLog(reached, commit_ts, search.first, search.last, covered)
+
+
+def _commit_ts(table: Table, search: BinlogSearch, end: int, seed: Callable[[int], int]) -> int | None:
+    if search.before is not None:
+        found = last_commit_ts(*_values_of_batch(table, search.before, seed))
+        if found:
+            return found
+    first = 0 if search.before is None else search.before + 1
+    for start in range(first, end, _VALUES_AT_ONCE):
+        values = _pairs(_read(table, start, min(start + _VALUES_AT_ONCE, end), "value"), "value")
+        found = next(commit_ts_of((value for _, value in values), 0), None)
+        if found is not None:
+            return found - 1
+    return None
+
+
+def _values_of_batch(table: Table, upto: int, seed: Callable[[int], int]) -> tuple[Iterable[bytes], int]:
+    """The entries of an entry's batch up to it, and the commit-ts before the first."""
+    batch = _read(table, upto, upto + 1, "batch").column("batch")[0].as_py()
+    rows = table.scan(And(_between(0, upto + 1), equal("batch", batch)), selected_fields=("offset", "value")).to_arrow()
+    return [value for _, value in _pairs(rows.sort_by("offset"), "value")], seed(batch)
+
+
+def last_commit_ts(values: Iterable[bytes], seed: int) -> int:
+    """The commit-ts of the last row or statement of entries, `seed` where there is none."""
+    last = seed
+    for commit_ts in commit_ts_of(values, seed):
+        last = commit_ts
+    return last
+
+
+def commit_ts_of(values: Iterable[bytes], seed: int) -> Iterator[int]:
+    """The commit-ts of the rows and statements of entries, as decoding makes them behind `seed`."""
+    summary = PartitionSummary(seed, seed)
+    for value in values:
+        try:
+            message = decode_entry(value)
+        except MessageError:
+            continue
+        for part in message.parts:
+            if isinstance(part, RowChange | Ddl):
+                commit_ts = summary.commit_ts(message.origin, None)
+                assert commit_ts is not None, "entries have none of their own"
+                yield commit_ts
+
+
+def _read(table: Table, start: int, end: int, column: str) -> pa.Table:
+    """The offsets from `start` on, before `end`, in order, with a column."""
+    return table.scan(_between(start, end), selected_fields=("offset", column)).to_arrow().sort_by("offset")
+
+
+def _pairs(rows: pa.Table, column: str) -> Iterator[tuple[int, Any]]:
+    yield from zip(rows.column("offset").to_pylist(), rows.column(column).to_pylist(), strict=True)
+
+
+def _between(start: int, end: int) -> BooleanExpression:
+    # PyIceberg's models hide their arguments from type checkers.
+    at_least: Any = GreaterThanOrEqual
+    below: Any = LessThan
+    return And(at_least("offset", start), below("offset", end))

@@ -1,0 +1,202 @@
+"""A MySQL that is dumped, and the Canal that goes on from it: tables of the lake have what SELECT shows."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.pipeline import canal_source
+from cdc_lakehouse.pipeline.steps import Steps, run_all
+from tests.kit.kills import kill_further_and_further
+from tests.kit.lakes import TestLake
+from tests.servers.canal import StartCanal
+from tests.servers.canal_reader import Writer
+from tests.servers.canal_workload import every_type
+from tests.servers.mysql_dumps import dump
+from tests.servers.test_canal_feed import DAMAGED, GEOMETRIES, VIRTUAL, CanalFeed, never
+
+pytestmark = [pytest.mark.spark, pytest.mark.server]
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(canal_source, "_PATIENCE_SECONDS", 0.5)
+
+
+class Load:
+    """A feed that begins with a dump, which is not there yet."""
+
+    def __init__(
+        self, new_lake: Callable[..., TestLake], writer: Writer, address: str, root: Path, **form: Any
+    ) -> None:
+        self.root = root / "snapshot"
+        initial = {"type": "mydumper", "uri": str(self.root), **form}
+        self.feed = CanalFeed(new_lake, writer, address, initial=initial)
+        self.writer = writer
+
+    def dump(self, *databases: str) -> tuple[str, int]:
+        return dump(self.writer.mysql, databases or ("d",), self.root)
+
+    def run(self) -> Steps:
+        return run_all(self.feed.lake.run())
+
+    def catch_up(self) -> Steps:
+        self.feed.catch_up(never())
+        return self.run()
+
+    def loaded(self) -> list[dict[str, Any]]:
+        return [event for event in self.feed.lake.machinery("events") if event["op"] == "R"]
+
+
+@pytest.fixture
+def load(writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake], tmp_path: Path) -> Load:
+    """Before a Canal that has seen nothing of what is there."""
+    writer.begin()
+    return Load(new_lake, writer, start_canal().address, tmp_path)
+
+
+class Writes:
+    """Goes on writing from beginning to end of a block."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = Writer(writer.mysql, "d")
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._write)
+        self.count = 0
+
+    def _write(self) -> None:
+        chance = random.Random(7)
+        self._writer.run("USE d")
+        while not self._end.is_set():
+            id = chance.randint(1, 300)
+            self._writer.run(
+                chance.choice([
+                    f"REPLACE INTO t VALUES ({id}, 'put {self.count}', {self.count})",
+                    f"UPDATE t SET v = CONCAT(v, 'x'), n = n + 1 WHERE id = {id}",
+                    f"DELETE FROM t WHERE id = {id}",
+                ])
+            )  # fmt: skip
+            self.count += 1
+
+    def __enter__(self) -> Writes:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+
+def fill(writer: Writer) -> None:
+    rows = ", ".join(f"({id}, 'first', 0)" for id in range(1, 201))
+    writer.run(
+        "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(100), n INT)",
+        "CREATE TABLE still (id INT PRIMARY KEY, e ENUM('a','b'))",
+        "CREATE TABLE bare (id INT PRIMARY KEY)",
+        "CREATE TABLE gone (id INT PRIMARY KEY)",
+        f"INSERT INTO t VALUES {rows}",
+        "INSERT INTO still VALUES (1, 'a'), (2, 'b')",
+        "INSERT INTO gone VALUES (1)",
+    )
+
+
+def test_the_tables_that_were_there_and_what_is_written_meanwhile(
+    writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake], tmp_path: Path
+) -> None:
+    writer.begin()
+    fill(writer)
+    load = Load(new_lake, writer, start_canal().address, tmp_path)
+    # Canal has seen these before the dump: they count for nothing behind it.
+    writer.run("DROP TABLE gone", "INSERT INTO still VALUES (3, 'a')", "ALTER TABLE still ADD COLUMN w INT DEFAULT 5")
+    with Writes(writer) as writes:
+        load.dump()
+    assert writes.count
+    writer.run(
+        "DELETE FROM still WHERE id = 1", "UPDATE still SET w = 6 WHERE id = 2", "INSERT INTO bare VALUES (1)",
+        "ALTER TABLE t ADD COLUMN m INT NOT NULL DEFAULT 3", "INSERT INTO t VALUES (1001, 'last', 1, 2)",
+        "CREATE TABLE later (id INT PRIMARY KEY)", "INSERT INTO later VALUES (1)",
+    )  # fmt: skip
+    done = load.catch_up()
+    load.feed.check(done)
+    assert done.loaded.commit_ts is not None and load.loaded()
+    cuts = sorted({row["checkpoint_ts"] for row in load.feed.lake.machinery("checkpoints")})
+    assert cuts[0] == done.loaded.commit_ts < cuts[1] and len(cuts) == 2
+    before = load.feed.lake.metadata()
+    assert load.run().loaded.commit_ts is None
+    assert load.feed.lake.metadata() == before
+
+
+def test_every_type(writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake], tmp_path: Path) -> None:
+    writer.begin()
+    every_type(writer)
+    # Dumps leave generated columns out, and the lake has the stored ones.
+    writer.run("ALTER TABLE types DROP COLUMN st")
+    load = Load(new_lake, writer, start_canal().address, tmp_path)
+    writer.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    load.dump()
+    done = load.catch_up()
+    load.feed.check(done, left_out=(*GEOMETRIES, *VIRTUAL))
+    writer.run("UPDATE types SET ti = 7, bi = NULL WHERE id = 1")
+    load.feed.check(load.catch_up(), left_out=(*DAMAGED, *GEOMETRIES, *VIRTUAL))
+
+
+def test_nothing_is_published_before_the_log_has_reached_the_dump(load: Load, writer: Writer) -> None:
+    fill(writer)
+    for number in range(4):
+        rows = ", ".join(f"({id}, '{'much ' * 18}', {number})" for id in range(1000, 1100))
+        writer.run(f"REPLACE INTO t VALUES {rows}")
+    file, offset = load.dump()
+    load.feed.configure(max_entries=1)
+    done, waited = load.run(), 0
+    while done.loaded.waits is not None:
+        assert f"the dump waits for the log to reach {file}, {offset}; the log is at {file}, " in done.loaded.waits
+        assert not done.published.new and not load.feed.lake.tables() and not load.loaded()
+        done, waited = load.run(), waited + 1
+    assert waited
+    load.feed.configure(max_entries=1000)
+    load.feed.check(load.run())
+
+
+def test_a_kill_after_any_commit_changes_nothing(load: Load, writer: Writer) -> None:
+    fill(writer)
+    with Writes(writer):
+        load.dump()
+    writer.run("INSERT INTO still VALUES (3, 'a')", "DROP TABLE bare")
+    load.feed.catch_up(never())
+    kill_further_and_further(load.feed.lake, load.run)
+    load.feed.check(load.run())
+    events = [(event["segment"], event["line"]) for event in load.loaded()]
+    assert len(set(events)) == len(events)
+
+
+def test_a_canal_that_was_started_behind_the_dump_is_refused(
+    writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake], tmp_path: Path
+) -> None:
+    writer.begin()
+    fill(writer)
+    file, offset = dump(writer.mysql, ("d",), tmp_path / "snapshot")
+    writer.run("INSERT INTO still VALUES (3, 'a')")
+    load = Load(new_lake, writer, start_canal().address, tmp_path)
+    writer.run("INSERT INTO still VALUES (4, 'a')")
+    load.feed.catch_up(never())
+    with pytest.raises(SourceError, match=f"the dump is of {file}, {offset} and the log begins at {file}, "):
+        load.run()
+    assert not load.feed.lake.tables() and not load.loaded()
+
+
+def test_a_canal_that_was_started_at_the_dump(
+    writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake], tmp_path: Path
+) -> None:
+    writer.begin()
+    fill(writer)
+    dump(writer.mysql, ("d",), tmp_path / "snapshot")
+    load = Load(new_lake, writer, start_canal().address, tmp_path, log_starts_at_dump=True)
+    assert "the log is" not in (waits := load.run().loaded.waits or "") and "nothing of it has landed" in waits
+    writer.run("INSERT INTO still VALUES (4, 'a')")
+    load.feed.check(load.catch_up())
