@@ -41,7 +41,7 @@ class SchemaChange:
     `columns` of a table that did not change, as a schema file shows them after a restart; the columns of a `row`, which
     may be less than the table's; a `contradiction` between rows and statements, with its `fault`; a text `repeated` by
     what delivers the log, which is not carried out twice; a `load`, whose query is the CREATE TABLE of a dump that has
-    the table's rows as of its commit-ts.
+    the table's rows as of its commit-ts, and whose columns are those that the configuration says rows do not have.
     `table` is empty for a statement on a database, and where the log does not name one. `action` is TiDB's ActionType,
     None where the source has none. `origin` says where it was read. `backslash_escapes` says whether strings of the
     query have them: TiCDC prints backslashes as they are.

@@ -351,11 +351,15 @@ def _of_load(change: SchemaChange, live: Live) -> Iterator[TableVersion]:
     if clause is None:
         return
     after = apply.created(clause)
+    virtual = {column.name.lower() for column in change.columns}
+    columns = tuple(
+        replace(each, virtual="configured") if each.name.lower() in virtual else each for each in after.columns
+    )
     name = TableName(change.database, change.table)
-    of_table = _TableChange(change, name, ddl_kinds.LOAD, after.columns, (clause,), None, after.charset, after.notes)
+    of_table = _TableChange(change, name, ddl_kinds.LOAD, columns, (clause,), None, after.charset, after.notes)
     if (previous := live.get(name)) is not None:
         yield _next(previous, of_table, "drop", note="from here on its rows are those of the dump")
-    matched = first_columns(after.columns, (clause,))
+    matched = first_columns(columns, (clause,))
     unique_keys = unique_keys_after((), matched.columns, (clause,))
     note = _joined(*after.notes)
     yield _born(of_table, live, matched, unique_keys, change.commit_ts, note, clause.partitioning)

@@ -18,7 +18,7 @@ from cdc_lakehouse.changelog.ddl.clauses import CreateTable
 from cdc_lakehouse.changelog.ddl.parser import parse
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import BEGINNING
-from cdc_lakehouse.changelog.schema import SchemaChange, TableName
+from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.config import InitialLoad
 from cdc_lakehouse.decoders.files.dump_context import DumpContext
 from cdc_lakehouse.decoders.files.dump_rows import decode_rows
@@ -79,12 +79,13 @@ class DumpSource:
 
     @property
     def has_rows_left(self) -> bool:
-        """Whether rows of a table that is taken are not in `events` yet. Needs no look at the dump once it has been
-        loaded."""
+        """Whether rows of a table that is taken are not in `events` yet, or a table could not be loaded. Needs no look
+        at the dump once it has been loaded."""
         loads = loads_of(self._run.history)
         return (
             not loads
             or bool(self._run.segments.undecoded(DUMP))
+            or any(row.error_class in LOAD_FAULTS for row in self._run.quarantine.open())
             or any(self._taken.takes(name.database, name.table) for name in loads.keys() - self._landed().keys())
         )
 
@@ -260,9 +261,9 @@ class DumpSource:
                 continue  # Of a later dump, a table that is not loaded again.
             name, origin = table.name, _segment_name(self.checkpoint_ts(), table.schema_path)
             try:
-                _definition(table)
+                columns = self._without_rows(table)
                 change = SchemaChange(
-                    self.checkpoint_ts(), name.database, name.table, None, table.create_statement, (), origin,
+                    self.checkpoint_ts(), name.database, name.table, None, table.create_statement, columns, origin,
                     backslash_escapes=True, kind="load",
                 )  # fmt: skip
                 changes.append(change)
@@ -273,6 +274,23 @@ class DumpSource:
                 message = f"the dump says that the table has {table.rows} rows, and its files have {rows}"
                 rejected.append(Rejected(origin, None, BAD_TABLE_OF_DUMP, message, None, name.database, name.table))
         return changes, rejected
+
+    def _without_rows(self, table: DumpedTable) -> tuple[SourceColumn, ...]:
+        """The columns that the configuration says rows do not have. Raises `DdlError` for a table that cannot be
+        loaded: its statement is not understood, or its rows lack columns that those of the log have."""
+        definition, name = _definition(table), table.name
+        configured = self._run.feed.settings_of(name.database, name.table).virtual_columns or ()
+        virtual = {each.lower() for each in configured}
+        stored = [
+            each.name for each in definition.columns if each.generated == "stored" and each.name.lower() not in virtual
+        ]
+        if stored and table.files:
+            raise DdlError(
+                f"the dump leaves out the values of the stored generated column {stored[0]}",
+                advice=f'name all such columns in tables.settings."{name}".virtual_columns, and the lake goes without '
+                "them; or leave the table out",
+            )
+        return tuple(each for each in apply.created(definition).columns if each.name.lower() in virtual)
 
     def _counted(self) -> Mapping[TableName, int]:
         """Rows in the files of each table of which all are decoded."""

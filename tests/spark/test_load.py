@@ -177,3 +177,20 @@ def test_a_table_that_is_renamed_to_a_name_that_is_taken(load: Callable[..., Loa
     found.lake.configure(tables={"exclude": [".".join(name) for name in before.keys() - after.keys()]})
     found.advance(last)
     found.check(last, found.run())
+
+
+def test_stored_generated_columns_are_not_in_dumps(load: Callable[..., Load]) -> None:
+    """The table is held with what to do; by the configuration it goes without the column."""
+    found = load("canal-json/date_dirs")
+    last = len(found.truth.stages) - 1
+    names = [name for name, table in sorted(found.truth.tables(found.stage).items()) if table["rows"]]
+    schema = found.directory / f"{names[0][0]}.{names[0][1]}-schema.sql"
+    whole = schema.read_text()
+    schema.write_text(whole.replace("(\n", "(\n  `g` int GENERATED ALWAYS AS (1 + 1) STORED,\n", 1))
+    found.advance(last)
+    held = found.run().applied.held
+    (reason,) = held.values()
+    assert "stored generated column g" in reason and "virtual_columns" in reason
+    found.lake.check(found.truth.tables(last), except_for={names[0]})
+    found.lake.configure(tables={"settings": {".".join(names[0]): {"virtual_columns": ["g"]}}})
+    found.check(last, found.run())
