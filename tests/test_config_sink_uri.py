@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cdc_lakehouse.config import InitialLoad
 from tests.test_config import Edit, put, read, refusal, update
 
 SECRET = "hunter2-of-the-bucket"
@@ -94,3 +95,15 @@ def test_credentials_are_refused_with_where_they_belong(
 def test_credentials_of_a_query_from_the_environment_are_refused_too(tmp_path: Path) -> None:
     text = refusal(tmp_path, put("feeds.0.source.uri", "${URI}"), URI=f"s3://b/p?access-key={SECRET}")
     assert "storage.s3.access_key_id" in text and SECRET not in text
+
+
+def test_the_uri_of_a_dump_is_as_that_of_a_sink(tmp_path: Path) -> None:
+    """Dumpling takes the store's options in its output's query."""
+    load = InitialLoad.model_validate({"type": "dumpling", "uri": "s3://b/snapshot?worker-count=4"})
+    assert load.anchored(Path("/")).uri == "s3://b/snapshot"
+    with pytest.raises(ValueError, match=r"write access-key as storage\.s3\.access_key_id"):
+        InitialLoad.model_validate({"type": "dumpling", "uri": "s3://b/snapshot?access-key=AKIAHIDDEN"})
+    said = refusal(
+        tmp_path, update("feeds.0.source", initial={"type": "dumpling", "uri": f"s3://b/s?access-key={SECRET}"})
+    )
+    assert "initial.uri" in said and SECRET not in said

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from cdc_lakehouse.config.section import Section, TimeZone, anchor_uri
+from cdc_lakehouse.config.sink_uri import misplaced_options, split_query
 
 DumpType = Literal["dumpling", "mydumper", "mysqlshell"]
 
@@ -42,6 +43,14 @@ class InitialLoad(Section):
         False, description="Canal was started at the dump's position: nothing before its first entry is missing."
     )
 
+    @field_validator("uri")
+    @classmethod
+    def _without_credentials(cls, value: str) -> str:
+        # Dumpling takes them in the query of its output.
+        if (sentence := misplaced_options(value)) is not None:
+            raise ValueError(sentence)
+        return value
+
     @model_validator(mode="after")
     def _csv_of_dumpling(self) -> Self:
         if self.type != "dumpling" and "csv" in self.model_fields_set:
@@ -50,4 +59,4 @@ class InitialLoad(Section):
 
     def anchored(self, base: Path) -> Self:
         """With an absolute URI: a path is relative to `base`."""
-        return self.model_copy(update={"uri": anchor_uri(self.uri, base)})
+        return self.model_copy(update={"uri": anchor_uri(split_query(self.uri)[0], base)})

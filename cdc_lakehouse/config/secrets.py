@@ -39,7 +39,7 @@ def plain_secrets(value: Any, place: Place = ()) -> Iterator[Fault]:
 
 def _in_text(value: str, place: Place) -> Iterator[Fault]:
     in_plain = any(pattern.search(REFERENCE.sub("", value)) for pattern in (_PASSWORD_IN_URI, _SECRET_IN_QUERY))
-    if place[-2:] == ("source", "uri") and (misplaced := misplaced_options(value)) is not None:
+    if place[-2:] in (("source", "uri"), ("initial", "uri")) and (misplaced := misplaced_options(value)) is not None:
         yield Fault(place, f"holds a secret in plain text, and {misplaced}" if in_plain else misplaced)
     elif in_plain:
         advice = "write ${NAME} in its place and set NAME in the environment"

@@ -19,7 +19,7 @@ NAMES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["all", "_commit_ts", "_file", "cdc:x"])
+@pytest.mark.parametrize("name", ["all", "_commit_ts"])
 def test_columns_of_any_name(name: str, new_lake: Callable[..., TestLake]) -> None:
     names = NAMES if name == "all" else [name]
     lake = new_lake(source=CSV)
