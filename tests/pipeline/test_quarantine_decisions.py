@@ -57,6 +57,7 @@ class Decoder:
     """A source whose segments have landed, and that rejects what it is told to. `events` stands for the table."""
 
     kind = "file"
+    dump_comes_first = True
 
     def __init__(self, lake: TestLake) -> None:
         self.lake = lake
