@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 
 from cdc_lakehouse.assets import keys
-from cdc_lakehouse.assets.run_lock import FAILURE_TAG, FEED_TAG
+from cdc_lakehouse.assets.leases import FAILURE_TAG, FEED_TAG
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import CdcError, PermanentError

@@ -8,7 +8,7 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
 from cdc_lakehouse import config as configuration
-from cdc_lakehouse.assets.run_lock import release_leases, tag_run, take_lease
+from cdc_lakehouse.assets.leases import release_leases, tag_run, take_lease
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.spark import build_session
 from cdc_lakehouse.pipeline.run import FeedRun

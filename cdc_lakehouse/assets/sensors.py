@@ -9,8 +9,8 @@ import dagster as dg
 
 from cdc_lakehouse.assets.jobs import partition_tags
 from cdc_lakehouse.assets.keys import run_partitions
+from cdc_lakehouse.assets.leases import FAILURE_TAG, FEED_TAG, find_unfinished
 from cdc_lakehouse.assets.resources import INCREMENTAL, TRIGGER_TAG
-from cdc_lakehouse.assets.run_lock import FAILURE_TAG, FEED_TAG, find_unfinished
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake

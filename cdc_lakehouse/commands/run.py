@@ -20,8 +20,8 @@ from cdc_lakehouse import config as configuration
 from cdc_lakehouse import errors
 from cdc_lakehouse.assets.jobs import job_name, partition_tags
 from cdc_lakehouse.assets.keys import known_tables, partitions_of
+from cdc_lakehouse.assets.leases import FEED_TAG, find_unfinished, release_leases, take_lease
 from cdc_lakehouse.assets.resources import DATES_TAG, LOAD_TAG, take_steps
-from cdc_lakehouse.assets.run_lock import FEED_TAG, find_unfinished, release_leases, take_lease
 from cdc_lakehouse.assets.sensors import incremental_tags, look
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time
 from cdc_lakehouse.changelog.schema import TableName

@@ -16,7 +16,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from cdc_lakehouse.assets.run_lock import FAILURE_TAG
+from cdc_lakehouse.assets.leases import FAILURE_TAG
 from cdc_lakehouse.assets.sensors import Decision, look
 from cdc_lakehouse.commands.follow import FollowedFeed, follow, until_signalled
 from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError, SourceUnreachableError

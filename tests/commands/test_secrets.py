@@ -10,7 +10,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from cdc_lakehouse.assets.run_lock import FAILURE_TAG
+from cdc_lakehouse.assets.leases import FAILURE_TAG
 from cdc_lakehouse.decoders.problems import Rejected
 from tests.commands import call
 from tests.kit.lakes import TestLake

@@ -12,7 +12,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from cdc_lakehouse.assets.run_lock import FAILURE_TAG, FEED_TAG, HOST_TAG, find_unfinished, release_leases, take_lease
+from cdc_lakehouse.assets.leases import FAILURE_TAG, FEED_TAG, HOST_TAG, find_unfinished, release_leases, take_lease
 from cdc_lakehouse.assets.sensors import ATTEMPT_TAG, retry_decision
 from cdc_lakehouse.errors import ConcurrentRunError
 from cdc_lakehouse.lake.tables.lease import LEASE, Holder, Lease, last_holder
