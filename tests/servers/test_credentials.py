@@ -74,7 +74,7 @@ def test_a_reader_reads_and_may_not_write(s3: S3Server, bucket: S3Bucket, reader
 def test_a_store_has_nothing_that_writes(bucket: S3Bucket) -> None:
     store = open_store(bucket.uri, StorageConfig.model_validate(bucket.storage))
     assert {name for name in dir(store) if not name.startswith("_")} == {
-        "uri", "check", "list", "directories", "read", "head",
+        "uri", "check", "list", "directories", "read", "head", "pieces",
     }  # fmt: skip
 
 
