@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from cdc_lakehouse.config.section import Section, TimeZone, anchor_uri
-from cdc_lakehouse.config.sink_uri import misplaced_options, split_query
+from cdc_lakehouse.config.sink_uri import StoreUri, split_query
 
 DumpType = Literal["dumpling", "mydumper", "mysqlshell"]
 
@@ -33,7 +33,7 @@ class InitialLoad(Section):
     """A dump in the same kinds of stores as sinks."""
 
     type: DumpType = Field(description="The tool that made the dump.")
-    uri: str = Field(description="The directory of the dump.", repr=False)
+    uri: StoreUri = Field(description="The directory of the dump.", repr=False)
     csv: DumpCsv = Field(default_factory=DumpCsv.nothing, description="How Dumpling was told to write csv.")
     time_zone: TimeZone = Field("UTC", description="How TIMESTAMP text of the dump is read: the zone of its session.")
     start_ts: int | None = Field(
@@ -42,14 +42,6 @@ class InitialLoad(Section):
     log_starts_at_dump: bool = Field(
         False, description="Canal was started at the dump's position: nothing before its first entry is missing."
     )
-
-    @field_validator("uri")
-    @classmethod
-    def _without_credentials(cls, value: str) -> str:
-        # Dumpling takes them in the query of its output.
-        if (sentence := misplaced_options(value)) is not None:
-            raise ValueError(sentence)
-        return value
 
     @model_validator(mode="after")
     def _csv_of_dumpling(self) -> Self:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Annotated, Final
 from urllib.parse import parse_qsl
+
+from pydantic import AfterValidator
 
 _QUERY: Final = re.compile(r"[\w.-]+=[^&]*(?:&(?:[\w.-]+=[^&]*)?)*")
 _SERVICES: Final = {"gs": "gs", "gcs": "gs", "azure": "azure", "azblob": "azure", "abfss": "azure"}
@@ -44,6 +46,16 @@ def misplaced_options(uri: str) -> str | None:
         return None
     moves = ", ".join(f"{option} as {place}" for option, place in names.items())
     return f"its query says how the bucket is reached: write {moves}, a secret as ${{NAME}}, and cut it from the URI"
+
+
+def _without_options_of_the_store(uri: str) -> str:
+    if (misplaced := misplaced_options(uri)) is not None:
+        raise ValueError(misplaced)
+    return uri
+
+
+StoreUri = Annotated[str, AfterValidator(_without_options_of_the_store)]
+"""A URI as the source's tools take it. Its query does not say how the bucket is reached."""
 
 
 def contradictions(options: Mapping[str, str], keys: Mapping[str, object], defaults: frozenset[str]) -> list[str]:

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from cdc_lakehouse.config.initial import InitialLoad
 from cdc_lakehouse.config.section import Section, TextSettings, TimeZone, anchor_uri
-from cdc_lakehouse.config.sink_uri import contradictions, misplaced_options, split_query
+from cdc_lakehouse.config.sink_uri import StoreUri, contradictions, split_query
 
 DateSeparator = Literal["none", "year", "month", "day"]
 Protocol = Literal["canal-json", "csv"]
@@ -63,7 +63,7 @@ class StorageSinkSource(Section):
     """A storage sink of TiCDC."""
 
     type: Literal["storage_sink"] = Field(description="The kind of source.")
-    uri: str = Field(
+    uri: StoreUri = Field(
         description="The changefeed's sink URI. Its query is compared with the keys here, and cut off.", repr=False
     )
     protocol: Protocol = Field(description="The sink's protocol.")
@@ -78,13 +78,6 @@ class StorageSinkSource(Section):
     archive: bool = Field(False, description="Copy data files to the warehouse, before the sink expires them.")
     time_zone: TimeZone = Field("UTC", description="How TIMESTAMP text is read: the time zone of the TiCDC server.")
     initial: InitialLoad | None = Field(None, description="The dump that the feed begins with.")
-
-    @field_validator("uri")
-    @classmethod
-    def _no_option_of_the_store(cls, value: str) -> str:
-        if (misplaced := misplaced_options(value)) is not None:
-            raise ValueError(misplaced)
-        return value
 
     @model_validator(mode="after")
     def _as_the_query_says(self) -> Self:

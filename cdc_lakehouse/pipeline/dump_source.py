@@ -1,11 +1,10 @@
 """A dump as a source: its files are read as rows of their tables at the dump's position, before the log goes on there.
 
-Rows are synthetic events of op `R` at the position's commit-ts, where each table gets a version that empties it first:
-so changes of the log at or below the position count for nothing in a table of the dump, in whatever order they come."""
+Rows are synthetic events of op `R` at the position's commit-ts, where each table of the dump begins anew: changes of
+the log at or below the position are of its earlier incarnation and count for nothing, in whatever order they come."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,8 +13,6 @@ from typing import TYPE_CHECKING, Final, Literal
 import pyarrow.compute as pc
 
 from cdc_lakehouse.changelog.ddl import apply
-from cdc_lakehouse.changelog.ddl.clauses import CreateTable
-from cdc_lakehouse.changelog.ddl.parser import parse
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
@@ -45,7 +42,7 @@ if TYPE_CHECKING:
     from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 
 BAD_TABLE_OF_DUMP: Final = "BadTableOfDump"
-"""The class of a table's fault: its CREATE TABLE is not understood, or rows are missing."""
+"""The class of a table's fault: rows, or values of a column, are missing."""
 LOAD_FAULTS: Final = frozenset({BAD_TABLE_OF_DUMP})
 
 _MAX_FILES: Final = 2_000
@@ -72,8 +69,9 @@ class DumpSource:
             raise SourceError(f"the dump at {self._initial.uri} has no table", feed=self._run.feed.name)
         return dump
 
-    @functools.cached_property
+    @property
     def _taken(self) -> TakenNames:
+        """As the history tells by now: evolving adds to it."""
         lives = self._run.history.history.incarnations().values()
         return TakenNames.of(self._run.feed.tables, lives)
 
@@ -86,7 +84,7 @@ class DumpSource:
             not loads
             or bool(self._run.segments.undecoded(DUMP))
             or any(row.error_class in LOAD_FAULTS for row in self._run.quarantine.open())
-            or any(self._taken.takes(name.database, name.table) for name in loads.keys() - self._landed().keys())
+            or any(map(self._taken.takes_name, loads.keys() - self._landed().keys()))
         )
 
     def land(self) -> Landed:
@@ -105,7 +103,8 @@ class DumpSource:
     def _wanted_tables(self) -> list[DumpedTable]:
         """Those that are taken and not loaded yet, and those that are to be loaded again."""
         run, names = self._run, {str(table.name): table.name for table in self._dump.tables}
-        taken = {name for name, known in names.items() if self._taken.takes(known.database, known.table)}
+        taken_names = self._taken
+        taken = {name for name, known in names.items() if taken_names.takes_name(known)}
         again = set(run.load_again) if run.load_again != {"*"} else taken
         for name in sorted(again - taken):
             why = "has no such table" if name not in names else "has it, and the feed does not take it"
@@ -215,13 +214,11 @@ class DumpSource:
 
     @functools.cached_property
     def _types(self) -> Mapping[TableName, Mapping[str, ColumnType]]:
-        """The types of the columns of each table whose CREATE TABLE is understood."""
-        found: dict[TableName, Mapping[str, ColumnType]] = {}
-        for table in self._dump.tables:
-            with contextlib.suppress(DdlError):
-                columns = apply.created(_definition(table)).columns
-                found[table.name] = {column.name: column.type for column in columns}
-        return found
+        """The types of the columns of each table."""
+        return {
+            table.name: {column.name: column.type for column in apply.created(table.definition).columns}
+            for table in self._dump.tables
+        }
 
     def land_left_out(self) -> Sequence[Segment]:
         return ()
@@ -277,8 +274,8 @@ class DumpSource:
 
     def _without_rows(self, table: DumpedTable) -> tuple[SourceColumn, ...]:
         """The columns that the configuration says rows do not have. Raises `DdlError` for a table that cannot be
-        loaded: its statement is not understood, or its rows lack columns that those of the log have."""
-        definition, name = _definition(table), table.name
+        loaded: its rows lack columns that those of the log have."""
+        definition, name = table.definition, table.name
         configured = self._run.feed.settings_of(name.database, name.table).virtual_columns or ()
         virtual = {each.lower() for each in configured}
         stored = [
@@ -309,14 +306,6 @@ class DumpSource:
 def is_cut_missing(run: FeedRun) -> bool:
     """Whether the feed begins with its dump: nothing is published yet."""
     return run.last_cut.checkpoint_ts == BEGINNING
-
-
-def _definition(table: DumpedTable) -> CreateTable:
-    """Raises `DdlError` for a statement that is not understood."""
-    for clause in parse(table.create_statement, backslash_escapes=True):
-        if isinstance(clause, CreateTable):
-            return clause
-    raise DdlError(f"it is not a CREATE TABLE that lists columns: {table.create_statement[:100]}")
 
 
 def _segment_name(commit_ts: int, path: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cdc_lakehouse.changelog.positions import is_commit_ts
-from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.changelog.schema import SchemaChange, TableName
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.pipeline.context import FeedContext
@@ -16,8 +16,12 @@ from cdc_lakehouse.sources.dump.contents import DumpPosition
 def loads_of(history: SchemaHistory) -> Mapping[TableName, int]:
     """The tables that were loaded, by the names that they had in their dumps, with the commit-ts of their rows; of a
     table that was loaded again, of the last dump."""
-    loads = sorted((each for each in history.changes.values() if each.kind == "load"), key=lambda each: each.commit_ts)
-    return {TableName(each.database, each.table): each.commit_ts for each in loads}
+    return {TableName(each.database, each.table): each.commit_ts for each in load_changes(history)}
+
+
+def load_changes(history: SchemaHistory) -> list[SchemaChange]:
+    """The loads that are recorded, in the order of their commit-ts."""
+    return sorted((each for each in history.changes.values() if each.kind == "load"), key=lambda each: each.commit_ts)
 
 
 def require_no_gap(run: FeedContext, first_ts: int | None, loaded_ts: int | None = None) -> None:

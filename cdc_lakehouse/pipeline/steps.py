@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -58,8 +59,7 @@ class Loaded:
 
 def load(steps: Steps) -> Loaded:
     """The initial dump is in `events`, and the first cut is its point."""
-    run = steps.run
-    dump = _dump_of(run)
+    run, dump = steps.run, steps.dump
     if dump is None or not (dump.has_rows_left or run.load_again or is_cut_missing(run)):
         return Loaded()
     if dump.waits is not None:
@@ -88,7 +88,7 @@ def decode(steps: Steps) -> Decoded:
 def evolve(steps: Steps) -> Evolved:
     """DDL up to the checkpoint is in `schema_history`, all tables in one order."""
     evolved = _evolve(steps.run, steps.run.source, steps.checkpoint_ts, frozenset({BAD_SCHEMA_FILE}))
-    dump = _dump_of(steps.run)
+    dump = steps.dump
     if dump is not None and dump.has_rows_left and steps.loaded.waits is None:
         # A table has got a name that the feed takes.
         _load(steps.run, dump)
@@ -131,6 +131,12 @@ class Steps:
                 self._results.append(each(self))
         return self._results[number]
 
+    @functools.cached_property
+    def dump(self) -> DumpSource | None:
+        """The dump that the feed begins with."""
+        initial = self.run.feed.initial
+        return None if initial is None else DumpSource(self.run, initial)
+
     @property
     def loaded(self) -> Loaded:
         return self.upto(load)
@@ -169,11 +175,6 @@ def run_all(run: FeedRun) -> Steps:
     steps = Steps(run)
     steps.upto(publish)
     return steps
-
-
-def _dump_of(run: FeedRun) -> DumpSource | None:
-    initial = run.feed.initial
-    return None if initial is None else DumpSource(run, initial)
 
 
 def _load(run: FeedRun, dump: DumpSource) -> Decoded:

@@ -38,7 +38,10 @@ class TakenNames:
         return cls(tables, frozenset(name for name in names if not _takes(tables, name)))
 
     def takes(self, database: str, table: str) -> bool:
-        return self.tables.takes(database, table) or TableName(database, table) in self.earlier
+        return self.takes_name(TableName(database, table))
+
+    def takes_name(self, name: TableName) -> bool:
+        return _takes(self.tables, name) or name in self.earlier
 
 
 def _names(life: Incarnation) -> Iterable[TableName]:

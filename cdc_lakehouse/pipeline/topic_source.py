@@ -8,7 +8,7 @@ from __future__ import annotations
 import abc
 import functools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -35,7 +35,7 @@ from cdc_lakehouse.lake.tables.records import Records, records_frame
 from cdc_lakehouse.lake.tables.segments import DECODED, LANDED, OFFSETS, Kind, Segment, landed_again
 from cdc_lakehouse.lake.tables.source_metadata import Position
 from cdc_lakehouse.pipeline.context import FeedContext
-from cdc_lakehouse.pipeline.loads import join_at_tso
+from cdc_lakehouse.pipeline.loads import join_at_tso, load_changes
 from cdc_lakehouse.pipeline.source import JoinPoint, Landed
 from cdc_lakehouse.pipeline.taken_tables import TakenNames
 from cdc_lakehouse.sources.dump.contents import DumpPosition
@@ -103,10 +103,10 @@ class RecordSource(abc.ABC):
 
     def land_left_out(self) -> Sequence[Segment]:
         left_out = self._run.signals.left_out()
-        taken = self._taken() if left_out else None
-        batches = [
-            batch for name, batch in left_out.items() if taken is not None and taken.takes(name.database, name.table)
-        ]
+        if not left_out:
+            return ()
+        taken = self._taken()
+        batches = [batch for name, batch in left_out.items() if taken.takes_name(name)]
         if not batches:
             return ()
         self._run.log.info("decoding again from batch %d: it has rows of tables that are taken now", min(batches))
@@ -119,10 +119,8 @@ class RecordSource(abc.ABC):
 
     def _taken(self) -> TakenNames:
         """The names that are wanted, as all that was decoded tells."""
-        history = History()
-        loads = (change for change in self._run.history.changes.values() if change.kind == "load")
-        history.apply([*self.schema_changes()[0], *loads])
-        return TakenNames.of(self._run.feed.tables, history.incarnations().values())
+        lives = self._incarnations(load_changes(self._run.history))
+        return TakenNames.of(self._run.feed.tables, lives.values())
 
     def _land_again(self, wanted: Any) -> list[Segment]:
         run = self._run
@@ -222,8 +220,11 @@ class RecordSource(abc.ABC):
     @functools.cached_property
     def _lives(self) -> Mapping[str, Incarnation]:
         """The tables as all that has landed tells, beyond the checkpoint too."""
+        return self._incarnations()
+
+    def _incarnations(self, further: Iterable[SchemaChange] = ()) -> Mapping[str, Incarnation]:
         history = History()
-        history.apply(self.schema_changes()[0])
+        history.apply([*self.schema_changes()[0], *further])
         return history.incarnations()
 
     @functools.cached_property

@@ -4,7 +4,7 @@ Nothing is committed here: the files of a task that died are nothing to anyone."
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -133,11 +133,17 @@ class EventReader:
     location: str
     io: Mapping[str, str]
 
-    def read(self, names: Collection[tuple[str, str]], lowest: int, highest: int) -> Iterator[pa.Table]:
+    def read(
+        self,
+        names: Collection[tuple[str, str]],
+        lowest: int,
+        highest: int,
+        columns: Sequence[str] = EVENT_COLUMNS,
+    ) -> Iterator[pa.Table]:
         """Events of some tables, by (database, table), with a commit-ts in [lowest, highest], and others that lie
-        beside them: columns of `EVENT_COLUMNS`."""
+        beside them: these columns, with those two names and `commit_ts` among them."""
         io = load_file_io(dict(self.io), self.location)
-        ids = {name: self.schema.find_field(name).field_id for name in EVENT_COLUMNS}
+        ids = {name: self.schema.find_field(name).field_id for name in columns}
         databases, tables = ({name[place] for name in names} for place in (0, 1))
         between = {
             ids["commit_ts"]: (lowest, highest),

@@ -193,10 +193,10 @@ class Events:
         lowest, highest = min(at for *_, at in changes), max(at for *_, at in changes)
         left = set(changes)
         names = {(database, table) for database, table, _ in changes}
-        for rows in self.reader(lowest, highest).read(names, lowest, highest):
-            found = rows.select(["schema_name", "table_name", "commit_ts"])
-            groups = found.group_by(found.column_names).aggregate([])
-            left.difference_update(zip(*(groups.column(name).to_pylist() for name in found.column_names), strict=True))
+        columns = ("schema_name", "table_name", "commit_ts")
+        for rows in self.reader(lowest, highest).read(names, lowest, highest, columns):
+            groups = rows.group_by(columns).aggregate([])
+            left.difference_update(zip(*(groups.column(name).to_pylist() for name in columns), strict=True))
         return left
 
     def writer(self) -> EventWriter:

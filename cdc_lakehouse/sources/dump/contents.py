@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from cdc_lakehouse.changelog.ddl.clauses import CreateTable
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.sources.dump.notation import Notation
@@ -47,13 +48,14 @@ class DumpFile:
 
 @dataclass(frozen=True, slots=True)
 class DumpedTable:
-    """A table. `create_statement` is the CREATE TABLE statement of the file at `schema_path`, without a semicolon;
-    `files` are in the order of their numbers; `rows` is how many the dump itself says it wrote, None where it says
-    nothing."""
+    """A table. `create_statement` is the CREATE TABLE statement of the file at `schema_path`, without a semicolon, and
+    `definition` what it says. `files` are in the order of their numbers; `rows` is how many the dump itself says it
+    wrote, None where it says nothing."""
 
     name: TableName
     schema_path: str
     create_statement: str
+    definition: CreateTable
     files: tuple[DumpFile, ...]
     rows: int | None
 

@@ -98,7 +98,7 @@ def _read_table(store: ObjectStore, table: TableFiles, csv: DumpCsv) -> DumpedTa
     rows = table.ordered(table.rows)
     _require_all_files(table, rows)
     files = tuple(file.with_notation(_notation(file, statement, csv)) for file in rows)
-    return DumpedTable(name, schema.path, statement.text, files, None)
+    return DumpedTable(name, schema.path, statement.text, statement.definition, files, None)
 
 
 def _notation(file: RowFile, statement: CreateStatement, csv: DumpCsv) -> Notation:

@@ -174,7 +174,7 @@ def _read_table(store: ObjectStore, table: TableFiles, database: str, metadata: 
     rows = metadata.rows.get((database, name.table), metadata.rows.get((database, table.table)))
     # TiDB has UTF-8 whatever a column says.
     files = _files(store, table, statement, own_charsets=metadata.position.tso is None)
-    return DumpedTable(name, schema.path, statement.text, files, rows)
+    return DumpedTable(name, schema.path, statement.text, statement.definition, files, rows)
 
 
 def _files(

@@ -255,7 +255,7 @@ def _read_table(files: _Files, name: TableName, basename: str, rows: int | None)
             index = f"{file.path}.idx"
             files.known |= {file.path, index}
             found.append(DumpFile(file.path, file.size, file.etag, file.modified, _COMPRESSIONS[compression], notation))
-    return DumpedTable(name, schema.path, statement.text, tuple(found), rows)
+    return DumpedTable(name, schema.path, statement.text, statement.definition, tuple(found), rows)
 
 
 def _basename(document: _Document, name: str) -> str:
