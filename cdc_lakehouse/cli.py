@@ -12,6 +12,8 @@ from typing import Final
 import click
 
 _COMMANDS: Final = {
+    "init": ("init:command", "Look at a change log, and write a lakehouse.yaml for it."),
+    "doctor": ("doctor:command", "Try each part of the configuration on this machine."),
     "run": ("run:command", "Bring the tables up to date: land, decode, apply, publish."),
     "load": ("run:load", "Load tables of the initial dump again."),
     "status": ("status:command", "Show the state of each feed: checkpoints, lag, what is held."),
@@ -20,6 +22,7 @@ _COMMANDS: Final = {
     "plan": ("plan:command", "Show what pending DDL will do, without doing it."),
     "resume": ("plan:resume", "Approve a table's rewrite that the policy holds."),
     "quarantine": ("quarantine:command", "Look at what could not be used, give it up, or decode it again."),
+    "config": ("config:command", "Print the JSON Schema of lakehouse.yaml."),
     "ddl": ("ddl:command", "Parse DDL statements, and apply them to tables."),
     "canal": ("canal:command", "Print what a Canal server sends."),
     "sample": ("sample:command", "Write a sample changefeed, and keep it going."),

@@ -103,3 +103,33 @@ def test_a_refused_value_is_shown_as_it_stands_in_the_file(tmp_path: Path) -> No
 def test_secrets_are_not_shown(tmp_path: Path, edit: Edit) -> None:
     config = read(tmp_path, edit, TOKEN=SECRET)
     assert SECRET in str(config.model_dump()) and SECRET not in repr(config) and SECRET not in str(config)
+
+
+def test_a_secret_comes_from_a_file_and_a_value_has_a_default(tmp_path: Path) -> None:
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "token").write_text(f"{SECRET}\n", encoding="utf-8")
+    edits = (
+        update(CATALOG, token="${file:secrets/token}", region="${REGION:-eu}", zone="${ZONE:-a}", empty="${EMPTY:-x}"),
+    )
+    properties = read(tmp_path, *edits, ZONE="b", EMPTY="").lake.catalog.properties
+    assert (properties["token"], properties["region"], properties["zone"]) == (SECRET, "eu", "b")
+    assert properties["empty"] == "x", "as in a shell"
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (update(CATALOG, token="${file:nowhere}"), "names the file nowhere, which cannot be read"),
+        (update(CATALOG, token="${file:binary}"), "is not text in UTF-8"),
+        (update(CATALOG, token="${file:large}"), "more than 65536 bytes"),
+        (update(CATALOG, token=f"${{TOKEN:-{SECRET}}}"), "plain text"),
+        (update(CATALOG, uri=f"postgresql://cdc:${{PASSWORD:-{SECRET}}}@db/lake"), "plain text"),
+    ],
+)
+def test_a_file_that_cannot_be_used_and_a_secret_as_a_default_are_refused(
+    tmp_path: Path, edit: Edit, said: str
+) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    (tmp_path / "large").write_text("x" * 70_000, encoding="utf-8")
+    text = refusal(tmp_path, edit)
+    assert said in text and SECRET not in text

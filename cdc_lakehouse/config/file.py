@@ -1,7 +1,7 @@
 """`lakehouse.yaml`: the one configuration file, validated before anything runs.
 
 The file is found by `CDC_LAKEHOUSE_CONFIG`, else as `lakehouse.yaml` in the working directory. Paths in it are relative
-to it. A value `${NAME}` is taken from the environment; secrets may come in no other way.
+to it. A value `${NAME}` is taken from the environment, `${file:PATH}` from a file; secrets may come in no other way.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -17,7 +17,8 @@ from pydantic import Field, ValidationError, field_validator
 
 from cdc_lakehouse.config.faults import Fault, Place, faults_of, likely_type
 from cdc_lakehouse.config.feed import FeedConfig
-from cdc_lakehouse.config.secrets import REFERENCE, plain_secrets
+from cdc_lakehouse.config.references import REFERENCE, UnresolvedReferenceError, resolve
+from cdc_lakehouse.config.secrets import plain_secrets
 from cdc_lakehouse.config.section import Section, anchor_uri
 from cdc_lakehouse.config.storage import LakeConfig, StorageConfig
 from cdc_lakehouse.config.yaml_file import read_mapping
@@ -71,7 +72,7 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
     path = config_path(environment) if path is None else path.absolute()
     raw = read_mapping(path, advice=f"write it, or point {ENVIRONMENT_VARIABLE} at it")
     unset: list[Fault] = []
-    resolved = _resolve(raw, (), environment, unset)
+    resolved = _resolve(raw, (), unset, lambda found: resolve(found, environment, path.parent))
     faults = [*plain_secrets(raw), *unset]
     try:
         config = LakehouseConfig.model_validate(resolved)
@@ -83,22 +84,24 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
     raise ConfigurationError("\n".join([f"{path} is not valid:", *(f"  {fault}" for fault in faults)]))
 
 
-def _resolve(value: Any, place: Place, environment: Mapping[str, str], unset: list[Fault]) -> Any:
-    """A value with what its references name. A variable that is not set is added to the faults, and stays as it is."""
+def _resolve(value: Any, place: Place, unset: list[Fault], stands_for: Callable[[re.Match[str]], str]) -> Any:
+    """A value with what its references stand for. What is not there is added to the faults, and stays as it is."""
     if isinstance(value, dict):
         # A bare `null` is a key of TiCDC's csv options, and YAML's own word for nothing.
         items = [("null" if k is None else k, v) for k, v in cast("dict[Any, Any]", value).items()]
-        return {k: _resolve(v, (*place, str(k)), environment, unset) for k, v in items}
+        return {k: _resolve(v, (*place, str(k)), unset, stands_for) for k, v in items}
     if isinstance(value, list):
         items = enumerate(cast("list[Any]", value))
-        return [_resolve(item, (*place, position), environment, unset) for position, item in items]
+        return [_resolve(item, (*place, position), unset, stands_for) for position, item in items]
     if not isinstance(value, str):
         return value
 
     def replace(match: re.Match[str]) -> str:
-        if match[1] not in environment:
-            unset.append(Fault(place, f"names ${{{match[1]}}}, which the environment does not have"))
-        return environment.get(match[1], match[0])
+        try:
+            return stands_for(match)
+        except UnresolvedReferenceError as error:
+            unset.append(Fault(place, str(error)))
+            return match[0]
 
     return REFERENCE.sub(replace, value)
 

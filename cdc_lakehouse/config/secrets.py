@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any, Final, cast
 
 from cdc_lakehouse.config.faults import Fault, Place
+from cdc_lakehouse.config.references import REFERENCE, without_references
 from cdc_lakehouse.config.sink_uri import misplaced_options
 
-REFERENCE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _SECRET: Final = (
     r"(?:password|passwd|secret|token|credential|authorization|(?:access|account|private|api|sas)[-_.]?key|key[-_.]pem)"
 )
@@ -38,7 +38,7 @@ def plain_secrets(value: Any, place: Place = ()) -> Iterator[Fault]:
 
 
 def _in_text(value: str, place: Place) -> Iterator[Fault]:
-    in_plain = any(pattern.search(REFERENCE.sub("", value)) for pattern in (_PASSWORD_IN_URI, _SECRET_IN_QUERY))
+    in_plain = any(pattern.search(without_references(value)) for pattern in (_PASSWORD_IN_URI, _SECRET_IN_QUERY))
     if place[-2:] in (("source", "uri"), ("initial", "uri")) and (misplaced := misplaced_options(value)) is not None:
         yield Fault(place, f"holds a secret in plain text, and {misplaced}" if in_plain else misplaced)
     elif in_plain:
@@ -51,5 +51,10 @@ def _is_plain_secret(key: str, value: Any) -> bool:
         return False
     if isinstance(value, str):
         # A switch about secrets is not one.
-        return bool(_SECRET_KEY.search(key)) and not REFERENCE.fullmatch(value) and value not in ("true", "false")
+        return bool(_SECRET_KEY.search(key)) and not _is_reference(value) and value not in ("true", "false")
     return isinstance(value, int | float) and not isinstance(value, bool) and bool(_SECRET_AT_END.search(key))
+
+
+def _is_reference(value: str) -> bool:
+    found = REFERENCE.fullmatch(value)
+    return found is not None and not found["default"]

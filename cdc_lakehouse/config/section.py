@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Self, cast
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, WithJsonSchema
 
 
 class Section(BaseModel):
@@ -52,7 +52,11 @@ def _as_texts(value: Any) -> Any:
 
 TimeZone = Annotated[str, AfterValidator(_known_zone)]
 """A name of the IANA database, or an offset such as `+08:00`."""
-TextSettings = Annotated[dict[str, str], BeforeValidator(_as_texts)]
+TextSettings = Annotated[
+    dict[str, str],
+    BeforeValidator(_as_texts),
+    WithJsonSchema({"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}),
+]
 """Settings of a client by its own names."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 from urllib.parse import parse_qsl
 
 from pydantic import AfterValidator
@@ -25,6 +25,7 @@ _OF_THE_STORE: Final = {
     "sas-token": "storage.azure.sas_token",
 }
 """Where options that say how a bucket is reached belong."""
+_SECRETS: Final = ("access_key_id", "secret_access_key", "session_token", "external_id", "account_key", "sas_token")
 
 
 def split_query(uri: str) -> tuple[str, dict[str, str]]:
@@ -38,14 +39,40 @@ def split_query(uri: str) -> tuple[str, dict[str, str]]:
 def misplaced_options(uri: str) -> str | None:
     """A sentence on the options of a query that say how the bucket is reached, without their values; None without
     such options."""
-    path, options = split_query(uri)
-    service = _SERVICES.get(path.partition("://")[0], "s3")
-    places = {**_OF_THE_STORE, "endpoint": f"storage.{service}.endpoint"}
-    names = {option: places[name] for option in options if (name := option.lower().replace("_", "-")) in places}
+    names = _places(uri)
     if not names:
         return None
     moves = ", ".join(f"{option} as {place}" for option, place in names.items())
     return f"its query says how the bucket is reached: write {moves}, a secret as ${{NAME}}, and cut it from the URI"
+
+
+def store_options(uri: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """What the query of a URI says of how the bucket is reached: as keys of `storage`, with `${NAME}` for secrets, and
+    the secrets by NAME."""
+    _, options = split_query(uri)
+    keys: dict[str, Any] = {}
+    secrets: dict[str, str] = {}
+    for option, place in _places(uri).items():
+        _, service, key = place.split(".")
+        value: str | bool = options[option]
+        if key in _SECRETS:
+            name = f"{service}_{key}".upper()
+            secrets[name], value = options[option], f"${{{name}}}"
+        elif key == "path_style":
+            value = options[option].lower() == "true"
+        keys.setdefault(service, {})[key] = value
+    if "endpoint" in keys.get("s3", {}):
+        # TiCDC's default, of force-path-style too.
+        keys["s3"].setdefault("path_style", True)
+    return keys, secrets
+
+
+def _places(uri: str) -> dict[str, str]:
+    """The options of a URI's query that say how the bucket is reached: where each belongs."""
+    path, options = split_query(uri)
+    service = _SERVICES.get(path.partition("://")[0], "s3")
+    places = {**_OF_THE_STORE, "endpoint": f"storage.{service}.endpoint"}
+    return {option: places[name] for option in options if (name := option.lower().replace("_", "-")) in places}
 
 
 def _without_options_of_the_store(uri: str) -> str:

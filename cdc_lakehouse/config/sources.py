@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple, Self, cast
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 
 from cdc_lakehouse.config.initial import InitialLoad
 from cdc_lakehouse.config.section import Section, TextSettings, TimeZone, anchor_uri
@@ -120,6 +120,10 @@ KafkaFormat = Literal[
 ]
 Offsets = dict[str, dict[int, int]]
 """By topic and partition."""
+_Brokers = Annotated[
+    tuple[str, ...],
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
+]
 
 # Of `org.apache.kafka.common.internals.Topic`: what a broker takes for a topic's name.
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -146,7 +150,7 @@ class KafkaSource(Section):
 
     type: Literal["kafka"] = Field(description="The kind of source.")
     format: KafkaFormat = Field(description="What the messages are.")
-    bootstrap_servers: tuple[str, ...] = Field(min_length=1, description="host:port of brokers, a list or with commas.")
+    bootstrap_servers: _Brokers = Field(min_length=1, description="host:port of brokers, a list or with commas.")
     topics: tuple[str, ...] | None = Field(None, min_length=1, description="Names of the topics.")
     topic_pattern: str | None = Field(None, description="A regular expression that whole names of topics match.")
     time_zone: TimeZone = Field(

@@ -4,14 +4,13 @@ tests."""
 from __future__ import annotations
 
 import argparse
-import hashlib
 import logging
 import os
 import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +23,8 @@ from pyspark.sql import SparkSession
 
 from cdc_lakehouse.config import CatalogConfig, LakeConfig, SparkConfig, StorageConfig
 from cdc_lakehouse.lake.catalog import SQLITE_TIMEOUT_SECONDS
-from cdc_lakehouse.lake.file_io import packages, spark_file_io
+from cdc_lakehouse.lake.file_io import spark_file_io
+from cdc_lakehouse.lake.jars import jar_directory, jar_packages
 from cdc_lakehouse.lake.names import CATALOG
 
 _ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
@@ -62,12 +62,6 @@ def _escape(text: str) -> str:
     return "".join(chr(unit) if unit < 128 and chr(unit).isalnum() else f"\\u{unit:04x}" for unit in numbers)
 
 
-# Moved together only: a runtime is built for one Spark minor version.
-PACKAGES: Final = (
-    "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
-    "org.xerial:sqlite-jdbc:3.50.3.0",
-)
-
 _PREFIX: Final = f"spark.sql.catalog.{CATALOG}"
 
 _DEFAULTS: Final = {
@@ -92,32 +86,17 @@ _DEFAULTS: Final = {
 _FIXED: Final = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
 
 
-def jar_packages(config: LakeConfig) -> tuple[str, ...]:
-    """What a session needs from Maven: Iceberg's runtime and what the warehouse, and `lake.spark.conf`, ask for."""
-    further = config.spark.conf.get("spark.jars.packages", "")
-    return (*PACKAGES, *packages(config.warehouse), *filter(None, further.split(",")))
-
-
-def _jar_directory(wanted: Sequence[str]) -> Path:
-    """Where the jars of a set of packages are kept once they were fetched: below `CDC_LAKEHOUSE_JARS`, by default the
-    user's cache. There a resolver is asked no more, so that a machine without a network can be given it."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "cdc-lakehouse", "jars")
-    root = Path(os.environ.get("CDC_LAKEHOUSE_JARS") or cache)
-    return root / hashlib.sha256(",".join(sorted(wanted)).encode()).hexdigest()[:16]
-
-
 def spark_settings(config: LakeConfig) -> dict[str, str]:
     """The Spark settings of a configuration, but for the catalog's; `lake.spark.conf` goes over the defaults."""
     settings = {**_DEFAULTS, "spark.master": config.spark.master, **config.spark.conf}
-    wanted = jar_packages(config)
-    directory = _jar_directory(wanted)
+    directory = jar_directory(config)
     if directory.is_dir():
         # Jars of packages also go onto the path of Python's workers, which read each of them again for every task.
         settings.pop("spark.jars.packages", None)
         own = [settings["spark.jars"]] if "spark.jars" in settings else []
         settings["spark.jars"] = ",".join([*own, *sorted(path.as_uri() for path in directory.iterdir())])
     else:
-        settings["spark.jars.packages"] = ",".join(wanted)
+        settings["spark.jars.packages"] = ",".join(jar_packages(config))
     return {**settings, **_FIXED}
 
 
@@ -165,7 +144,7 @@ def _build_session(config: LakeConfig, storage: StorageConfig) -> SparkSession:
 
 def _keep_jars(session: SparkSession, config: LakeConfig) -> None:
     """Copy the jars that the resolver found: all of a set, or none."""
-    directory = _jar_directory(jar_packages(config))
+    directory = jar_directory(config)
     own = config.spark.conf.get("spark.jars", "").split(",")
     found = session.sparkContext.getConf().get("spark.jars") or ""
     jars = [Path(unquote(urlsplit(jar).path)) for jar in found.split(",") if jar and jar not in own]
@@ -224,7 +203,7 @@ def _prefetch() -> None:
     """Fetch the jars into the user's cache, so that the first run does not wait for them."""
     catalog = CatalogConfig.model_validate({"type": "hive", "uri": "thrift://127.0.0.1:1"})  # Never opened.
     config = LakeConfig(warehouse="file:///nowhere", catalog=catalog, spark=SparkConfig.model_validate({}))
-    if not _jar_directory(jar_packages(config)).is_dir():
+    if not jar_directory(config).is_dir():
         build_session(config).stop()
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.config import LakeConfig
-from cdc_lakehouse.lake import spark
-from cdc_lakehouse.lake.spark import PACKAGES, spark_settings
+from cdc_lakehouse.lake.jars import PACKAGES, jar_directory
+from cdc_lakehouse.lake.spark import spark_settings
 
 DRIVER = "org.postgresql:postgresql:42.7.0"
 
@@ -34,7 +34,7 @@ def test_a_set_that_is_not_kept_is_asked_of_the_resolver(kept: Path) -> None:
 
 def test_a_set_that_is_kept_is_taken_from_its_directory(kept: Path) -> None:
     found = config(**{"spark.jars.packages": DRIVER, "spark.jars": "file:/own.jar"})
-    directory = spark._jar_directory(spark.jar_packages(found))
+    directory = jar_directory(found)
     directory.mkdir(parents=True)
     for name in ("b.jar", "a 1.jar"):
         (directory / name).touch()

@@ -1,0 +1,28 @@
+"""`cdc-lakehouse config`: what `lakehouse.yaml` may say."""
+
+from __future__ import annotations
+
+import click
+
+from cdc_lakehouse.commands.common import DONE, exits, print_json
+from cdc_lakehouse.config.json_schema import json_schema
+
+
+@click.group()
+def command() -> None:
+    """What lakehouse.yaml may say."""
+
+
+@command.command()
+@exits
+def schema() -> int:
+    """Print the JSON Schema of lakehouse.yaml, for the completion and the checks of editors.
+
+    \b
+    Example:
+      cdc-lakehouse config schema > lakehouse.schema.json
+      and as the first line of lakehouse.yaml:
+      # yaml-language-server: $schema=lakehouse.schema.json
+    """
+    print_json(json_schema())
+    return DONE

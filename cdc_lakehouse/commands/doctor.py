@@ -1,0 +1,42 @@
+"""`cdc-lakehouse doctor`: whether the configuration can work on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Final
+
+import click
+
+from cdc_lakehouse import config as configuration
+from cdc_lakehouse.commands.common import DONE, HELD, exits, print_json
+from cdc_lakehouse.pipeline.diagnosis import Finding, diagnose
+
+_MARKS: Final = {"ok": "ok     ", "warning": "warning", "failed": "FAILED "}
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@exits
+def command(as_json: bool) -> int:
+    """Try each part of the configuration on this machine, and say what to do where one fails.
+
+    Java, Spark's jars, room on the disk, the catalog and the warehouse (what is written there is removed), each source
+    with its permissions, the clock, and the dump and the database of a feed that has one. No table is changed.
+
+    Exit code 0: all parts work. 1: one fails. 2: the configuration is wrong.
+    """
+    config = configuration.load()
+    findings: list[Finding] = []
+    for finding in diagnose(config):
+        findings.append(finding)
+        if not as_json:
+            _say(finding)
+    if as_json:
+        print_json({"findings": [asdict(finding) for finding in findings]})
+    return HELD if any(finding.outcome == "failed" for finding in findings) else DONE
+
+
+def _say(finding: Finding) -> None:
+    click.echo(f"{_MARKS[finding.outcome]}  {finding.part}: {finding.said}")
+    if finding.advice is not None:
+        click.echo(f"         {finding.advice}")

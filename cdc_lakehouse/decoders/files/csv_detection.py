@@ -1,0 +1,74 @@
+"""Which options a file of TiCDC's csv was written with, by its content."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any, Final
+
+from cdc_lakehouse.decoders.files.csv_layout import HEADER
+
+_ENDS: Final = (b"\r\n", b"\n", b"\r")
+_NUMBER: Final = re.compile(rb"[+-]?[\d.]+(?:[eE][+-]?\d+)?")
+
+
+def detect_csv(content: bytes, table: str | None = None, database: str | None = None) -> dict[str, Any] | None:
+    """The options by TiCDC's names, those that differ from its defaults; None for what is no csv of TiCDC's.
+
+    content: a file from its beginning on, or a part. table, database: what it has rows of, None where the path does not
+    say it. `binary-encoding-method` and `output-handle-key` do not show."""
+    # A value may hold another line end: what the file ends with comes first.
+    ends = [end for end in _ENDS if content.endswith(end)] + [end for end in _ENDS if end in content]
+    end = next(iter(ends), None)
+    if end is None:
+        return None
+    options: dict[str, Any] = {} if end == b"\r\n" else {"terminator": end.decode()}
+    if content.startswith((HEADER, b'"' + HEADER)):
+        options["output-field-header"] = True
+        content = content[content.index(end) + len(end) :]
+    row = _first_columns(table, database).match(content)
+    if row is None:
+        return None
+    quote, delimiter = row["quote"], row["delimiter"]
+    options["include-commit-ts"] = row["commit_ts"] is not None
+    if quote != b'"':
+        options["quote"] = quote.decode()
+    if delimiter != b",":
+        options["delimiter"] = delimiter.decode("utf-8", "replace")
+    if row["is_update"] is not None:
+        options["output-old-value"] = True
+    null = _null(content, quote, delimiter, end)
+    if null is not None and null != b"\\N":
+        options["null"] = null.decode("utf-8", "replace")
+    return options
+
+
+def _first_columns(table: str | None, database: str | None) -> re.Pattern[bytes]:
+    """A row's first columns: op, table, schema, commit-ts, is-update."""
+
+    def named(name: str | None) -> bytes:
+        return rb".*?" if name is None else re.escape(name.encode())
+
+    between = rb"(?P=quote)(?P=delimiter)(?P=quote)"
+    return re.compile(
+        rb"(?P<quote>[^\w\s]?)[IUD](?P=quote)(?P<delimiter>[^\r\n]{1,3}?)(?P=quote)" + named(table) + between
+        + named(database) + rb"(?P=quote)(?P=delimiter)(?P<commit_ts>\d{15,20}(?=(?P=delimiter)))?"
+        rb"(?:(?P=delimiter)(?P<is_update>true|false)(?=(?P=delimiter)))?",
+        re.DOTALL,
+    )  # fmt: skip
+
+
+def _null(content: bytes, quote: bytes, delimiter: bytes, end: bytes) -> bytes | None:
+    """How NULL is written: what stands most often without quotes and is no number. None where nothing does, and without
+    quotes, where it is not told from text."""
+    if not quote:
+        return None
+    q = re.escape(quote)
+    quoted = re.compile(q + rb"(?:[^" + q + rb"]|" + q + q + rb")*" + q)
+    bare = Counter(
+        value
+        for row in quoted.sub(quote, content).split(end)[:-1]
+        for value in row.split(delimiter)
+        if value != quote and value not in (b"true", b"false") and not _NUMBER.fullmatch(value)
+    )
+    return bare.most_common(1)[0][0] if bare else None

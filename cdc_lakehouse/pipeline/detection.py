@@ -1,0 +1,295 @@
+"""What a configuration should say of a source, by looking at it: its paths, the first of its files or messages. Nothing
+is written, and no JVM is started."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from cdc_lakehouse.changelog.positions import commit_time
+from cdc_lakehouse.config import CanalSource, KafkaSource, StorageConfig, anchor_uri
+from cdc_lakehouse.config.sink_uri import split_query, store_options
+from cdc_lakehouse.decoders.files.csv_detection import detect_csv
+from cdc_lakehouse.decoders.messages.detection import DEFAULT, detect_format
+from cdc_lakehouse.decoders.time_zone_detection import detect_offset
+from cdc_lakehouse.errors import ConfigurationError, SourceError
+from cdc_lakehouse.pipeline.context import utc_now
+from cdc_lakehouse.sources.canal.client import CanalClient
+from cdc_lakehouse.sources.dump.detection import detect_dump
+from cdc_lakehouse.sources.kafka import Client, RangeReader, Topic, read_topics
+from cdc_lakehouse.sources.object_store import ObjectStore, open_store
+from cdc_lakehouse.sources.record_log import OffsetRange, Partition
+from cdc_lakehouse.sources.sink.detection import (
+    DEFAULT_PROTOCOL,
+    DEFAULT_SEPARATOR,
+    LOOKED_AT,
+    DetectedSink,
+    detect_sink,
+    roots_below,
+)
+from cdc_lakehouse.sources.sink.paths import read_checkpoint
+
+_HEAD: Final = 4 << 20
+"""Bytes of a file that are looked at."""
+_MESSAGES: Final = 200
+"""Messages of a topic that are looked at."""
+_MESSAGE_BYTES: Final = 16 << 20
+_SHOWN: Final = 12
+_FORMS: Final = (
+    "write the sink's URI (a path, s3://bucket/prefix, gs://… or azure://…), kafka://host:9092/topic or "
+    "canal://host:11111/destination"
+)
+_SNAPSHOT, _INCREMENTAL = "snapshot", "incremental"
+"""Directories side by side: the convention of TiDB's users for a dump and the sink that follows it."""
+
+
+@dataclass(frozen=True)
+class Detected:
+    """What was seen of a source.
+
+    name: a name for the feed. source: the keys of `source`. storage: the keys of `storage`, with `${NAME}` for
+    secrets; secrets: their values by NAME, as the URI had them. start_date: the first feed date. found: sentences on
+    what was seen. unsure: sentences on what does not show, and has to be looked at by who knows the source."""
+
+    name: str
+    source: dict[str, Any]
+    start_date: datetime.date
+    found: tuple[str, ...]
+    unsure: tuple[str, ...] = ()
+    storage: dict[str, Any] = field(default_factory=dict[str, Any])
+    secrets: dict[str, str] = field(default_factory=dict[str, str], repr=False)
+
+
+def detect_source(uri: str, base: Path) -> Detected:
+    """Look at the source of a URI: a sink (a path is relative to `base`), `kafka://brokers/topics` or
+    `canal://servers/destination`.
+
+    Raises `ConfigurationError` for a URI that names no source, `SourceUnreachableError` and `SourceError` as opening
+    and listing do, and `SourceError` for what is no change log."""
+    if uri.startswith("kafka://"):
+        return _detect_topics(uri)
+    if uri.startswith("canal://"):
+        return _detect_canal(uri)
+    return _detect_sink(uri, base)
+
+
+def detect_initial(uri: str, base: Path) -> tuple[dict[str, Any], str]:
+    """The keys of `source.initial` for the dump at a URI, and a sentence on it. Raises as `detect_source`."""
+    path, _ = split_query(uri)
+    storage, secrets = store_options(uri)
+    root = anchor_uri(path, base)
+    tool = detect_dump(_open(root, storage, secrets))
+    if tool is None:
+        raise SourceError(
+            f"{root} holds no finished dump",
+            advice="name the directory with the file metadata of Dumpling or mydumper, or @.json of MySQL Shell",
+        )
+    return {"type": tool, "uri": root}, f"a dump of {tool} at {root}"
+
+
+def _open(root: str, storage: dict[str, Any], secrets: dict[str, str]) -> ObjectStore:
+    """The store at an absolute URI, with the secrets in the place of their names."""
+
+    def resolved(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: resolved(each) for key, each in value.items()}
+        return secrets.get(value[2:-1], value) if isinstance(value, str) and value.startswith("${") else value
+
+    return open_store(root, StorageConfig.model_validate(resolved(storage)))
+
+
+def _detect_sink(uri: str, base: Path) -> Detected:
+    path, _ = split_query(uri)
+    storage, secrets = store_options(uri)
+    root = anchor_uri(path, base)
+    store = _open(root, storage, secrets)
+    store.check()
+    initial: dict[str, Any] | None = None
+    found: list[str] = []
+    if {_SNAPSHOT, _INCREMENTAL} <= set(store.directories()):
+        initial, said = detect_initial(f"{root}/{_SNAPSHOT}", base)
+        found.append(said)
+        root = f"{root}/{_INCREMENTAL}"
+        store = _open(root, storage, secrets)
+    seen = detect_sink(store)
+    found.append(_checkpoint(store, root, seen))
+    if not seen.whole:
+        found.append(f"the first {LOOKED_AT} of its objects were looked at")
+    source: dict[str, Any] = {"type": "storage_sink", "uri": root}
+    unsure: list[str] = []
+    _tell_layout(seen, source, found, unsure)
+    heads = {file.path: store.head(file.path, _HEAD, etag=file.etag) for file, _ in seen.samples}
+    if seen.protocol is not None and seen.protocol != DEFAULT_PROTOCOL:
+        source["csv"] = _csv_options(seen, heads, unsure)
+        offset = None
+    else:
+        offset = detect_offset(line for head in heads.values() for line in head.splitlines())
+    _tell_time_zone(offset, source, found, unsure)
+    if initial is not None:
+        source["initial"] = initial
+    first = _first_day(seen.first_date)
+    name = _feed_name(root.rpartition("/")[2])
+    return Detected(name, source, first, tuple(found), tuple(unsure), storage, secrets)
+
+
+def _checkpoint(store: ObjectStore, root: str, seen: DetectedSink) -> str:
+    """A sentence on the sink's checkpoint-ts. Raises `SourceError` where a directory below is the sink."""
+    try:
+        checkpoint = read_checkpoint(store)
+    except SourceError as error:
+        below = roots_below(store)
+        if below:
+            raise SourceError(f"{root} is no sink", advice=f"name one below it: {', '.join(below[:_SHOWN])}") from error
+        if not seen.samples:
+            raise SourceError(
+                f"{root} holds no sink: it has neither metadata nor data files",
+                advice="check the URI; of a new changefeed, wait for its first checkpoint",
+            ) from error
+        return f"no checkpoint-ts yet: {error.message}"
+    return f"a sink with the checkpoint-ts {checkpoint} ({commit_time(checkpoint):%Y-%m-%d %H:%M:%S} UTC)"
+
+
+def _tell_layout(seen: DetectedSink, source: dict[str, Any], found: list[str], unsure: list[str]) -> None:
+    source["protocol"] = seen.protocol or DEFAULT_PROTOCOL
+    source["date_separator"] = seen.separator or DEFAULT_SEPARATOR
+    if seen.table_ids:
+        source["use_table_id_as_path"] = True
+    if seen.protocol is None:
+        unsure.append("there is no data file yet: protocol and date_separator are defaults")
+    else:
+        found.append(f"data files of protocol {seen.protocol} with date-separator {seen.separator}")
+    if seen.tables:
+        found.append(f"{len(seen.tables)} tables: {_some(f'{database}.{table}' for database, table in seen.tables)}")
+
+
+def _csv_options(seen: DetectedSink, heads: Mapping[str, bytes], unsure: list[str]) -> dict[str, Any]:
+    """What the samples show, in order: what does not show in one may show in the next."""
+    options: dict[str, Any] = {}
+    for file, directory in seen.samples:
+        database, _, table = ("" if seen.table_ids else directory).partition("/")
+        found = detect_csv(heads[file.path], table or None, database or None)
+        if found is not None and not found["include-commit-ts"]:
+            raise SourceError(
+                "the csv rows have no commit-ts, and so no order",
+                segment=file.path,
+                advice="set include-commit-ts = true under [sink.csv] in the changefeed, and start it afresh",
+            )
+        options = {**(found or {}), **options}
+    if not options:
+        unsure.append("the csv options do not show in its files: write those of the changefeed's [sink.csv]")
+    unsure.append("csv: binary-encoding-method does not show; it is base64, if the changefeed does not say hex")
+    return options or {"include-commit-ts": True}
+
+
+def _tell_time_zone(
+    offset: datetime.timedelta | None, source: dict[str, Any], found: list[str], unsure: list[str]
+) -> None:
+    if offset is None:
+        source["time_zone"] = "UTC"
+        unsure.append("time_zone does not show: write the zone of the server that wrote the log, if it is not UTC")
+        return
+    minutes = offset // datetime.timedelta(minutes=1)
+    zone = "UTC" if not minutes else f"{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02d}:{abs(minutes) % 60:02d}"
+    source["time_zone"] = zone
+    found.append(f"TIMESTAMP values that are near the time of their commit in the time zone {zone}")
+
+
+def _detect_topics(uri: str) -> Detected:
+    path, _ = split_query(uri)
+    brokers, _, names = path.removeprefix("kafka://").partition("/")
+    topics = [name for name in names.split(",") if name]
+    asked = _validated(
+        KafkaSource,
+        {
+            "type": "kafka", "format": DEFAULT, "bootstrap_servers": brokers,
+            **({"topics": topics} if topics else {"topic_pattern": ".*"}),
+        },
+    )  # fmt: skip
+    known = read_topics(asked)
+    if not topics:
+        names = _some(topic.name for topic in known)
+        raise ConfigurationError(
+            "the URI names no topic", advice=f"write {uri.rstrip('/')}/TOPIC,…; the brokers have {names or 'none'}"
+        )
+    values = _first_messages(asked, known)
+    source: dict[str, Any] = {"type": "kafka", "bootstrap_servers": list(asked.bootstrap_servers), "topics": topics}
+    partitions = sum(len(topic.partitions) for topic in known)
+    found, unsure = [f"{len(known)} topics with {partitions} partitions: {_some(topics)}"], list[str]()
+    told = detect_format(values)
+    if told is None:
+        unsure.append(
+            f"the format does not show in {len(values)} messages: see docs/topics.md for the formats" if values else
+            "the topics have no message yet: format is a guess"
+        )  # fmt: skip
+    else:
+        found.append(f"messages of the format {told['format']}")
+    source |= told or {"format": DEFAULT}
+    _tell_time_zone(detect_offset(values), source, found, unsure)
+    return Detected(_feed_name(topics[0]), source, utc_now().date(), tuple(found), tuple(unsure))
+
+
+def _first_messages(source: KafkaSource, topics: Sequence[Topic]) -> list[bytes]:
+    """Values of the first messages that the topics still have."""
+    ranges = [
+        OffsetRange(Partition(topic.name, number), bounds.low, min(bounds.end, bounds.low + _MESSAGES), _MESSAGE_BYTES)
+        for topic in topics
+        for number, bounds in topic.partitions.items()
+        if bounds.end > bounds.low
+    ]
+    values: list[bytes] = []
+    reader = RangeReader(Client.of(source), ranges[:_SHOWN])
+    for messages in reader.messages():
+        values += [value for value in messages.values if value is not None]
+        if len(values) >= _MESSAGES:
+            break
+    if not values and reader.faults:
+        raise reader.faults[0]
+    return values[:_MESSAGES]
+
+
+def _detect_canal(uri: str) -> Detected:
+    servers, _, destination = split_query(uri)[0].removeprefix("canal://").partition("/")
+    source = {"type": "canal", "addresses": servers.split(","), "destination": destination, "time_zone": "UTC"}
+    with CanalClient(_validated(CanalSource, source)) as client:
+        client.check()
+    unsure = (
+        "time_zone does not show: write the zone of the Canal server, if it is not UTC",
+        "rows from before Canal's first entry are not in it: write source.initial for a dump of them",
+    )
+    found = (f"a Canal server that has the destination {destination}",)
+    return Detected(_feed_name(destination), source, utc_now().date(), found, unsure)
+
+
+def _validated(section: Any, keys: dict[str, Any]) -> Any:
+    try:
+        return TypeAdapter(section).validate_python(keys)
+    except ValidationError as error:
+        reasons = "; ".join(each["msg"].removeprefix("Value error, ") for each in error.errors(include_url=False))
+        raise ConfigurationError(f"the URI names no source: {reasons}", advice=_FORMS) from None
+
+
+def _first_day(date: str | None) -> datetime.date:
+    parts = [int(part) for part in (date or "").split("-") if part]
+    if not parts:
+        return utc_now().date()
+    try:
+        return datetime.date(*[*parts, 1, 1][:3])
+    except ValueError:
+        return utc_now().date()
+
+
+def _feed_name(text: str) -> str:
+    name = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
+    return (name if name[:1].isalpha() else f"feed_{name}".rstrip("_"))[:63]
+
+
+def _some(names: Iterable[str]) -> str:
+    known = sorted(names)
+    more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
+    return ", ".join(known[:_SHOWN]) + more

@@ -1,0 +1,197 @@
+"""Whether a configuration can work on this machine: each part is tried, and says what to do where it fails.
+
+Nothing that is tried stays: what is written to the catalog and to the warehouse is removed. No JVM with Spark is
+started."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+import shutil
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final, Literal
+from urllib.parse import unquote, urlsplit
+
+from pyiceberg.io import load_file_io
+
+from cdc_lakehouse.changelog.positions import commit_time
+from cdc_lakehouse.config import FeedConfig, LakehouseConfig
+from cdc_lakehouse.errors import CdcError, ConfigurationError, in_one_line
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.faults import writing_to_warehouse
+from cdc_lakehouse.lake.jars import jar_directory
+from cdc_lakehouse.pipeline.context import utc_now
+from cdc_lakehouse.pipeline.monitors import open_monitor
+from cdc_lakehouse.sources.database.client import SourceDatabase
+from cdc_lakehouse.sources.dump.directory import read_dump
+from cdc_lakehouse.sources.object_store import open_store
+
+Outcome = Literal["ok", "warning", "failed"]
+
+_LEAST_JAVA: Final = 17
+_TESTED_JAVA: Final = (17,)
+_LEAST_FREE: Final = 2 << 30
+_PATIENCE_SECONDS: Final = 30
+_CLOCK_SLACK: Final = datetime.timedelta(minutes=1)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one part showed. advice: what to do; None where nothing is to be done."""
+
+    part: str
+    outcome: Outcome
+    said: str
+    advice: str | None = None
+
+
+def diagnose(config: LakehouseConfig) -> Iterator[Finding]:
+    """A finding for each part, as it is tried: this machine, the catalog and the warehouse, then each feed's source.
+    Raises nothing of what a part fails with."""
+    lake = Lake(config.lake, config.storage)
+    parts: list[tuple[str, Callable[[], Finding]]] = [
+        ("python", _python),
+        ("java", _java),
+        ("jars", lambda: _jars(config)),
+        ("disk", lambda: _disk(config)),
+        ("catalog", lambda: _catalog(lake)),
+        ("warehouse", lambda: _warehouse(lake)),
+    ]
+    for feed in config.feeds:
+        parts += [
+            (f"{feed.name}: source", lambda feed=feed: _source(lake, feed)),
+            (f"{feed.name}: clock", lambda feed=feed: _clock(lake, feed)),
+        ]
+        if feed.initial is not None:
+            parts.append((f"{feed.name}: dump", lambda feed=feed: _dump(lake, feed)))
+        if feed.verify is not None:
+            parts.append((f"{feed.name}: database", lambda feed=feed: _database(feed)))
+    for name, part in parts:
+        yield _tried(name, part)
+
+
+def _tried(name: str, part: Callable[[], Finding]) -> Finding:
+    try:
+        found = part()
+        return Finding(name, found.outcome, found.said, found.advice)
+    except CdcError as error:
+        advice = error.advice
+        error.advice = None
+        return Finding(name, "failed", str(error), advice)
+
+
+def _ok(said: str) -> Finding:
+    return Finding("", "ok", said)
+
+
+def _python() -> Finding:
+    packages = ", ".join(f"{name} {version(name)}" for name in ("cdc-lakehouse", "pyspark", "pyiceberg", "dagster"))
+    return _ok(f"Python {sys.version.split()[0]}, {packages}")
+
+
+def _java() -> Finding:
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    advice = f"install Java {_LEAST_JAVA} (Debian: apt-get install openjdk-17-jre-headless), or correct JAVA_HOME"
+    try:
+        if java is None:
+            raise FileNotFoundError("there is no java on the PATH")
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_PATIENCE_SECONDS, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ConfigurationError(f"Java does not start: {in_one_line(error)}", advice=advice) from error
+    match = re.search(r'version "(\d+)', said.stderr + said.stdout)
+    found = int(match[1]) if match else 0
+    if found < _LEAST_JAVA:
+        raise ConfigurationError(f"{java} is Java {found or 'of an unknown version'}", advice=advice)
+    if found not in _TESTED_JAVA:
+        return Finding(
+            "", "warning", f"Java {found} at {java}", f"Java {' and '.join(map(str, _TESTED_JAVA))} are tested"
+        )
+    return _ok(f"Java {found} at {java}")
+
+
+def _jars(config: LakehouseConfig) -> Finding:
+    directory = jar_directory(config.lake)
+    if directory.is_dir():
+        return _ok(f"Spark's jars are in {directory}")
+    advice = "run scripts/setup, or let the first run fetch them; without a network point CDC_LAKEHOUSE_JARS at a copy"
+    return Finding("", "warning", f"Spark's jars are not fetched yet: {directory} is not there", advice)
+
+
+def _disk(config: LakehouseConfig) -> Finding:
+    if not config.lake.warehouse.startswith("file:"):
+        return _ok("the warehouse is in an object store")
+    directory = Path(unquote(urlsplit(config.lake.warehouse).path))
+    there = next(each for each in (directory, *directory.parents) if each.exists())
+    free = shutil.disk_usage(there).free
+    said = f"{free / (1 << 30):.1f} GiB are free at {there}"
+    return _ok(said) if free >= _LEAST_FREE else Finding("", "warning", said, "make room: tables are written there")
+
+
+def _catalog(lake: Lake) -> Finding:
+    """A namespace is made and removed: it has no files."""
+    namespace = f"cdc_doctor_{uuid.uuid4().hex[:12]}"
+    with writing_to_warehouse():
+        lake.catalog.create_namespace((namespace,))
+        lake.catalog.drop_namespace((namespace,))
+    return _ok(f"a namespace was made in the {lake.config.catalog.type} catalog, and removed")
+
+
+def _warehouse(lake: Lake) -> Finding:
+    location = lake.location(f"cdc_doctor_{uuid.uuid4().hex[:12]}")
+    content = b"written by cdc-lakehouse doctor"
+    with writing_to_warehouse():
+        files = load_file_io(dict(lake.catalog.properties), location)
+        lake.write(location, content)
+        with files.new_input(location).open() as file:
+            found = file.read()
+        files.delete(location)
+    if found != content:
+        raise ConfigurationError(
+            "the warehouse gives other bytes than were written", advice="see what stands before it"
+        )
+    return _ok("a file was written to the warehouse, read, and removed")
+
+
+def _source(lake: Lake, feed: FeedConfig) -> Finding:
+    monitor = open_monitor(lake, feed)
+    status = monitor.status()
+    if status.error is not None:
+        raise status.error
+    dates = monitor.new_dates()
+    seen = ["it can be read"]
+    if status.checkpoint_ts is not None:
+        seen.append(f"its checkpoint-ts is of {commit_time(status.checkpoint_ts):%Y-%m-%d %H:%M:%S} UTC")
+    if status.pending_records is not None:
+        seen.append(f"{status.pending_records} records wait")
+    if dates:
+        seen.append(f"files of {len(dates)} dates wait")
+    return _ok(", ".join(seen))
+
+
+def _clock(lake: Lake, feed: FeedConfig) -> Finding:
+    shown = open_monitor(lake, feed).status().checkpoint_ts
+    if shown is None or commit_time(shown) <= utc_now() + _CLOCK_SLACK:
+        return _ok("the source is not ahead of this machine's clock")
+    ahead = commit_time(shown) - utc_now()
+    said = f"the source's checkpoint-ts is {round(ahead.total_seconds())} seconds in the future"
+    return Finding("", "warning", said, "set this machine's clock: lag and partitions follow it")
+
+
+def _dump(lake: Lake, feed: FeedConfig) -> Finding:
+    assert feed.initial is not None
+    dump = read_dump(open_store(feed.initial.uri, lake.storage), feed.initial)
+    return _ok(f"a finished dump of {len(dump.tables)} tables at {dump.position}")
+
+
+def _database(feed: FeedConfig) -> Finding:
+    assert feed.verify is not None
+    with SourceDatabase(feed.verify) as database:
+        return _ok(f"the source database {database.version} answers")

@@ -1,0 +1,150 @@
+"""`init` and `doctor` as a new user runs them."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cdc_lakehouse import config
+from cdc_lakehouse.cli import main
+from cdc_lakehouse.config import StorageSinkSource
+from cdc_lakehouse.config.sink_uri import store_options
+from cdc_lakehouse.sample.changefeed import write_history
+from tests.kit import data_sets
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return data_sets.unpack(tmp_path_factory.mktemp("data_sets"))
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CDC_LAKEHOUSE_CONFIG", raising=False)
+    return tmp_path
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(main, words)
+
+
+def written_with(dataset: Path) -> dict[str, object]:
+    """What the data set says of the changefeed that wrote it, as keys of `source`."""
+    said = json.loads((dataset / "expected.json").read_text(encoding="utf-8"))
+    sink, encoder = said["sink"], said["encoder"]
+    keys: dict[str, object] = {"protocol": sink["protocol"], "date_separator": sink["date"] or "none"}
+    if sink["protocol"] == "csv":
+        keys |= {name: encoder[name] for name in ("delimiter", "quote", "null")}
+        keys |= {"terminator": sink["terminator"], "old_value": encoder["old_value"], "header": encoder["header"]}
+    return keys
+
+
+def read_with(source: StorageSinkSource) -> dict[str, object]:
+    keys: dict[str, object] = {"protocol": source.protocol, "date_separator": source.date_separator}
+    if (csv := source.csv) is not None:
+        keys |= {"delimiter": csv.delimiter, "quote": csv.quote, "null": csv.null, "terminator": csv.terminator}
+        keys |= {"old_value": csv.output_old_value, "header": csv.output_field_header}
+    return keys
+
+
+@pytest.mark.parametrize("protocol", ["canal-json", "csv"])
+def test_a_sink_is_read_as_it_was_written(protocol: str, unpacked: Path, here: Path) -> None:
+    looked = 0
+    for name in data_sets.names(protocol):
+        dataset = unpacked / protocol / name
+        if not any((dataset / "tree").rglob(f"CDC*.{'csv' if protocol == 'csv' else 'json'}")):
+            continue
+        result = run("init", "--source", str(dataset / "tree"), "--force")
+        assert result.exit_code == 0, (name, result.output)
+        source = config.load(here / "lakehouse.yaml").feeds[0].storage_sink
+        assert read_with(source) == written_with(dataset), name
+        looked += 1
+    assert looked > 20
+
+
+def test_the_time_zone_shows_where_rows_say_when_they_were_written(here: Path) -> None:
+    now = datetime.datetime.now(datetime.UTC)
+    write_history(here / "sink", start=now - datetime.timedelta(hours=2), end=now, transactions=50, seed=1)
+    for file in (here / "sink").rglob("CDC*.json"):
+        lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        for line in lines:
+            stamps = [name for name, type in line["mysqlType"].items() if type.startswith("timestamp")]
+            commit = datetime.datetime.fromtimestamp((line["_tidb"]["commitTs"] >> 18) / 1000, datetime.UTC)
+            for row in line["data"] or []:
+                row |= dict.fromkeys(stamps, f"{commit + datetime.timedelta(hours=8):%Y-%m-%d %H:%M:%S}")
+        file.write_text("".join(json.dumps(line) + "\r\n" for line in lines), encoding="utf-8")
+    result = run("init", "--source", "sink")
+    assert result.exit_code == 0 and "+08:00" in result.output
+    assert config.load(here / "lakehouse.yaml").feeds[0].storage_sink.time_zone == "+08:00"
+
+
+def test_a_directory_above_the_sink_or_with_none_is_refused(unpacked: Path, here: Path) -> None:
+    above = run("init", "--source", str(unpacked / "canal-json" / "date_dirs"))
+    assert above.exit_code == 1 and "name one below it" in above.output and "tree" in above.output
+    (here / "empty").mkdir()
+    none = run("init", "--source", "empty")
+    assert none.exit_code == 1 and "neither metadata nor data files" in none.output
+    missing = run("init", "--source", "nowhere")
+    assert missing.exit_code == 3
+    assert not (here / "lakehouse.yaml").exists()
+
+
+def test_a_file_that_is_there_is_kept_and_a_source_is_asked_for(unpacked: Path, here: Path) -> None:
+    (here / "lakehouse.yaml").write_text("mine", encoding="utf-8")
+    tree = str(unpacked / "canal-json" / "date_dirs" / "tree")
+    kept = run("init", "--source", tree)
+    assert kept.exit_code == 2 and "--force" in kept.output
+    assert (here / "lakehouse.yaml").read_text(encoding="utf-8") == "mine"
+    assert run("init", "--output", "other.yaml").exit_code == 2
+
+
+def test_secrets_of_a_pasted_uri_are_named_and_not_written() -> None:
+    uri = "s3://b/p?protocol=csv&endpoint=http://127.0.0.1:9&access-key=AKIA1&secret-access-key=hunter2&region=eu"
+    keys, secrets = store_options(uri)
+    assert keys == {
+        "s3": {
+            "endpoint": "http://127.0.0.1:9", "access_key_id": "${S3_ACCESS_KEY_ID}", "region": "eu",
+            "secret_access_key": "${S3_SECRET_ACCESS_KEY}", "path_style": True,
+        }
+    }  # fmt: skip
+    assert secrets == {"S3_ACCESS_KEY_ID": "AKIA1", "S3_SECRET_ACCESS_KEY": "hunter2"}
+
+
+def outcomes(*words: str) -> dict[str, str]:
+    result = run("doctor", "--json", *words)
+    return {found["part"]: found["outcome"] for found in json.loads(result.output)["findings"]}
+
+
+def test_doctor_tries_each_part_and_leaves_nothing(unpacked: Path, here: Path) -> None:
+    assert run("init", "--source", str(unpacked / "canal-json" / "date_dirs" / "tree"), "--name", "shop").exit_code == 0
+    result = run("doctor")
+    assert result.exit_code == 0 and "FAILED" not in result.output
+    assert outcomes()["catalog"] == outcomes()["warehouse"] == outcomes()["shop: source"] == "ok"
+    assert list((here / "lake" / "warehouse").rglob("*")) == []
+
+
+def test_doctor_says_which_part_fails_and_what_to_do(
+    unpacked: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("init", "--source", str(unpacked / "canal-json" / "date_dirs" / "tree"), "--name", "shop")
+    file = here / "lakehouse.yaml"
+    whole = file.read_text(encoding="utf-8")
+    file.write_text(whole.replace("date_separator: day", "date_separator: month"), encoding="utf-8")
+    assert outcomes()["shop: source"] == "failed"
+    assert "set source.date_separator to day" in run("doctor").output
+    file.write_text(whole.replace("date_dirs", "nowhere"), encoding="utf-8")
+    assert outcomes()["shop: source"] == "failed" and run("doctor").exit_code == 1
+    file.write_text(whole, encoding="utf-8")
+    monkeypatch.setenv("JAVA_HOME", str(here))
+    assert outcomes()["java"] == "failed" and "JAVA_HOME" in run("doctor").output
+    file.write_text("lake: [", encoding="utf-8")
+    assert run("doctor").exit_code == 2
+
+
+def test_the_schema_is_printed() -> None:
+    assert json.loads(run("config", "schema").output)["properties"].keys() >= {"lake", "feeds"}
