@@ -41,6 +41,7 @@ _MESSAGES: Final = 200
 """Messages of a topic that are looked at."""
 _MESSAGE_BYTES: Final = 16 << 20
 _SHOWN: Final = 12
+_CANAL_PASSWORD: Final = "CANAL_PASSWORD"
 _FORMS: Final = (
     "write the sink's URI (a path, s3://bucket/prefix, gs://… or azure://…), kafka://host:9092/topic or "
     "canal://host:11111/destination"
@@ -255,15 +256,21 @@ def _first_messages(source: KafkaSource, topics: Sequence[Topic]) -> list[bytes]
 
 def _detect_canal(uri: str) -> Detected:
     servers, _, destination = split_query(uri)[0].removeprefix("canal://").partition("/")
-    source = {"type": "canal", "addresses": servers.split(","), "destination": destination, "time_zone": "UTC"}
-    with CanalClient(_validated(CanalSource, source)) as client:
+    login, _, servers = servers.rpartition("@")
+    user, _, password = login.partition(":")
+    source: dict[str, Any] = {"type": "canal", "addresses": servers.split(","), "destination": destination}
+    if user:
+        source |= {"user": user, "password": f"${{{_CANAL_PASSWORD}}}"}
+    with CanalClient(_validated(CanalSource, {**source, **({"password": password} if user else {})})) as client:
         client.check()
+    source["time_zone"] = "UTC"
     unsure = (
         "time_zone does not show: write the zone of the Canal server, if it is not UTC",
         "rows from before Canal's first entry are not in it: write source.initial for a dump of them",
     )
     found = (f"a Canal server that has the destination {destination}",)
-    return Detected(_feed_name(destination), source, utc_now().date(), found, unsure)
+    secrets = {_CANAL_PASSWORD: password} if user else {}
+    return Detected(_feed_name(destination), source, utc_now().date(), found, unsure, secrets=secrets)
 
 
 def _validated(section: Any, keys: dict[str, Any]) -> Any:
