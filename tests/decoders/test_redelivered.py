@@ -82,7 +82,9 @@ def test_wherever_a_file_was_cut_its_rows_are_found_in_one_that_goes_on_beyond_t
         pytest.param((), (4, 5, 6), id="no whole row before the cut"),
     ],
 )
-def test_what_does_not_come_again_row_by_row_is_not_found(kind: str, cut: tuple[int, ...], later: tuple[int, ...]) -> None:
+def test_what_does_not_come_again_row_by_row_is_not_found(
+    kind: str, cut: tuple[int, ...], later: tuple[int, ...]
+) -> None:
     part = lines(kind, (4,))[0][:60]
     assert not redelivers(kind, b"".join(lines(kind, cut)) + part, b"".join(lines(kind, later, minutes=5)))
 
