@@ -76,7 +76,8 @@ def _candidates(run: FeedContext, cut: Segment) -> list[Segment]:
 def _is_later(segment: Segment, cut: Segment) -> bool:
     if _place(segment)[:2] == _place(cut)[:2] and segment.dispatcher != cut.dispatcher:
         # Each dispatcher has numbers of its own.
-        return None not in (times := (segment.modified_at, cut.modified_at)) and times[0] > times[1]
+        before, after = cut.modified_at, segment.modified_at
+        return before is not None and after is not None and after > before
     return _place(segment) > _place(cut)
 
 

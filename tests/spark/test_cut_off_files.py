@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cdc_lakehouse.lake.check_queries import cut_tables, uncounted_lines
 from cdc_lakehouse.pipeline.steps import Steps, run_all
 from tests.kit.hand_sinks import CSV
 from tests.kit.lakes import TestLake
@@ -81,6 +82,10 @@ def test_a_file_that_was_cut_off_holds_its_table_until_its_rows_come_again(crash
     assert row["state"] == "redelivered" and "CDC00000000000000000003" in row["message"]
     assert crashing.is_right("t0")
 
+    segments = sorted(crashing.lake.machinery("segments"), key=lambda row: row["segment"])
+    assert [(row["lines"], row["events"], row["quarantined"]) for row in segments] == [(3, 3, 0), (4, 3, 1), (6, 6, 0)]
+    assert uncounted_lines(crashing.lake.lake, crashing.lake.name) == []
+    assert [(each.rows, each.in_snapshot) for each in cut_tables(crashing.lake.lake, crashing.lake.feed)] == [(9, 9)]
     before = crashing.lake.metadata()
     crashing.run()
     assert crashing.lake.metadata() == before
