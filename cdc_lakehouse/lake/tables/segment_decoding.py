@@ -7,7 +7,7 @@ import functools
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,10 @@ from cdc_lakehouse.decoders.problems import LISTED_PER_SEGMENT, PROBLEMS, RAW_LI
 from cdc_lakehouse.duckdb_sql import database
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.tables.event_files import EventWriter
-from cdc_lakehouse.lake.tables.segments import Segment
+
+if TYPE_CHECKING:
+    # For types alone: workers import this module, and need nothing of catalogs.
+    from cdc_lakehouse.lake.tables.segments import Segment
 
 _RESULTS: Final = "data_file string, found binary"
 """A row is a data file, or what a task found beside them: the rejected records, and the lines of its files."""
