@@ -85,7 +85,9 @@ def test_a_file_that_was_cut_off_holds_its_table_until_its_rows_come_again(crash
     segments = sorted(crashing.lake.machinery("segments"), key=lambda row: row["segment"])
     assert [(row["lines"], row["events"], row["quarantined"]) for row in segments] == [(3, 3, 0), (4, 3, 1), (6, 6, 0)]
     assert uncounted_lines(crashing.lake.lake, crashing.lake.name) == []
-    assert [(each.rows, each.in_snapshot) for each in cut_tables(crashing.lake.lake, crashing.lake.feed)] == [(9, 9)]
+    tables = cut_tables(crashing.lake.lake, crashing.lake.feed)
+    counts = {each.name.table: (each.rows, each.in_snapshot) for each in tables}
+    assert counts.pop("t0") == (9, 9) and set(counts.values()) <= {(0, 0)}
     before = crashing.lake.metadata()
     crashing.run()
     assert crashing.lake.metadata() == before
