@@ -18,7 +18,14 @@ from cdc_lakehouse.changelog.positions import BEGINNING, lag_seconds
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.check_queries import conservation, duplicate_keys, duplicate_keys_written, event_counts
+from cdc_lakehouse.lake.check_queries import (
+    conservation,
+    cut_tables,
+    duplicate_keys,
+    duplicate_keys_written,
+    event_counts,
+    uncounted_lines,
+)
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.tables.quarantine import Quarantine, Quarantined
@@ -111,6 +118,37 @@ def _event_counts(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
     return _result(counts.of_segments == counts.in_table, None, metadata)
 
 
+def _lines(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
+    """Every line of a decoded file is an event or in the quarantine."""
+    wrong = uncounted_lines(lake, feed.name)
+    lines = (
+        f"`{each.segment}`: {each.lines} lines, {each.events} events, {each.rejected} rejected, "
+        f"{each.in_quarantine} in the quarantine"
+        for each in wrong
+    )
+    advice = (
+        "Decode the dates of these files again. If nobody else writes to the feed's own tables, it is a fault here."
+    )
+    return _result(not wrong, advice, {"segments": len(wrong), "where": _where(lines)})
+
+
+def _cut_rows(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
+    """Every table of the cut has the snapshot that the cut names, with as many rows as it says."""
+    tables = cut_tables(lake, feed)
+    wrong = [table for table in tables if table.rows != table.in_snapshot]
+    lines = (
+        f"`{table.name}`: {table.rows} rows in the cut, "
+        + ("its snapshot is gone" if table.in_snapshot is None else f"{table.in_snapshot} in the snapshot")
+        for table in wrong
+    )
+    metadata = {"tables": len(tables), "rows": sum(table.rows for table in tables), "where": _where(lines)}
+    advice = (
+        "Something else has changed the tables, or has let their snapshots expire: readers of the cut miss them until "
+        "the next one is published."
+    )
+    return _result(not wrong, advice, metadata)
+
+
 def _option_conflicts(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
     """No message contradicts an option of its format, such as before_2022_03_20."""
     doubts = Signals(lake, feed.name).doubts()
@@ -189,9 +227,11 @@ _FEED_CHECKS: Final = (
     _FeedCheck("no_index_gaps", keys.raw_key, _index_gaps),
     _FeedCheck("nothing_quarantined", keys.events_key, _quarantine),
     _FeedCheck("events_of_segments", keys.events_key, _event_counts),
+    _FeedCheck("lines_accounted", keys.events_key, _lines),
     _FeedCheck("options_agree", keys.events_key, _option_conflicts, lambda source: source.has_options),
     _FeedCheck("text_undamaged", keys.events_key, _lossy_text, lambda source: source.has_lossy_text),
     _FeedCheck("fresh", keys.checkpoint_key, _fresh),
+    _FeedCheck("cut_rows", keys.checkpoint_key, _cut_rows),
     _FeedCheck("nothing_held", keys.checkpoint_key, _held),
     _FeedCheck("schema_files_valid", keys.checkpoint_key, _schema_files),
     _FeedCheck("labels_known", keys.checkpoint_key, _labels),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import operator
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,10 +17,15 @@ from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterTha
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.lake.catalog import Lake, system_table
-from cdc_lakehouse.lake.current.tables import row_count
+from cdc_lakehouse.lake.current.tables import CurrentTables, row_count
 from cdc_lakehouse.lake.data_files import column, live_files, read_rows
 from cdc_lakehouse.lake.properties import BATCH, CHECKPOINT_TS, KEY, KEYS_TOUCHED
+from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
+from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.segments import DECODED, Segments, totals
 
 _LARGE_BATCH: Final = 0.1
@@ -166,6 +172,73 @@ class EventCounts:
 
     of_segments: int
     in_table: int
+
+
+@dataclass(frozen=True, slots=True)
+class UncountedLines:
+    """A segment of which not each line is an event or has its place in the quarantine: what its decoder read, the
+    events that it gave, the lines that could not be used by its own count, and those that the quarantine has."""
+
+    segment: str
+    lines: int
+    events: int
+    rejected: int
+    in_quarantine: int
+
+
+def uncounted_lines(lake: Lake, feed: str) -> list[UncountedLines]:
+    """Of decoded files whose lines were counted, in the order of segments; reads `segments` and `quarantine` alone."""
+    columns = ["segment", "lines", "events", "quarantined"]
+    counted = (pc.field("state") == DECODED) & pc.field("lines").is_valid()
+    rows = Segments(lake, feed).rows.filter(counted).select(columns)
+    kept: Counter[str] = Counter()
+    for row in Quarantine(lake, feed).rows:
+        # Rows that a table could not take are events.
+        if row.state != "replayed" and row.error_class != BAD_VALUE:
+            kept[row.segment] += row.count
+    wrong = (pc.field("lines") != pc.field("events") + pc.field("quarantined")) | (pc.field("quarantined") != 0)
+    suspects = rows.filter(wrong | pc.field("segment").isin(pa.array(kept, pa.string())))
+    cells = (suspects.column(name).to_pylist() for name in columns)
+    found = [
+        UncountedLines(segment, lines, events, rejected, kept[segment])
+        for segment, lines, events, rejected in zip(*cells, strict=True)
+    ]
+    return sorted(
+        (each for each in found if each.lines != each.events + each.rejected or each.rejected != each.in_quarantine),
+        key=lambda each: each.segment,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CutTable:
+    """A table of a cut: the rows that the cut says, and those of the snapshot that it names; None where there is none
+    such."""
+
+    name: TableName
+    rows: int
+    in_snapshot: int | None
+
+
+def cut_tables(lake: Lake, feed: FeedConfig) -> list[CutTable]:
+    """The tables of the last cut. From metadata: what the snapshots that were written for this cut hold is counted by
+    their files, of others it is what they say."""
+    checkpoints, tables = Checkpoints(lake, feed.name), CurrentTables(lake, feed)
+    cut = checkpoints.last().checkpoint_ts
+    found: list[CutTable] = []
+    for row in checkpoints.rows(cut):
+        name = TableName(row.database, row.table)
+        count = 0 if row.snapshot_id is None else _rows_of(lake.load(tables.identifier(name)), row.snapshot_id, cut)
+        found.append(CutTable(name, row.row_count, count))
+    return found
+
+
+def _rows_of(table: Table | None, snapshot_id: int, cut: int) -> int | None:
+    snapshot = None if table is None else table.snapshot_by_id(snapshot_id)
+    if table is None or snapshot is None:
+        return None
+    if _batch(snapshot)[1] != str(cut):
+        return row_count(snapshot)
+    return sum(file.live_rows for file in live_files(table, (), snapshot=snapshot))
 
 
 def event_counts(lake: Lake, feed: str) -> EventCounts:

@@ -170,7 +170,7 @@ class DumpSource:
             if append:
                 replaced = [segment.segment for segment in ready if segment.replaces_snapshot is not None]
                 run.events.commit(decoded.data_files, ready[0].batch, replaced)
-            return ready, decoded.rejected
+            return decoded.counted(ready), decoded.rejected
 
     def _decode(self, segments: Sequence[Segment], writer: EventWriter | None) -> DecodedFiles:
         files = [self._file(segment) for segment in segments if segment.segment in self._files]

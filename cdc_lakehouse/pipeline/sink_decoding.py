@@ -30,10 +30,12 @@ def decode_files(
     run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment], *, append: bool
 ) -> tuple[Sequence[Segment], Sequence[Rejected]]:
     """As `Source.decode`."""
-    return _append(run, schemas, segments) if append else (segments, _rejected(run, schemas, segments))
+    return _append(run, schemas, segments) if append else _rejected(run, schemas, segments)
 
 
-def _rejected(run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment]) -> list[Rejected]:
+def _rejected(
+    run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment]
+) -> tuple[Sequence[Segment], Sequence[Rejected]]:
     try:
         return _read_rejected(run, schemas, segments)
     except SourceError as error:
@@ -50,12 +52,16 @@ def _rejected(run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment
         for s in segments
         if s.segment in gone
     ]
-    return unknown + (_read_rejected(run, schemas, rest) if rest else [])
+    rest, rejected = _read_rejected(run, schemas, rest) if rest else ([], [])
+    return [*rest, *(segment for segment in segments if segment.segment in gone)], [*unknown, *rejected]
 
 
-def _read_rejected(run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment]) -> list[Rejected]:
+def _read_rejected(
+    run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment]
+) -> tuple[Sequence[Segment], Sequence[Rejected]]:
     with errors_of_tasks():
-        return _decode(run, _layouts(run, schemas, segments), segments, None).rejected
+        found = _decode(run, _layouts(run, schemas, segments), segments, None)
+    return found.counted(segments), found.rejected
 
 
 def _append(
@@ -79,7 +85,7 @@ def _append(
             with errors_of_tasks():
                 decoded = _decode(run, layouts, ready, run.events.writer())
             run.events.commit(decoded.data_files, ready[0].batch, replaced)
-            return ready, decoded.rejected
+            return decoded.counted(ready), decoded.rejected
         except SourceError as error:
             # A fault of one segment defers it; a fault of the whole store ends the run. So does one that a look at each
             # segment did not find.

@@ -16,6 +16,7 @@ from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.segments import Segment
 from cdc_lakehouse.pipeline.apply import Applied
 from cdc_lakehouse.pipeline.apply import apply as apply_changes
+from cdc_lakehouse.pipeline.cut_off_files import resolve_redelivered
 from cdc_lakehouse.pipeline.dump_source import LOAD_FAULTS, DumpSource, is_cut_missing
 from cdc_lakehouse.pipeline.publish import Published, publish_cut, purge_dropped
 from cdc_lakehouse.pipeline.quarantine_limit import require_few_rejected
@@ -191,11 +192,14 @@ def _decode_all(run: FeedRun, source: Source) -> Decoded:
         for batch, segments in batches.items():
             run.require_lease()
             found = _decode_batch(run, source, batch, segments)
+            resolve_redelivered(run)
             require_few_rejected(run, {segment.batch for segment in found.segments})
             done += found
         decoded += done
         if not done.segments or not source.land_left_out():
             break
+    # A run that ended between the two steps has left it to do.
+    resolve_redelivered(run)
     require_few_rejected(run)
     return decoded
 

@@ -17,7 +17,8 @@ from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.changelog.schema import SourceColumn, TableName
 from cdc_lakehouse.decoders.partition_summary import OptionConflict, PartitionSummary
 from cdc_lakehouse.decoders.problems import Rejected
-from cdc_lakehouse.lake.tables.checkpoints import Cut
+from cdc_lakehouse.lake.current.tables import CurrentTables
+from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from cdc_lakehouse.pipeline.context import utc_now
 from tests.assets import check_context
 from tests.kit.lakes import TestLake
@@ -61,6 +62,15 @@ def lost_events(lake: TestLake) -> None:
     lake.run().segments.land([segment("d/t/1/CDC000001.json", state="decoded", events=3)], {})
 
 
+def lost_line(lake: TestLake) -> None:
+    lake.run().segments.land([segment("d/t/1/CDC000001.json", state="decoded", events=0, quarantined=0, lines=1)], {})
+
+
+def lost_table(lake: TestLake) -> None:
+    row = CutRow(tso(utc_now()), "d", "t", 7, 3, NOON)
+    lake.run().checkpoints.publish(Cut(row.checkpoint_ts), [row])
+
+
 def labels_unknown(lake: TestLake) -> None:
     kind = SourceColumn("kind", ColumnType.of("ENUM"))
     lake.run().history.record([change(5, "t", 0, "", ID, kind)], NOON)
@@ -76,6 +86,8 @@ FAULTS: dict[str, Callable[[TestLake], None]] = {
     "nothing_quarantined": lambda lake: quarantine(lake, "BadLine"),
     "schema_files_valid": lambda lake: quarantine(lake, "BadSchemaFile"),
     "events_of_segments": lost_events,
+    "lines_accounted": lost_line,
+    "cut_rows": lost_table,
     "labels_known": labels_unknown,
     "patterns_match": mistyped,
     "nothing_held": lambda lake: publish(lake, tso(utc_now()), **{"d.t#1": "a reason"}),
@@ -98,6 +110,66 @@ def test_what_is_missing_and_bad_is_counted_and_named(lake: TestLake) -> None:
     assert number(missing, "missing_files") == 2 and "`d/t/1`: 1, 2" in number(missing, "where")
     bad = check(lake, "nothing_quarantined")
     assert number(bad, "open") == 12 and "`d/t/s` line 7: it is bad" in number(bad, "first")
+
+
+@pytest.mark.parametrize(
+    ("state", "lines", "events", "rejected", "passed"),
+    [
+        ("open", 5, 4, 1, True),
+        ("discarded", 5, 4, 1, True),
+        ("redelivered", 5, 4, 1, True),
+        ("replayed", 5, 4, 1, False),
+        ("replayed", 5, 5, 0, True),
+        ("open", 5, 5, 0, False),
+        ("open", 6, 4, 1, False),
+        ("open", 4, 4, 1, False),
+        ("open", 6, 4, 2, False),
+        ("open", None, 4, 2, True),
+    ],
+)
+def test_each_line_is_an_event_or_a_row_of_the_quarantine(
+    lake: TestLake, state: str, lines: int | None, events: int, rejected: int, passed: bool
+) -> None:
+    path, sound = "d/t/1/CDC000001.json", {"events": 3, "quarantined": 0, "lines": 3}
+    counts = {"events": events, "quarantined": rejected, "lines": lines}
+    whole = segment("d/t/1/CDC000002.json", state="decoded", file_index=2, **sound)
+    lake.run().segments.land([segment(path, state="decoded", **counts), whole], {})
+    run = lake.run()
+    of_table = Rejected(path, 2, "BadValue", "it is bad", b"x", "d", "t")
+    run.quarantine.replace(lambda _: False, [Rejected(path, 5, "NotJson", "it is bad", b"x", "d", "t"), of_table], NOON)
+    ids = {row.id: "it came again" for row in run.quarantine.rows if row.error_class == "NotJson"}
+    match state:
+        case "discarded":
+            run.quarantine.discard(ids, "ann", "test data", NOON)
+        case "redelivered":
+            run.quarantine.redeliver(ids, NOON)
+        case "replayed":
+            run.quarantine.replace(lambda row: row.id in ids, [], NOON)
+    result = check(lake, "lines_accounted")
+    assert result.passed == passed
+    assert passed or f"`{path}`: {lines} lines, {events} events, {rejected} rejected" in number(result, "where")
+
+
+def test_the_rows_of_a_cut_are_those_of_its_snapshots(lake: TestLake) -> None:
+    where = CurrentTables(lake.lake, lake.feed).identifier(T)
+    lake.lake.ensure_namespace(where.namespace)
+    table = lake.lake.catalog.create_table(where.parts, pa.schema([pa.field("id", pa.int64())]))
+    for cut, ids in ((60, [1, 2]), (70, [3])):
+        table.append(pa.table({"id": ids}), snapshot_properties={"cdc.checkpoint-ts": str(cut)})
+    first, second = (snapshot.snapshot_id for snapshot in table.metadata.snapshots)
+    empty = CutRow(70, "d", "u", None, 0, NOON)
+
+    def judged(snapshot_id: int, rows: int) -> dg.AssetCheckResult:
+        lake.run().checkpoints.publish(Cut(70), [CutRow(70, "d", "t", snapshot_id, rows, NOON), empty])
+        return check(lake, "cut_rows")
+
+    sound = judged(second, 3)
+    assert sound.passed and (number(sound, "tables"), number(sound, "rows")) == (2, 3)
+    assert judged(first, 2).passed
+    assert not judged(first, 3).passed
+    wrong = judged(second, 4)
+    assert not wrong.passed and "`d.t`: 4 rows in the cut, 3 in the snapshot" in number(wrong, "where")
+    assert "`d.t`: 3 rows in the cut, its snapshot is gone" in number(judged(second + 1, 3), "where")
 
 
 def test_what_was_discarded_fails_nothing_and_is_counted(lake: TestLake) -> None:

@@ -126,7 +126,8 @@ def test_each_table_and_each_layer_has_its_checks(known: Loaded) -> None:
     keys = known.definitions.resolve_asset_graph().asset_check_keys
     found = {f"{'/'.join(key.asset_key.path[1:])} {key.name}" for key in keys if key.asset_key.path[-1] != "b"}
     assert found == {
-        "raw no_index_gaps", "events nothing_quarantined", "events events_of_segments", "checkpoint fresh",
+        "raw no_index_gaps", "events nothing_quarantined", "events events_of_segments", "events lines_accounted",
+        "checkpoint fresh", "checkpoint cut_rows",
         "checkpoint nothing_held", "checkpoint schema_files_valid", "checkpoint labels_known",
         "checkpoint patterns_match",
         "current/d/a no_duplicate_keys", "current/d/a rows_conserved",

@@ -94,13 +94,21 @@ class S3Bucket:
         return f"{self.prefix}/{path}" if self.prefix else path
 
     def allow_reading(self, user: str) -> None:
+        """What SECURITY.md says that a source needs, and no more."""
+        self._allow(user, "s3:GetObject")
+
+    def allow_writing(self, user: str) -> None:
+        """What SECURITY.md says that the warehouse needs, and no more."""
+        self._allow(user, "s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload")
+
+    def _allow(self, user: str, *of_objects: str) -> None:
         policy = {
             "Version": "2012-10-17",
             "Statement": [
                 {"Effect": "Allow", "Principal": {"AWS": [user]}, "Action": action, "Resource": resource}
                 for action, resource in (
                     ("s3:ListBucket", f"arn:aws:s3:::{self.name}"),
-                    ("s3:GetObject", f"arn:aws:s3:::{self.name}/*"),
+                    *((action, f"arn:aws:s3:::{self.name}/*") for action in of_objects),
                 )
             ],
         }

@@ -25,8 +25,8 @@ from tests.servers.proxy import Proxy, listing, proxy_before, reading
 pytestmark = [pytest.mark.server, pytest.mark.spark]
 
 T0, T1 = ("test", "t0"), ("test", "t1")
-READER_SECRET = "reader-secret-91bd"
-_READERS = itertools.count(1)
+READER_SECRET, WRITER_SECRET = "reader-secret-91bd", "writer-secret-c40e"
+_USERS = itertools.count(1)
 
 
 def stage(truth: Truth, number: int, lake: TestLake, mirror: Mirror) -> None:
@@ -65,18 +65,21 @@ def test_a_source_on_a_server(
 
 
 @pytest.mark.parametrize("name", ["types_text", pytest.param("odd_names", marks=pytest.mark.long)])
-def test_from_s3_by_a_reader_into_s3(
+def test_from_s3_into_s3_by_users_with_the_least_rights(
     name: str, data_sets: Path, s3: S3Server, spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The source's bucket may only be read; nothing of either bucket's credentials is shown anywhere."""
+    """The source's bucket may only be read, and the warehouse's written by a user of its own, with the rights that
+    SECURITY.md names; nothing of either one's credentials is shown anywhere."""
     truth = Truth(data_sets / "canal-json" / name)
     source, warehouse = S3Bucket(s3.endpoint), S3Bucket(s3.endpoint, prefix="lake house")
-    reader = f"pipeline-reader{next(_READERS)}"
+    reader = f"pipeline-reader{next(_USERS)}"
     s3.add_user(reader, READER_SECRET)
     source.allow_reading(reader)
     storage = s3_storage(s3.endpoint, reader, READER_SECRET)
-    owner = {"access_key_id": S3Bucket.ACCESS, "secret_access_key": S3Bucket.SECRET}
-    storage["s3"]["buckets"] = {warehouse.name: owner}
+    writer = f"pipeline-writer{next(_USERS)}"
+    s3.add_user(writer, WRITER_SECRET)
+    warehouse.allow_writing(writer)
+    storage["s3"]["buckets"] = {warehouse.name: {"access_key_id": writer, "secret_access_key": WRITER_SECRET}}
 
     settings = {"source": {**truth.source, "uri": source.uri}, "storage": storage, "warehouse": warehouse.uri}
     session = spark.newSession()
@@ -93,7 +96,7 @@ def test_from_s3_by_a_reader_into_s3(
     assert any(key.endswith(".parquet") for key in warehouse.keys())  # noqa: SIM118
     assert not list((tmp_path / "lake").glob("warehouse*")), "something was written beside the warehouse"
     shown = "".join(capfd.readouterr()) + repr(lake.config)
-    assert READER_SECRET not in shown and S3Bucket.SECRET not in shown
+    assert READER_SECRET not in shown and WRITER_SECRET not in shown
 
 
 def test_into_a_warehouse_on_gcs(data_sets: Path, gcs: str, spark: SparkSession, tmp_path: Path) -> None:

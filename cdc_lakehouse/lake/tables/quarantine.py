@@ -1,8 +1,9 @@
 """The `quarantine` table: one row for each thing that could not be used. Nothing is dropped without one.
 
-A row is `open` until what it names could be used after all (`replayed`) or a person gave it up (`discarded`). What was
-discarded is not opened again where it is found again, with the same bytes at the same place. The columns are those of
-`decoders.problems.Rejected`, and the row's state with who made it so, when and why.
+A row is `open` until what it names could be used after all (`replayed`), a person gave it up (`discarded`), or the
+source has sent it again, whole, in another segment (`redelivered`). What was discarded is not opened again where it is
+found again, with the same bytes at the same place. The columns are those of `decoders.problems.Rejected`, and the row's
+state with who made it so, when and why.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from dataclasses import replace as changed
 from typing import Any, Final, Literal
@@ -22,7 +23,7 @@ from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.small_table import SmallTable
 
-State = Literal["open", "replayed", "discarded"]
+State = Literal["open", "replayed", "discarded", "redelivered"]
 
 _ID_DIGITS: Final = 12
 
@@ -95,7 +96,7 @@ class Quarantine:
 
     def unresolved(self) -> list[Quarantined]:
         """What could not be used so far, whether a person gave it up or not."""
-        return [row for row in self.rows if row.state != "replayed"]
+        return [row for row in self.rows if row.state in ("open", "discarded")]
 
     def count(self, state: State = "open") -> int:
         """How many things are in a state, those that have no row of their own too."""
@@ -106,15 +107,20 @@ class Quarantine:
     ) -> None:
         """Make `rejected` the open rows of a scope, in one commit; without one where nothing changes.
 
-        Open and discarded rows in the scope that are not among the rejected things become `replayed`. A rejected thing
-        that is open or discarded already keeps its row and its state, whatever the message says now.
+        Rows in the scope that are not among the rejected things become `replayed`. A rejected thing that is open or
+        discarded already keeps its row and its state, whatever the message says now. One that was redelivered is open
+        again: whether it still is has to be seen.
         """
         wanted = {_identity(each): each for each in rejected}
         known = {_identity(row) for row in self.unresolved()}
         rows: list[Quarantined] = []
         resolved = False
         for row in self.rows:
-            if row.state != "replayed" and _identity(row) not in wanted and scope(row):
+            found_again = _identity(row) in wanted
+            if row.state == "redelivered" and found_again:
+                resolved = True
+                continue
+            if row.state != "replayed" and not found_again and scope(row):
                 row, resolved = changed(row, state="replayed", resolved_at=now), True
             rows.append(row)
         new = [
@@ -128,20 +134,29 @@ class Quarantine:
             self._table.write(new)
         self._rows = [*rows, *new]
 
+    def redeliver(self, messages: Mapping[str, str], now: datetime.datetime) -> None:
+        """The open rows with these ids have come again: `messages` by id say where. One commit, none without a row."""
+        if messages:
+            self._change("open", messages, lambda row: {
+                "state": "redelivered", "resolved_at": now, "message": messages[row.id]
+            })  # fmt: skip
+
     def discard(self, ids: Collection[str], by: str, reason: str, now: datetime.datetime) -> list[Quarantined]:
         """Give up the open rows with these ids, in one commit; gives them as they are now.
 
         Raises `ConcurrentRunError` where the table is not as it was read."""
         given_up = {"state": "discarded", "resolved_at": now, "discarded_by": by, "discard_reason": reason}
-        return self._change("open", ids, given_up)
+        return self._change("open", ids, lambda _: given_up)
 
     def reopen(self, ids: Collection[str]) -> list[Quarantined]:
         """Take back that the rows with these ids were discarded. Otherwise as `discard`."""
         nothing = dict.fromkeys(("resolved_at", "discarded_by", "discard_reason"))
-        return self._change("discarded", ids, {"state": "open", **nothing})
+        return self._change("discarded", ids, lambda _: {"state": "open", **nothing})
 
-    def _change(self, state: State, ids: Collection[str], values: dict[str, Any]) -> list[Quarantined]:
-        rows = [changed(row, **values) if row.state == state and row.id in ids else row for row in self.rows]
+    def _change(
+        self, state: State, ids: Collection[str], values: Callable[[Quarantined], dict[str, Any]]
+    ) -> list[Quarantined]:
+        rows = [changed(row, **values(row)) if row.state == state and row.id in ids else row for row in self.rows]
         found = [row for row, before in zip(rows, self.rows, strict=True) if row is not before]
         if found:
             self._table.write(rows, replacing=AlwaysTrue())

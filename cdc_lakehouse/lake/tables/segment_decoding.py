@@ -6,8 +6,8 @@ from __future__ import annotations
 import functools
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,12 @@ from cdc_lakehouse.duckdb_sql import database
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.tables.event_files import EventWriter
 
-_RESULTS: Final = "data_file string, rejected binary"
+if TYPE_CHECKING:
+    # For types alone: workers import this module, and need nothing of catalogs.
+    from cdc_lakehouse.lake.tables.segments import Segment
+
+_RESULTS: Final = "data_file string, found binary"
+"""A row is a data file, or what a task found beside them: the rejected records, and the lines of its files."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +46,16 @@ class SegmentFile:
 
 @dataclass
 class DecodedFiles:
-    """`data_files` are JSON for Iceberg's `ContentFileParser`."""
+    """`data_files` are JSON for Iceberg's `ContentFileParser`. `lines` counts, by segment, what was read: the events
+    and what was rejected."""
 
     data_files: list[str] = field(default_factory=list[str])
     rejected: list[Rejected] = field(default_factory=list[Rejected])
+    lines: dict[str, int] = field(default_factory=dict[str, int])
+
+    def counted(self, segments: Sequence[Segment]) -> list[Segment]:
+        """The segments with their lines, where these were read."""
+        return [replace(segment, lines=self.lines.get(segment.segment)) for segment in segments]
 
 
 def decode_segments(
@@ -60,11 +71,13 @@ def decode_segments(
     work = functools.partial(_decode, read, decode, by_path, writer)
     found = DecodedFiles()
     results = segments_in_tasks(spark, [file.ref for file in files], work, _RESULTS).collect()
-    for data_file, rejected in results:
+    for data_file, beside in results:
         if data_file is not None:
             found.data_files.append(data_file)
         else:
-            found.rejected += pickle.loads(rejected)
+            listed, lines = pickle.loads(beside)
+            found.rejected += listed
+            found.lines |= lines
     return found
 
 
@@ -76,14 +89,17 @@ def _decode(
     segments: Sequence[SegmentRef],
 ) -> Iterator[pa.RecordBatch]:
     rejected: list[Rejected] = []
+    lines: dict[str, int] = {}
 
     def events() -> Iterator[pa.RecordBatch]:
         with database() as connection, errors_to_driver():
             for ref, content in read(segments):
                 file = files[ref.path]
                 bad = _Rejections(file)
+                lines[file.segment] = 0
                 for batch in _of_file(file, decode(connection, content, file.context)):
                     sound = batch
+                    lines[file.segment] += batch.num_rows
                     if batch.column(_PROBLEM).null_count < batch.num_rows:
                         bad.add(batch.filter(batch.column(_PROBLEM).is_valid()))
                         sound = batch.filter(batch.column(_PROBLEM).is_null())
@@ -97,8 +113,7 @@ def _decode(
     else:
         for written in writer.write(events()):
             yield _results(written.column(0).to_pylist(), None)
-    if rejected:
-        yield _results([None], pickle.dumps(rejected))
+    yield _results([None], pickle.dumps((rejected, lines)))
 
 
 def _of_file(file: SegmentFile, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -114,9 +129,9 @@ def _of_file(file: SegmentFile, batches: Iterator[pa.RecordBatch]) -> Iterator[p
 _PROBLEM: Final = DECODED.get_field_index("problem")
 
 
-def _results(data_files: list[str | None], rejected: bytes | None) -> pa.RecordBatch:
-    columns: list[Any] = [pa.array(data_files, pa.string()), pa.array([rejected] * len(data_files), pa.binary())]
-    return pa.RecordBatch.from_arrays(columns, names=["data_file", "rejected"])
+def _results(data_files: list[str | None], found: bytes | None) -> pa.RecordBatch:
+    columns: list[Any] = [pa.array(data_files, pa.string()), pa.array([found] * len(data_files), pa.binary())]
+    return pa.RecordBatch.from_arrays(columns, names=["data_file", "found"])
 
 
 def _events(decoded: pa.RecordBatch, file: SegmentFile) -> pa.RecordBatch:

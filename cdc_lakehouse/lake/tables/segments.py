@@ -66,6 +66,7 @@ SCHEMA: Final = pa.schema([
     pa.field("min_commit_ts", pa.int64()),
     pa.field("max_commit_ts", pa.int64()),
     pa.field("replaces_snapshot", pa.int64()),
+    pa.field("lines", pa.int64()),
 ])  # fmt: skip
 
 
@@ -77,6 +78,7 @@ class Segment:
     `record_batch` of `records`. A dump's file has its table, an etag, and as version the commit-ts of its rows; of a
     table without rows there is one without content. Moved rows have a table, the version that the DDL made, and the
     `fingerprint` of what they were computed from, None once no DDL of the history moves them: then they have no events.
+    `lines` is what a file's decoder read, events and bad lines; None where it is not counted.
     """
 
     segment: str
@@ -105,10 +107,11 @@ class Segment:
     min_commit_ts: int | None = None
     max_commit_ts: int | None = None
     replaces_snapshot: int | None = None
+    lines: int | None = None
 
 
 COUNTS: Final = (
-    "decoded_at", "events", "inserts", "updates", "deletes", "quarantined", "min_commit_ts", "max_commit_ts",
+    "decoded_at", "events", "inserts", "updates", "deletes", "quarantined", "min_commit_ts", "max_commit_ts", "lines",
 )  # fmt: skip
 """What is known of a segment once it is decoded."""
 

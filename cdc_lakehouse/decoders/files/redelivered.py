@@ -1,0 +1,91 @@
+"""Whether a file has again what one had that was cut off: all of its records, and the one that was cut off, whole.
+
+A changefeed that starts again sends once more what it has not promised, in the same order. So where the records of the
+cut file follow one another in a later file, and that goes on behind them, nothing is lost with the rest of the cut one.
+What cannot be compared is not taken for the same."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from typing import Final
+
+from cdc_lakehouse.changelog.events import MessageError
+from cdc_lakehouse.config import CsvOptions
+from cdc_lakehouse.decoders.files.csv_dialect import LINE_ENDS, Dialect
+from cdc_lakehouse.decoders.files.csv_rows import behind_header
+from cdc_lakehouse.decoders.files.csv_strict import RecordReader
+from cdc_lakehouse.decoders.messages.json_object import parse, utf8
+
+Redelivers = Callable[[bytes, bytes, CsvOptions | None], bool]
+"""Asked with the content of the cut file and of the later one. A file with no whole record before the cut is never
+found again: nothing would say where to look."""
+
+_SENT_AT: Final = b',"ts":'
+_IMAGES: Final = re.compile(rb',"old":(?:null|\[)')
+
+
+def redelivers_canal_json(cut: bytes, later: bytes, csv: CsvOptions | None = None) -> bool:
+    """Of canal-json as TiCDC writes it: a message is the same whenever it was sent."""
+    *whole, part = cut.split(b"\n")
+    lines = later.split(b"\n")[:-1]
+    if not whole or not part.strip():
+        return False
+    wanted = [_digest(line) for line in whole]
+    found = [_digest(line) for line in lines]
+    count = len(wanted)
+    return None not in wanted and any(
+        found[at : at + count] == wanted and found[at + count] is not None and _begins_with(lines[at + count], part)
+        for at in range(len(found) - count)
+        if found[at] == wanted[0]
+    )
+
+
+def redelivers_csv(cut: bytes, later: bytes, csv: CsvOptions | None) -> bool:
+    """Of csv, where a row always has the same bytes."""
+    assert csv is not None, "they are known of each file of csv"
+    dialect = Dialect.of(csv)
+    reader = RecordReader(cut, dialect)
+    first, _ = behind_header(reader, cut)
+    starts = [record.start for record in reader.records(first, len(cut))]
+    if len(starts) < 2 or cut[-1:] in (b"\r", b"\n"):
+        return False
+    rest, part = cut[first:], len(cut) - starts[-1]
+    later_reader = RecordReader(later, dialect)
+    at = later.find(rest)
+    while at >= 0:
+        if at == 0 or later[at - 1] in LINE_ENDS:
+            start = at + len(rest) - part
+            record = next(later_reader.records(start, len(later)), None)
+            if record is not None and record.fields and record.start == start and part < record.end - start:
+                return record.following > record.end
+        at = later.find(rest, at + 1)
+    return False
+
+
+def _digest(line: bytes) -> bytes | None:
+    """Of a message, but for the time when it was sent and the order of its names; None where it is none."""
+    try:
+        message = parse(utf8(line), exact=False)
+    except MessageError:
+        return None
+    message.pop("ts", None)
+    return hashlib.sha256(json.dumps(message, sort_keys=True).encode()).digest()
+
+
+def _begins_with(line: bytes, part: bytes) -> bool:
+    """Whether a message that was cut off to `part` can have been this one, as far as two sendings are alike: up to the
+    time of sending, and the row's images. Between them are the types, whose order changes."""
+    sent_at = line.find(_SENT_AT)
+    if sent_at < 0 or not line[:sent_at].startswith(part[:sent_at]):
+        return False
+    images, own = _IMAGES.search(line, sent_at), _IMAGES.search(part, sent_at)
+    if images is None:
+        return False
+    return own is None or line.startswith(part[own.start() :], images.start())
+
+
+REDELIVERS: Final[dict[str, Redelivers]] = {"canal-json": redelivers_canal_json, "csv": redelivers_csv}
+"""By the protocol's name in the configuration."""

@@ -1,0 +1,131 @@
+"""A file that was cut off, and a later one: only what is proved to have come again is said to."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from cdc_lakehouse.changelog.mysql_types import ColumnType
+from cdc_lakehouse.changelog.schema import SourceColumn, TableName
+from cdc_lakehouse.config import CsvOptions
+from cdc_lakehouse.decoders.files.redelivered import REDELIVERS
+from cdc_lakehouse.sample.sink_writer import RowChange, Table, canal_json, csv, csv_with_old_values
+from tests.lake import ID, NOON
+
+COLUMNS = (ID, SourceColumn("old", ColumnType.of("VARCHAR", length=50)), SourceColumn("ts", ColumnType.of("INT")))
+TABLE = Table(TableName("d", "a"), 5, COLUMNS)
+OPTIONS = CsvOptions.model_validate({"include-commit-ts": True})
+WRITERS = {"canal-json": canal_json, "csv": csv, "csv with old values": csv_with_old_values}
+
+
+def change(at: int) -> RowChange:
+    row: dict[str, str | None] = {"id": str(at), "old": f'one\r\n"two","old":[{at}', "ts": "1234"}
+    before = {**row, "ts": None} if at % 3 == 0 else None
+    return RowChange("UPDATE" if before else "INSERT", TABLE, 1_000_000 + at, row, before)
+
+
+def lines(kind: str, ats: Sequence[int], minutes: int = 0) -> list[bytes]:
+    """Each change's text, with its line ends: the same ones, however later they are sent, but for what TiCDC has of the
+    clock and of chance."""
+    sent = NOON + datetime.timedelta(minutes=minutes)
+    texts = [WRITERS[kind](change(at), sent) for at in ats]
+    if kind == "canal-json" and minutes:
+        texts = [_shuffled(text) for text in texts]
+    return [f"{text}\r\n".encode() for text in texts]
+
+
+def _shuffled(text: str) -> str:
+    message = json.loads(text)
+    message["mysqlType"] = dict(reversed(message["mysqlType"].items()))
+    return json.dumps(message, separators=(",", ":"), ensure_ascii=False)
+
+
+def redelivers(kind: str, cut: bytes, later: bytes, options: CsvOptions = OPTIONS) -> bool:
+    return REDELIVERS[kind.split()[0]](cut, later, options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "at"),
+    [*((kind, 4) for kind in WRITERS), ("canal-json", 6), ("csv", 6)],  # With old values a row that is cut is of two.
+)
+@pytest.mark.parametrize("begin", [1, 2], ids=["from before", "from the same row"])
+def test_wherever_a_file_was_cut_its_rows_are_found_in_one_that_goes_on_beyond_them(
+    kind: str, at: int, begin: int
+) -> None:
+    whole = b"".join(lines(kind, range(2, at)))
+    last = lines(kind, (at,))[0].removesuffix(b"\r\n")
+    later = b"".join(lines(kind, range(begin, at + 2), minutes=5))
+    for size in range(1, len(last)):
+        cut = whole + last[:size]
+        if last[:size].endswith((b"\r", b"\n")) and kind != "canal-json":
+            continue  # Within a text, where it could be the end of a line.
+        assert redelivers(kind, cut, later), last[:size]
+        # Without a whole row behind the ones that were whole, nothing is proved.
+        ends_there = b"".join(lines(kind, range(begin, at), minutes=5))
+        assert not redelivers(kind, cut, ends_there)
+        again = lines(kind, (at,), minutes=5)[0]
+        assert not redelivers(kind, cut, ends_there + again[: len(again) // 2])
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize(
+    ("cut", "later"),
+    [
+        pytest.param((2, 3), (2, 4, 5, 6), id="a row is missing"),
+        pytest.param((2, 3), (3, 4, 5), id="the first is missing"),
+        pytest.param((2, 3), (2, 9, 3, 4, 5), id="a row between"),
+        pytest.param((2, 3), (7, 8, 9), id="other rows"),
+        pytest.param((2, 3), (), id="nothing"),
+        pytest.param((), (4, 5, 6), id="no whole row before the cut"),
+    ],
+)
+def test_what_does_not_come_again_row_by_row_is_not_found(
+    kind: str, cut: tuple[int, ...], later: tuple[int, ...]
+) -> None:
+    part = lines(kind, (4,))[0][:60]
+    assert not redelivers(kind, b"".join(lines(kind, cut)) + part, b"".join(lines(kind, later, minutes=5)))
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_the_row_that_was_cut_must_be_the_one_that_follows(kind: str) -> None:
+    whole, last = b"".join(lines(kind, (2, 3))), lines(kind, (4,))[0]
+    cut = whole + last[: len(last) - 20]
+    assert redelivers(kind, cut, b"".join(lines(kind, (2, 3, 4, 5), minutes=5)))
+    assert not redelivers(kind, cut, b"".join(lines(kind, (2, 3, 5, 6), minutes=5)))
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_file_that_ends_in_a_line_end_was_not_cut_off(kind: str) -> None:
+    sound = b"".join(lines(kind, (2, 3)))
+    assert not redelivers(kind, sound, b"".join(lines(kind, (2, 3, 4), minutes=5)))
+
+
+def test_garbage_at_the_end_is_not_the_beginning_of_a_row() -> None:
+    for kind in WRITERS:
+        whole, later = b"".join(lines(kind, (2, 3))), b"".join(lines(kind, (2, 3, 4, 5), minutes=5))
+        for garbage in (b"\x00\x00\x00", b"{}", b'{"id":1', b'"I","b"', b"\xff"):
+            assert not redelivers(kind, whole + garbage, later), (kind, garbage)
+
+
+def test_messages_that_differ_in_a_value_are_others() -> None:
+    cut = b"".join(lines("canal-json", (2, 3))) + b'{"id":0'
+    later = b"".join(lines("canal-json", (2, 3, 4), minutes=5))
+    assert redelivers("canal-json", cut, later)
+    assert not redelivers("canal-json", cut, later.replace(b'"1234"', b'"1235"', 1))
+    assert not redelivers("canal-json", cut, later.replace(b'"commitTs":1000003', b'"commitTs":1000004'))
+    assert not redelivers("canal-json", cut, b"{\r\n" + later.replace(b'"data"', b'"date"', 1))
+
+
+def test_a_header_is_no_row_and_without_quotes_lines_are_rows() -> None:
+    options = CsvOptions.model_validate({"include-commit-ts": True, "quote": "", "output-field-header": True})
+    header = b"ticdc-meta$operation,ticdc-meta$table,ticdc-meta$schema,ticdc-meta$commit-ts,id\r\n"
+    rows = [f"I,a,d,{100 + at},{at}\r\n".encode() for at in range(9)]
+    cut = header + b"".join(rows[2:4]) + rows[4][:9]
+    assert redelivers("csv", cut, header + b"".join(rows[1:6]), options)
+    assert redelivers("csv", cut, header + b"".join(rows[2:5]), options)
+    assert not redelivers("csv", cut, header + b"".join(rows[2:4]), options)
+    assert not redelivers("csv", cut, header + b"x" + b"".join(rows[2:6]), options), "not from the begin of a row on"
+    assert not redelivers("csv", header + rows[4][:9], header + b"".join(rows[2:6]), options)
