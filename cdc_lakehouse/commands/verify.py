@@ -1,5 +1,4 @@
-"""`cdc-lakehouse verify`: whether the lake's tables are those of the source database. No JVM is started, unless rows are
-repaired."""
+"""`cdc-lakehouse verify`: whether the tables are those of the source database. No JVM starts, but for a repair."""
 
 from __future__ import annotations
 

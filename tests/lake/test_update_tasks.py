@@ -75,3 +75,16 @@ def test_a_row_that_does_not_fit_is_shown_as_the_event_has_it(tmp_path: Path, im
     written, rejected = update(tmp_path, keyed("U", 1, image), keyed("I", 2, {"id": "2", "v": "x"}, "2"))
     assert [row["id"] for row in written] == [2]
     assert rejected == [{"segment": "s", "line": 1, "after": image_text(image), "count": 1}]
+
+
+@pytest.mark.parametrize("image", [{"id": "1", "v": "x"}, {"id": "1"}])
+def test_of_synthetic_events_the_segment_counts_first(tmp_path: Path, image: dict[str, str | None]) -> None:
+    """A repair deletes what a dump of its commit-ts has; of row changes an upsert counts more than a delete."""
+
+    def at(stage: int, op: str, segment: str) -> dict[str, Any]:
+        return {**keyed(op, 1, None if op == "D" else image), "stage": stage, "segment": segment}
+
+    dumped, repaired, again = at(3, "I", "//dump/1/f"), at(3, "D", "//repair/1/2/t"), at(3, "I", "//repair/1/3/t")
+    assert update(tmp_path / "deleted", repaired, dumped)[0] == []
+    assert len(update(tmp_path / "again", again, repaired, dumped)[0]) == 1
+    assert len(update(tmp_path / "changes", at(2, "D", "z"), at(2, "I", "a"))[0]) == 1
