@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +154,7 @@ def test_what_differs_is_put_right_and_stays_so(feed: RepairedFeed) -> None:
     assert feed.values() == {1: 1, 2: 23, 3: 34, 5: 5}
 
 
-def evaluated(feed: RepairedFeed) -> list[dg.AssetCheckEvaluation]:
+def evaluated(feed: RepairedFeed) -> Sequence[dg.AssetCheckEvaluation]:
     """What the scheduled job finds."""
     definitions = build_definitions(load(feed.lake.config_path))
     done = definitions.resolve_job_def(f"{feed.lake.name}_verify").execute_in_process()
