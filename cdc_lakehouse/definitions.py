@@ -7,7 +7,7 @@ import dagster as dg
 from cdc_lakehouse import config as configuration
 from cdc_lakehouse.assets.assets import build_assets
 from cdc_lakehouse.assets.checks import build_checks
-from cdc_lakehouse.assets.jobs import build_job
+from cdc_lakehouse.assets.jobs import build_job, build_verify
 from cdc_lakehouse.assets.keys import known_tables
 from cdc_lakehouse.assets.resources import Lakehouse, LakeSpark
 from cdc_lakehouse.assets.sensors import build_sensor
@@ -23,12 +23,14 @@ def build_definitions(config: LakehouseConfig) -> dg.Definitions:
     for feed in config.feeds:
         tables = known_tables(lake, feed)
         job = build_job(feed, tables)
+        verify_jobs, schedules = build_verify(feed)
         composed = dg.Definitions.merge(
             composed,
             dg.Definitions(
                 assets=build_assets(lake, feed, tables),
                 asset_checks=build_checks(lake, feed, tables),
-                jobs=[job],
+                jobs=[job, *verify_jobs],
+                schedules=schedules,
                 sensors=[build_sensor(lake, feed, job)],
                 executor=dg.in_process_executor,
             ),

@@ -46,3 +46,16 @@ def test_other_urls_are_refused(tmp_path: Path, url: str, said: str) -> None:
 
 def test_without_the_section_there_is_no_database(tmp_path: Path) -> None:
     assert read(tmp_path).feeds[0].verify is None
+
+
+@pytest.mark.parametrize("schedule", ["0 3 * * 0", "*/15 0-6 1,15 * MON-FRI", "@daily"])
+def test_a_schedule_is_that_of_cron(tmp_path: Path, schedule: str) -> None:
+    url = "mysql://u:${SECRET}@db"
+    feed = read(tmp_path, put("feeds.0.verify", {"url": url, "schedule": schedule}), SECRET=SECRET).feeds[0]
+    assert feed.verify is not None and feed.verify.schedule == schedule
+
+
+@pytest.mark.parametrize("schedule", ["daily", "0 3 * *", "", "0 3 * * 0 2026 x"])
+def test_what_is_no_schedule_is_refused(tmp_path: Path, schedule: str) -> None:
+    settings = {"url": "mysql://u:${SECRET}@db", "schedule": schedule}
+    assert "is no schedule of cron" in refusal(tmp_path, put("feeds.0.verify", settings), SECRET=SECRET)

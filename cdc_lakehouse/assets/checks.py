@@ -4,6 +4,7 @@ The checks of a table are evaluated by the run that changed it. All checks can b
 a check of a feed: a function and a row of `_FEED_CHECKS`.
 """
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -32,12 +33,15 @@ from cdc_lakehouse.lake.tables.quarantine import Quarantine, Quarantined
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import Segments, index_gaps
 from cdc_lakehouse.lake.tables.source_metadata import DOUBTS_ADVICE, Signals
-from cdc_lakehouse.pipeline.context import utc_now
+from cdc_lakehouse.pipeline.context import no_spark, utc_now
 from cdc_lakehouse.pipeline.included_tables import unmatched_patterns
 from cdc_lakehouse.pipeline.monitors import open_monitor
+from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.sink_schemas import BAD_SCHEMA_FILE
 from cdc_lakehouse.pipeline.source import SourceMonitor
+from cdc_lakehouse.pipeline.verify import TableResult, VerifyOptions, verify_feed
 
+EQUALS_SOURCE: Final = "equals_source"
 NO_DUPLICATE_KEYS: Final = "no_duplicate_keys"
 ROWS_CONSERVED: Final = "rows_conserved"
 _TABLE_CHECKS: Final = {
@@ -62,6 +66,8 @@ def build_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> l
     """The checks that exist for the feed's source, and those of its known tables."""
     source = open_monitor(lake, feed)
     of_feed = [_feed_check(lake, feed, check) for check in _FEED_CHECKS if check.applies(source)]
+    if feed.verify is not None:
+        of_feed.append(_feed_check(lake, feed, _FeedCheck(EQUALS_SOURCE, keys.checkpoint_key, _equals_source)))
     return [*of_feed, _table_checks(lake, feed, tables)] if tables else of_feed
 
 
@@ -221,6 +227,37 @@ def _patterns_match(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
     metadata = {"patterns": len(unmatched), "which": _where(unmatched, none="none")}
     advice = "Correct the patterns, in letter case too. One for a table that is still to come can stay."
     return _result(not unmatched, advice, metadata, warns=True)
+
+
+def _equals_source(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
+    """The tables of the published cut are those of the source database, as `cdc-lakehouse verify` compares them."""
+    assert feed.verify is not None  # Else the check does not exist.
+    found = verify_feed(functools.partial(FeedRun, feed, lake, no_spark), feed.verify, (), VerifyOptions())
+    unchecked = [f"`{table.name}`: {table.reason}" for table in found.tables if table.result == "unchecked"]
+    unchecked += [f"`{table}`: held: {reason}" for table, reason in sorted(found.held.items())]
+    unchecked += [found.error] if found.error is not None else []
+    metadata = {
+        "checkpoint_ts": found.checkpoint_ts or BEGINNING,
+        "tables": len(found.tables),
+        "differing_keys": sum(table.differing_keys for table in found.tables),
+        "differing": _where(_differing_keys(found.tables)),
+        "not_compared": _where(unchecked, none="none"),
+    }
+    advice = (
+        "See both rows with `cdc-lakehouse verify`; `cdc-lakehouse verify --repair` puts them right."
+        if found.result == "different"
+        else "Something could not be compared."
+    )
+    return _result(found.result == "equal", advice, metadata, warns=found.result == "unchecked")
+
+
+def _differing_keys(tables: Iterable[TableResult]) -> Iterator[str]:
+    for table in tables:
+        for each in table.differences:
+            key = ", ".join(
+                f"{name}={value.hex() if isinstance(value, bytes) else value}" for name, value in each.key.items()
+            )
+            yield f"`{table.name}`: {each.kind} {key} {' '.join(each.columns)}".rstrip()
 
 
 _FEED_CHECKS: Final = (

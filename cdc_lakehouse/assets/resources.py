@@ -11,6 +11,7 @@ from cdc_lakehouse import config as configuration
 from cdc_lakehouse.assets.leases import release_leases, tag_run, take_lease
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.spark import build_session
+from cdc_lakehouse.pipeline.planned_repairs import TableRepair
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps
 
@@ -58,6 +59,7 @@ class Lakehouse(dg.ConfigurableResource[Any]):
                 lambda: self.spark.spark_session,
                 dates=dates_to_decode(context),
                 load_again=frozenset(json.loads(context.run.tags.get(LOAD_TAG, "[]"))),
+                repairs=_REPAIRS.pop(run_id, ()),
                 log=context.log,
                 require_lease=lease.require,
             )
@@ -66,6 +68,12 @@ class Lakehouse(dg.ConfigurableResource[Any]):
 
 
 _STEPS: dict[str, Steps] = {}
+_REPAIRS: dict[str, tuple[TableRepair, ...]] = {}
+
+
+def give_repairs(run_id: str, repairs: tuple[TableRepair, ...]) -> None:
+    """What a run of this process, which is about to begin, is to repair: rows are nothing for tags."""
+    _REPAIRS[run_id] = repairs
 
 
 def take_steps(run_id: str) -> Steps | None:

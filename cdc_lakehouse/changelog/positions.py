@@ -9,6 +9,8 @@ neither the timestamp nor the place in a file alone is an order.
 
 A DDL comes after the row changes of its commit-ts. Rows that it moves are synthetic events of that same commit-ts,
 which come after it. A *stage* puts both in one number: twice the commit-ts, and one more for a synthetic event.
+Synthetic events of one commit-ts are in the order of their segments first, whose names say it: rows that a DDL moved,
+those of a dump, then repairs in the order in which they were made.
 """
 
 from __future__ import annotations

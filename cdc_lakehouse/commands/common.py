@@ -70,11 +70,6 @@ def chosen(config: LakehouseConfig, name: str | None) -> Sequence[FeedConfig]:
     return config.feeds if name is None else [config.feed(name)]
 
 
-def no_spark() -> NoReturn:
-    """The Spark session of a `FeedRun` that only reads. Raises `AssertionError`."""
-    raise AssertionError("this command starts no JVM")
-
-
 def print_json(document: dict[str, Any]) -> None:
     """Print a document as indented JSON."""
     click.echo(json.dumps(document, ensure_ascii=False, indent=2))

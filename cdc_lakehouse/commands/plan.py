@@ -11,12 +11,12 @@ from typing import Any
 import click
 
 from cdc_lakehouse.changelog.positions import commit_time
-from cdc_lakehouse.commands.common import DONE, HELD, chosen, configured, feed_option, no_spark, print_json
+from cdc_lakehouse.commands.common import DONE, HELD, chosen, configured, feed_option, print_json
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.tables.approvals import Approval
-from cdc_lakehouse.pipeline.context import utc_now
+from cdc_lakehouse.pipeline.context import no_spark, utc_now
 from cdc_lakehouse.pipeline.holds import unapproved
 from cdc_lakehouse.pipeline.plan import FeedPlan, PendingStatement, TablePlan, plan_ddl
 from cdc_lakehouse.pipeline.run import FeedRun

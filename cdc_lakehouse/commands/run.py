@@ -21,7 +21,7 @@ from cdc_lakehouse import errors
 from cdc_lakehouse.assets.jobs import job_name, partition_tags
 from cdc_lakehouse.assets.keys import known_tables, partitions_of
 from cdc_lakehouse.assets.leases import FEED_TAG, find_unfinished, release_leases, take_lease
-from cdc_lakehouse.assets.resources import DATES_TAG, LOAD_TAG, take_steps
+from cdc_lakehouse.assets.resources import DATES_TAG, LOAD_TAG, give_repairs, take_steps
 from cdc_lakehouse.assets.sensors import incremental_tags, look
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time
 from cdc_lakehouse.changelog.schema import TableName
@@ -46,6 +46,7 @@ from cdc_lakehouse.lake.spark import start_session
 from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.pipeline.included_tables import unmatched_patterns
 from cdc_lakehouse.pipeline.monitors import open_monitor
+from cdc_lakehouse.pipeline.planned_repairs import TableRepair
 from cdc_lakehouse.pipeline.steps import Steps
 
 _OWN_ERRORS: Final = frozenset(
@@ -85,7 +86,7 @@ def command(
     """
     if follows and partitions:
         raise click.UsageError("--follow takes what is new: it goes without --partition")
-    _prepare_instance()
+    prepare_instance()
     feeds = chosen(config, feed_name)
     for feed in feeds:
         _check_partitions(feed, partitions)
@@ -109,7 +110,7 @@ def load(config: LakehouseConfig, feed_name: str | None, tables: Sequence[str], 
     A table of a later dump begins anew at that dump's position: what the lake had of it before is kept as a dropped
     table. Exit codes are those of `run`.
     """
-    _prepare_instance()
+    prepare_instance()
     feeds = [feed for feed in chosen(config, feed_name) if feed.initial is not None]
     if not feeds:
         raise ConfigurationError("no feed has a dump to load", advice="set source.initial")
@@ -120,7 +121,15 @@ def load(config: LakehouseConfig, feed_name: str | None, tables: Sequence[str], 
     return _print(results, as_json=as_json)
 
 
-def _print(results: Sequence[_FeedResult], *, as_json: bool) -> int:
+def repair(config: LakehouseConfig, feed: FeedConfig, repairs: Sequence[TableRepair]) -> FeedResult:
+    """Make a pass over a feed that repairs rows on its way."""
+    prepare_instance()
+    with dg.DagsterInstance.get() as instance:
+        runner = _Runner(config, instance)
+        return unless_signalled(lambda: runner.try_run(feed, repairs=repairs))
+
+
+def _print(results: Sequence[FeedResult], *, as_json: bool) -> int:
     """Gives the exit code."""
     if as_json:
         print_json({"feeds": [asdict(result) for result in results]})
@@ -130,7 +139,7 @@ def _print(results: Sequence[_FeedResult], *, as_json: bool) -> int:
 
 
 @dataclass
-class _FeedResult:
+class FeedResult:
     """What a run of one feed did, as the command prints it in JSON. `checkpoint_ts` is a TSO. `loaded_rows` came from
     the initial dump.
     `warnings` say what may be a mistake in the configuration; they do not change the exit code.
@@ -163,22 +172,34 @@ class _Runner:
         self._jobs: dict[str, tuple[Sequence[TableName], dg.JobDefinition]] = {}
 
     def try_run(
-        self, feed: FeedConfig, partitions: Sequence[str] = (), *, load_again: Sequence[str] = ()
-    ) -> _FeedResult:
+        self,
+        feed: FeedConfig,
+        partitions: Sequence[str] = (),
+        *,
+        load_again: Sequence[str] = (),
+        repairs: Sequence[TableRepair] = (),
+    ) -> FeedResult:
         """As `run`; what keeps the run from beginning is in the result."""
         try:
-            return self.run(feed, partitions, load_again=load_again)
+            return self.run(feed, partitions, load_again=load_again, repairs=repairs)
         except CdcError as error:
-            return _FeedResult(feed.name, error=str(error), exit_code=exit_code(error))
+            return FeedResult(feed.name, error=str(error), exit_code=exit_code(error))
 
     def run(
-        self, feed: FeedConfig, partitions: Sequence[str] = (), *, attempt: int = 0, load_again: Sequence[str] = ()
-    ) -> _FeedResult:
+        self,
+        feed: FeedConfig,
+        partitions: Sequence[str] = (),
+        *,
+        attempt: int = 0,
+        load_again: Sequence[str] = (),
+        repairs: Sequence[TableRepair] = (),
+    ) -> FeedResult:
         """One pass over a feed: over what is new, or over these partitions. `attempt` counts earlier tries that failed,
         `load_again` are tables of the initial dump. Raises what keeps the run from beginning."""
         run_id = str(uuid.uuid4())
         try:
             _take_lease(self.instance, self.lake, feed, run_id)
+            give_repairs(run_id, tuple(repairs))
             tags = self._tags(feed, partitions, attempt)
             if load_again:
                 tags[LOAD_TAG] = json.dumps(load_again)
@@ -188,7 +209,7 @@ class _Runner:
             )
         finally:
             release_leases()
-        result = _FeedResult(feed.name, run_id)
+        result = FeedResult(feed.name, run_id)
         steps = take_steps(run_id)
         if not executed.success:
             result.error, result.exit_code = _failure(executed)
@@ -259,7 +280,7 @@ def _failure(executed: dg.ExecuteInProcessResult) -> tuple[str, int]:
     return "the run failed; see its log", HELD
 
 
-def _describe(result: _FeedResult, steps: Steps) -> None:
+def _describe(result: FeedResult, steps: Steps) -> None:
     published, applied = steps.published, steps.applied
     if published.cut.checkpoint_ts != BEGINNING:
         result.checkpoint_ts = published.cut.checkpoint_ts
@@ -295,7 +316,7 @@ def _tables(steps: Steps) -> list[dict[str, Any]]:
     return [rows[name] for name in sorted(rows)]
 
 
-def _text(result: _FeedResult) -> str:
+def _text(result: FeedResult) -> str:
     lines = [f"feed {result.feed}"]
     if result.error is not None:
         return "\n".join([*lines, f"  failed: {result.error}"])
@@ -323,7 +344,7 @@ def _table_row(table: dict[str, Any]) -> list[str]:
     return [f"{table['database']}.{table['table']}", *counts, rows, str(len(table["ddl"]))]
 
 
-def _prepare_instance() -> None:
+def prepare_instance() -> None:
     """Set DAGSTER_HOME, by default to a directory beside the configuration, and allow one run of a feed at a time."""
     if not os.environ.get("DAGSTER_HOME"):
         os.environ["DAGSTER_HOME"] = str(configuration.config_path().parent / _HOME)

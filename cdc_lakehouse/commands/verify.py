@@ -1,8 +1,13 @@
-"""`cdc-lakehouse verify`: whether the lake's tables are those of the source database. No JVM is started."""
+"""`cdc-lakehouse verify`: whether the tables are those of the source database. No JVM starts, but for a repair."""
 
 from __future__ import annotations
 
 import functools
+import getpass
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import click
@@ -15,13 +20,16 @@ from cdc_lakehouse.commands.common import (
     configured,
     feed_option,
     grid,
-    no_spark,
     print_json,
 )
+from cdc_lakehouse.commands.run import repair
 from cdc_lakehouse.config import LakehouseConfig
-from cdc_lakehouse.errors import ConfigurationError
+from cdc_lakehouse.errors import CdcError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.pipeline.row_differences import Difference, Values
+from cdc_lakehouse.pipeline.context import no_spark
+from cdc_lakehouse.pipeline.planned_repairs import TableRepair
+from cdc_lakehouse.pipeline.repairs import plan_repair
+from cdc_lakehouse.pipeline.row_differences import MOST_KEYS, Difference, Values
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.verify import FeedResult, TableResult, VerifyOptions, verify_feed
 
@@ -41,6 +49,8 @@ _WIDTH: Final = 60
 )
 @click.option("--pause", type=click.FloatRange(0), default=10, show_default=True, help="Seconds between two attempts.")
 @click.option("--rows", type=click.IntRange(0, 10_000), default=10, show_default=True, help="Keys shown of each table.")
+@click.option("--repair", "repairs", is_flag=True, help="Put differing rows right, and make a pass.")
+@click.option("--yes", is_flag=True, help="With --repair: do not ask.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @configured
 def command(
@@ -50,16 +60,24 @@ def command(
     attempts: int,
     pause: float,
     rows: int,
+    repairs: bool,
+    yes: bool,
     as_json: bool,
 ) -> int:
     """Compare the tables of the published cut with the source database.
 
-    Exit code 0: they are equal. 1: rows differ. 2: something could not be checked, and no row differs."""
+    Exit code 0: they are equal, or have been repaired. 1: rows differ. 2: something could not be checked, and no row
+    differs."""
+    if yes and not repairs:
+        raise click.UsageError("--yes goes with --repair")
     lake = Lake(config.lake, config.storage)
     feeds = [(feed, feed.verify) for feed in chosen(config, feed_name)]
     results = [
         verify_feed(
-            functools.partial(FeedRun, feed, lake, no_spark), verify, tables, VerifyOptions(attempts, pause, rows)
+            functools.partial(FeedRun, feed, lake, no_spark),
+            verify,
+            tables,
+            VerifyOptions(attempts, pause, MOST_KEYS if repairs else rows),
         )
         for feed, verify in feeds
         if verify is not None
@@ -68,17 +86,83 @@ def command(
         raise ConfigurationError("no source database is configured", advice="set verify.url of the feed")
     if tables and not any(result.tables or result.held or result.error for result in results):
         raise ConfigurationError(f"no table {', '.join(tables)} is published")
+    if not as_json:
+        click.echo("\n\n".join(_text(result, rows) for result in results))
+    repaired = {result.feed: _repair(config, lake, result, ask=not yes) for result in results if repairs}
     if as_json:
-        print_json({"feeds": [_document(result) for result in results]})
+        print_json({"feeds": [_document(result, rows, repaired.get(result.feed)) for result in results]})
     else:
-        click.echo("\n\n".join(_text(result) for result in results))
-    found = {result.result for result in results}
+        for name, repair in repaired.items():
+            click.echo("\n".join(["", f"feed {name}:", *_repair_lines(repair)]))
+    found = {
+        "equal" if result.feed in repaired and repaired[result.feed].is_whole else result.result for result in results
+    }
     return next(_CODES[each] for each in ("different", "unchecked", "equal") if each in found)
 
 
-def _document(result: FeedResult) -> dict[str, Any]:
-    """Binary values are hexadecimal digits, all others texts."""
+@dataclass
+class _Repair:
+    """Of one feed: the tables that were repaired, those that were not, with the reasons, and whether none was left that
+    differs or could not be checked."""
+
+    tables: Sequence[TableRepair] = ()
+    refused: dict[str, str] = field(default_factory=dict[str, str])
+    is_whole: bool = False
+
+
+def _repair(config: LakehouseConfig, lake: Lake, result: FeedResult, *, ask: bool) -> _Repair:
+    """Repair the tables of a feed that differ, as far as they can be."""
+    feed, done = config.feed(result.feed), _Repair()
+    planned: list[TableRepair] = []
+    run = FeedRun(feed, lake, no_spark)
+    for table in result.tables:
+        if table.result == "different":
+            try:
+                planned.append(plan_repair(run, table, _requester()))
+            except CdcError as error:
+                done.refused[str(table.name)] = str(error)
+    if not planned:
+        return done
+    keys = sum(len(each.rows) for each in planned)
+    question = f"Write {keys} rows of the source into {', '.join(str(each.name) for each in planned)}?"
+    if ask and not click.confirm(question, err=True):
+        done.refused |= {str(each.name): "not confirmed" for each in planned}
+        return done
+    made = repair(config, feed, planned)
+    if made.error is not None:
+        done.refused |= {str(each.name): made.error for each in planned}
+        return done
+    held = FeedRun(feed, lake, no_spark).last_cut.held_incarnations
+    done.refused |= {str(e.name): "written, and the table is held" for e in planned if e.incarnation in held}
+    done.tables = planned
+    left = any(table.result == "unchecked" for table in result.tables)
+    done.is_whole = not (done.refused or left or result.held or result.error)
+    return done
+
+
+def _requester() -> str:
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        user = str(os.getuid())  # In a container it may have no name.
+    return f"{user}@{socket.gethostname()}"
+
+
+def _repair_lines(repair: _Repair) -> list[str]:
+    lines = [
+        f"  repaired {each.name} at {each.checkpoint_ts}: {each.count('I')} rows inserted, {each.count('U')} updated, "
+        f"{each.count('D')} deleted"
+        for each in repair.tables
+    ]
+    lines += [f"  not repaired: {name}: {why}" for name, why in repair.refused.items()]
+    return lines or ["  nothing to repair"]
+
+
+def _document(result: FeedResult, rows: int, repair: _Repair | None) -> dict[str, Any]:
+    """Binary values are hexadecimal digits, all others texts. `repair` is there with --repair."""
+    found = {} if repair is None else {"repair": _repair_document(repair)}
     return {
+        **found,
         "feed": result.feed,
         "result": result.result,
         "checkpoint_ts": result.checkpoint_ts,
@@ -108,12 +192,27 @@ def _document(result: FeedResult) -> dict[str, Any]:
                         "source": _printable(each.source),
                         "lake": _printable(each.lake),
                     }
-                    for each in table.differences
+                    for each in table.differences[:rows]
                 ],
             }
             for table in result.tables
         ],
     }
+
+
+def _repair_document(repair: _Repair) -> dict[str, Any]:
+    tables = [
+        {
+            "database": each.name.database,
+            "table": each.name.table,
+            "checkpoint_ts": each.checkpoint_ts,
+            "inserted": each.count("I"),
+            "updated": each.count("U"),
+            "deleted": each.count("D"),
+        }
+        for each in repair.tables
+    ]
+    return {"tables": tables, "not_repaired": repair.refused}
 
 
 def _printable(values: Values | None) -> dict[str, str | None] | None:
@@ -122,7 +221,7 @@ def _printable(values: Values | None) -> dict[str, str | None] | None:
     return {name: value.hex() if isinstance(value, bytes) else value for name, value in values.items()}
 
 
-def _text(result: FeedResult) -> str:
+def _text(result: FeedResult, rows: int) -> str:
     lines = [f"feed {result.feed}: {result.result}", f"  cut     {result.checkpoint_ts or 'none'}"]
     if result.server is not None:
         lines.append(f"  source  {result.server}")
@@ -132,7 +231,7 @@ def _text(result: FeedResult) -> str:
         header = ["table", "result", "rows in source", "in lake", "buckets", "differ", "differing keys", "changing"]
         lines += ["", *grid(header, [_cells(table) for table in result.tables])]
     for table in result.tables:
-        lines += _notes(table)
+        lines += _notes(table, rows)
     if result.held:
         lines += ["", "  held, not compared:", *(f"    {table}: {why}" for table, why in sorted(result.held.items()))]
     return "\n".join(lines)
@@ -148,15 +247,16 @@ def _cells(table: TableResult) -> list[str]:
     return [str(table.name), table.result, *map(str, numbers)]
 
 
-def _notes(table: TableResult) -> list[str]:
+def _notes(table: TableResult, rows: int) -> list[str]:
     lines: list[str] = []
     if table.reason is not None:
         lines.append(f"    could not be checked: {table.reason}")
     lines += [f"    column {name} is not compared: {why}" for name, why in table.left_out.items()]
-    for difference in table.differences:
+    shown = table.differences[:rows]
+    for difference in shown:
         lines += _difference(difference)
-    if table.differing_keys > len(table.differences):
-        lines.append(f"    and {table.differing_keys - len(table.differences)} more keys")
+    if table.differing_keys > len(shown):
+        lines.append(f"    and {table.differing_keys - len(shown)} more keys")
     return ["", f"  {table.name}", *lines] if lines else []
 
 

@@ -18,6 +18,7 @@ _URL: Final = re.compile(
     re.DOTALL,
 )
 _PORT: Final = 3306
+_CRON: Final = re.compile(r"@(hourly|daily|weekly|monthly|yearly|annually)|[\d*/,-]+( [\w*/,#-]+){4}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +32,25 @@ class DatabaseAddress:
 
 
 class VerifyConfig(Section):
-    """How the source database is reached: with it, `verify` compares its tables with the lake's."""
+    """How the source database is reached: with it, `verify` compares its tables with the lake's, and so does the
+    check `equals_source`."""
 
     url: str = Field(description="mysql://user:${PASSWORD}@host:port of the source, or of a replica of it.", repr=False)
     ca_file: str | None = Field(
         None, description="TLS, with the certificate authorities in this file. The host's name is checked."
     )
+
+    schedule: str | None = Field(
+        None,
+        description="When Dagster evaluates the check `equals_source`, as cron has it, such as `0 3 * * 0`; in UTC.",
+    )
+
+    @field_validator("schedule")
+    @classmethod
+    def _is_cron(cls, value: str | None) -> str | None:
+        if value is not None and _CRON.fullmatch(value) is None:
+            raise ValueError("is no schedule of cron: minute, hour, day, month and weekday, as in `0 3 * * 0`")
+        return value
 
     @field_validator("url")
     @classmethod

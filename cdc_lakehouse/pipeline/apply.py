@@ -24,6 +24,7 @@ from cdc_lakehouse.lake.tables.quarantine import Quarantined, discards
 from cdc_lakehouse.pipeline.changed_keys import find_changed_keys
 from cdc_lakehouse.pipeline.holds import Holds, find_holds, find_unapproved
 from cdc_lakehouse.pipeline.moved_rows import write_moved_rows
+from cdc_lakehouse.pipeline.repairs import write_repairs
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.table_changes import TableChanges, find_changed_tables
 from cdc_lakehouse.pipeline.table_renames import rename_to_source_names
@@ -70,6 +71,7 @@ def apply(run: FeedRun, upto: int) -> Applied:
     if upto == BEGINNING:
         return Applied(upto, lives, (), holds.reasons, left)
     holds |= find_unapproved(run, {id: life for id, life in lives.items() if id not in holds})
+    write_repairs(run)
     holds |= write_moved_rows(run, lives, holds)
     tables = CurrentTables(run.lake, run.feed)
     changed, refused = find_changed_tables(run, tables, lives, holds, upto)

@@ -9,7 +9,7 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NoReturn
 
 from pyspark.sql import SparkSession
 
@@ -25,11 +25,17 @@ from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import Segments
 from cdc_lakehouse.lake.tables.source_metadata import Signals
+from cdc_lakehouse.pipeline.planned_repairs import TableRepair
 from cdc_lakehouse.sources.object_store import ObjectStore, open_store
 
 
 def utc_now() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC)
+
+
+def no_spark() -> NoReturn:
+    """The Spark session of a run that only reads. Raises `AssertionError`."""
+    raise AssertionError("a run that only reads starts no JVM")
 
 
 _LOG: Final = logging.getLogger("cdc_lakehouse")
@@ -39,13 +45,16 @@ _LOG: Final = logging.getLogger("cdc_lakehouse")
 class FeedContext:
     """One run of a feed, as its source sees it. `dates` are feed dates to decode again, whatever is known of them;
     `load_again` tables of the initial dump to load anew, as `database.table`, or `*` for all of them.
-    `require_lease` raises `ConcurrentRunError` where the feed is another run's by now."""
+    `repairs` are written
+    before tables are brought up to date. `require_lease` raises `ConcurrentRunError` where the feed is another run's by
+    now."""
 
     feed: FeedConfig
     lake: Lake
     spark_session: Callable[[], SparkSession]
     dates: frozenset[str] = frozenset()
     load_again: frozenset[str] = frozenset()
+    repairs: tuple[TableRepair, ...] = ()
     log: logging.Logger = _LOG
     clock: Callable[[], datetime.datetime] = utc_now
     require_lease: Callable[[], None] = lambda: None

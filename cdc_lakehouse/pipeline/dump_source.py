@@ -65,7 +65,7 @@ class DumpSource:
         dump = read_dump(self._store, self._initial)
         for sentence in dump.left_out:
             self._run.log.info("the dump: %s", sentence)
-        if not dump.tables:
+        if not (dump.tables or dump.unread):
             raise SourceError(f"the dump at {self._initial.uri} has no table", feed=self._run.feed.name)
         return dump
 
@@ -251,7 +251,7 @@ class DumpSource:
     def schema_changes(self, upto: int | None = None) -> tuple[Sequence[SchemaChange], Sequence[Rejected]]:
         """A load of each table that can be loaded; and those that cannot."""
         changes: list[SchemaChange] = []
-        rejected: list[Rejected] = []
+        rejected = list(self._unread())
         counted, loads, landed = self._counted(), loads_of(self._run.history), self._landed()
         for table in self._dump.tables:
             if loads and self.checkpoint_ts() not in {loads.get(table.name), *landed.get(table.name, ())}:
@@ -271,6 +271,15 @@ class DumpSource:
                 message = f"the dump says that the table has {table.rows} rows, and its files have {rows}"
                 rejected.append(Rejected(origin, None, BAD_TABLE_OF_DUMP, message, None, name.database, name.table))
         return changes, rejected
+
+    def _unread(self) -> Iterator[Rejected]:
+        """Tables that are taken, and of which the dump does not say the columns."""
+        taken, loads = self._taken, loads_of(self._run.history)
+        for table in self._dump.unread:
+            if table.name not in loads and taken.takes_name(table.name):
+                origin = _segment_name(self.checkpoint_ts(), table.schema_path)
+                name = table.name
+                yield Rejected(origin, None, BAD_TABLE_OF_DUMP, table.reason, None, name.database, name.table)
 
     def _without_rows(self, table: DumpedTable) -> tuple[SourceColumn, ...]:
         """The columns that the configuration says rows do not have. Raises `DdlError` for a table that cannot be

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
-from cdc_lakehouse.lake.tables.segments import DECODED, DUMP, MOVED_ROWS, Kind, Segment
+from cdc_lakehouse.lake.tables.segments import DECODED, DUMP, MOVED_ROWS, REPAIR, Kind, Segment
 from cdc_lakehouse.pipeline.dump_source import DumpSource
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import Source
@@ -33,7 +33,7 @@ def replay(run: FeedRun, rows: Sequence[Quarantined]) -> Replay:
     known = run.segments.find(row.segment for row in rows).values()
     wanted: dict[Kind, list[Segment]] = defaultdict(list)
     for segment in known:
-        if segment.state == DECODED and segment.kind != MOVED_ROWS:
+        if segment.state == DECODED and segment.kind not in (MOVED_ROWS, REPAIR):
             wanted[segment.kind].append(segment)
     landed: list[Segment] = []
     for kind, segments in wanted.items():

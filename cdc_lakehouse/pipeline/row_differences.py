@@ -24,13 +24,15 @@ MOST_KEYS: Final = 10_000
 
 @dataclass(frozen=True)
 class Difference:
-    """A key whose rows differ. `columns` are those that do. `source` and `lake` are the rows, None for none."""
+    """A key whose rows differ. `columns` are those that do. `source` and `lake` are the rows, None for none. `correct`
+    is the row that the source has of the key, also where the lake has it and another one."""
 
     kind: Kind
     key: Values
     columns: tuple[str, ...] = ()
     source: Values | None = None
     lake: Values | None = None
+    correct: Values | None = None
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class Differences:
 
     def _compare(self, key: str, source: list[Row], lake: list[Row]) -> None:
         # One row on each side, unless something is wrong.
+        correct = source[0] if source else None
         for theirs in list(source):
             same = next((ours for ours in lake if not self.columns.differing(theirs, ours)), None)
             if same is not None:
@@ -81,10 +84,13 @@ class Differences:
         if len(self.keys) <= MOST_KEYS:
             self.keys[key] = hashlib.md5(repr((source, lake)).encode(), usedforsecurity=False).digest()
         if len(self.shown) < self.limit:
-            self.shown.append(self._difference(source[0] if source else None, lake[0] if lake else None))
+            self.shown.append(self._difference(source[0] if source else None, lake[0] if lake else None, correct))
 
-    def _difference(self, source: Row | None, lake: Row | None) -> Difference:
-        rows = [None if row is None else dict(zip(self.columns.names, row[1:], strict=True)) for row in (source, lake)]
+    def _difference(self, source: Row | None, lake: Row | None, correct: Row | None) -> Difference:
+        rows = [
+            None if row is None else dict(zip(self.columns.names, row[1:], strict=True))
+            for row in (source, lake, correct)
+        ]
         known = rows[0] or rows[1] or {}
         key = {name: known[name] for name in self.columns.names[: self.columns.key_count]}
         if source is None or lake is None:

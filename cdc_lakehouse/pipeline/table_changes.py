@@ -17,7 +17,7 @@ from cdc_lakehouse.errors import TableHeldError
 from cdc_lakehouse.lake.current.keyed_events import KeyedSpan
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, schema_fingerprint
 from cdc_lakehouse.lake.current.update_tasks import EmptiedPartition
-from cdc_lakehouse.lake.tables.segments import DECODED, DUMP, OFFSETS, Segment, may_hold
+from cdc_lakehouse.lake.tables.segments import DECODED, DUMP, OFFSETS, REPAIR, Segment, may_hold
 from cdc_lakehouse.pipeline.holds import Holds
 from cdc_lakehouse.pipeline.row_keys import key_changes, key_columns
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -237,9 +237,9 @@ class _News:
 
     def redecoded(self, life: Incarnation, applied_ts: int, batch: int, void_upto_ts: int) -> list[Segment]:
         """Segments decoded since `batch` with events that the table had passed, or had in another form. Those that
-        count for nothing are no news, unless they are rows of a dump."""
+        count for nothing are no news, unless they are rows of a dump or of a repair, which follow a DDL of theirs."""
         replaced = ~pc.field("replaces_snapshot").is_null()
-        counts = pc.field("kind") == DUMP
+        counts = pc.field("kind").isin([DUMP, REPAIR])
         if void_upto_ts < applied_ts:
             counts = counts | (pc.field("max_commit_ts") > void_upto_ts)
         passed = (pc.field("min_commit_ts") <= applied_ts) & counts | replaced

@@ -34,12 +34,15 @@ _BUCKETS_OF_A_STATEMENT: Final = 5000
 class TableResult:
     """Of one table. `reason` says why it could not be checked, `left_out` which columns are not compared and why.
 
+    The differences are of the cut at `checkpoint_ts` and the table's `incarnation`, None where it could not be checked.
     `buckets` differ in `different_buckets`. The counts of differing keys are whole, `differences` has the first of
     them. `changing` keys differ, and are being changed."""
 
     name: TableName
     result: Result
     reason: str | None = None
+    checkpoint_ts: int | None = None
+    incarnation: str | None = None
     source_rows: int | None = None
     lake_rows: int | None = None
     buckets: int = 0
@@ -132,7 +135,7 @@ class _Verification:
 
     def result(self) -> TableResult:
         with self._sides() as sides:
-            self._buckets = sides.buckets
+            self._buckets, incarnation = sides.buckets, sides.life.id
             lake, source = sides.lake.checksums(), self._database.checksums(sides.source)
             opened = sorted(bucket for bucket in source.keys() | lake.keys() if source.get(bucket) != lake.get(bucket))
             found = self._compare(sides, opened)
@@ -142,6 +145,8 @@ class _Verification:
         return TableResult(
             self._name,
             "different" if found.total else "equal",
+            checkpoint_ts=self._run.last_cut.checkpoint_ts,
+            incarnation=incarnation,
             source_rows=sum(rows for rows, _ in source.values()),
             lake_rows=sum(rows for rows, _ in lake.values()),
             buckets=sides.buckets,

@@ -13,6 +13,7 @@ import dagster as dg
 import pytest
 
 from cdc_lakehouse.definitions import build_definitions
+from cdc_lakehouse.lake.tables.checkpoints import Cut
 from tests.lake import CREATE, DROP, NOON, change
 from tests.pipeline import Sink, lake_in
 
@@ -138,3 +139,29 @@ def test_definitions_do_not_read_the_sink(tmp_path: Path) -> None:
     lake = lake_in(tmp_path)
     Sink(lake.sink).create("t")
     assert len(paths(build_definitions(lake.config))) == 3
+
+
+def test_the_check_of_the_source_has_a_job_of_its_own_and_a_schedule(tmp_path: Path) -> None:
+    lake = lake_in(tmp_path, verify={"url": "mysql://nobody@127.0.0.1:1", "schedule": "0 3 * * 0"})
+    definitions = build_definitions(lake.config)
+    (schedule,) = definitions.schedules or []
+    assert isinstance(schedule, dg.ScheduleDefinition)
+    assert (schedule.job_name, schedule.cron_schedule) == (f"{lake.name}_verify", "0 3 * * 0")
+    ops = {name: [node.name for node in definitions.resolve_job_def(name).nodes] for name in jobs_of(definitions)}
+    assert set(ops) == {f"{lake.name}_feed", f"{lake.name}_verify"}
+    (only,) = ops[f"{lake.name}_verify"]
+    assert "equals_source" in only and only not in ops[f"{lake.name}_feed"]
+
+
+def test_a_source_that_cannot_be_reached_is_no_difference(tmp_path: Path) -> None:
+    lake = lake_in(tmp_path, verify={"url": "mysql://nobody@127.0.0.1:1"})
+    lake.run().checkpoints.publish(Cut(7), [])
+    done = build_definitions(lake.config).resolve_job_def(f"{lake.name}_verify").execute_in_process()
+    (check,) = done.get_asset_check_evaluations()
+    assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert "cannot be reached" in str(check.metadata["not_compared"].value)
+
+
+def jobs_of(definitions: dg.Definitions) -> list[str]:
+    jobs = definitions.get_repository_def().get_all_jobs()
+    return [job.name for job in jobs if not job.name.startswith("__")]

@@ -75,3 +75,20 @@ def test_a_row_that_does_not_fit_is_shown_as_the_event_has_it(tmp_path: Path, im
     written, rejected = update(tmp_path, keyed("U", 1, image), keyed("I", 2, {"id": "2", "v": "x"}, "2"))
     assert [row["id"] for row in written] == [2]
     assert rejected == [{"segment": "s", "line": 1, "after": image_text(image), "count": 1}]
+
+
+@pytest.mark.parametrize("known", [{"id": "1", "v": "x"}, {"id": "1"}])
+def test_of_synthetic_events_the_segment_counts_first(tmp_path: Path, known: dict[str, str | None]) -> None:
+    """A repair deletes what another segment of its commit-ts has, whether that has all columns; of row changes an
+    upsert counts more than a delete."""
+
+    def at(stage: int, op: str, segment: str, image: dict[str, str | None] | None) -> dict[str, Any]:
+        return {**keyed(op, 1, image), "stage": stage, "segment": segment}
+
+    whole: dict[str, str | None] = {"id": "1", "v": "y"}
+    first = at(2, "I", "z", whole)
+    moved, gone = at(3, "U", "//dump/1/f", known), at(3, "D", "//repair/1/2/t", None)
+    assert update(tmp_path / "gone", gone, moved, first)[0] == []
+    (row,), _ = update(tmp_path / "again", at(3, "I", "//repair/1/3/t", whole), gone, moved, first)
+    assert row["v"] == "y"
+    assert len(update(tmp_path / "changes", at(2, "D", "zz", None), first)[0]) == 1

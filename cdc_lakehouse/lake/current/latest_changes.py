@@ -34,10 +34,13 @@ def latest_changes(connection: Any, events: pa.Table, width: int) -> np.ndarray[
         return np.arange(events.num_rows)
     positions = {name: events.column(name) for name in ("stage", "upsert", "segment", "line")}
     place = pa.array(np.arange(events.num_rows), pa.int64())
+    # Of synthetic events the segment counts first. Most events are none, and then it is not sorted by twice.
+    synthetic = _compute.any(_compute.not_equal(_compute.bit_wise_and(events.column("stage"), 1), 0)).as_py()
+    first = "CASE WHEN stage % 2 <> 0 THEN segment END DESC, " if synthetic else ""
     found = query(
         connection,
         f"SELECT place FROM keyed QUALIFY row_number() OVER (PARTITION BY {', '.join(parts)} "
-        "ORDER BY stage DESC, upsert DESC, segment DESC, line DESC) = 1 ORDER BY place",
+        f"ORDER BY stage DESC, {first}upsert DESC, segment DESC, line DESC) = 1 ORDER BY place",
         keyed=pa.table({**parts, **positions, "place": place}),
     )
     return found.column("place").to_numpy()

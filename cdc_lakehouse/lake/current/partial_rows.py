@@ -42,9 +42,11 @@ class FoldedRows:
 
 def fold_events(events: pa.Table, target: Target) -> FoldedRows:
     """Fold the events of whole keys, columns as `keyed_events.KEYED_EVENTS` has them."""
-    order = list(
-        zip(*(events.column(name).to_pylist() for name in ("stage", "upsert", "segment", "line")), strict=True)
-    )
+    positions = zip(*(events.column(name).to_pylist() for name in ("stage", "upsert", "segment", "line")), strict=True)
+    # As in `latest_changes`.
+    order = [
+        (stage, segment if stage % 2 else None, upsert, segment, line) for stage, upsert, segment, line in positions
+    ]
     keys, inserts = events.column("key").to_pylist(), events.column("is_insert").to_pylist()
     versions = events.column("version_no").to_pylist()
     images = events.column("image").to_pylist()
@@ -56,7 +58,7 @@ def fold_events(events: pa.Table, target: Target) -> FoldedRows:
         if versions[place] is None:
             continue  # No event, but that the key is to be looked at.
         fold.last, number = place, versions[place]
-        _, fold.upsert, _, _ = order[place]
+        _, _, fold.upsert, _, _ = order[place]
         image = image_of(images[place]) if fold.upsert else {}
         texts = {ids[number][name]: (number, text) for name, text in image.items() if name in ids[number]}
         if not fold.upsert or inserts[place]:

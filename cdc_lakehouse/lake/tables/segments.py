@@ -1,7 +1,8 @@
 """The `segments` table: every segment that landed, once.
 
 A segment is of one kind: a `file` of a sink, a range of `offsets` of `records` (of a topic's partition, or of a Canal
-destination), a file of a `dump`, or `moved_rows`, which a DDL moved and this product wrote as synthetic events.
+destination), a file of a `dump`, `moved_rows`, which a DDL moved and this product wrote as synthetic events, or a
+`repair`, which puts rows right that `verify` found to differ from the source's.
 
 A segment is `landed` when it is listed and `decoded` when its events are in `events`; both are one commit for a whole
 batch. Batches are numbered upwards; the number is how a current-state table knows what it has seen. A segment whose
@@ -26,12 +27,13 @@ from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.small_table import SmallTable, among, equal
 
-Kind = Literal["file", "offsets", "dump", "moved_rows"]
+Kind = Literal["file", "offsets", "dump", "moved_rows", "repair"]
 
 FILE: Final = "file"
 OFFSETS: Final = "offsets"
 DUMP: Final = "dump"
 MOVED_ROWS: Final = "moved_rows"
+REPAIR: Final = "repair"
 
 LANDED: Final = "landed"
 DECODED: Final = "decoded"
@@ -67,6 +69,7 @@ SCHEMA: Final = pa.schema([
     pa.field("max_commit_ts", pa.int64()),
     pa.field("replaces_snapshot", pa.int64()),
     pa.field("lines", pa.int64()),
+    pa.field("requested_by", pa.string()),
 ])  # fmt: skip
 
 
@@ -79,6 +82,7 @@ class Segment:
     table without rows there is one without content. Moved rows have a table, the version that the DDL made, and the
     `fingerprint` of what they were computed from, None once no DDL of the history moves them: then they have no events.
     `lines` is what a file's decoder read, events and bad lines; None where it is not counted.
+    A repair has a table, as version the commit-ts of the cut that differed, and by whom it was `requested_by`.
     """
 
     segment: str
@@ -108,6 +112,7 @@ class Segment:
     max_commit_ts: int | None = None
     replaces_snapshot: int | None = None
     lines: int | None = None
+    requested_by: str | None = None
 
 
 COUNTS: Final = (

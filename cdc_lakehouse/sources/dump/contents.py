@@ -61,21 +61,34 @@ class DumpedTable:
 
 
 @dataclass(frozen=True, slots=True)
+class UnreadTable:
+    """A table whose columns are not known: `reason` says what is wrong with the file at `schema_path`."""
+
+    name: TableName
+    schema_path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Dump:
     """A whole dump that is known to be finished.
 
-    `tables` are sorted by name. `left_out` says what it holds besides tables (views, triggers, users), and which rows
-    of tables it lacks. `started` is the time as the tool wrote it, in the zone of the machine that it ran on."""
+    `tables` and `unread` are sorted by name; rows of the latter cannot be loaded. `left_out` says what it holds besides
+    tables (views, triggers, users), and which rows of tables it lacks. `started` is the time as the tool wrote it, in
+    the zone of the machine that it ran on."""
 
     position: DumpPosition
     tables: tuple[DumpedTable, ...]
+    unread: tuple[UnreadTable, ...]
     left_out: tuple[str, ...]
     started: str | None
 
 
-def sorted_tables(tables: Iterable[DumpedTable]) -> tuple[DumpedTable, ...]:
-    """Tables by their names. Raises `SourceError` when one is there twice."""
-    by_name: dict[TableName, DumpedTable] = {}
+def sorted_tables(
+    tables: Iterable[DumpedTable | UnreadTable],
+) -> tuple[tuple[DumpedTable, ...], tuple[UnreadTable, ...]]:
+    """Tables by their names, and those that are unread. Raises `SourceError` when one is there twice."""
+    by_name: dict[TableName, DumpedTable | UnreadTable] = {}
     for table in tables:
         other = by_name.setdefault(table.name, table)
         if other is not table:
@@ -83,4 +96,8 @@ def sorted_tables(tables: Iterable[DumpedTable]) -> tuple[DumpedTable, ...]:
                 f"the dump has the table {table.name.quoted} twice: {other.schema_path} and {table.schema_path}",
                 advice="dump again into an empty directory: it may hold files of two dumps",
             )
-    return tuple(by_name[name] for name in sorted(by_name, key=lambda name: (name.database, name.table)))
+    found = [by_name[name] for name in sorted(by_name, key=lambda name: (name.database, name.table))]
+    return (
+        tuple(each for each in found if isinstance(each, DumpedTable)),
+        tuple(each for each in found if isinstance(each, UnreadTable)),
+    )

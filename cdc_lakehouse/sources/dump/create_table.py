@@ -16,6 +16,10 @@ from cdc_lakehouse.sources.dump.reading import read_text
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject
 
 
+class StatementError(SourceError):
+    """A table's schema file does not say what columns it has. The other tables of the dump can be loaded."""
+
+
 @dataclass(frozen=True, slots=True)
 class CreateStatement:
     """The text of the statement, without a semicolon, and what it says."""
@@ -37,22 +41,24 @@ class CreateStatement:
 def read_create_table(store: ObjectStore, file: StoredObject) -> CreateStatement:
     """The CREATE TABLE statement of a file.
 
-    Raises `SourceError` when it has none, has several, or has one that is not understood, and as `read_text` does."""
+    Raises `StatementError` when it has none, has several, or has one that is not understood, and as `read_text` does.
+    """
     content = read_text(store, file)
     try:
         found = [text for text, words in _statements(content) if words in (["CREATE", "TABLE"], ["CREATE", "OR"])]
         if len(found) != 1:
-            raise SourceError(f"the schema file has {len(found) or 'no'} CREATE TABLE statements", segment=file.path)
+            raise StatementError(f"the schema file has {len(found) or 'no'} CREATE TABLE statements", segment=file.path)
         (clause,) = parse(found[0])
     except ddl.DdlSyntaxError as error:
-        raise SourceError(f"the statement of the schema file: {error.message}", segment=file.path) from None
+        raise StatementError(f"the statement of the schema file: {error.message}", segment=file.path) from None
     if not isinstance(clause, ddl.CreateTable):
-        raise SourceError("the statement of the schema file lists no columns", segment=file.path)
+        raise StatementError("the statement of the schema file lists no columns", segment=file.path)
     return CreateStatement(found[0], clause)
 
 
 def read_database_name(store: ObjectStore, file: StoredObject) -> str:
-    """The database that a file's CREATE DATABASE statement names. Raises as `read_create_table` does."""
+    """The database that a file's CREATE DATABASE statement names. Raises `SourceError` when there is none that is
+    understood, and as `read_text` does."""
     content = read_text(store, file)
     try:
         for text, words in _statements(content):

@@ -18,8 +18,8 @@ from typing import Final
 from cdc_lakehouse.changelog.schema import TableName, quoted
 from cdc_lakehouse.config import DumpCsv, InitialLoad
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.sources.dump.contents import Dump, DumpedTable, sorted_tables
-from cdc_lakehouse.sources.dump.create_table import CreateStatement, read_create_table
+from cdc_lakehouse.sources.dump.contents import Dump, DumpedTable, UnreadTable, sorted_tables
+from cdc_lakehouse.sources.dump.create_table import CreateStatement, StatementError, read_create_table
 from cdc_lakehouse.sources.dump.flat_files import RowFile, TableFiles, classify, left_out
 from cdc_lakehouse.sources.dump.listing import list_objects, refuse_unknown
 from cdc_lakehouse.sources.dump.notation import InsertNotation, Notation, TextNotation
@@ -51,11 +51,13 @@ def read_dumpling(store: ObjectStore, initial: InitialLoad) -> Dump:
     unknown += (rows.object.path for table in files.tables.values() for rows in table.rows if len(rows.numbers) != 1)
     _refuse_query(unknown)
     refuse_unknown(sorted(unknown), "Dumpling")
+    tables, unread = sorted_tables(
+        _read_table(store, table, initial.csv) for table in files.tables.values() if table.is_table
+    )
     return Dump(
         position=status.position,
-        tables=sorted_tables(
-            _read_table(store, table, initial.csv) for table in files.tables.values() if table.is_table
-        ),
+        tables=tables,
+        unread=unread,
         left_out=(*left_out(files, decode_name), *policies),
         started=status.started,
     )
@@ -85,10 +87,13 @@ def decode_name(name: str) -> str:
     return _ESCAPE.sub(decoded, name)
 
 
-def _read_table(store: ObjectStore, table: TableFiles, csv: DumpCsv) -> DumpedTable:
+def _read_table(store: ObjectStore, table: TableFiles, csv: DumpCsv) -> DumpedTable | UnreadTable:
     schema = table.the_schema()
     name = TableName(decode_name(table.database), decode_name(table.table))
-    statement = read_create_table(store, schema)
+    try:
+        statement = read_create_table(store, schema)
+    except StatementError as error:
+        return UnreadTable(name, schema.path, error.message)
     if statement.definition.table.name != name.table:
         raise SourceError(
             f"the file's name says the table {name.table!r}, its statement {statement.definition.table.name!r}",

@@ -41,8 +41,13 @@ from cdc_lakehouse.changelog.ddl.clauses import DdlSyntaxError
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import InitialLoad
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.sources.dump.contents import Dump, DumpedTable, DumpFile, DumpPosition, sorted_tables
-from cdc_lakehouse.sources.dump.create_table import CreateStatement, read_create_table, read_database_name
+from cdc_lakehouse.sources.dump.contents import Dump, DumpedTable, DumpFile, DumpPosition, UnreadTable, sorted_tables
+from cdc_lakehouse.sources.dump.create_table import (
+    CreateStatement,
+    StatementError,
+    read_create_table,
+    read_database_name,
+)
 from cdc_lakehouse.sources.dump.flat_files import FlatFiles, RowFile, TableFiles, classify, left_out
 from cdc_lakehouse.sources.dump.listing import list_objects, refuse_unknown
 from cdc_lakehouse.sources.dump.load_data import parse_load_data
@@ -92,7 +97,7 @@ def read_mydumper(store: ObjectStore, initial: InitialLoad) -> Dump:
     files = classify(found for found in objects if not _NO_ROWS.fullmatch(found.path))
     refuse_unknown(files.unknown, "mydumper")
     databases = {name: _database_name(store, files, name) for name in {database for database, _ in files.tables}}
-    tables = sorted_tables(
+    tables, unread = sorted_tables(
         _read_table(store, table, databases[table.database], metadata)
         for table in files.tables.values()
         if table.is_table
@@ -101,6 +106,7 @@ def read_mydumper(store: ObjectStore, initial: InitialLoad) -> Dump:
     return Dump(
         position=metadata.position,
         tables=tables,
+        unread=unread,
         left_out=tuple(left_out(files, lambda name: databases.get(name, name))),
         started=metadata.started,
     )
@@ -163,9 +169,14 @@ def _database_name(store: ObjectStore, files: FlatFiles, name: str) -> str:
     return read_database_name(store, files.databases[name])
 
 
-def _read_table(store: ObjectStore, table: TableFiles, database: str, metadata: _Metadata) -> DumpedTable:
+def _read_table(store: ObjectStore, table: TableFiles, database: str, metadata: _Metadata) -> DumpedTable | UnreadTable:
     schema = table.the_schema()
-    statement = read_create_table(store, schema)
+    try:
+        statement = read_create_table(store, schema)
+    except StatementError as error:
+        if _STAND_IN_NAME.fullmatch(table.table):
+            raise  # The statement alone says which table it is.
+        return UnreadTable(TableName(database, table.table), schema.path, error.message)
     name = TableName(database, statement.definition.table.name)
     if not _STAND_IN_NAME.fullmatch(table.table) and table.table != name.table:
         raise SourceError(

@@ -25,8 +25,16 @@ from typing import Any, Final, cast
 from cdc_lakehouse.changelog.schema import TableName, quoted
 from cdc_lakehouse.config import InitialLoad
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.sources.dump.contents import Compression, Dump, DumpedTable, DumpFile, DumpPosition, sorted_tables
-from cdc_lakehouse.sources.dump.create_table import CreateStatement, read_create_table
+from cdc_lakehouse.sources.dump.contents import (
+    Compression,
+    Dump,
+    DumpedTable,
+    DumpFile,
+    DumpPosition,
+    UnreadTable,
+    sorted_tables,
+)
+from cdc_lakehouse.sources.dump.create_table import CreateStatement, StatementError, read_create_table
 from cdc_lakehouse.sources.dump.listing import list_objects, refuse_unknown
 from cdc_lakehouse.sources.dump.notation import BinaryNotation, TextNotation
 from cdc_lakehouse.sources.dump.reading import read_small
@@ -56,7 +64,7 @@ def read_mysqlshell(store: ObjectStore, initial: InitialLoad) -> Dump:
         )
     start, done = files.document(_START), files.document(_DONE)
     _require_usable(start, initial)
-    tables: list[DumpedTable] = []
+    tables: list[DumpedTable | UnreadTable] = []
     left_out: list[str] = []
     for schema in start.names("schemas"):
         basename = _basename(start, schema)
@@ -73,7 +81,7 @@ def read_mysqlshell(store: ObjectStore, initial: InitialLoad) -> Dump:
     _require_counted_files(files, done)
     unknown = [path for path in files.objects if path not in files.known and not _NO_ROWS.fullmatch(path)]
     refuse_unknown(unknown, "MySQL Shell")
-    return Dump(_position(start), sorted_tables(tables), tuple(sorted(left_out)), start.text("begin"))
+    return Dump(_position(start), *sorted_tables(tables), tuple(sorted(left_out)), start.text("begin"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +218,7 @@ def _require_counted_files(files: _Files, done: _Document) -> None:
 # --- Tables ---
 
 
-def _tables(files: _Files, schema: _Document, name: str, done: _Document) -> Iterator[DumpedTable]:
+def _tables(files: _Files, schema: _Document, name: str, done: _Document) -> Iterator[DumpedTable | UnreadTable]:
     for flag, lacks in (("includesData", "rows"), ("includesDdl", "CREATE TABLE statements")):
         if schema.flag(flag) is False:
             raise SourceError(
@@ -223,11 +231,16 @@ def _tables(files: _Files, schema: _Document, name: str, done: _Document) -> Ite
         yield _read_table(files, TableName(name, table), _basename(schema, table), counted.number(table))
 
 
-def _read_table(files: _Files, name: TableName, basename: str, rows: int | None) -> DumpedTable:
+def _read_table(files: _Files, name: TableName, basename: str, rows: int | None) -> DumpedTable | UnreadTable:
     document = files.document(f"{basename}.json")
     schema = files.the(f"{basename}.sql")
-    statement = read_create_table(files.store, schema)
-    if statement.definition.table.name != name.table:
+    try:
+        statement = read_create_table(files.store, schema)
+    except StatementError as error:
+        statement, reason = None, error.message
+    else:
+        reason = ""
+    if statement is not None and statement.definition.table.name != name.table:
         raise SourceError(
             f"the dump says the table {name.table!r}, its statement {statement.definition.table.name!r}",
             segment=schema.path,
@@ -238,7 +251,6 @@ def _read_table(files: _Files, name: TableName, basename: str, rows: int | None)
         files.left_out.append(f"triggers of {name.quoted}")
     if where := document.text("where"):
         files.left_out.append(f"rows of {name.quoted} other than where {where}")
-    notation = _notation(document, statement)
     compression = document.text("compression") or "none"
     extension = document.text("extension")
     if compression not in _COMPRESSIONS or not extension:
@@ -248,14 +260,21 @@ def _read_table(files: _Files, name: TableName, basename: str, rows: int | None)
             segment=document.path,
             advice="dump again with compression none, gzip or zstd",
         )
-    found: list[DumpFile] = []
+    stored: list[StoredObject] = []
     parts = [_basename(document, partition) for partition in document.names("partitions")]
     for part in parts or [basename]:
         for file in _chunks(files, part, extension, document.path):
             index = f"{file.path}.idx"
             files.known |= {file.path, index}
-            found.append(DumpFile(file.path, file.size, file.etag, file.modified, _COMPRESSIONS[compression], notation))
-    return DumpedTable(name, schema.path, statement.text, statement.definition, tuple(found), rows)
+            stored.append(file)
+    if statement is None:
+        return UnreadTable(name, schema.path, reason)
+    notation = _notation(document, statement)
+    found = tuple(
+        DumpFile(file.path, file.size, file.etag, file.modified, _COMPRESSIONS[compression], notation)
+        for file in stored
+    )
+    return DumpedTable(name, schema.path, statement.text, statement.definition, found, rows)
 
 
 def _basename(document: _Document, name: str) -> str:

@@ -198,10 +198,6 @@ def twice_compressed(root: Path) -> None:
         (lambda root: write(root / "shop", "empty.000000000.csv", "x"), r"segment shop/empty\.000000000\.csv"),
         (lambda root: write(root, "a%4.b-schema.sql", "x"), r"'a%4' .* not escaped.*--output-filename-template"),
         (lambda root: write(root, "shop.other-schema.sql", KINDS.create), r"says the table 'other'.* 'kinds'"),
-        (lambda root: write(root, "shop.empty-schema.sql", "SET NAMES x;"), r"no CREATE TABLE.*empty-schema"),
-        (lambda root: write(root, "shop.empty-schema.sql", EMPTY.create + ";" + EMPTY.create), "2 CREATE TABLE"),
-        (lambda root: write(root, "shop.empty-schema.sql", "CREATE TABLE empty (a nothing)"), "a column type"),
-        (lambda root: write(root, "shop.empty-schema.sql", "CREATE TABLE empty LIKE kinds"), "lists no columns"),
         (lambda root: write(root, "shop.empty-schema.sql", b"CREATE TABLE `\xff` (a int)"), "not UTF-8 at byte 14"),
         (lambda root: (root / "shop.empty-schema.sql.gz").write_bytes(b"x"), "twice"),
         (lambda root: (root / "shop.x-schema.sql.gz").write_bytes(b"x"), r"cannot be decompressed.*shop.x-schema"),
@@ -213,6 +209,24 @@ def test_dumps_that_are_refused(tmp_path: Path, change: Callable[[Path], object]
     change(tmp_path)
     with pytest.raises(SourceError, match=said):
         read(tmp_path, "dumpling")
+
+
+UNREAD = [
+    ("SET NAMES x;", "no CREATE TABLE"),
+    (EMPTY.create + ";" + EMPTY.create, "2 CREATE TABLE"),
+    ("CREATE TABLE empty (a nothing)", "a column type"),
+    ("CREATE TABLE empty LIKE kinds", "lists no columns"),
+]
+
+
+@pytest.mark.parametrize(("statement", "said"), UNREAD)
+def test_a_statement_that_is_not_understood_is_of_its_table_alone(tmp_path: Path, statement: str, said: str) -> None:
+    dumps.dumpling(tmp_path, [KINDS, EMPTY])
+    write(tmp_path, "shop.empty-schema.sql", statement)
+    found = read(tmp_path, "dumpling")
+    assert [str(table.name) for table in found.tables] == ["shop.kinds"]
+    (table,) = found.unread
+    assert (str(table.name), table.schema_path) == ("shop.empty", "shop.empty-schema.sql") and said in table.reason
 
 
 def test_the_first_of_several_unknown_files_is_named(tmp_path: Path) -> None:

@@ -1,0 +1,34 @@
+"""What a repair does, as a run is given it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from cdc_lakehouse.changelog.schema import TableName
+
+Image = Mapping[str, str | None]
+"""A row's texts by column, as the feed's events have them."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowRepair:
+    """I for a row that the lake lacks, U for one that it has with other values, D for one that the source lacks."""
+
+    op: Literal["I", "U", "D"]
+    image: Image
+
+
+@dataclass(frozen=True, slots=True)
+class TableRepair:
+    """Of one table, by its name and incarnation, as of the cut at `checkpoint_ts`. `requested_by` says by whom."""
+
+    name: TableName
+    incarnation: str
+    checkpoint_ts: int
+    rows: tuple[RowRepair, ...]
+    requested_by: str
+
+    def count(self, op: str) -> int:
+        return sum(row.op == op for row in self.rows)

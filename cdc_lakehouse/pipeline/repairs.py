@@ -1,0 +1,216 @@
+"""Rows that `verify` found to differ are put right by synthetic events, which come after all others of the cut's
+checkpoint-ts.
+
+They are a segment of their own. Tables are brought there as by any event: what the log says later counts more, and a
+table that is computed anew from its events keeps the repair."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from cdc_lakehouse.changelog.mysql_types import LABELS, ColumnType
+from cdc_lakehouse.changelog.schema import Column, TableVersion
+from cdc_lakehouse.decoders.event_schema import EVENTS, NEW_EVENTS, SYNTHETIC, image_text
+from cdc_lakehouse.decoders.files.dump_context import DumpContext
+from cdc_lakehouse.decoders.files.dump_values import CellError, Number
+from cdc_lakehouse.decoders.files.dump_values import Column as ColumnNotation
+from cdc_lakehouse.errors import PermanentError
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat
+from cdc_lakehouse.lake.properties import of_batch
+from cdc_lakehouse.lake.tables.events import with_counts
+from cdc_lakehouse.lake.tables.segments import LANDED, REPAIR, Segment
+from cdc_lakehouse.pipeline.planned_repairs import Image, RowRepair, TableRepair
+from cdc_lakehouse.pipeline.row_differences import MOST_KEYS, Difference, Values
+from cdc_lakehouse.pipeline.row_keys import key_columns
+from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.verify import TableResult
+from cdc_lakehouse.sources.dump.notation import InsertNotation
+
+_MOMENTS: Final = frozenset({"datetime", "timestamp"})
+_ROWS_OF_A_BATCH: Final = 1000
+
+
+class NotRepairableError(PermanentError):
+    """Events cannot put the table right."""
+
+
+def plan_repair(run: FeedRun, found: TableResult, requested_by: str) -> TableRepair:
+    """The repair of a table that differs, of which all differences are known. Raises `NotRepairableError`."""
+    if found.checkpoint_ts is None or found.incarnation is None:
+        raise NotRepairableError("it was not compared")
+    if len(found.differences) < found.differing_keys:
+        raise NotRepairableError(
+            f"{found.differing_keys} keys differ, and no more than {MOST_KEYS} are repaired", advice="load it again"
+        )
+    version = _version(run, found.incarnation, found.checkpoint_ts)
+    texts = _EventTexts(run, version)
+    rows = tuple(texts.repair(each, whole=not _lacks(version, found)) for each in found.differences)
+    return TableRepair(found.name, found.incarnation, found.checkpoint_ts, rows, requested_by)
+
+
+def _version(run: FeedRun, incarnation: str, checkpoint_ts: int) -> TableVersion:
+    whole = run.history.history.incarnations().get(incarnation)
+    life = None if whole is None else whole.upto(checkpoint_ts)
+    if life is None:
+        raise NotRepairableError("the schema history does not know it any more", advice="verify again")
+    return life.last
+
+
+def _lacks(version: TableVersion, found: TableResult) -> bool:
+    """Whether rows of the source were read without columns that those of the lake have."""
+    return any(column.carried and column.name in found.left_out for column in version.columns)
+
+
+class _EventTexts:
+    """Texts of compared rows as the feed's events have them."""
+
+    def __init__(self, run: FeedRun, version: TableVersion) -> None:
+        self._format = run.value_format(version)
+        self._types = {column.name: column.type for column in version.columns}
+        self._key = key_columns(run.feed, version)
+        for column in self._key:
+            _require_one_text(column, self._format)
+        context = DumpContext(
+            version.name.database,
+            version.name.table,
+            version.commit_ts,
+            InsertNotation(tuple(self._types)),
+            self._types,
+            labels=self._format.labels or self._format.labels_uncertain,
+            binary=self._format.binary,
+            zone="UTC",
+            feed_zone=self._format.zone,
+        )
+        self._notations = {name: ColumnNotation.of(name, type, context) for name, type in self._types.items()}
+
+    def repair(self, difference: Difference, *, whole: bool) -> RowRepair:
+        if difference.correct is None:
+            return RowRepair("D", self._image(difference.lake or difference.key))
+        if difference.kind == "missing" and not whole:
+            raise NotRepairableError(
+                "the lake lacks rows of which not all columns could be read", advice="load the table again"
+            )
+        return RowRepair("I" if difference.kind == "missing" else "U", self._image(difference.correct))
+
+    def _image(self, row: Values) -> Image:
+        image = {name: self._text(name, value) for name, value in row.items()}
+        if any(image[column.name] is None for column in self._key):
+            raise NotRepairableError("a part of a key is no value in the lake (a zero date)")
+        return image
+
+    def _text(self, name: str, value: str | bytes | None) -> str | None:
+        if value is None:
+            return None
+        notation = self._notations[name]
+        try:
+            text = notation.text(_cell(value, self._types[name]))
+        except CellError:
+            raise NotRepairableError(f"a value of column {name} has no text in the feed's events") from None
+        return text if notation.zones is None else _in_zone(text, self._format)
+
+
+def _require_one_text(column: Column, value_format: ValueFormat) -> None:
+    """Raises `NotRepairableError` for a column of a key of which a value may stand in events in several ways: events of
+    one key are found by its text."""
+    name = column.type.name
+    unfit = name in ("float", "double", "timestamp")
+    unfit |= value_format.trailing_zeros_cut and name in ("decimal", "binary")
+    unfit |= value_format.labels_uncertain and name in LABELS
+    if unfit:
+        raise NotRepairableError(
+            f"{column.name} of its key is a {name}: how the log writes it is not known", advice="load the table again"
+        )
+
+
+def _cell(value: str | bytes, type: ColumnType) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    if type.name in _MOMENTS:
+        # As many digits as the column has.
+        whole, _, fraction = value.partition(".")
+        value = ".".join(filter(None, (whole, fraction[: type.fraction])))
+    return Number(value.encode()) if type.name == "bit" else value.encode()
+
+
+def _in_zone(text: str, value_format: ValueFormat) -> str:
+    try:
+        moment = datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC)
+        local = moment.astimezone(value_format.zone_info).replace(tzinfo=None)
+    except (ValueError, OverflowError):
+        return text  # A zero date, or one at an end of the calendar.
+    return local.isoformat(" ", "microseconds")[: len(text)]
+
+
+# --- Writing ---
+
+
+def write_repairs(run: FeedRun) -> None:
+    """Write what the run is to repair, and finish what a run that ended early has written."""
+    _finish_earlier(run)
+    if not run.repairs:
+        return
+    repairs, run.repairs = run.repairs, ()
+    run.events.ensure()
+    batch = run.segments.batch + 1
+    landed = [_segment(run, repair, batch) for repair in repairs]
+    run.segments.land(landed, of_batch(batch))
+    written = run.events.writer().write(_events(run, repairs, landed))
+    run.events.commit([file for files in written for file in files.column("data_file").to_pylist()], batch)
+    _finish(run, batch, landed)
+    for repair in repairs:
+        run.log.info("wrote the repair of %d rows of %s", len(repair.rows), repair.name)
+
+
+def _segment(run: FeedRun, repair: TableRepair, batch: int) -> Segment:
+    name = _version(run, repair.incarnation, repair.checkpoint_ts).name
+    return Segment(
+        # In the order in which they are made: see `changelog.positions`.
+        segment=f"//repair/{repair.checkpoint_ts}/{batch:010d}/{repair.incarnation}",
+        kind=REPAIR,
+        database=name.database,
+        table=name.table,
+        table_version=repair.checkpoint_ts,
+        size=0,
+        batch=batch,
+        state=LANDED,
+        landed_at=run.clock(),
+        requested_by=repair.requested_by,
+    )
+
+
+def _events(run: FeedRun, repairs: Sequence[TableRepair], segments: Sequence[Segment]) -> Iterator[pa.RecordBatch]:
+    schema = pa.schema([*NEW_EVENTS, EVENTS.field(SYNTHETIC)])
+    for repair, segment in zip(repairs, segments, strict=True):
+        version = _version(run, repair.incarnation, repair.checkpoint_ts)
+        for start in range(0, len(repair.rows), _ROWS_OF_A_BATCH):
+            rows = repair.rows[start : start + _ROWS_OF_A_BATCH]
+            count = len(rows)
+            columns: Mapping[str, Any] = {
+                "feed_date": [None] * count,
+                "schema_name": [version.name.database] * count,
+                "table_name": [version.name.table] * count,
+                "table_version": [version.commit_ts] * count,
+                "physical_partition": [None] * count,
+                "op": [row.op for row in rows],
+                "commit_ts": [repair.checkpoint_ts] * count,
+                "before": [image_text(row.image) if row.op == "D" else None for row in rows],
+                "after": [None if row.op == "D" else image_text(row.image) for row in rows],
+                "segment": [segment.segment] * count,
+                "line": range(start + 1, start + count + 1),
+                SYNTHETIC: [True] * count,
+            }
+            yield pa.RecordBatch.from_pydict(dict(columns), schema=schema)
+
+
+def _finish_earlier(run: FeedRun) -> None:
+    """A run may have ended between its commits. What is not in `events` then is not repaired."""
+    for batch, segments in run.segments.undecoded(REPAIR).items():
+        _finish(run, batch, segments)
+
+
+def _finish(run: FeedRun, batch: int, segments: Sequence[Segment]) -> None:
+    run.segments.mark_decoded(batch, with_counts(segments, run.events.counts(batch), (), run.clock()), of_batch(batch))
