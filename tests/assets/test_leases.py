@@ -12,14 +12,14 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from cdc_lakehouse.assets.leases import FAILURE_TAG, FEED_TAG, HOST_TAG, find_unfinished, release_leases, take_lease
+from cdc_lakehouse.assets.leases import FAILURE_TAG, FEED_TAG, find_unfinished, release_leases, take_lease
 from cdc_lakehouse.assets.sensors import ATTEMPT_TAG, retry_decision
 from cdc_lakehouse.errors import ConcurrentRunError
 from cdc_lakehouse.lake.tables.lease import LEASE, Holder, Lease, last_holder
 from tests.kit.lakes import TestLake
 
 FEED = "shop"
-HERE = {FEED_TAG: FEED, HOST_TAG: socket.gethostname()}
+HERE = {FEED_TAG: FEED}
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_a_process_that_cannot_be_seen_has_the_lease_until_it_ends(
         lost = Lease(lake.lake, FEED, "lost", now)
         lost._released.set()  # A container that died renews nothing.
         lost.take()
-    run_id = started(instance, {FEED_TAG: FEED, HOST_TAG: "lost"})
+    run_id = started(instance, HERE)
     assert find_unfinished(instance, lake.lake, FEED, now()) is not None
     with pytest.raises(ConcurrentRunError, match="run lost"):
         Lease(lake.lake, FEED, "mine", now).take()
