@@ -1,37 +1,70 @@
 """The assets of one feed: (snapshot →) raw → events → schema → current → checkpoint.
 
 Bodies call the steps of a run and say what they did. A step that an asset depends on was taken when it is the asset's
-turn; in a run of a single asset, the step makes the earlier ones happen."""
+turn; in a run of a single asset, the step makes the earlier ones happen.
+
+Somebody asks for these runs: dates are decoded again, tables without news say `unchanged`. What is new is taken by the
+job `<feed>_new`, which logs the same of the assets."""
 
 import functools
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_lakehouse.assets import checks, keys, metadata
-from cdc_lakehouse.assets.resources import INCREMENTAL, TRIGGER_TAG, Lakehouse
+from cdc_lakehouse.assets.resources import Lakehouse
+from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.current.tables import CurrentTables
+from cdc_lakehouse.lake.current.typed_rows import lake_name
 from cdc_lakehouse.lake.tables.segments import DECODED, DUMP, Segment, Totals, as_rows, totals
+from cdc_lakehouse.pipeline.apply import AppliedTable
 from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.pipeline.monitors import open_monitor
+from cdc_lakehouse.pipeline.row_keys import key_columns
 from cdc_lakehouse.pipeline.source import SourceKind
 from cdc_lakehouse.pipeline.steps import Steps
+
+Context = dg.AssetExecutionContext | dg.OpExecutionContext
 
 # The policy is marked as beta, and every load would say so.
 warnings.filterwarnings("ignore", category=dg.BetaWarning, message=".*backfill_policy.*")
 
 
+@dataclass(frozen=True)
+class Described:
+    """Segments of a feed, `known` as columns of `segments`, and those that a run brought; `measure` makes the numbers
+    of a materialization of both."""
+
+    known: pa.Table
+    new: Sequence[Segment]
+    measure: Callable[[Totals, Totals], metadata.Metadata]
+
+    @property
+    def new_dates(self) -> set[str]:
+        return {segment.feed_date for segment in self.new if segment.feed_date is not None}
+
+    def numbers(self, date: str | None) -> metadata.Metadata:
+        """Of one date, so that they plot by date; of all for None."""
+        rows = as_rows(self.new)
+        if date is None:
+            return self.measure(totals(self.known), totals(rows))
+        of_date = pc.field("feed_date") == date
+        return self.measure(totals(self.known.filter(of_date)), totals(rows.filter(of_date)))
+
+
 def build_assets(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> list[dg.AssetsDefinition]:
     """The assets of a feed whose known tables are `tables`: `raw`, `events`, and one definition with all the others."""
     snapshot = [_snapshot(feed)] if feed.initial is not None else []
-    return [*snapshot, _raw(feed, open_monitor(lake, feed).kind), _events(feed), _tables(feed, tables)]
+    return [*snapshot, _raw(feed, open_monitor(lake, feed).kind), _events(feed, tables), _tables(feed, tables)]
 
 
 def pool_of(feed: FeedConfig) -> str:
@@ -49,6 +82,9 @@ def _partitioned_asset(feed: FeedConfig) -> Any:
     )
 
 
+_TABLE_KEYS: Final = (keys.schema_key, keys.current_key)
+
+
 def _snapshot(feed: FeedConfig) -> dg.AssetsDefinition:
     @dg.asset(
         key=keys.snapshot_key(feed.name),
@@ -58,12 +94,16 @@ def _snapshot(feed: FeedConfig) -> dg.AssetsDefinition:
         group_name=feed.name,
     )
     def snapshot(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
-        steps = lakehouse.steps(context, feed.name)
-        loaded = steps.loaded
-        rows = steps.run.segments.rows.filter(pc.field("kind") == DUMP)
-        return dg.MaterializeResult(metadata=metadata.snapshot_metadata(rows, totals(as_rows(loaded.segments))))
+        return dg.MaterializeResult(metadata=describe_snapshot(lakehouse.steps(context, feed.name)))
 
     return snapshot
+
+
+def describe_snapshot(steps: Steps) -> metadata.Metadata:
+    """Load what is left of the initial dump, and say what there is of it."""
+    loaded = steps.loaded
+    rows = steps.run.segments.rows.filter(pc.field("kind") == DUMP)
+    return metadata.snapshot_metadata(rows, totals(as_rows(loaded.segments)))
 
 
 def _raw(feed: FeedConfig, source: SourceKind) -> dg.AssetsDefinition:
@@ -74,20 +114,25 @@ def _raw(feed: FeedConfig, source: SourceKind) -> dg.AssetsDefinition:
         description=source.description,
     )
     def raw(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
-        steps = lakehouse.steps(context, feed.name)
-        landed = steps.landed
-        for fault in landed.faults:
-            context.log.warning(fault)
-
-        def measure(known: Totals, new: Totals) -> metadata.Metadata:
-            return metadata.landed_metadata(landed, known, new, utc_now())
-
-        return _by_date(context, steps.run.segments.rows, landed.new, measure)
+        described = describe_raw(context, lakehouse.steps(context, feed.name))
+        return _by_date(context, described)
 
     return raw
 
 
-def _events(feed: FeedConfig) -> dg.AssetsDefinition:
+def describe_raw(context: Context, steps: Steps) -> Described:
+    """Land what is there, and say what is."""
+    landed = steps.landed
+    for fault in landed.faults:
+        context.log.warning(fault)
+
+    def measure(known: Totals, new: Totals) -> metadata.Metadata:
+        return metadata.landed_metadata(landed, known, new, utc_now())
+
+    return Described(steps.run.segments.rows, landed.new, measure)
+
+
+def _events(feed: FeedConfig, tables: Sequence[TableName]) -> dg.AssetsDefinition:
     @_partitioned_asset(feed)(
         key=keys.events_key(feed.name),
         deps=[keys.raw_key(feed.name)],
@@ -96,28 +141,32 @@ def _events(feed: FeedConfig) -> dg.AssetsDefinition:
     )
     def events(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
         steps = lakehouse.steps(context, feed.name)
-        decoded = steps.decoded.segments
-        known = steps.run.segments.rows.filter(pc.field("state") == DECODED)
-        return _by_date(context, known, decoded, metadata.events_metadata)
+        result = _by_date(context, describe_events(steps))
+        of_tables = {
+            keys.checkpoint_key(feed.name),
+            *(key(feed.name, table) for table in tables for key in _TABLE_KEYS),
+        }
+        if context.job_def.asset_layer.selected_asset_keys.isdisjoint(of_tables):
+            # Dagster gives assets without dates a run of their own: this one does not leave the tables for it.
+            log_tables(context, steps, feed)
+        return result
 
     return events
 
 
-def _by_date(
-    context: dg.AssetExecutionContext,
-    known: pa.Table,
-    new: Sequence[Segment],
-    measure: Callable[[Totals, Totals], metadata.Metadata],
-) -> dg.MaterializeResult[Any]:
-    """The numbers of each partition of a run, so that they plot by date: of all its segments (`known`, columns of
-    `segments`), and of those that the run brought."""
-    rows = as_rows(new)
+def describe_events(steps: Steps) -> Described:
+    """Decode what has landed, and say what is there."""
+    decoded = steps.decoded.segments
+    known = steps.run.segments.rows.filter(pc.field("state") == DECODED)
+    return Described(known, decoded, metadata.events_metadata)
+
+
+def _by_date(context: dg.AssetExecutionContext, described: Described) -> dg.MaterializeResult[Any]:
+    """The numbers of each partition of a run."""
     if not context.has_partition_key and not context.has_partition_key_range:
-        return dg.MaterializeResult(metadata=measure(totals(known), totals(rows)))
+        return dg.MaterializeResult(metadata=described.numbers(None))
     for date in context.partition_keys:
-        of_date = pc.field("feed_date") == date
-        numbers = measure(totals(known.filter(of_date)), totals(rows.filter(of_date)))
-        context.add_asset_metadata(numbers, partition_key=date)
+        context.add_asset_metadata(described.numbers(date), partition_key=date)
     return dg.MaterializeResult()
 
 
@@ -130,28 +179,69 @@ def _tables(feed: FeedConfig, tables: Sequence[TableName]) -> dg.AssetsDefinitio
         outs=_outputs(feed, tables),
         deps=[keys.events_key(feed.name)],
         internal_asset_deps=_dependencies(feed, tables),
+        can_subset=True,
         pool=pool_of(feed),
     )
     def tables_of_feed(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> Iterator[Any]:
         steps = lakehouse.steps(context, feed.name)
+        selected = context.selected_asset_keys
+        checkpoint = keys.checkpoint_key(feed.name)
+        if checkpoint not in selected:
+            # These alone; a cut is of all tables.
+            current = {table: keys.current_key(feed.name, table) for table in tables}
+            steps.run.only = frozenset(table for table, key in current.items() if key in selected)
         # Dagster refuses an asset that comes before one that it depends on: all schemas come first.
-        for key_of, results in ((keys.schema_key, _schemas), (keys.current_key, _current)):
-            unchanged = dict.fromkeys(tables)
-            for table, described in results(context, steps, feed):
-                if table in tables:
-                    unchanged.pop(table, None)
-                    yield dg.MaterializeResult(asset_key=key_of(feed.name, table), metadata=described)
+        for layer in _layers(context, steps, feed):
+            said: set[dg.AssetKey] = set()
+            for each in layer.changed:
+                said.add(each.asset_key)
+                if each.asset_key in selected:
+                    yield dg.MaterializeResult(asset_key=each.asset_key, metadata=each.metadata)
                 else:
-                    # Not known when the definitions were loaded: it is an asset at the next load.
-                    context.log_event(dg.AssetMaterialization(key_of(feed.name, table), metadata=described))
-            if context.run.tags.get(TRIGGER_TAG) != INCREMENTAL:
+                    # Not known when the definitions were loaded, or not asked for.
+                    context.log_event(each)
+            for table in tables:
                 # Somebody asked for the run, and a backfill waits for all assets that it has chosen.
-                for table in unchanged:
-                    yield dg.MaterializeResult(asset_key=key_of(feed.name, table), metadata={"unchanged": True})
-        described = metadata.checkpoint_metadata(steps.published, steps.applied, utc_now())
-        yield dg.MaterializeResult(asset_key=keys.checkpoint_key(feed.name), metadata=described)
+                if (key := layer.key(feed.name, table)) in selected - said:
+                    described = {**layer.unchanged(steps, table), "unchanged": True}
+                    yield dg.MaterializeResult(asset_key=key, metadata=described)
+        if checkpoint in selected:
+            yield dg.MaterializeResult(asset_key=checkpoint, metadata=_cut(steps))
+        elif steps.run.only and steps.published.new:
+            # All other tables are as of the checkpoint too.
+            context.log_event(dg.AssetMaterialization(checkpoint, metadata=_cut(steps)))
 
     return tables_of_feed
+
+
+def log_tables(context: Context, steps: Steps, feed: FeedConfig) -> None:
+    """Apply DDL and rows and publish the cut, and log what changed, with its checks, for a run without these assets."""
+    for layer in _layers(context, steps, feed):
+        for each in layer.changed:
+            context.log_event(each)
+    context.log_event(dg.AssetMaterialization(keys.checkpoint_key(feed.name), metadata=_cut(steps)))
+    checks.log_feed_checks(context, steps.run.lake, feed, keys.checkpoint_key(feed.name))
+
+
+def _cut(steps: Steps) -> metadata.Metadata:
+    return metadata.checkpoint_metadata(steps.published, steps.applied, utc_now())
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """One kind of assets of tables. `changed`: those that the run changed, as it changes them. `unchanged`: what is
+    true of a table all the same."""
+
+    key: Callable[[str, TableName], dg.AssetKey]
+    changed: Iterator[dg.AssetMaterialization]
+    unchanged: Callable[[Steps, TableName], metadata.Metadata]
+
+
+def _layers(context: Context, steps: Steps, feed: FeedConfig) -> tuple[_Layer, _Layer]:
+    return (
+        _Layer(keys.schema_key, _schemas(steps, feed), _unchanged_schema),
+        _Layer(keys.current_key, _current(context, steps, feed), _unchanged_current),
+    )
 
 
 def _outputs(feed: FeedConfig, tables: Sequence[TableName]) -> dict[str, dg.AssetOut]:
@@ -192,9 +282,7 @@ def _dependencies(feed: FeedConfig, tables: Sequence[TableName]) -> dict[str, se
     return dependencies
 
 
-def _schemas(
-    context: dg.AssetExecutionContext, steps: Steps, feed: FeedConfig
-) -> Iterator[tuple[TableName, metadata.Metadata]]:
+def _schemas(steps: Steps, feed: FeedConfig) -> Iterator[dg.AssetMaterialization]:
     """The tables with new statements."""
     by_table: dict[TableName, list[TableVersion]] = defaultdict(list)
     for version in steps.evolved.versions:
@@ -202,13 +290,23 @@ def _schemas(
             by_table[version.name].append(version)
     lives = steps.run.history.history.incarnations()
     for table, versions in by_table.items():
-        yield table, metadata.schema_metadata(versions, lives)
+        described = metadata.schema_metadata(versions, lives)
+        yield dg.AssetMaterialization(keys.schema_key(feed.name, table), metadata=described)
 
 
-def _current(
-    context: dg.AssetExecutionContext, steps: Steps, feed: FeedConfig
-) -> Iterator[tuple[TableName, metadata.Metadata]]:
-    """The tables that the run changed; their checks are logged behind each."""
+def _unchanged_schema(steps: Steps, table: TableName) -> metadata.Metadata:
+    """All statements of the table, none of which is new."""
+    life = _live(steps, table)
+    if life is None:
+        return {}
+    lives = steps.run.history.history.incarnations()
+    return {**metadata.schema_metadata(list(life.versions), lives), "ddl": 0}
+
+
+def _current(context: Context, steps: Steps, feed: FeedConfig) -> Iterator[dg.AssetMaterialization]:
+    """The tables that the run changed; their checks are logged with each. Where no table is wanted, nothing is done."""
+    if steps.run.only is not None and not steps.run.only:
+        return
     applied = steps.applied
     for table, reason in applied.held.items():
         context.log.warning("table %s is held: %s", table, reason)
@@ -216,6 +314,25 @@ def _current(
     for changed in applied.tables:
         name = changed.life.last.name
         if changed.life.dropped_ts is None:
-            yield name, metadata.table_metadata(changed, applied.checkpoint_ts, now)
+            described = metadata.table_metadata(changed, applied.checkpoint_ts, now)
+            yield dg.AssetMaterialization(keys.current_key(feed.name, name), metadata=described)
             table = steps.run.lake.catalog.load_table(changed.state.identifier.parts)
             checks.log_table_checks(context, feed, name, table)
+
+
+def _unchanged_current(steps: Steps, table: TableName) -> metadata.Metadata:
+    """The table as it stands: at the checkpoint, or held before it."""
+    run, life = steps.run, _live(steps, table)
+    state = None if life is None else CurrentTables(run.lake, run.feed).find(life)
+    held = {} if life is None or life.id not in steps.applied.held else {"held": steps.applied.held[life.id]}
+    if life is None or state is None:
+        return held
+    key = tuple(lake_name(column) for column in key_columns(run.feed, life.last))
+    stands = AppliedTable(life, state, key, upserts=0, deletes=0, zero_dates=0, rebuilt=False)
+    upto = state.applied_ts if held else steps.applied.checkpoint_ts
+    return {**metadata.table_metadata(stands, upto, utc_now()), **held}
+
+
+def _live(steps: Steps, table: TableName) -> Incarnation | None:
+    lives = steps.run.history.history.incarnations().values()
+    return next((life for life in lives if life.last.name == table and life.dropped_ts is None), None)

@@ -49,6 +49,7 @@ _TABLE_CHECKS: Final = {
     ROWS_CONSERVED: "Rows before, minus rows deleted, plus rows written, are the rows after.",
 }
 _SHOWN: Final = 20
+Context = dg.AssetExecutionContext | dg.OpExecutionContext
 
 
 @dataclass(frozen=True)
@@ -302,16 +303,30 @@ def table_evaluations(
     ]
 
 
-def log_table_checks(context: dg.AssetExecutionContext, feed: FeedConfig, name: TableName, table: Table) -> None:
+def log_table_checks(context: Context, feed: FeedConfig, name: TableName, table: Table) -> None:
     """Log what the checks of a table find, in the run that changed it."""
     for result in table_evaluations(feed, name, table, of_batch=True):
-        evaluation: Any = dg.AssetCheckEvaluation(  # Dagster takes it; its annotation has not caught up.
-            asset_key=keys.current_key(feed.name, name),
-            check_name=str(result.check_name),
-            passed=result.passed,
-            metadata=result.metadata,
-        )
-        context.log_event(evaluation)
+        _log(context, keys.current_key(feed.name, name), str(result.check_name), result)
+
+
+def log_feed_checks(context: Context, lake: Lake, feed: FeedConfig, asset: dg.AssetKey) -> None:
+    """Log what the checks of one of the feed's assets find, in a run that has none of the feed's assets as such."""
+    source = open_monitor(lake, feed)
+    for check in _FEED_CHECKS:
+        if check.asset(feed.name) == asset and check.applies(source):
+            _log(context, asset, check.name, check.evaluate(lake, feed))
+
+
+def _log(context: Context, asset: dg.AssetKey, name: str, result: dg.AssetCheckResult) -> None:
+    evaluation: Any = dg.AssetCheckEvaluation(  # Dagster takes it; its annotation has not caught up.
+        asset_key=asset,
+        check_name=name,
+        passed=result.passed,
+        metadata=result.metadata,
+        severity=result.severity,
+        description=result.description,
+    )
+    context.log_event(evaluation)
 
 
 def _table_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> dg.AssetChecksDefinition:

@@ -1,18 +1,27 @@
-"""One job a feed: all of its assets, in one process and so in one JVM."""
+"""The jobs of one feed, each in one process and so in one JVM.
 
-from __future__ import annotations
+`<feed>_new` takes what is new: the sensor's runs, and a person's by one click. It has no assets of its own, for those
+with dates would ask for one; it logs what it did as materializations and checks of the assets. `<feed>_dates` decodes
+dates again. `<feed>_tables` holds, resumes and recomputes tables.
+"""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import dagster as dg
+from pydantic import Field
 
-from cdc_lakehouse.assets import keys
-from cdc_lakehouse.assets.checks import EQUALS_SOURCE
+from cdc_lakehouse.assets import assets, checks, keys
 from cdc_lakehouse.assets.leases import FAILURE_TAG, FEED_TAG
-from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.assets.resources import Lakehouse
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import CdcError, PermanentError
+from cdc_lakehouse.pipeline.context import utc_now
+from cdc_lakehouse.pipeline.table_decisions import hold_table, resume_table, tables_named
+
+PRIORITY_TAG: Final = "dagster/priority"
+SENSOR_PRIORITY: Final = "-1"
+"""Of runs that nobody waits for: those of people and backfills have 0."""
 
 
 @dg.failure_hook
@@ -25,24 +34,88 @@ def _tag_failure(context: dg.HookContext) -> None:
     context.instance.add_run_tags(context.run_id, {FAILURE_TAG: kind})
 
 
-def job_name(feed: str) -> str:
-    """The name of the feed's job."""
-    return f"{feed}_feed"
+def new_job_name(feed: str) -> str:
+    """The name of the job that takes what is new."""
+    return f"{feed}_new"
 
 
-def build_job(feed: FeedConfig, tables: Sequence[TableName]) -> Any:
-    """The job of a feed whose known tables are `tables`.
+def dates_job_name(feed: str) -> str:
+    """The name of the job that decodes dates again."""
+    return f"{feed}_dates"
 
-    It is without the checks of tables, which the op that changes the tables evaluates: Dagster would skip all of them
-    as soon as one table has nothing new. It is without the one that reads the source's tables whole, too."""
-    of_tables = dg.AssetSelection.checks_for_assets(*(keys.current_key(feed.name, table) for table in tables))
+
+def tables_job_name(feed: str) -> str:
+    """The name of the job that holds, resumes and recomputes tables."""
+    return f"{feed}_tables"
+
+
+def decide_op_name(feed: str) -> str:
+    """The name of the op whose configuration says what is decided about tables."""
+    return f"{tables_job_name(feed)}__decide"
+
+
+def build_new_job(feed: FeedConfig) -> dg.JobDefinition:
+    """The job that takes what is new."""
+    land, decode, apply = _ops(feed, new_job_name(feed.name))
+
+    @_job(feed, new_job_name(feed.name), f"Take what is new in {feed.name}: land, decode, evolve, apply, publish.")
+    def take_what_is_new() -> None:
+        apply(decode(land()))
+
+    return take_what_is_new
+
+
+class TableDecisions(dg.Config):
+    """Tables are named as database.table."""
+
+    rebuild: list[str] = Field(default_factory=list[str], description="Tables to recompute from all of their events.")
+    hold: dict[str, str] = Field(
+        default_factory=dict[str, str], description="Tables to hold at their last cut, each with the reason."
+    )
+    resume: list[str] = Field(
+        default_factory=list[str], description="Tables that may go on: held ones, and those whose rewrite waits."
+    )
+    decided_by: str = Field("a user of Dagster", description="Who decides: it is shown with a hold.")
+
+
+def build_tables_job(feed: FeedConfig) -> dg.JobDefinition:
+    """The job that acts on what a person decides about tables, and takes what is new."""
+    name = tables_job_name(feed.name)
+    land, decode, apply = _ops(feed, name)
+
+    @dg.op(
+        name=decide_op_name(feed.name),
+        pool=assets.pool_of(feed),
+        ins={"before": dg.In(dg.Nothing)},
+        out=dg.Out(dg.Nothing),
+    )
+    def decide(context: dg.OpExecutionContext, config: TableDecisions, lakehouse: Lakehouse) -> None:
+        run = lakehouse.steps(context, feed.name).run
+        run.rebuild = tables_named(run, config.rebuild)
+        for table, reason in config.hold.items():
+            hold_table(run, table, reason, config.decided_by, utc_now())
+        for table in config.resume:
+            if not resume_table(run, table, utc_now()):
+                context.log.warning("nobody holds %s, and no rewrite of it waits", table)
+
+    @_job(feed, name, f"Rebuild, hold or resume tables of {feed.name}, which the run's configuration names.")
+    def act_on_tables() -> None:
+        apply(decide(decode(land())))
+
+    return act_on_tables
+
+
+def build_dates_job(feed: FeedConfig) -> Any:
+    """The job that decodes dates again, all of a backfill in one run; None for a feed without dates."""
+    if keys.partitions_of(feed) is None:
+        return None
     return dg.define_asset_job(
-        job_name(feed.name),
-        selection=dg.AssetSelection.groups(feed.name) - of_tables - _of_source(feed),
+        dates_job_name(feed.name),
+        selection=dg.AssetSelection.assets(keys.raw_key(feed.name), keys.events_key(feed.name)),
         executor_def=dg.in_process_executor,
         hooks={_tag_failure},
         tags={FEED_TAG: feed.name},
-        description=f"One pass over the feed {feed.name}: land, decode, evolve, apply, publish.",
+        description=f"Decode dates of {feed.name} again, and bring the tables to the checkpoint.",
     )
 
 
@@ -52,7 +125,7 @@ def build_verify(feed: FeedConfig) -> tuple[list[Any], list[dg.ScheduleDefinitio
         return [], []
     job = dg.define_asset_job(
         f"{feed.name}_verify",
-        selection=_of_source(feed),
+        selection=dg.AssetSelection.checks(dg.AssetCheckKey(keys.checkpoint_key(feed.name), checks.EQUALS_SOURCE)),
         executor_def=dg.in_process_executor,
         description=f"Compares the published tables of the feed {feed.name} with the source database.",
     )
@@ -67,10 +140,50 @@ def build_verify(feed: FeedConfig) -> tuple[list[Any], list[dg.ScheduleDefinitio
     return [job], [schedule]
 
 
-def _of_source(feed: FeedConfig) -> dg.AssetSelection:
-    if feed.verify is None:
-        return dg.AssetSelection.assets()
-    return dg.AssetSelection.checks(dg.AssetCheckKey(keys.checkpoint_key(feed.name), EQUALS_SOURCE))
+def _job(feed: FeedConfig, name: str, description: str) -> Any:
+    return dg.job(
+        name=name,
+        description=description,
+        executor_def=dg.in_process_executor,
+        hooks={_tag_failure},
+        tags={FEED_TAG: feed.name},
+    )
+
+
+def _ops(feed: FeedConfig, job: str) -> tuple[Any, Any, Any]:
+    """The steps of a run that takes what is new. Each logs what it did."""
+    settings: dict[str, Any] = {"pool": assets.pool_of(feed), "out": dg.Out(dg.Nothing)}
+    after: dict[str, Any] = {"ins": {"before": dg.In(dg.Nothing)}, **settings}
+
+    @dg.op(name=f"{job}__land", **settings)
+    def land(context: dg.OpExecutionContext, lakehouse: Lakehouse) -> None:
+        steps = lakehouse.steps(context, feed.name)
+        if feed.initial is not None:
+            described = assets.describe_snapshot(steps)
+            context.log_event(dg.AssetMaterialization(keys.snapshot_key(feed.name), metadata=described))
+        _log_dates(context, feed, keys.raw_key(feed.name), assets.describe_raw(context, steps))
+        checks.log_feed_checks(context, steps.run.lake, feed, keys.raw_key(feed.name))
+
+    @dg.op(name=f"{job}__decode", **after)
+    def decode(context: dg.OpExecutionContext, lakehouse: Lakehouse) -> None:
+        steps = lakehouse.steps(context, feed.name)
+        _log_dates(context, feed, keys.events_key(feed.name), assets.describe_events(steps))
+        checks.log_feed_checks(context, steps.run.lake, feed, keys.events_key(feed.name))
+
+    @dg.op(name=f"{job}__apply", **after)
+    def apply(context: dg.OpExecutionContext, lakehouse: Lakehouse) -> None:
+        assets.log_tables(context, lakehouse.steps(context, feed.name), feed)
+
+    return land, decode, apply
+
+
+def _log_dates(
+    context: dg.OpExecutionContext, feed: FeedConfig, asset: dg.AssetKey, described: assets.Described
+) -> None:
+    """A materialization of each date with something new. Without any it is about the date under way."""
+    dates: Sequence[str | None] = keys.run_partitions(feed, described.new_dates, utc_now()) or [None]
+    for date in dates:
+        context.log_event(dg.AssetMaterialization(asset, partition=date, metadata=described.numbers(date)))
 
 
 def partition_tags(partitions: Sequence[str]) -> dict[str, str]:

@@ -8,10 +8,10 @@ not block the feed.
 from __future__ import annotations
 
 import datetime
-import socket
 from typing import Final
 
 import dagster as dg
+from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
 
 from cdc_lakehouse.errors import ConcurrentRunError
 from cdc_lakehouse.lake.catalog import Lake
@@ -19,7 +19,6 @@ from cdc_lakehouse.lake.tables.lease import Lease, last_holder
 from cdc_lakehouse.pipeline.context import utc_now
 
 FEED_TAG: Final = "cdc/feed"
-HOST_TAG: Final = "cdc/host"
 FAILURE_TAG: Final = "cdc/failure"
 """On a run that failed: `transient` when another try may succeed, else `permanent`."""
 
@@ -64,21 +63,23 @@ def release_leases() -> None:
 
 
 def tag_run(instance: dg.DagsterInstance, feed: str, run_id: str) -> None:
-    """Tag a run with its feed and its host. A run that was started in the UI has neither."""
-    instance.add_run_tags(run_id, {FEED_TAG: feed, HOST_TAG: socket.gethostname()})
+    """Tag a run with its feed. A run of assets that was started in the UI has no tag."""
+    instance.add_run_tags(run_id, {FEED_TAG: feed})
 
 
 def find_unfinished(instance: dg.DagsterInstance, lake: Lake, feed: str, now: datetime.datetime) -> str | None:
     """A sentence on the run of the feed that is under way, None where there is none. Runs of the instance that have
     died are reported as failed."""
-    records = instance.get_run_records(dg.RunsFilter(tags={FEED_TAG: feed}, statuses=_UNFINISHED))
+    unfinished = instance.get_run_records(dg.RunsFilter(statuses=_UNFINISHED))
+    records = [record for record in unfinished if _is_of(record.dagster_run, feed)]
     last = last_holder(lake, feed)
     holder = last if last is not None and last.is_alive(now) else None
     ending = last is not None and last.released and now - last.expires_at < _ENDING
     for record in records:
         run = record.dagster_run
-        began = HOST_TAG in run.tags or now - record.create_timestamp.replace(tzinfo=datetime.UTC) > _STARTUP
-        is_last = last is not None and last.run == run.run_id and (holder is not None or ending)
+        had_lease = last is not None and last.run == run.run_id
+        began = had_lease or now - record.create_timestamp.replace(tzinfo=datetime.UTC) > _STARTUP
+        is_last = had_lease and (holder is not None or ending)
         if run.status == dg.DagsterRunStatus.QUEUED or is_last or not began:
             return f"run {run.run_id} of the feed is not finished"
         if not _is_finished(instance, run.run_id):
@@ -87,6 +88,19 @@ def find_unfinished(instance: dg.DagsterInstance, lake: Lake, feed: str, now: da
     if holder is None or _is_finished(instance, holder.run):
         return None
     return f"{holder} of the feed is not finished"
+
+
+def find_backfill(instance: dg.DagsterInstance, feed: str) -> str | None:
+    """A sentence on the backfill of the feed's assets that is under way, None where there is none. Between two of its
+    runs it has none."""
+    for backfill in instance.get_backfills(filters=BulkActionsFilter(statuses=[BulkActionStatus.REQUESTED])):
+        if any(key.path[0] == feed for key in backfill.asset_selection or ()):
+            return f"backfill {backfill.backfill_id} of the feed is not finished"
+    return None
+
+
+def _is_of(run: dg.DagsterRun, feed: str) -> bool:
+    return run.tags.get(FEED_TAG) == feed or any(key.path[0] == feed for key in run.asset_selection or ())
 
 
 def _is_finished(instance: dg.DagsterInstance, run_id: str) -> bool:

@@ -15,9 +15,6 @@ from cdc_lakehouse.pipeline.planned_repairs import TableRepair
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps
 
-TRIGGER_TAG = "cdc/trigger"
-"""What started a run. With `incremental` its partitions only say what is new; otherwise they are decoded again."""
-INCREMENTAL = "incremental"
 LOAD_TAG = "cdc/load"
 """Tables of the initial dump to load again: a list in JSON."""
 DATES_TAG = "cdc/dates"
@@ -45,7 +42,7 @@ class Lakehouse(dg.ConfigurableResource[Any]):
         """The run has ended: its lease is given back."""
         release_leases()
 
-    def steps(self, context: dg.AssetExecutionContext, feed: str) -> Steps:
+    def steps(self, context: dg.AssetExecutionContext | dg.OpExecutionContext, feed: str) -> Steps:
         """The run's steps: one object for all ops of a run, which share a process. Raises `ConcurrentRunError`."""
         run_id = context.run.run_id
         if run_id not in _STEPS:
@@ -81,15 +78,13 @@ def take_steps(run_id: str) -> Steps | None:
     return _STEPS.pop(run_id, None)
 
 
-def dates_to_decode(context: dg.AssetExecutionContext) -> frozenset[str]:
-    """The partitions that a person asked for. Those of an incremental run only say what was new."""
-    if context.run.tags.get(TRIGGER_TAG) == INCREMENTAL:
-        return frozenset()
+def dates_to_decode(context: dg.AssetExecutionContext | dg.OpExecutionContext) -> frozenset[str]:
+    """The partitions that a person asked for; a run that takes what is new has none."""
     tags = context.run.tags
     if DATES_TAG in tags:
         return frozenset(tags[DATES_TAG].split(","))
     if "dagster/partition" in tags:
         return frozenset({tags["dagster/partition"]})
-    if "dagster/asset_partition_range_start" in tags and context.has_partition_key_range:
+    if isinstance(context, dg.AssetExecutionContext) and context.has_partition_key_range:
         return frozenset(context.partition_keys)
     return frozenset()

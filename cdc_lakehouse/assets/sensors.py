@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import dagster as dg
 
-from cdc_lakehouse.assets.jobs import partition_tags
-from cdc_lakehouse.assets.keys import run_partitions
-from cdc_lakehouse.assets.leases import FAILURE_TAG, FEED_TAG, find_unfinished
-from cdc_lakehouse.assets.resources import INCREMENTAL, TRIGGER_TAG
+from cdc_lakehouse.assets.jobs import PRIORITY_TAG, SENSOR_PRIORITY
+from cdc_lakehouse.assets.leases import FAILURE_TAG, FEED_TAG, find_backfill, find_unfinished
+from cdc_lakehouse.assets.reload import LoadedTables
+from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake
@@ -33,10 +33,11 @@ class Decision:
     attempt: int = 0
 
 
-def build_sensor(lake: Lake, feed: FeedConfig, job: Any) -> dg.SensorDefinition:
-    """The sensor that requests runs of the feed's job. It asks nothing of the source while a run of the feed is
-    unfinished."""
+def build_sensor(lake: Lake, feed: FeedConfig, job: Any, tables: Sequence[TableName]) -> dg.SensorDefinition:
+    """The sensor that requests runs of the feed's job. It asks nothing of the source while a run or a backfill of the
+    feed is unfinished. Where the lake has others than the known `tables`, it has the code location loaded again."""
     source = open_monitor(lake, feed)
+    loaded = LoadedTables(lake, feed, tables)
 
     @dg.sensor(
         name=f"{feed.name}_{source.kind.sensor}",
@@ -47,6 +48,9 @@ def build_sensor(lake: Lake, feed: FeedConfig, job: Any) -> dg.SensorDefinition:
     )
     def follow_source(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         try:
+            loaded.reload_if_outdated(context.code_location_origin, context.log)
+            if (backfill := find_backfill(context.instance, feed.name)) is not None:
+                return dg.SkipReason(backfill)
             decision, state = look(context.instance, lake, feed, source, context.cursor)
         except CdcError as error:
             context.log.error(str(error))
@@ -55,7 +59,7 @@ def build_sensor(lake: Lake, feed: FeedConfig, job: Any) -> dg.SensorDefinition:
             context.log.error(str(fault))
         if state is None or decision.run_key is None:
             return dg.SkipReason(decision.reason)
-        tags = incremental_tags(feed, source.new_dates(), decision.attempt)
+        tags = {PRIORITY_TAG: SENSOR_PRIORITY, **run_tags(feed, decision.attempt)}
         request = dg.RunRequest(run_key=decision.run_key, tags=tags)
         return dg.SensorResult(run_requests=[request], cursor=state.cursor)
 
@@ -103,7 +107,6 @@ def retry_decision(last: dg.RunRecord | None, feed: str, cursor: str, now: datet
     return Decision(f"{feed}:{cursor}:{run.run_id}", f"run {run.run_id} {ended} and is retried", attempt)
 
 
-def incremental_tags(feed: FeedConfig, dates: Sequence[str], attempt: int = 0) -> dict[str, str]:
-    """Tags of a run that takes what is new. Its partitions are the dates that have new segments."""
-    partitions = partition_tags(run_partitions(feed, dates, utc_now()))
-    return {FEED_TAG: feed.name, TRIGGER_TAG: INCREMENTAL, ATTEMPT_TAG: str(attempt), **partitions}
+def run_tags(feed: FeedConfig, attempt: int = 0) -> dict[str, str]:
+    """Tags of a run that takes what is new."""
+    return {FEED_TAG: feed.name} | ({ATTEMPT_TAG: str(attempt)} if attempt else {})

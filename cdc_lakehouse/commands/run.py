@@ -18,11 +18,11 @@ import dagster as dg
 
 from cdc_lakehouse import config as configuration
 from cdc_lakehouse import errors
-from cdc_lakehouse.assets.jobs import job_name, partition_tags
+from cdc_lakehouse.assets.jobs import dates_job_name, decide_op_name, new_job_name, partition_tags, tables_job_name
 from cdc_lakehouse.assets.keys import known_tables, partitions_of
-from cdc_lakehouse.assets.leases import FEED_TAG, find_unfinished, release_leases, take_lease
+from cdc_lakehouse.assets.leases import find_unfinished, release_leases, take_lease
 from cdc_lakehouse.assets.resources import DATES_TAG, LOAD_TAG, give_repairs, take_steps
-from cdc_lakehouse.assets.sensors import incremental_tags, look
+from cdc_lakehouse.assets.sensors import look, run_tags
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.commands.common import (
@@ -129,6 +129,37 @@ def repair(config: LakehouseConfig, feed: FeedConfig, repairs: Sequence[TableRep
         return unless_signalled(lambda: runner.try_run(feed, repairs=repairs))
 
 
+@click.command()
+@click.argument("table_names", metavar="TABLE...", nargs=-1, required=True)
+@feed_option
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@configured
+def rebuild(config: LakehouseConfig, table_names: Sequence[str], feed_name: str | None, as_json: bool) -> int:
+    """Recompute each TABLE (database.table) from all of its events, and make a pass.
+
+    Readers see the table as it was until it is replaced, in one commit. A table that is held stays as it is. Exit codes
+    are those of `run`; 2 where no feed has such a table.
+    """
+    prepare_instance()
+    feeds = chosen(config, feed_name)
+    lake = Lake(config.lake, config.storage)
+    wanted = {feed.name: [table for table in table_names if _has_table(lake, feed, table)] for feed in feeds}
+    for table in table_names:
+        if not any(table in of_feed for of_feed in wanted.values()):
+            raise ConfigurationError(f"there is no table {table}", advice="name one as database.table")
+    with dg.DagsterInstance.get() as instance:
+        runner = _Runner(config, instance)
+        concerned = [feed for feed in feeds if wanted[feed.name]]
+        results = unless_signalled(
+            lambda: [runner.try_run(feed, rebuild_tables=wanted[feed.name]) for feed in concerned]
+        )
+    return _print(results, as_json=as_json)
+
+
+def _has_table(lake: Lake, feed: FeedConfig, table: str) -> bool:
+    return any(str(name) == table for name in known_tables(lake, feed))
+
+
 def _print(results: Sequence[FeedResult], *, as_json: bool) -> int:
     """Gives the exit code."""
     if as_json:
@@ -169,19 +200,12 @@ class _Runner:
         self.instance = instance
         self.lake = Lake(config.lake, config.storage)
         self._config = config
-        self._jobs: dict[str, tuple[Sequence[TableName], dg.JobDefinition]] = {}
+        self._definitions: dict[str, tuple[Sequence[TableName], dg.Definitions]] = {}
 
-    def try_run(
-        self,
-        feed: FeedConfig,
-        partitions: Sequence[str] = (),
-        *,
-        load_again: Sequence[str] = (),
-        repairs: Sequence[TableRepair] = (),
-    ) -> FeedResult:
+    def try_run(self, feed: FeedConfig, partitions: Sequence[str] = (), **options: Any) -> FeedResult:
         """As `run`; what keeps the run from beginning is in the result."""
         try:
-            return self.run(feed, partitions, load_again=load_again, repairs=repairs)
+            return self.run(feed, partitions, **options)
         except CdcError as error:
             return FeedResult(feed.name, error=str(error), exit_code=exit_code(error))
 
@@ -193,19 +217,30 @@ class _Runner:
         attempt: int = 0,
         load_again: Sequence[str] = (),
         repairs: Sequence[TableRepair] = (),
+        rebuild_tables: Sequence[str] = (),
     ) -> FeedResult:
         """One pass over a feed: over what is new, or over these partitions. `attempt` counts earlier tries that failed,
-        `load_again` are tables of the initial dump. Raises what keeps the run from beginning."""
+        `load_again` are tables of the initial dump, `rebuild_tables` those to recompute. Raises what keeps the run from
+        beginning."""
         run_id = str(uuid.uuid4())
+        settings: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "WARNING"}}}}
+        job, tags = new_job_name(feed.name), run_tags(feed, attempt)
+        if partitions:
+            job = dates_job_name(feed.name)
+            tags |= {DATES_TAG: ",".join(sorted(partitions)), **partition_tags(partitions)}
+        if load_again:
+            tags[LOAD_TAG] = json.dumps(load_again)
+        if rebuild_tables:
+            job = tables_job_name(feed.name)
+            settings["ops"] = {decide_op_name(feed.name): {"config": {"rebuild": list(rebuild_tables)}}}
         try:
             _take_lease(self.instance, self.lake, feed, run_id)
             give_repairs(run_id, tuple(repairs))
-            tags = self._tags(feed, partitions, attempt)
-            if load_again:
-                tags[LOAD_TAG] = json.dumps(load_again)
-            console = {"loggers": {"console": {"config": {"log_level": "WARNING"}}}}
-            executed = self._job(feed).execute_in_process(
-                instance=self.instance, tags=tags, run_config=console, raise_on_error=False, run_id=run_id
+            if partitions or rebuild_tables or repairs or open_monitor(self.lake, feed).new_dates():
+                # There is something to do: the JVM starts while the run does.
+                start_session(self._config.lake, self._config.storage)
+            executed = self._job(feed, job).execute_in_process(
+                instance=self.instance, tags=tags, run_config=settings, raise_on_error=False, run_id=run_id
             )
         finally:
             release_leases()
@@ -217,22 +252,13 @@ class _Runner:
             _describe(result, steps)
         return result
 
-    def _tags(self, feed: FeedConfig, partitions: Sequence[str], attempt: int) -> dict[str, str]:
-        dates = partitions or open_monitor(self.lake, feed).new_dates()
-        if dates:
-            # There are segments to decode: the JVM starts while the run does.
-            start_session(self._config.lake, self._config.storage)
-        if partitions:
-            return {FEED_TAG: feed.name, DATES_TAG: ",".join(sorted(partitions)), **partition_tags(partitions)}
-        return incremental_tags(feed, dates, attempt)
-
-    def _job(self, feed: FeedConfig) -> dg.JobDefinition:
-        """The feed's job with the tables of now as its assets."""
+    def _job(self, feed: FeedConfig, name: str) -> dg.JobDefinition:
+        """A job of the feed with the tables of now as its assets."""
         tables = known_tables(self.lake, feed)
-        if feed.name not in self._jobs or self._jobs[feed.name][0] != tables:
+        if feed.name not in self._definitions or self._definitions[feed.name][0] != tables:
             alone = self._config.model_copy(update={"feeds": [feed]})
-            self._jobs[feed.name] = tables, build_definitions(alone).resolve_job_def(job_name(feed.name))
-        return self._jobs[feed.name][1]
+            self._definitions[feed.name] = tables, build_definitions(alone)
+        return self._definitions[feed.name][1].resolve_job_def(name)
 
 
 def _follow(runner: _Runner, feeds: Sequence[FeedConfig], interval: float, *, as_json: bool) -> None:

@@ -6,12 +6,13 @@ come one after the other within moments."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING
+from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
 from cdc_lakehouse.errors import CdcError, in_one_line
 from cdc_lakehouse.lake.current.keyed_events import commit_ts_range
@@ -24,6 +25,7 @@ from cdc_lakehouse.lake.tables.quarantine import Quarantined, discards
 from cdc_lakehouse.pipeline.changed_keys import find_changed_keys
 from cdc_lakehouse.pipeline.holds import Holds, find_holds, find_unapproved
 from cdc_lakehouse.pipeline.moved_rows import write_moved_rows
+from cdc_lakehouse.pipeline.progress import Progress
 from cdc_lakehouse.pipeline.repairs import write_repairs
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.table_changes import TableChanges, find_changed_tables
@@ -52,17 +54,18 @@ class AppliedTable:
 class Applied:
     """`lives` are the tables of the feed as of the checkpoint that it takes, `tables` those that this run published,
     `held` the reason by incarnation (or by name, without one) for those that could not go on, `left` the tables that
-    have got a name which the feed does not take."""
+    have got a name which the feed does not take, `waiting` those with changes that the run was not to apply."""
 
     checkpoint_ts: int
     lives: Mapping[str, Incarnation]
     tables: tuple[AppliedTable, ...]
     held: Mapping[str, str]
     left: Mapping[str, Incarnation] = field(default_factory=dict[str, Incarnation])
+    waiting: tuple[TableName, ...] = ()
 
 
-def apply(run: FeedRun, upto: int) -> Applied:
-    """Bring every table that has something new, and is not held, to the checkpoint."""
+def apply(run: FeedRun, upto: int, only: Collection[TableName] | None = None) -> Applied:
+    """Bring every table that has something new, and is not held, to the checkpoint; with `only` none but these."""
     incarnations = run.history.history.incarnations()
     known = {id: life for id, whole in incarnations.items() if (life := whole.upto(upto)) is not None}
     lives = {id: life for id, life in known.items() if is_taken(run.feed.tables, life)}
@@ -75,12 +78,18 @@ def apply(run: FeedRun, upto: int) -> Applied:
     holds |= write_moved_rows(run, lives, holds)
     tables = CurrentTables(run.lake, run.feed)
     changed, refused = find_changed_tables(run, tables, lives, holds, upto)
+    waiting: tuple[TableName, ...] = ()
+    if only is not None:
+        waiting = tuple(changes.target.name for changes in changed if changes.target.name not in only)
+        wanted = [changes for changes in changed if changes.target.name in only]
+        changed = [replace(changes, number=number) for number, changes in enumerate(wanted)]
     holds = _close_dropped(run, tables, lives, holds | refused)
     _close_left(run, tables, left)
     done: list[AppliedTable] = []
     if changed:
+        run.log.info("%d tables have changes", len(changed))
         done, holds = _update_tables(run, tables, lives | left, changed, holds)
-    return Applied(upto, lives, tuple(done), holds.reasons, left)
+    return Applied(upto, lives, tuple(done), holds.reasons, left, waiting)
 
 
 def _update_tables(
@@ -110,9 +119,8 @@ def _update_tables(
         if changes.life.id not in blocked:
             counts = updated[changes.number].counts
             key = tuple(lake_name(column) for column in changes.key)
-            done.append(
-                AppliedTable(changes.life, state, key, counts.rows, counts.deletes, counts.zero_dates, changes.rebuild)
-            )
+            numbers = (counts.rows, counts.deletes, counts.zero_dates)
+            done.append(AppliedTable(changes.life, state, key, *numbers, changes.is_rebuilt))
     return done, holds | blocked
 
 
@@ -125,8 +133,11 @@ def _plan_all(
 def _commit_all(
     run: FeedRun, planned: Sequence[PlannedUpdate], updated: Mapping[int, UpdatedTable]
 ) -> tuple[list[PlannedUpdate], Holds]:
+    progress = Progress(run.log, "tables are committed", len(planned))
+
     def one(each: PlannedUpdate) -> PlannedUpdate:
         commit(run, each, updated[each.changes.number])
+        progress.add()
         return each
 
     return _each(run, planned, one)
@@ -231,6 +242,6 @@ def _quarantine_rows(run: FeedRun, sound: Sequence[PlannedUpdate], rejected: Seq
         # A table that goes on without its bad rows has passed them by.
         redecoded = row.segment in {segment.segment for segment in found.changes.redecoded}
         passed_by = run.feed.policy.quarantine == "skip" or row.state == "discarded"
-        return redecoded or found.changes.rebuild or not passed_by
+        return redecoded or found.changes.is_rebuilt or not passed_by
 
     run.quarantine.replace(tried_again, rejected, run.clock())

@@ -13,6 +13,7 @@ from typing import Final, NoReturn
 
 from pyspark.sql import SparkSession
 
+from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.archive import Archive, RawFiles, SourceFiles
 from cdc_lakehouse.lake.catalog import Lake, system_table
@@ -21,6 +22,7 @@ from cdc_lakehouse.lake.tables.approvals import Approvals
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, Cut
 from cdc_lakehouse.lake.tables.events import Events
 from cdc_lakehouse.lake.tables.frontiers import Frontiers
+from cdc_lakehouse.lake.tables.manual_holds import ManualHolds
 from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import Segments
@@ -44,10 +46,10 @@ _LOG: Final = logging.getLogger("cdc_lakehouse")
 @dataclass
 class FeedContext:
     """One run of a feed, as its source sees it. `dates` are feed dates to decode again, whatever is known of them;
-    `load_again` tables of the initial dump to load anew, as `database.table`, or `*` for all of them.
-    `repairs` are written
-    before tables are brought up to date. `require_lease` raises `ConcurrentRunError` where the feed is another run's by
-    now."""
+    `load_again` tables of the initial dump to load anew, as `database.table`, or `*` for all of them. `repairs` are
+    written before tables are brought up to date. `only` are the tables to bring to the checkpoint, where these are not
+    all; `rebuild` those to recompute from all of their events. `require_lease` raises `ConcurrentRunError` where the
+    feed is another run's by now."""
 
     feed: FeedConfig
     lake: Lake
@@ -55,6 +57,8 @@ class FeedContext:
     dates: frozenset[str] = frozenset()
     load_again: frozenset[str] = frozenset()
     repairs: tuple[TableRepair, ...] = ()
+    only: frozenset[TableName] | None = None
+    rebuild: frozenset[TableName] = frozenset()
     log: logging.Logger = _LOG
     clock: Callable[[], datetime.datetime] = utc_now
     require_lease: Callable[[], None] = lambda: None
@@ -102,6 +106,10 @@ class FeedContext:
     @functools.cached_property
     def approvals(self) -> Approvals:
         return Approvals(self.lake, self.feed.name)
+
+    @functools.cached_property
+    def manual_holds(self) -> ManualHolds:
+        return ManualHolds(self.lake, self.feed.name)
 
     @functools.cached_property
     def checkpoints(self) -> Checkpoints:

@@ -12,6 +12,7 @@ from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig, TablesConfig
 from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
+from cdc_lakehouse.lake.tables.manual_holds import ManualHold
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.segments import FILE, Segment, index_gaps, table_versions
 from cdc_lakehouse.pipeline.missing_files import MISSING_FILE
@@ -42,8 +43,8 @@ class Holds:
 
 
 def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: int) -> Holds:
-    """The holds that follow from the history, the quarantine and missing files, of the tables that are taken. `lives`
-    are all tables of the feed, for a path may be of one that is left out."""
+    """The holds that follow from the history, the quarantine and missing files, and those by a person, of the tables
+    that are taken. `lives` are all tables of the feed, for a path may be of one that is left out."""
     reasons: dict[str, list[str]] = defaultdict(list)
     directory = _Directory(lives, run.feed.tables)
     for id, life in directory.taken.items():
@@ -57,7 +58,16 @@ def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: in
                 reasons[id].append(_words(row))
     _of_segments(run, directory, checkpoint_ts, reasons)
     left_out = lives.keys() - directory.taken.keys()
+    for hold in run.manual_holds.all():
+        reasons[hold.incarnation].insert(0, manual_reason(hold))
     return Holds({id: _joined(found) for id, found in reasons.items() if found and id not in left_out})
+
+
+def manual_reason(hold: ManualHold) -> str:
+    return (
+        f"held by {hold.held_by} since {hold.held_at:%Y-%m-%d %H:%M} UTC: {hold.reason}. "
+        f"`cdc-lakehouse resume {hold.database}.{hold.table}` lets it go on"
+    )
 
 
 def find_unapproved(run: FeedRun, lives: Mapping[str, Incarnation]) -> Holds:

@@ -30,6 +30,9 @@ def publish_cut(run: FeedRun, applied: Applied) -> Published:
     cut = Cut(applied.checkpoint_ts, run.segments.batch, len(run.history.history.versions), run.settings, held)
     if applied.checkpoint_ts == BEGINNING:
         return Published(run.last_cut, (), False)
+    if applied.waiting:
+        # Not all tables are as of the checkpoint: there is no new cut yet.
+        return Published(run.last_cut, tuple(run.checkpoints.rows(run.last_cut.checkpoint_ts)), False)
     before = {TableName(row.database, row.table): row for row in run.checkpoints.rows(run.last_cut.checkpoint_ts)}
     if cut == run.last_cut and not applied.tables:
         return Published(cut, tuple(before.values()), False)

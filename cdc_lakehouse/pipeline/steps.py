@@ -18,6 +18,7 @@ from cdc_lakehouse.pipeline.apply import Applied
 from cdc_lakehouse.pipeline.apply import apply as apply_changes
 from cdc_lakehouse.pipeline.cut_off_files import resolve_redelivered
 from cdc_lakehouse.pipeline.dump_source import LOAD_FAULTS, DumpSource, is_cut_missing
+from cdc_lakehouse.pipeline.progress import Progress
 from cdc_lakehouse.pipeline.publish import Published, publish_cut, purge_dropped
 from cdc_lakehouse.pipeline.quarantine_limit import require_few_rejected
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -98,14 +99,15 @@ def evolve(steps: Steps) -> Evolved:
 
 def apply(steps: Steps) -> Applied:
     """The current-state tables are as of the checkpoint."""
-    return apply_changes(steps.run, steps.checkpoint_ts)
+    return apply_changes(steps.run, steps.checkpoint_ts, steps.run.only)
 
 
 def publish(steps: Steps) -> Published:
     """The cut is in `checkpoints`; tables that the policy purges are gone."""
     applied = steps.applied
     published = publish_cut(steps.run, applied)
-    purge_dropped(steps.run, {**applied.lives, **applied.left})
+    if not applied.waiting:
+        purge_dropped(steps.run, {**applied.lives, **applied.left})
     return published
 
 
@@ -189,12 +191,14 @@ def _decode_all(run: FeedRun, source: Source) -> Decoded:
     decoded = Decoded()
     while batches := run.segments.undecoded(source.kind):
         done = Decoded()
+        progress = Progress(run.log, "segments are decoded", sum(len(segments) for segments in batches.values()))
         for batch, segments in batches.items():
             run.require_lease()
             found = _decode_batch(run, source, batch, segments)
             resolve_redelivered(run)
             require_few_rejected(run, {segment.batch for segment in found.segments})
             done += found
+            progress.add(len(segments))
         decoded += done
         if not done.segments or not source.land_left_out():
             break

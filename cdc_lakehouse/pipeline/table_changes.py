@@ -35,7 +35,8 @@ class TableChanges:
     void_upto_ts: events at or below it count for nothing (a TRUNCATE, or rows that moved to another key).
     redecoded: segments decoded after the table had passed their events, or decoded again; all keys that they contain
         are recomputed from the full event history.
-    rebuild: the whole table is recomputed. keys_may_collide: keys that differ in the source can be one in the lake
+    rebuild: the whole table is recomputed, for its columns are not what they were thought to be. recompute: it is too,
+        because a person asks for it. keys_may_collide: keys that differ in the source can be one in the lake
         (zero dates that became NULL).
     events: about how many events the run reads.
     """
@@ -49,6 +50,7 @@ class TableChanges:
     rebuild: bool
     redecoded: tuple[Segment, ...]
     key: tuple[Column, ...]
+    recompute: bool = False
     keys_may_collide: bool = False
     events: int = 0
 
@@ -63,8 +65,12 @@ class TableChanges:
         return self.life.versions[0] if before is None else before.last
 
     @property
+    def is_rebuilt(self) -> bool:
+        return self.rebuild or self.recompute
+
+    @property
     def replaces_all_rows(self) -> bool:
-        return self.rebuild or self.void_upto_ts > self.applied_ts
+        return self.is_rebuilt or self.void_upto_ts > self.applied_ts
 
     @property
     def recomputes_keys(self) -> bool:
@@ -78,7 +84,7 @@ class TableChanges:
 
     @property
     def reads_all_events(self) -> bool:
-        return self.rebuild or self.recomputes_keys
+        return self.is_rebuilt or self.recomputes_keys
 
     @property
     def read_after_ts(self) -> int:
@@ -149,7 +155,8 @@ def find_changed_tables(
             reasons[id] = refused[id]
             continue
         passed, batch = (cut.checkpoint_ts, cut.batch) if shown else (BEGINNING, 0)
-        if shown and not (news.everywhere or _has_ddl(life, passed) or news.concerns(life)):
+        asked = life.last.name in run.rebuild
+        if shown and not (asked or news.everywhere or _has_ddl(life, passed) or news.concerns(life)):
             continue
         state = tables.find(life)
         if state is None and life.is_replaced_by_dump:
@@ -206,8 +213,9 @@ def _changes(
     before = life.upto(state.applied_ts)
     rebuild = before is None or schema_fingerprint(before, run.value_format(before.last)) != state.schema_fingerprint
     void_for_all = max(void, life.versions[0].since)
-    redecoded = () if rebuild else tuple(news.redecoded(life, applied, batch, void_for_all))
-    return TableChanges(number, life, state, applied, checkpoint_ts, void, rebuild, redecoded, key)
+    recompute = life.last.name in run.rebuild and life.dropped_ts is None
+    redecoded = () if rebuild or recompute else tuple(news.redecoded(life, applied, batch, void_for_all))
+    return TableChanges(number, life, state, applied, checkpoint_ts, void, rebuild, redecoded, key, recompute)
 
 
 def _has_ddl(life: Incarnation, above: int) -> bool:

@@ -7,11 +7,12 @@ from typing import Any
 
 import dagster as dg
 
-from cdc_lakehouse.assets.jobs import build_job
+from cdc_lakehouse.assets.jobs import build_new_job
+from cdc_lakehouse.assets.keys import run_partitions
 from cdc_lakehouse.assets.sensors import build_sensor
+from cdc_lakehouse.pipeline.context import utc_now
+from cdc_lakehouse.pipeline.monitors import open_monitor
 from tests.kit.lakes import TestLake
-
-START, END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 
 
 @functools.cache
@@ -28,7 +29,7 @@ def check_context() -> dg.OpExecutionContext:
 
 def tick(lake: TestLake, cursor: str | None = None, instance: dg.DagsterInstance | None = None) -> Any:
     """What the feed's sensor answers."""
-    sensor = build_sensor(lake.lake, lake.feed, build_job(lake.feed, []))
+    sensor = build_sensor(lake.lake, lake.feed, build_new_job(lake.feed), [])
     with dg.build_sensor_context(instance=instance or empty_instance(), cursor=cursor) as context:
         return sensor(context)
 
@@ -44,7 +45,6 @@ def asked(result: Any) -> dg.RunRequest:
     return request
 
 
-def dates(result: Any) -> tuple[str, str]:
-    """The first and the last date of the run that is asked for."""
-    tags = asked(result).tags
-    return tags[START], tags[END]
+def dates(lake: TestLake) -> list[str]:
+    """The dates with something new, else the one under way."""
+    return run_partitions(lake.feed, open_monitor(lake.lake, lake.feed).new_dates(), utc_now())

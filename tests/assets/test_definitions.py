@@ -54,7 +54,7 @@ def test_definitions_and_a_tick_need_neither_jvm_nor_sink_nor_catalog(tmp_path: 
     seen = json.loads(done.stdout.splitlines()[-1])
     assert seen["jvm"] == [False, False]
     assert seen["keys"] == [f"{lake.name}/{layer}" for layer in ("checkpoint", "events", "raw")]
-    assert seen["jobs"] == [f"{lake.name}_feed"]
+    assert seen["jobs"] == [f"{lake.name}_{job}" for job in ("dates", "new", "tables")]
     assert "no metadata file" in seen["ticks"][f"{lake.name}_checkpoint"]
 
 
@@ -104,13 +104,30 @@ def test_assets_follow_one_another_up_to_the_checkpoint(known: Loaded) -> None:
     assert before("checkpoint") == {("current", "d", "a"), ("current", "d", "b")}
 
 
-def test_every_asset_of_a_feed_is_in_one_pool_and_in_its_job(known: Loaded) -> None:
+@pytest.mark.parametrize("job", ["new", "dates", "tables"])
+def test_every_op_of_a_feed_is_in_one_pool(known: Loaded, job: str) -> None:
     definitions = known.definitions
-    job = definitions.resolve_job_def(f"{known.name}_feed")
-    assert job.executor_def.name == dg.in_process_executor.name
-    pools = {node.definition.pool for node in job.nodes if isinstance(node.definition, dg.OpDefinition)}
+    found = definitions.resolve_job_def(f"{known.name}_{job}")
+    assert found.executor_def.name == dg.in_process_executor.name
+    pools = {node.definition.pool for node in found.nodes if isinstance(node.definition, dg.OpDefinition)}
     assert f"cdc_{known.name}" in pools
-    assert {tuple(key.path) for key in job.asset_layer.selected_asset_keys} == paths(definitions)
+
+
+def test_what_is_new_and_tables_are_taken_without_a_date_and_a_backfill_takes_both_assets_with_dates(
+    known: Loaded,
+) -> None:
+    jobs = {job: known.definitions.resolve_job_def(f"{known.name}_{job}") for job in ("new", "dates", "tables")}
+    assert {job: found.partitions_def is not None for job, found in jobs.items()} == {
+        "new": False, "dates": True, "tables": False,
+    }  # fmt: skip
+    keys = jobs["dates"].asset_layer.selected_asset_keys
+    assert {tuple(key.path) for key in keys} == {(known.name, "raw"), (known.name, "events")}
+
+
+def test_one_table_can_be_materialized_alone(known: Loaded) -> None:
+    chosen = dg.AssetKey([known.name, "current", "d", "a"])
+    job = known.definitions.resolve_implicit_global_asset_job_def().get_subset(asset_selection={chosen})
+    assert job.asset_layer.selected_asset_keys == {chosen}
 
 
 def test_files_and_events_have_dates_and_a_backfill_is_one_run(known: Loaded) -> None:

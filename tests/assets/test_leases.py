@@ -11,15 +11,23 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
-from cdc_lakehouse.assets.leases import FAILURE_TAG, FEED_TAG, HOST_TAG, find_unfinished, release_leases, take_lease
+from cdc_lakehouse.assets.leases import (
+    FAILURE_TAG,
+    FEED_TAG,
+    find_backfill,
+    find_unfinished,
+    release_leases,
+    take_lease,
+)
 from cdc_lakehouse.assets.sensors import ATTEMPT_TAG, retry_decision
 from cdc_lakehouse.errors import ConcurrentRunError
 from cdc_lakehouse.lake.tables.lease import LEASE, Holder, Lease, last_holder
 from tests.kit.lakes import TestLake
 
 FEED = "shop"
-HERE = {FEED_TAG: FEED, HOST_TAG: socket.gethostname()}
+HERE = {FEED_TAG: FEED}
 
 
 @pytest.fixture
@@ -76,7 +84,8 @@ def in_another_process(lake: TestLake, run_id: str) -> str:
 
 def test_a_run_without_a_lease_is_reported_as_failed(instance: dg.DagsterInstance, lake: TestLake) -> None:
     run_id = started(instance, HERE)
-    assert find_unfinished(instance, lake.lake, FEED, now()) is None
+    assert find_unfinished(instance, lake.lake, FEED, now()) is not None, "it may be about to take one"
+    assert find_unfinished(instance, lake.lake, FEED, later(301)) is None
     run = run_of(instance, run_id)
     assert (run.status, run.tags[FAILURE_TAG]) == (dg.DagsterRunStatus.FAILURE, "transient")
 
@@ -114,14 +123,14 @@ def test_a_process_that_was_killed_has_no_lease(instance: dg.DagsterInstance, la
 def test_a_process_that_cannot_be_seen_has_the_lease_until_it_ends(
     instance: dg.DagsterInstance, lake: TestLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    run_id = started(instance, HERE)
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr("cdc_lakehouse.lake.tables.lease.this_process", lambda: "boot/pid:[1]/1:1")
-        lost = Lease(lake.lake, FEED, "lost", now)
+        lost = Lease(lake.lake, FEED, run_id, now)
         lost._released.set()  # A container that died renews nothing.
         lost.take()
-    run_id = started(instance, {FEED_TAG: FEED, HOST_TAG: "lost"})
     assert find_unfinished(instance, lake.lake, FEED, now()) is not None
-    with pytest.raises(ConcurrentRunError, match="run lost"):
+    with pytest.raises(ConcurrentRunError, match=run_id):
         Lease(lake.lake, FEED, "mine", now).take()
     after = LEASE.total_seconds() + 1
     assert find_unfinished(instance, lake.lake, FEED, later(after)) is None
@@ -252,3 +261,20 @@ def test_a_run_that_did_not_fail_is_not_tried_again(instance: dg.DagsterInstance
     (record,) = instance.get_run_records()
     assert record.dagster_run.status == dg.DagsterRunStatus.SUCCESS
     assert retry_decision(record, FEED, "10", later(9999)) is None
+
+
+def test_runs_of_assets_that_a_person_started_and_backfills_are_waited_for(
+    instance: dg.DagsterInstance, lake: TestLake
+) -> None:
+    run_id = "0d6ab5b2-9f1e-4b1e-8a52-000000000002"
+    for feed in ("other", FEED):
+        assert find_unfinished(instance, lake.lake, FEED, now()) is None
+        assert find_backfill(instance, FEED) is None
+        selection = frozenset({dg.AssetKey([feed, "raw"])})
+        status = dg.DagsterRunStatus.QUEUED
+        id = run_id if feed == FEED else run_id.replace("2", "3")
+        instance.add_run(dg.DagsterRun("__ASSET_JOB", run_id=id, status=status, asset_selection=selection))
+        backfill = PartitionBackfill(f"b{feed}", BulkActionStatus.REQUESTED, False, {}, 0, asset_selection=[*selection])
+        instance.add_backfill(backfill)
+    assert run_id in str(find_unfinished(instance, lake.lake, FEED, now()))
+    assert find_backfill(instance, FEED) == f"backfill b{FEED} of the feed is not finished"

@@ -12,8 +12,8 @@ from cdc_lakehouse.assets.jobs import partition_tags
 from cdc_lakehouse.assets.keys import partitions_of, run_partitions
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import ConfigurationError
-from tests.assets import END, START
 
+START, END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 NOW = datetime.datetime(2026, 6, 30, 23, 59, tzinfo=datetime.UTC)
 
 

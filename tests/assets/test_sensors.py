@@ -33,8 +33,8 @@ def test_a_checkpoint_that_moved_is_one_run_of_the_dates_with_new_files(lake: Te
     result = tick(lake)
     request = asked(result)
     assert (request.run_key, result.cursor) == (f"{lake.name}:{T0 + 10}", str(T0 + 10))
-    assert request.tags["cdc/feed"] == lake.name and request.tags["cdc/trigger"] == "incremental"
-    assert dates(result) == ("2026-06-01", "2026-06-03")
+    assert request.tags == {"cdc/feed": lake.name, "dagster/priority": "-1"}
+    assert dates(lake) == ["2026-06-01", "2026-06-03"]
     sink.checkpoint(11)
     assert asked(tick(lake, result.cursor)).run_key == f"{lake.name}:{T0 + 11}"
 
@@ -42,17 +42,17 @@ def test_a_checkpoint_that_moved_is_one_run_of_the_dates_with_new_files(lake: Te
 def test_files_that_landed_are_not_new_until_they_change(lake: TestLake, sink: Sink) -> None:
     lake.run().source.land()
     path = sink.file("t", at=3, days=4)
-    assert dates(tick(lake)) == ("2026-06-05", "2026-06-05")
+    assert dates(lake) == ["2026-06-05"]
     lake.run().source.land()
     (lake.sink / path.replace("2026-06-05", "2026-06-01")).write_text("{}\r\n")
-    assert dates(tick(lake)) == ("2026-06-01", "2026-06-01")
+    assert dates(lake) == ["2026-06-01"]
 
 
 def test_without_new_files_the_run_is_one_of_today(lake: TestLake) -> None:
     Sink(lake.sink, checkpoint=10)
     before = datetime.datetime.now(datetime.UTC).date().isoformat()
-    first, last = dates(tick(lake))
-    assert first == last and before <= first <= datetime.datetime.now(datetime.UTC).date().isoformat()
+    (date,) = dates(lake)
+    assert before <= date <= datetime.datetime.now(datetime.UTC).date().isoformat()
 
 
 def test_files_of_tables_that_are_left_out_ask_for_nothing(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_files_of_tables_that_are_left_out_ask_for_nothing(tmp_path: Path) -> No
     sink = Sink(lake.sink, "t", "u", checkpoint=10)
     for table, days in (("t", 0), ("u", 3)):
         sink.file(table, days=days)
-    assert dates(tick(lake)) == ("2026-06-01", "2026-06-01")
+    assert dates(lake) == ["2026-06-01"]
 
 
 @pytest.mark.parametrize("how", ["published", "asked for"])
@@ -123,7 +123,7 @@ def test_a_wrong_separator_and_a_start_in_the_future_are_told(
     lake = lake_in(tmp_path, **settings)
     Sink(lake.sink, "t", checkpoint=10).file("t")
     with pytest.raises(error, match=words):
-        tick(lake)
+        dates(lake)
 
 
 def test_the_run_that_is_asked_for_is_one_that_the_job_takes(lake: TestLake, sink: Sink) -> None:
@@ -133,7 +133,7 @@ def test_the_run_that_is_asked_for_is_one_that_the_job_takes(lake: TestLake, sin
     with dg.build_sensor_context(instance=empty_instance(), repository_def=repository) as context:
         (request,) = sensor.evaluate_tick(context).run_requests or []
     assert request.run_key == f"{lake.name}:{T0 + 10}"
-    assert sensor.job_name == f"{lake.name}_feed" and sensor.default_status == dg.DefaultSensorStatus.RUNNING
+    assert sensor.job_name == f"{lake.name}_new" and sensor.default_status == dg.DefaultSensorStatus.RUNNING
 
 
 def test_a_tick_reads_neither_the_known_segments_nor_the_known_files(
@@ -145,7 +145,7 @@ def test_a_tick_reads_neither_the_known_segments_nor_the_known_files(
     store = CountingStore(lake.sink)
     monkeypatch.setattr(monitors, "open_store", lambda *_: store)
     sink.file("t", at=3, days=4)
-    assert dates(tick(lake)) == ("2026-06-05", "2026-06-05")
+    assert dates(lake) == ["2026-06-05"]
     assert ("", None) not in store.listed
 
 

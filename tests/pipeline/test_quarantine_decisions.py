@@ -187,7 +187,7 @@ def audit(run: FeedRun, rejected: Sequence[Rejected], **changes: Any) -> tuple[l
             number=0,
             life=SimpleNamespace(id="d.a#1"),
             target=SimpleNamespace(name=SimpleNamespace(database="d", table=name)),
-            **{"redecoded": (), "rebuild": False, **changes},
+            **{"redecoded": (), "is_rebuilt": False, **changes},
         )
     )
     updated: Any = SimpleNamespace(failure=None, rejected=tuple(rejected))
@@ -216,7 +216,7 @@ def test_a_table_goes_on_only_if_every_row_that_it_cannot_take_was_discarded(
 
 @pytest.mark.parametrize(
     ("changes", "state"),
-    [({}, "discarded"), ({"rebuild": True}, "replayed"), ({"redecoded": (segment(ONE),)}, "replayed")],
+    [({}, "discarded"), ({"is_rebuilt": True}, "replayed"), ({"redecoded": (segment(ONE),)}, "replayed")],
     ids=["passed by", "computed anew", "its keys computed anew"],
 )
 def test_a_discarded_row_is_used_after_all_only_where_it_was_tried_again(

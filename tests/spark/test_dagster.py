@@ -59,9 +59,16 @@ class Shop:
         with dg.build_sensor_context(instance=self.instance, cursor=cursor) as context:
             return sensor(context)
 
-    def execute(self, tags: dict[str, str]) -> dg.ExecuteInProcessResult:
-        job = build_definitions(self.config).resolve_job_def(f"{self.lake.name}_feed")
-        return job.execute_in_process(instance=self.instance, tags=tags)
+    def execute(self, tags: dict[str, str], job: str = "new", **options: Any) -> dg.ExecuteInProcessResult:
+        found = build_definitions(self.config).resolve_job_def(f"{self.lake.name}_{job}")
+        return found.execute_in_process(instance=self.instance, tags=tags, **options)
+
+    def materialize(self, *keys: tuple[str, ...]) -> dg.ExecuteInProcessResult:
+        """What "Materialize" of these assets runs."""
+        job = build_definitions(self.config).resolve_implicit_global_asset_job_def()
+        return job.execute_in_process(
+            instance=self.instance, asset_selection=[dg.AssetKey([self.lake.name, *key]) for key in keys]
+        )
 
     def materializations(self, *key: str) -> list[dg.AssetMaterialization]:
         records = self.instance.fetch_materializations(dg.AssetKey([self.lake.name, *key]), limit=100).records
@@ -133,17 +140,62 @@ def test_a_backfill_of_dates_is_one_run_and_changes_no_row(shop: Shop) -> None:
             "cdc/feed": shop.lake.name,
             "dagster/asset_partition_range_start": first,
             "dagster/asset_partition_range_end": last,
-        }
+        },
+        job="dates",
     )
     assert result.success
+    assert len(shop.materializations("checkpoint")) == 2, "the tables are brought to the checkpoint by the same run"
     shop.check()
     assert shop.lake.events_by_segment() == before
-    # A backfill of Dagster's waits for all assets that it has chosen, also for those with nothing new.
-    for kind in ("schema", "current"):
-        assert all(shop.materializations(kind, *table)[0].metadata for table in shop.lake.tables())
-        assert {len(shop.materializations(kind, *table)) for table in shop.lake.tables()} == {2}
     again = [each.partition for each in shop.materializations("events")]
     assert again.count(first) == again.count(last) == 2
+
+
+def test_tables_are_materialized_held_resumed_and_rebuilt_alone(shop: Shop) -> None:
+    shop.execute({})
+    (before,) = shop.materializations("current", "shop", "orders")
+    shop.go_on(3)
+    cut = shop.lake.run().checkpoints.last()
+    stale = {name: table.current_snapshot().snapshot_id for name, table in shop.lake.tables().items()}
+    assert shop.materialize(("current", "shop", "orders")).success
+    expected = {name: truth(*table) for name, table in shop_of(shop.lake.sink).tables().items()}
+    assert rows(shop.lake.tables()["shop", "orders"]) == expected["shop", "orders"]
+    moved = {name for name, table in shop.lake.tables().items() if table.current_snapshot().snapshot_id != stale[name]}
+    assert moved == {("shop", "orders")}
+    # A cut is of all tables at one checkpoint: this one waits for the others.
+    assert shop.lake.run().checkpoints.last() == cut
+
+    config = {"hold": {"shop.customers": "an audit"}, "decided_by": "ann"}
+    op = f"{shop.lake.name}_tables__decide"
+    assert shop.execute({}, "tables", run_config={"ops": {op: {"config": config}}}).success
+    held = dict(shop.lake.run().checkpoints.last().held)["shop.customers#1"]
+    assert "held by ann since" in held and "an audit" in held
+    shop.go_on(3)
+    assert cli("run").exit_code == 1
+    customers = shop.lake.tables()["shop", "customers"].current_snapshot().snapshot_id
+    assert customers == stale["shop", "customers"]
+    assert "an audit" in cli("status").stdout
+    assert cli("resume", "shop.customers").exit_code == 0
+    assert cli("run").exit_code == 0
+    shop.check()
+
+    replaced = shop.lake.tables()["shop", "orders"]
+    columns = [field.field_id for field in replaced.schema().fields]
+    assert cli("rebuild", "shop.orders").exit_code == 0
+    shop.check()
+    rebuilt = shop.lake.tables()["shop", "orders"]
+    assert rebuilt.current_snapshot().snapshot_id != replaced.current_snapshot().snapshot_id
+    assert [field.field_id for field in rebuilt.schema().fields] == columns
+    assert shop.materializations("current", "shop", "orders")[0].metadata["rebuilt"].value is True
+    assert cli("rebuild", "shop.orderz").exit_code == 2
+
+    # Nothing is new: what is true of the table is said again.
+    assert shop.materialize(("schema", "shop", "orders"), ("current", "shop", "orders"), ("checkpoint",)).success
+    again = shop.materializations("current", "shop", "orders")[0]
+    assert again.metadata["unchanged"].value is True and again.metadata["upserts"].value == 0
+    assert again.metadata.keys() - {"unchanged"} == before.metadata.keys()
+    assert again.metadata["dagster/row_count"].value == len(rebuilt.scan().to_arrow())
+    assert "ADD COLUMN `channel`" in str(shop.materializations("schema", "shop", "orders")[0].metadata["statements"])
 
 
 def cli(*arguments: str) -> Result:

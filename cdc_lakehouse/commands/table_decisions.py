@@ -1,0 +1,86 @@
+"""`cdc-lakehouse hold` keeps a table as it is, `cdc-lakehouse resume` lets it go on.
+
+Neither starts Spark or Dagster: the next run acts on it."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Sequence
+
+import click
+
+from cdc_lakehouse.commands.common import DONE, HELD, chosen, configured, feed_option
+from cdc_lakehouse.config import LakehouseConfig
+from cdc_lakehouse.errors import ConfigurationError
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.pipeline.context import no_spark, utc_now
+from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.table_decisions import Resumed, hold_table, resume_table
+
+
+@click.command()
+@click.argument("table")
+@click.option("--reason", required=True, help="Why; `status` and the check nothing_held show it.")
+@click.option("--by", "held_by", help="Who holds the table. [default: the user of the system]")
+@feed_option
+@configured
+def hold(config: LakehouseConfig, table: str, reason: str, held_by: str | None, feed_name: str | None) -> int:
+    """Hold TABLE (database.table) at its last cut until it is resumed. Its events are kept, and others go on.
+
+    Exit code 0: held, from the next run on. 2: no feed has such a table.
+    """
+    held: list[FeedRun] = []
+    refused: ConfigurationError | None = None
+    for run in _runs(config, feed_name):
+        try:
+            hold_table(run, table, reason, held_by or getpass.getuser(), utc_now())
+            held.append(run)
+        except ConfigurationError as error:  # It may be a table of another feed.
+            refused = error
+    if refused is not None and not held:
+        raise refused
+    for run in held:
+        click.echo(f"feed {run.feed.name}: the next run holds {table}")
+    return DONE
+
+
+@click.command()
+@click.argument("table")
+@feed_option
+@configured
+def resume(config: LakehouseConfig, table: str, feed_name: str | None) -> int:
+    """Let TABLE (database.table) go on that a person holds, or approve its rewrite that the policy holds.
+
+    Exit code 0: the next run goes on. 1: nobody holds the table, and no rewrite of it waits.
+    """
+    runs = _runs(config, feed_name)
+    resumed = [(run, found) for run in runs if (found := resume_table(run, table, utc_now()))]
+    for run, found in resumed:
+        click.echo("\n".join(_text(run, table, found)))
+    if not resumed:
+        _print_why_not(runs, table)
+    return DONE if resumed else HELD
+
+
+def _runs(config: LakehouseConfig, feed_name: str | None) -> list[FeedRun]:
+    lake = Lake(config.lake, config.storage)
+    return [FeedRun(feed, lake, no_spark) for feed in chosen(config, feed_name)]
+
+
+def _text(run: FeedRun, table: str, resumed: Resumed) -> list[str]:
+    lines: list[str] = []
+    if resumed.hold is not None:
+        lines.append(f"feed {run.feed.name}: {table} goes on with the next run")
+    if resumed.approved:
+        lines.append(f"feed {run.feed.name}: the next run carries out")
+        lines += [f"  {version.query or version.kind}" for version in resumed.approved]
+    return lines
+
+
+def _print_why_not(runs: Sequence[FeedRun], table: str) -> None:
+    click.echo(f"nobody holds {table}, and no rewrite of {table} waits", err=True)
+    for run in runs:
+        lives = run.history.history.incarnations()
+        for id, reason in run.last_cut.held:
+            if id in lives and str(lives[id].last.name) == table:
+                click.echo(f"feed {run.feed.name} holds it for another reason: {reason}", err=True)

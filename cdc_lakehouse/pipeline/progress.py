@@ -1,0 +1,25 @@
+"""Lines in the log that say how far long work is."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Final
+
+_EVERY_SECONDS: Final = 5.0
+"""Each line is a row of Dagster's event log."""
+
+
+class Progress:
+    """Counts what is done of `total`; a line every few seconds, and a last one. `what` is a plural."""
+
+    def __init__(self, log: logging.Logger, what: str, total: int) -> None:
+        self._log, self._what, self._total = log, what, total
+        self._done = 0
+        self._told_at = time.monotonic()
+
+    def add(self, number: int = 1) -> None:
+        self._done += number
+        if self._done >= self._total or time.monotonic() - self._told_at > _EVERY_SECONDS:
+            self._told_at = time.monotonic()
+            self._log.info("%d of %d %s", self._done, self._total, self._what)
