@@ -10,6 +10,7 @@ from cdc_lakehouse.assets.checks import build_checks
 from cdc_lakehouse.assets.jobs import build_dates_job, build_new_job, build_tables_job, build_verify
 from cdc_lakehouse.assets.keys import known_tables
 from cdc_lakehouse.assets.resources import Lakehouse, LakeSpark
+from cdc_lakehouse.assets.retention import build_retention
 from cdc_lakehouse.assets.sensors import build_sensor
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.errors import CdcError
@@ -19,7 +20,10 @@ from cdc_lakehouse.lake.catalog import Lake
 def build_definitions(config: LakehouseConfig) -> dg.Definitions:
     lake = Lake(config.lake, config.storage)
     spark = LakeSpark()
-    composed = dg.Definitions(resources={"spark": spark, "lakehouse": Lakehouse(spark=spark)})
+    composed = dg.Definitions.merge(
+        dg.Definitions(resources={"spark": spark, "lakehouse": Lakehouse(spark=spark)}),
+        build_retention((feed.name for feed in config.feeds), config.dagster.keep_runs_days),
+    )
     for feed in config.feeds:
         tables = known_tables(lake, feed)
         new = build_new_job(feed)

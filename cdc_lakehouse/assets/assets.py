@@ -17,20 +17,18 @@ import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_lakehouse.assets import checks, keys, metadata
+from cdc_lakehouse.assets import checks, keys, metadata, specs
+from cdc_lakehouse.assets.passed_dates import log_passed_dates
 from cdc_lakehouse.assets.resources import Lakehouse
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.tables import CurrentTables
-from cdc_lakehouse.lake.current.typed_rows import lake_name
 from cdc_lakehouse.lake.tables.segments import DECODED, DUMP, Segment, Totals, as_rows, totals
-from cdc_lakehouse.pipeline.apply import AppliedTable
 from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.pipeline.monitors import open_monitor
-from cdc_lakehouse.pipeline.row_keys import key_columns
-from cdc_lakehouse.pipeline.source import SourceKind
+from cdc_lakehouse.pipeline.source import SourceMonitor
 from cdc_lakehouse.pipeline.steps import Steps
 
 Context = dg.AssetExecutionContext | dg.OpExecutionContext
@@ -42,11 +40,11 @@ warnings.filterwarnings("ignore", category=dg.BetaWarning, message=".*backfill_p
 @dataclass(frozen=True)
 class Described:
     """Segments of a feed, `known` as columns of `segments`, and those that a run brought; `measure` makes the numbers
-    of a materialization of both."""
+    of a materialization of both, and of whether they are of one date."""
 
     known: pa.Table
     new: Sequence[Segment]
-    measure: Callable[[Totals, Totals], metadata.Metadata]
+    measure: Callable[[Totals, Totals, bool], metadata.Metadata]
 
     @property
     def new_dates(self) -> set[str]:
@@ -56,15 +54,23 @@ class Described:
         """Of one date, so that they plot by date; of all for None."""
         rows = as_rows(self.new)
         if date is None:
-            return self.measure(totals(self.known), totals(rows))
+            return self.measure(totals(self.known), totals(rows), False)
         of_date = pc.field("feed_date") == date
-        return self.measure(totals(self.known.filter(of_date)), totals(rows.filter(of_date)))
+        return self.measure(totals(self.known.filter(of_date)), totals(rows.filter(of_date)), True)
 
 
-def build_assets(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> list[dg.AssetsDefinition]:
-    """The assets of a feed whose known tables are `tables`: `raw`, `events`, and one definition with all the others."""
-    snapshot = [_snapshot(feed)] if feed.initial is not None else []
-    return [*snapshot, _raw(feed, open_monitor(lake, feed).kind), _events(feed, tables), _tables(feed, tables)]
+def build_assets(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> list[dg.AssetsDefinition | dg.AssetSpec]:
+    """The assets of a feed whose known tables are `tables`: the log in the source, `raw`, `events`, and one definition
+    with all the others."""
+    source = open_monitor(lake, feed)
+    snapshot = [_snapshot(feed, source)] if feed.initial is not None else []
+    return [
+        dg.AssetSpec(**specs.source_spec(feed, source)),
+        *snapshot,
+        _raw(feed, source),
+        _events(feed, tables),
+        _tables(feed, tables, _outputs(lake, feed, tables, source)),
+    ]
 
 
 def pool_of(feed: FeedConfig) -> str:
@@ -78,21 +84,16 @@ def _partitioned_asset(feed: FeedConfig) -> Any:
         partitions_def=keys.partitions_of(feed),
         backfill_policy=dg.BackfillPolicy.single_run(),
         pool=pool_of(feed),
-        group_name=feed.name,
     )
 
 
 _TABLE_KEYS: Final = (keys.schema_key, keys.current_key)
 
 
-def _snapshot(feed: FeedConfig) -> dg.AssetsDefinition:
-    @dg.asset(
-        key=keys.snapshot_key(feed.name),
-        kinds={"mysql"},
-        description="The rows that the tables held before the change log, from a dump, at one point of it.",
-        pool=pool_of(feed),
-        group_name=feed.name,
-    )
+def _snapshot(feed: FeedConfig, source: SourceMonitor) -> dg.AssetsDefinition:
+    asset: Any = functools.partial(dg.asset, pool=pool_of(feed))
+
+    @asset(**specs.snapshot_spec(feed, source))
     def snapshot(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
         return dg.MaterializeResult(metadata=describe_snapshot(lakehouse.steps(context, feed.name)))
 
@@ -106,13 +107,8 @@ def describe_snapshot(steps: Steps) -> metadata.Metadata:
     return metadata.snapshot_metadata(rows, totals(as_rows(loaded.segments)))
 
 
-def _raw(feed: FeedConfig, source: SourceKind) -> dg.AssetsDefinition:
-    @_partitioned_asset(feed)(
-        key=keys.raw_key(feed.name),
-        deps=[keys.snapshot_key(feed.name)] if feed.initial is not None else [],
-        kinds={source.name},
-        description=source.description,
-    )
+def _raw(feed: FeedConfig, source: SourceMonitor) -> dg.AssetsDefinition:
+    @_partitioned_asset(feed)(**specs.raw_spec(feed, source))
     def raw(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
         described = describe_raw(context, lakehouse.steps(context, feed.name))
         return _by_date(context, described)
@@ -126,19 +122,14 @@ def describe_raw(context: Context, steps: Steps) -> Described:
     for fault in landed.faults:
         context.log.warning(fault)
 
-    def measure(known: Totals, new: Totals) -> metadata.Metadata:
+    def measure(known: Totals, new: Totals, by_date: bool) -> metadata.Metadata:
         return metadata.landed_metadata(landed, known, new, utc_now())
 
     return Described(steps.run.segments.rows, landed.new, measure)
 
 
 def _events(feed: FeedConfig, tables: Sequence[TableName]) -> dg.AssetsDefinition:
-    @_partitioned_asset(feed)(
-        key=keys.events_key(feed.name),
-        deps=[keys.raw_key(feed.name)],
-        kinds={"spark", "iceberg"},
-        description="Every change of every table, once, with its place in the source. Values are the source's text.",
-    )
+    @_partitioned_asset(feed)(**specs.events_spec(feed))
     def events(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
         steps = lakehouse.steps(context, feed.name)
         result = _by_date(context, describe_events(steps))
@@ -158,7 +149,12 @@ def describe_events(steps: Steps) -> Described:
     """Decode what has landed, and say what is there."""
     decoded = steps.decoded.segments
     known = steps.run.segments.rows.filter(pc.field("state") == DECODED)
-    return Described(known, decoded, metadata.events_metadata)
+    rows = totals(known).events
+
+    def measure(known: Totals, new: Totals, by_date: bool) -> metadata.Metadata:
+        return metadata.events_metadata(known, new, rows, by_date=by_date)
+
+    return Described(known, decoded, measure)
 
 
 def _by_date(context: dg.AssetExecutionContext, described: Described) -> dg.MaterializeResult[Any]:
@@ -170,13 +166,13 @@ def _by_date(context: dg.AssetExecutionContext, described: Described) -> dg.Mate
     return dg.MaterializeResult()
 
 
-def _tables(feed: FeedConfig, tables: Sequence[TableName]) -> dg.AssetsDefinition:
+def _tables(feed: FeedConfig, tables: Sequence[TableName], outputs: dict[str, dg.AssetOut]) -> dg.AssetsDefinition:
     """Schema, current and checkpoint are one op: most tables have nothing new in most runs, and for an asset that a run
     leaves out Dagster would skip the ops behind it."""
 
     @dg.multi_asset(
         name=f"{feed.name}__tables",
-        outs=_outputs(feed, tables),
+        outs=outputs,
         deps=[keys.events_key(feed.name)],
         internal_asset_deps=_dependencies(feed, tables),
         can_subset=True,
@@ -206,6 +202,7 @@ def _tables(feed: FeedConfig, tables: Sequence[TableName]) -> dg.AssetsDefinitio
                     described = {**layer.unchanged(steps, table), "unchanged": True}
                     yield dg.MaterializeResult(asset_key=key, metadata=described)
         if checkpoint in selected:
+            log_passed_dates(context, feed, steps)
             yield dg.MaterializeResult(asset_key=checkpoint, metadata=_cut(steps))
         elif steps.run.only and steps.published.new:
             # All other tables are as of the checkpoint too.
@@ -219,6 +216,7 @@ def log_tables(context: Context, steps: Steps, feed: FeedConfig) -> None:
     for layer in _layers(context, steps, feed):
         for each in layer.changed:
             context.log_event(each)
+    log_passed_dates(context, feed, steps)
     context.log_event(dg.AssetMaterialization(keys.checkpoint_key(feed.name), metadata=_cut(steps)))
     checks.log_feed_checks(context, steps.run.lake, feed, keys.checkpoint_key(feed.name))
 
@@ -244,30 +242,15 @@ def _layers(context: Context, steps: Steps, feed: FeedConfig) -> tuple[_Layer, _
     )
 
 
-def _outputs(feed: FeedConfig, tables: Sequence[TableName]) -> dict[str, dg.AssetOut]:
-    group = feed.name
+def _outputs(
+    lake: Lake, feed: FeedConfig, tables: Sequence[TableName], source: SourceMonitor
+) -> dict[str, dg.AssetOut]:
     outputs: dict[str, dg.AssetOut] = {}
     for table in tables:
-        outputs[keys.output_name("schema", table)] = dg.AssetOut(
-            key=keys.schema_key(feed.name, table),
-            is_required=False,
-            group_name=group,
-            kinds={"mysql"},
-            description=f"DDL of {table}: statements, their effect, and the columns.",
-        )
-        outputs[keys.output_name("current", table)] = dg.AssetOut(
-            key=keys.current_key(feed.name, table),
-            is_required=False,
-            group_name=group,
-            kinds={"spark", "iceberg"},
-            description=f"{table}: one row a key, as of the published checkpoint.",
-        )
-    outputs["checkpoint"] = dg.AssetOut(
-        key=keys.checkpoint_key(feed.name),
-        group_name=group,
-        kinds={"iceberg"},
-        description="The published cut: which snapshot of every table shows the checkpoint-ts.",
-    )
+        schema, current = specs.schema_spec(feed, table, source), specs.current_spec(lake, feed, table)
+        outputs[keys.output_name("schema", table)] = dg.AssetOut(**schema, is_required=False)
+        outputs[keys.output_name("current", table)] = dg.AssetOut(**current, is_required=False)
+    outputs["checkpoint"] = dg.AssetOut(**specs.checkpoint_spec(feed))
     return outputs
 
 
@@ -314,9 +297,9 @@ def _current(context: Context, steps: Steps, feed: FeedConfig) -> Iterator[dg.As
     for changed in applied.tables:
         name = changed.life.last.name
         if changed.life.dropped_ts is None:
-            described = metadata.table_metadata(changed, applied.checkpoint_ts, now)
-            yield dg.AssetMaterialization(keys.current_key(feed.name, name), metadata=described)
             table = steps.run.lake.catalog.load_table(changed.state.identifier.parts)
+            described = metadata.table_metadata(feed.name, changed, table, applied.checkpoint_ts, now)
+            yield dg.AssetMaterialization(keys.current_key(feed.name, name), metadata=described)
             checks.log_table_checks(context, feed, name, table)
 
 
@@ -327,10 +310,9 @@ def _unchanged_current(steps: Steps, table: TableName) -> metadata.Metadata:
     held = {} if life is None or life.id not in steps.applied.held else {"held": steps.applied.held[life.id]}
     if life is None or state is None:
         return held
-    key = tuple(lake_name(column) for column in key_columns(run.feed, life.last))
-    stands = AppliedTable(life, state, key, upserts=0, deletes=0, zero_dates=0, rebuilt=False)
     upto = state.applied_ts if held else steps.applied.checkpoint_ts
-    return {**metadata.table_metadata(stands, upto, utc_now()), **held}
+    table = run.lake.catalog.load_table(state.identifier.parts)
+    return {**metadata.state_metadata(run.feed.name, state, life.last, table, upto, utc_now()), **held}
 
 
 def _live(steps: Steps, table: TableName) -> Incarnation | None:

@@ -25,6 +25,11 @@ _SCHEDULES: Final[dict[DateSeparator, tuple[str, str]]] = {
 """Format and cron schedule of the partitions, by `date_separator`."""
 
 
+def source_key(feed: str) -> dg.AssetKey:
+    """The external asset of the change log."""
+    return dg.AssetKey([feed, "source"])
+
+
 def snapshot_key(feed: str) -> dg.AssetKey:
     """The asset of what the initial dump held."""
     return dg.AssetKey([feed, "snapshot"])

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import dagster as dg
 import pyarrow as pa
+from pyiceberg.table import Table
 
+from cdc_lakehouse.assets import keys
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.mysql_types import type_text
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, lag_seconds
-from cdc_lakehouse.changelog.schema import TableVersion, as_lines, column_changes
+from cdc_lakehouse.changelog.schema import Column, TableVersion, as_lines, column_changes
+from cdc_lakehouse.lake.current.tables import TableState
+from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS
+from cdc_lakehouse.lake.names import CATALOG, Identifier
 from cdc_lakehouse.lake.tables.segments import Totals, totals
 from cdc_lakehouse.pipeline.apply import Applied, AppliedTable
 from cdc_lakehouse.pipeline.publish import Published
@@ -59,16 +64,20 @@ def snapshot_metadata(rows: pa.Table, new: Totals) -> Metadata:
     return numbers if known.max_commit_ts is None else numbers | _moment("position", known.max_commit_ts)
 
 
-def events_metadata(decoded: Totals, new: Totals) -> Metadata:
-    """What is in `events`: changes by operation and the range of their commits, and how much of it is of this run."""
+def events_metadata(decoded: Totals, new: Totals, rows: int, *, by_date: bool) -> Metadata:
+    """What is in `events`: changes by operation and the range of their commits, and how much of it is of this run.
+
+    `decoded` and `new` are of the feed or, with `by_date`, of one date; `rows` are those of the whole table."""
     numbers: dict[str, Any] = {
         "segments": decoded.segments,
         "bytes": decoded.size,
-        "dagster/row_count": decoded.events,
-        **{name: getattr(decoded, name) for name in ("events", "inserts", "updates", "deletes", "quarantined")},
+        "dagster/row_count": rows,
+        **{name: getattr(decoded, name) for name in ("inserts", "updates", "deletes", "quarantined")},
         "new_segments": new.segments,
         "new_events": new.events,
     }
+    if by_date:
+        numbers["dagster/partition_row_count"] = decoded.events
     if decoded.min_commit_ts is not None and decoded.max_commit_ts is not None:
         numbers |= _moment("first_commit", decoded.min_commit_ts) | _moment("last_commit", decoded.max_commit_ts)
     return numbers
@@ -88,23 +97,51 @@ def schema_metadata(versions: list[TableVersion], lives: Mapping[str, Incarnatio
     }
 
 
-def table_metadata(table: AppliedTable, checkpoint_ts: int, now: datetime.datetime) -> Metadata:
-    """A current-state table that a run brought to the checkpoint."""
+def table_metadata(
+    feed: str, changed: AppliedTable, table: Table, checkpoint_ts: int, now: datetime.datetime
+) -> Metadata:
+    """A current-state table that a run brought to the checkpoint: what is true of it, and what the run did."""
+    return {
+        **state_metadata(feed, changed.state, changed.life.last, table, checkpoint_ts, now),
+        "upserts": changed.upserts,
+        "deletes": changed.deletes,
+        "zero_dates_as_null": changed.zero_dates,
+        "rebuilt": changed.rebuilt,
+    }
+
+
+def state_metadata(
+    feed: str, state: TableState, version: TableVersion, table: Table, checkpoint_ts: int, now: datetime.datetime
+) -> Metadata:
+    """What is true of a current-state table, whoever changed it last: its rows, columns, files and lag.
+
+    `version` is that of the source's table at `checkpoint_ts`."""
     numbers: dict[str, Any] = {
-        "dagster/row_count": table.state.row_count,
-        "rows": table.state.row_count,
-        "upserts": table.upserts,
-        "deletes": table.deletes,
-        "zero_dates_as_null": table.zero_dates,
-        "rebuilt": table.rebuilt,
+        "dagster/table_name": table_name(state.identifier),
+        "dagster/row_count": state.row_count,
+        "dagster/column_schema": table_schema(state, version, table),
+        "dagster/column_lineage": column_lineage(feed, state, version),
         **_moment("applied", checkpoint_ts),
         "lag_seconds": lag_seconds(checkpoint_ts, now),
-        "dagster/column_schema": column_schema(table.life.last),
-        "iceberg_table": str(table.state.identifier),
     }
-    if table.state.snapshot_id is not None:
-        numbers["snapshot_id"] = str(table.state.snapshot_id)
+    snapshot = table.current_snapshot()
+    if snapshot is not None and snapshot.summary is not None:
+        numbers["snapshot_id"] = str(snapshot.snapshot_id)
+        numbers |= file_metadata(snapshot.summary.additional_properties)
     return numbers
+
+
+def file_metadata(summary: Mapping[str, str]) -> Metadata:
+    """The files of a table, from a snapshot's summary. `delete_ratio` is the share of the rows in data files that are
+    deleted: what a compaction would remove."""
+    written = int(summary.get("total-records", "0"))
+    deleted = int(summary.get("total-position-deletes", "0"))
+    return {
+        "files": int(summary.get("total-data-files", "0")),
+        "delete_files": int(summary.get("total-delete-files", "0")),
+        "bytes": int(summary.get("total-files-size", "0")),
+        "delete_ratio": round(deleted / written, 4) if written else 0.0,
+    }
 
 
 def checkpoint_metadata(published: Published, applied: Applied, now: datetime.datetime) -> Metadata:
@@ -142,12 +179,68 @@ def column_schema(version: TableVersion) -> dg.TableSchema:
             dg.TableColumn(
                 column.name,
                 type_text(column.type),
+                _further(column) or None,
                 constraints=dg.TableColumnConstraints(nullable=column.nullable),
                 tags={"key": ""} if column.id in version.key else {},
             )
             for column in version.carried
         ]
     )
+
+
+def column_schema_of(columns: pa.Schema) -> dg.TableSchema:
+    """The columns of a machinery table."""
+    return dg.TableSchema(columns=[dg.TableColumn(each.name, str(each.type)) for each in columns])
+
+
+def table_schema(state: TableState, version: TableVersion, table: Table) -> dg.TableSchema:
+    """The columns of a current-state table with their Iceberg types. What the source says of a column (type, default,
+    comment) is its description; those of the key have the tag `key`."""
+    ids = {column.name: column.id for column in state.columns}
+    columns: list[dg.TableColumn] = []
+    for each in table.schema().fields:
+        source = version.column(ids[each.name]) if each.name in ids else None
+        if source is not None:
+            null = "" if source.nullable else " NOT NULL"
+            description = "; ".join(filter(None, [f"source: {type_text(source.type)}{null}", _further(source)]))
+        else:
+            description = _OWN_COLUMNS.get(each.name)
+        columns.append(
+            dg.TableColumn(
+                each.name,
+                str(each.field_type),
+                description,
+                constraints=dg.TableColumnConstraints(nullable=not each.required),
+                tags={"key": ""} if source is not None and source.id in version.key else {},
+            )
+        )
+    return dg.TableSchema(columns=columns)
+
+
+_OWN_COLUMNS: Final = {COMMIT_TS: "TSO of the latest change of the row"}
+
+
+def column_lineage(feed: str, state: TableState, version: TableVersion) -> dg.TableColumnLineage:
+    """Where the values of a current-state table come from: the column of the source, and the row images of `events`."""
+    schema, events = keys.schema_key(feed, version.name), keys.events_key(feed)
+    found = {COMMIT_TS: [dg.TableColumnDep(events, "commit_ts")]}
+    for each in state.columns:
+        source = version.column(each.id)
+        if source is not None:
+            found[each.name] = [dg.TableColumnDep(schema, source.name), dg.TableColumnDep(events, "after")]
+    return dg.TableColumnLineage(deps_by_column=found)
+
+
+def table_name(identifier: Identifier) -> str:
+    """The name of a table with that of the catalog, as Spark knows it."""
+    return f"{CATALOG}.{identifier}"
+
+
+def _further(column: Column) -> str:
+    """The default and the comment of a column in the source."""
+    default = "" if column.default is None else f"default {column.default}"
+    comment = "" if column.comment is None else f"comment: {column.comment}"
+    return "; ".join(filter(None, [default, comment]))
 
 
 def _statement(version: TableVersion, life: Incarnation) -> str:

@@ -59,7 +59,15 @@ def first_columns(
         labelled = _labelled(column.type, definition, model)
         columns.append(
             Column(
-                id, column.name, labelled, column.nullable, InitialDefault(), column.source_id, carried, column.default
+                id,
+                column.name,
+                labelled,
+                column.nullable,
+                InitialDefault(),
+                column.source_id,
+                carried,
+                column.default,
+                _comment(definition, model),
             )
         )
     return MatchedColumns(tuple(columns), len(columns) + 1)
@@ -108,6 +116,7 @@ def match_columns(
                 column.source_id,
                 _carried(column, definition, None),
                 column.default,
+                _comment(definition, None),
             )
         )
         next_id += 1
@@ -167,8 +176,23 @@ def _kept(old: Column, column: SourceColumn, definition: ColumnDefinition | None
     carried = _carried(column, definition, None) if told else old.carried
     labelled = _labelled(column.type, definition, old)
     return Column(
-        old.id, column.name, labelled, column.nullable, old.initial, column.source_id, carried, column.default
+        old.id,
+        column.name,
+        labelled,
+        column.nullable,
+        old.initial,
+        column.source_id,
+        carried,
+        column.default,
+        _comment(definition, old),
     )
+
+
+def _comment(definition: ColumnDefinition | None, model: Column | None) -> str | None:
+    """A definition without a comment takes an earlier one away (MySQL). `model` is what the column was before."""
+    if definition is not None:
+        return definition.comment or None
+    return None if model is None else model.comment
 
 
 def _carried(column: SourceColumn, definition: ColumnDefinition | None, model: Column | None) -> bool:

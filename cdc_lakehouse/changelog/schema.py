@@ -71,7 +71,8 @@ class Column:
     """A column with an identity: `id` stays the same through renames and type changes, within one incarnation.
 
     `carried` is False for a column that row events never have (a virtual generated column). `default` is the text of
-    the default that its last definition gives to new rows, as the source prints it.
+    the default that its last definition gives to new rows, as the source prints it; `comment` what it says for people,
+    where a statement of the log has it.
     """
 
     id: int
@@ -82,6 +83,7 @@ class Column:
     source_id: int | None = None
     carried: bool = True
     default: str | None = None
+    comment: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -210,6 +210,7 @@ def _column(column: Column) -> Json:
         "source_id": column.source_id,
         "carried": column.carried,
         "default": column.default,
+        "comment": column.comment,
     })  # fmt: skip
 
 
@@ -223,6 +224,7 @@ def _column_of(stored: Json) -> Column:
         source_id=stored.get("source_id"),
         carried=stored.get("carried", False),
         default=stored.get("default"),
+        comment=stored.get("comment"),
     )
 
 

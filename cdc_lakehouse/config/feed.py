@@ -11,6 +11,7 @@ from typing import Annotated, Final, Literal, TypeVar
 from pydantic import Field, field_validator
 
 from cdc_lakehouse.config.initial import InitialLoad
+from cdc_lakehouse.config.labels import Group, Owner, Tags
 from cdc_lakehouse.config.section import Section
 from cdc_lakehouse.config.sources import CanalSource, KafkaSource, Source, StorageSinkSource
 from cdc_lakehouse.config.verify import VerifyConfig
@@ -56,6 +57,16 @@ class TableSettings(Section):
     virtual_columns: tuple[str, ...] | None = Field(
         None, description="Virtual generated columns, which are in schema files but not in csv rows."
     )
+    owners: tuple[Owner, ...] | None = Field(None, description="Owners of the table's assets, in place of the feed's.")
+    tags: Tags = Field(default_factory=dict, description="Tags of the table's assets, beside the feed's.")
+    group: Group | None = Field(None, description="Dagster group of the table, in place of <feed>/<database>.")
+    freshness_minutes: Annotated[int, Field(gt=0)] | None = Field(
+        None, description="The table, which changes all the time, is not fresh when nothing came for longer than this."
+    )
+
+
+LABELS: Final = frozenset({"owners", "tags", "group", "freshness_minutes"})
+"""Settings of a table that say nothing of its content."""
 
 
 class TablesConfig(Section):
@@ -122,8 +133,11 @@ class FeedConfig(Section):
         default_factory=PolicyConfig.nothing, description="What to do with input that is not right."
     )
     freshness_minutes: Annotated[int, Field(gt=0)] = Field(
-        60, description="The freshness check fails when the published cut is older than this."
+        60,
+        description="A feed is not fresh when the published cut is older than this, or no run has ended for longer.",
     )
+    owners: tuple[Owner, ...] = Field((), description="Owners of the assets: e-mail addresses, or team:<name>.")
+    tags: Tags = Field(default_factory=dict, description="Tags of the assets.")
     verify: VerifyConfig | None = Field(None, description="The source database, for `cdc-lakehouse verify`.")
 
     @field_validator("name")
@@ -183,6 +197,15 @@ class FeedConfig(Section):
     def settings_of(self, database: str, table: str) -> TableSettings:
         """The table's own settings; those with nothing set where it has none."""
         return self.tables.settings.get(f"{database}.{table}", TableSettings.nothing())
+
+    def owners_of(self, database: str, table: str) -> tuple[str, ...]:
+        """Who owns the table's assets."""
+        owners = self.settings_of(database, table).owners
+        return self.owners if owners is None else owners
+
+    def tags_of(self, database: str, table: str) -> dict[str, str]:
+        """The tags of the table's assets."""
+        return {**self.tags, **self.settings_of(database, table).tags}
 
     @property
     def types(self) -> dict[str, dict[str, str]]:

@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 
 from pydantic import Field, ValidationError, field_validator
 
+from cdc_lakehouse.config.dagster import DagsterConfig
 from cdc_lakehouse.config.faults import Fault, Place, faults_of, likely_type
 from cdc_lakehouse.config.feed import FeedConfig
 from cdc_lakehouse.config.references import REFERENCE, UnresolvedReferenceError, resolve
@@ -34,6 +35,9 @@ class LakehouseConfig(Section):
     lake: LakeConfig = Field(description="Where the tables are, and what writes them.")
     storage: StorageConfig = Field(
         default_factory=StorageConfig.nothing, description="How buckets are reached, for sources and for the warehouse."
+    )
+    dagster: DagsterConfig = Field(
+        default_factory=DagsterConfig.nothing, description="What is kept in the Dagster instance."
     )
     feeds: tuple[FeedConfig, ...] = Field(min_length=1, description="The change logs.")
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple, Self, cast
+from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 
@@ -107,6 +108,12 @@ class StorageSinkSource(Section):
         if self.protocol != "csv" and self.csv is not None:
             raise ValueError(f"csv options mean nothing with protocol {self.protocol}")
         return self
+
+    @property
+    def place(self) -> str:
+        """Where it is, for people: without what may be secret in the URI."""
+        parts = urlsplit(self.uri)
+        return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
 
     def anchored(self, base: Path) -> Self:
         """With an absolute URI without a query: a path is relative to `base`."""
@@ -251,6 +258,11 @@ class KafkaSource(Section):
         return self
 
     @property
+    def place(self) -> str:
+        """Where it is, for people."""
+        return f"{self.topic_pattern or ', '.join(self.topics or ())} at {', '.join(self.bootstrap_servers)}"
+
+    @property
     def needs_one_partition(self) -> bool:
         """Whether messages have neither a commit-ts nor an order but that of their partition, though the source spreads
         a table over several."""
@@ -326,6 +338,11 @@ class CanalSource(Section):
             if match is None or not 0 < int(match["port"]) < 65536:
                 raise ValueError(f"{text!r} is not of the form host:port, such as canal-1.example.com:11111")
         return value
+
+    @property
+    def place(self) -> str:
+        """Where it is, for people."""
+        return f"{self.destination} at {', '.join(self.addresses)}"
 
     @property
     def endpoints(self) -> tuple[Address, ...]:

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.config.feed import LABELS
 from cdc_lakehouse.lake.archive import Archive, RawFiles, SourceFiles
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
@@ -132,8 +133,9 @@ class FeedContext:
             # By the names of the configuration; those that nobody has set may be added by a release.
             "policy": self.feed.policy.model_dump(mode="json", exclude_defaults=True, exclude={"max_quarantined_rows"}),
             "tables": {
-                name: table.model_dump(mode="json", exclude_defaults=True)
+                name: settings
                 for name, table in self.feed.tables.settings.items()
+                if (settings := table.model_dump(mode="json", exclude_defaults=True, exclude=set(LABELS)))
             },
             "time_zone": self.feed.source.time_zone,
             "taken": [self.feed.tables.include, self.feed.tables.exclude],

@@ -46,6 +46,7 @@ class SinkMonitor:
         "checkpoint",
         "Follows the checkpoint-ts of the sink's metadata file.",
     )
+    database = "tidb"
     has_options = False
     has_lossy_text = False
 
@@ -104,6 +105,7 @@ class _RecordMonitor:
         self._lake = lake
         self._feed = feed
         message_format = format_of(feed.message_format)
+        self.database: str = message_format.database
         self.has_labels = message_format.labels == "labels"
         self.has_options = message_format.can_contradict_options
         self.has_lossy_text = message_format.made_by_canal

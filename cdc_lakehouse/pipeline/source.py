@@ -175,6 +175,11 @@ class SourceMonitor(Protocol):
     def kind(self) -> SourceKind: ...
 
     @property
+    def database(self) -> str:
+        """What the changes were made in: `mysql` or `tidb`."""
+        ...
+
+    @property
     def has_labels(self) -> bool:
         """Whether values of ENUM and SET are labels, not the source's numbers."""
         ...

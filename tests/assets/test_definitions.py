@@ -53,8 +53,8 @@ def test_definitions_and_a_tick_need_neither_jvm_nor_sink_nor_catalog(tmp_path: 
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout.splitlines()[-1])
     assert seen["jvm"] == [False, False]
-    assert seen["keys"] == [f"{lake.name}/{layer}" for layer in ("checkpoint", "events", "raw")]
-    assert seen["jobs"] == [f"{lake.name}_{job}" for job in ("dates", "new", "tables")]
+    assert seen["keys"] == [f"{lake.name}/{layer}" for layer in ("checkpoint", "events", "raw", "source")]
+    assert seen["jobs"] == ["cdc_prune_runs", *(f"{lake.name}_{job}" for job in ("dates", "new", "tables"))]
     assert "no metadata file" in seen["ticks"][f"{lake.name}_checkpoint"]
 
 
@@ -67,7 +67,14 @@ class Loaded:
 @pytest.fixture(scope="module")
 def known(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
     """Definitions of a lake that knows tables, two of them live."""
-    lake = lake_in(tmp_path_factory.mktemp("known"), tables={"include": ["d.*"], "exclude": ["d.secret"]})
+    of_a = {"owners": ["a@example.com"], "tags": {"pii": True}, "freshness_minutes": 5}
+    lake = lake_in(
+        tmp_path_factory.mktemp("known"),
+        tables={"include": ["d.*"], "exclude": ["d.secret"], "settings": {"d.a": of_a}},
+        owners=["team:shop"],
+        tags={"tier": 1},
+        freshness_minutes=30,
+    )
     changes = [change(10, name, CREATE) for name in ("a", "b", "secret", "gone")]
     lake.run().history.record([*changes, change(20, "gone", DROP, "DROP TABLE gone")], NOON)
     return Loaded(lake.name, build_definitions(lake.config))
@@ -79,7 +86,7 @@ def paths(definitions: dg.Definitions) -> set[tuple[str, ...]]:
 
 def test_live_tables_that_are_taken_are_assets(known: Loaded) -> None:
     feed = known.name
-    layers = {(feed, layer) for layer in ("raw", "events", "checkpoint")}
+    layers = {(feed, layer) for layer in ("source", "raw", "events", "checkpoint")}
     tables = {(feed, layer, "d", table) for layer in ("schema", "current") for table in ("a", "b")}
     assert paths(known.definitions) == layers | tables
 
@@ -97,7 +104,7 @@ def test_assets_follow_one_another_up_to_the_checkpoint(known: Loaded) -> None:
     def before(*path: str) -> set[tuple[str, ...]]:
         return {tuple(key.path[1:]) for key in graph.get(dg.AssetKey([known.name, *path])).parent_keys}
 
-    assert before("raw") == set()
+    assert before("source") == set() and before("raw") == {("source",)}
     assert before("events") == {("raw",)}
     assert before("schema", "d", "a") == {("events",)}
     assert before("current", "d", "a") == {("events",), ("schema", "d", "a")}
@@ -140,6 +147,58 @@ def test_files_and_events_have_dates_and_a_backfill_is_one_run(known: Loaded) ->
     assert dated == {"raw": True, "events": True}
 
 
+def test_a_database_is_a_group_in_the_feeds_and_its_schemas_are_one_in_it(known: Loaded) -> None:
+    graph = known.definitions.resolve_asset_graph()
+    found = {"/".join(key.path[1:]): graph.get(key).group_name for key in graph.get_all_asset_keys()}
+    feed = known.name
+    assert found == {
+        **dict.fromkeys(["source", "raw", "events", "checkpoint"], feed),
+        **{f"current/d/{table}": f"{feed}/d" for table in ("a", "b")},
+        **{f"schema/d/{table}": f"{feed}/d/schema" for table in ("a", "b")},
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "owners", "tags"),
+    [
+        (("raw",), ["team:shop"], {"tier": "1"}),
+        (("source",), ["team:shop"], {"tier": "1"}),
+        (("current", "d", "a"), ["a@example.com"], {"tier": "1", "pii": "true"}),
+        (("schema", "d", "a"), ["a@example.com"], {"tier": "1", "pii": "true"}),
+        (("current", "d", "b"), ["team:shop"], {"tier": "1"}),
+    ],
+)
+def test_owners_and_tags_are_the_tables_own_or_the_feeds(
+    known: Loaded, path: tuple[str, ...], owners: list[str], tags: dict[str, str]
+) -> None:
+    node = known.definitions.resolve_asset_graph().get(dg.AssetKey([known.name, *path]))
+    assert list(node.owners) == owners
+    assert {name: text for name, text in node.tags.items() if not name.startswith("dagster/kind/")} == tags
+
+
+def test_an_asset_says_where_it_is_stored_and_what_database_it_comes_from(known: Loaded) -> None:
+    node = known.definitions.resolve_asset_graph().get
+    current = node(dg.AssetKey([known.name, "current", "d", "a"]))
+    assert current.metadata["dagster/table_name"] == f"lake.{known.name}__d.a"
+    assert current.metadata["dagster/storage_kind"] == "iceberg" and current.kinds == {"iceberg", "spark"}
+    events = node(dg.AssetKey([known.name, "events"]))
+    assert events.metadata["dagster/table_name"] == f"lake.cdc_{known.name}.events"
+    columns = {column.name: column.type for column in events.metadata["dagster/column_schema"].columns}
+    assert (columns["commit_ts"], columns["after"]) == ("int64", "string")
+    assert node(dg.AssetKey([known.name, "schema", "d", "a"])).kinds == {"tidb"}
+    source = node(dg.AssetKey([known.name, "source"]))
+    assert source.kinds == {"ticdc", "tidb"} and not source.is_executable
+    assert source.metadata["place"].startswith("file:///")
+
+
+def test_the_cut_must_be_fresh_and_a_table_where_that_is_said(known: Loaded) -> None:
+    graph = known.definitions.resolve_asset_graph()
+    found = {"/".join(key.path[1:]): graph.get(key).freshness_policy for key in graph.get_all_asset_keys()}
+    windows = {name: policy.fail_window.to_timedelta() for name, policy in found.items() if policy is not None}
+    minutes = {name: window.total_seconds() / 60 for name, window in windows.items()}
+    assert minutes == {"checkpoint": 30, "current/d/a": 5}
+
+
 def test_each_table_and_each_layer_has_its_checks(known: Loaded) -> None:
     keys = known.definitions.resolve_asset_graph().asset_check_keys
     found = {f"{'/'.join(key.asset_key.path[1:])} {key.name}" for key in keys if key.asset_key.path[-1] != "b"}
@@ -155,7 +214,7 @@ def test_each_table_and_each_layer_has_its_checks(known: Loaded) -> None:
 def test_definitions_do_not_read_the_sink(tmp_path: Path) -> None:
     lake = lake_in(tmp_path)
     Sink(lake.sink).create("t")
-    assert len(paths(build_definitions(lake.config))) == 3
+    assert len(paths(build_definitions(lake.config))) == 4
 
 
 def test_the_check_of_the_source_has_a_job_of_its_own_and_a_schedule(tmp_path: Path) -> None:
@@ -165,9 +224,8 @@ def test_the_check_of_the_source_has_a_job_of_its_own_and_a_schedule(tmp_path: P
     assert isinstance(schedule, dg.ScheduleDefinition)
     assert (schedule.job_name, schedule.cron_schedule) == (f"{lake.name}_verify", "0 3 * * 0")
     ops = {name: [node.name for node in definitions.resolve_job_def(name).nodes] for name in jobs_of(definitions)}
-    assert set(ops) == {f"{lake.name}_feed", f"{lake.name}_verify"}
-    (only,) = ops[f"{lake.name}_verify"]
-    assert "equals_source" in only and only not in ops[f"{lake.name}_feed"]
+    (only,) = ops.pop(f"{lake.name}_verify")
+    assert "equals_source" in only and ops and all(only not in others for others in ops.values())
 
 
 def test_a_source_that_cannot_be_reached_is_no_difference(tmp_path: Path) -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pyarrow as pa
+import pytest
 
 from cdc_lakehouse.assets import metadata
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import tso
-from cdc_lakehouse.lake.current.tables import TableState
+from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, state_of
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from cdc_lakehouse.lake.tables.segments import Segment, Totals, as_rows, totals
@@ -20,7 +23,8 @@ from cdc_lakehouse.pipeline.apply import Applied, AppliedTable
 from cdc_lakehouse.pipeline.publish import Published
 from cdc_lakehouse.pipeline.source import Landed
 from tests.changelog.statements import history
-from tests.lake import ADD_COLUMN, CREATE, ID, NOON, change, segment, text
+from tests.lake import ADD_COLUMN, CREATE, ID, NOON, change, make_current_table, segment, text
+from tests.pipeline import lake_in
 
 T = tso(NOON)
 LATER = NOON + datetime.timedelta(seconds=90)
@@ -44,8 +48,11 @@ def stored(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 STORY = history(
     change(T, "t", CREATE, "CREATE TABLE t (id BIGINT PRIMARY KEY)"),
-    change(T + 1, "t", ADD_COLUMN, "ALTER TABLE t ADD COLUMN x VARCHAR(20)", ID, text("x")),
-)
+    change(
+        T + 1, "t", ADD_COLUMN, "ALTER TABLE t ADD COLUMN x VARCHAR(20) DEFAULT 'new' COMMENT 'what it is'",
+        ID, replace(text("x"), default="new"),
+    ),
+)  # fmt: skip
 
 
 def test_of_what_landed() -> None:
@@ -58,11 +65,22 @@ def test_of_what_landed() -> None:
 
 
 def test_of_decoded_segments() -> None:
-    seen = stored(metadata.events_metadata(sums(SEGMENTS), sums(SEGMENTS[:1])))
-    counts = {"events": 4, "inserts": 2, "updates": 1, "deletes": 1, "quarantined": 1, "segments": 3, "bytes": 30}
+    seen = stored(metadata.events_metadata(sums(SEGMENTS), sums(SEGMENTS[:1]), 9, by_date=True))
+    counts = {
+        "dagster/partition_row_count": 4,
+        "inserts": 2,
+        "updates": 1,
+        "deletes": 1,
+        "quarantined": 1,
+        "segments": 3,
+        "bytes": 30,
+    }
     assert {name: seen[name] for name in counts} == counts
     assert (seen["new_segments"], seen["new_events"]) == (1, SEGMENTS[0].events)
-    assert (seen["dagster/row_count"], seen["first_commit_ts"], seen["last_commit_ts"]) == (4, str(T), str(T + 9))
+    # Of a date there are its own rows and those of the table, which are not the same number.
+    assert (seen["dagster/row_count"], seen["first_commit_ts"], seen["last_commit_ts"]) == (9, str(T), str(T + 9))
+    undated = stored(metadata.events_metadata(sums(SEGMENTS), sums([]), 4, by_date=False))
+    assert undated["dagster/row_count"] == 4 and "dagster/partition_row_count" not in undated
 
 
 def test_of_ddl() -> None:
@@ -77,6 +95,7 @@ def test_of_ddl() -> None:
     columns = seen["dagster/column_schema"].columns
     shown = [(each.name, each.type, each.constraints.nullable, dict(each.tags)) for each in columns]
     assert shown == [("id", "bigint", False, {"key": ""}), ("x", "varchar(20)", True, {})]
+    assert [each.description for each in columns] == [None, "default new; comment: what it is"]
     # Columns that rows do not have are not in a table's schema.
     id, x = versions[1].columns
     carried = metadata.column_schema(replace(versions[1], columns=(id, replace(x, carried=False))))
@@ -93,14 +112,74 @@ def applied(held: dict[str, str]) -> tuple[AppliedTable, Applied]:
     return table, Applied(T, {life.id: life}, (table,), held)
 
 
-def test_of_a_table() -> None:
-    table, _ = applied({})
-    seen = stored(metadata.table_metadata(table, T, LATER))
-    wanted = {"rows": 41, "upserts": 5, "deletes": 2, "zero_dates_as_null": 1, "rebuilt": True, "lag_seconds": 90.0}
+WRITTEN = {
+    "total-records": "48", "total-position-deletes": "7", "total-data-files": "3", "total-delete-files": "2",
+    "total-files-size": "1234", "total-equality-deletes": "0",
+}  # fmt: skip
+
+
+@pytest.fixture
+def lake_table(tmp_path: Path) -> Any:
+    """A current-state table of the columns of `STORY`, in one snapshot."""
+    lake = lake_in(tmp_path)
+    (life,) = STORY.incarnations().values()
+    columns = pa.schema([("id", pa.int64()), ("x", pa.string()), ("_commit_ts", pa.int64())])
+    where = CurrentTables(lake.lake, lake.feed).identifier(life.last.name)
+    table = make_current_table(lake, life, where, columns, cdc_columns='[[1, "id"], [2, "x"]]')
+    table.append(pa.table({"id": [1, 2], "x": ["a", "b"], "_commit_ts": [T, T]}, schema=columns))
+    return lake.lake.load(where)
+
+
+def test_of_a_table(lake_table: Any) -> None:
+    seen = stored(metadata.table_metadata("f", table_of(lake_table), lake_table, T, LATER))
+    wanted = {"upserts": 5, "deletes": 2, "zero_dates_as_null": 1, "rebuilt": True, "lag_seconds": 90.0}
     assert {name: seen[name] for name in wanted} == wanted
+    (snapshot,) = lake_table.snapshots()
     # A snapshot id is beyond what a browser counts with.
-    assert seen["snapshot_id"] == str(2**62)
-    assert (seen["dagster/row_count"], seen["iceberg_table"]) == (41, "d.t")
+    assert seen["snapshot_id"] == str(snapshot.snapshot_id)
+    assert seen["dagster/row_count"] == 2 and "rows" not in seen, "no number is plotted twice"
+    assert seen["dagster/table_name"] == "lake." + ".".join(lake_table.name()[-2:])
+    files = [task.file for task in lake_table.scan().plan_files()]
+    assert (seen["files"], seen["bytes"]) == (len(files), sum(file.file_size_in_bytes for file in files))
+    assert (seen["delete_files"], seen["delete_ratio"]) == (0, 0.0)
+
+
+def test_a_tables_columns_are_those_of_iceberg_with_the_sources_in_their_descriptions(lake_table: Any) -> None:
+    seen = stored(metadata.table_metadata("f", table_of(lake_table), lake_table, T, LATER))
+    shown = {
+        each.name: (each.type, each.description, each.constraints.nullable, dict(each.tags))
+        for each in seen["dagster/column_schema"].columns
+    }
+    assert list(shown) == [field.name for field in lake_table.schema().fields]
+    assert shown == {
+        "id": ("long", "source: bigint NOT NULL", True, {"key": ""}),
+        "x": ("string", "source: varchar(20); default new; comment: what it is", True, {}),
+        "_commit_ts": ("long", "TSO of the latest change of the row", True, {}),
+    }
+
+
+def test_a_tables_columns_come_from_the_source_and_from_events(lake_table: Any) -> None:
+    found = stored(metadata.table_metadata("f", table_of(lake_table), lake_table, T, LATER))["dagster/column_lineage"]
+    lineage = {
+        name: sorted(("/".join(dep.asset_key.path), dep.column_name) for dep in deps)
+        for name, deps in found.deps_by_column.items()
+    }
+    assert lineage == {
+        "id": [("f/events", "after"), ("f/schema/d/t", "id")],
+        "x": [("f/events", "after"), ("f/schema/d/t", "x")],
+        "_commit_ts": [("f/events", "commit_ts")],
+    }
+
+
+def test_deleted_rows_are_a_share_of_those_in_the_files() -> None:
+    numbers = metadata.file_metadata(WRITTEN)
+    assert numbers == {"files": 3, "delete_files": 2, "bytes": 1234, "delete_ratio": round(7 / 48, 4)}
+    assert metadata.file_metadata({})["delete_ratio"] == 0
+
+
+def table_of(table: Any) -> AppliedTable:
+    changed, _ = applied({})
+    return replace(changed, state=state_of(Identifier(*table.name()[-2:]), table))
 
 
 def test_of_a_cut() -> None:
@@ -116,8 +195,8 @@ def test_of_nothing() -> None:
     """A source without a checkpoint, segments without an event, and nothing published."""
     landed = stored(metadata.landed_metadata(Landed(files_listed=0), sums([]), sums([]), LATER))
     assert landed == {"segments": 0, "bytes": 0, "new_segments": 0, "new_bytes": 0, "files_listed": 0}
-    events = stored(metadata.events_metadata(sums(SEGMENTS[1:2]), sums([])))
-    assert events["events"] == 0 and not any("commit" in name for name in events)
+    events = stored(metadata.events_metadata(sums(SEGMENTS[1:2]), sums([]), 0, by_date=True))
+    assert events["dagster/partition_row_count"] == 0 and not any("commit" in name for name in events)
     cut = stored(metadata.checkpoint_metadata(Published(Cut(), (), False), Applied(0, {}, (), {}), LATER))
     assert (cut["tables"], cut["new_cut"]) == (0, False)
     assert not {"held", "lag_seconds", "checkpoint_ts"} & set(cut)

@@ -117,6 +117,8 @@ class Format:
     """A message can show that an option is wrong: then it has an `option_conflict`."""
     backslash_escapes: bool = True
     """Strings in DDL statements have backslash escapes."""
+    database: Literal["mysql", "tidb"] = "mysql"
+    """What the messages' changes were made in."""
 
     def decoder(self, options: Options) -> Decode:
         """Raises ConfigurationError for an option that the format does not have, or a value that it cannot have."""

@@ -222,6 +222,7 @@ FORMAT: Final = Format(
     column_reader=lambda options: read_columns if _has_extension(options) else None,
     watermarks=_has_extension,
     backslash_escapes=False,
+    database="tidb",
 )
 
 

@@ -1,0 +1,48 @@
+"""Dates that the checkpoint has passed and that no run has materialized are done, too: most of them have no files."""
+
+from __future__ import annotations
+
+import dagster as dg
+import pyarrow.compute as pc
+
+from cdc_lakehouse.assets import keys, metadata
+from cdc_lakehouse.changelog.positions import BEGINNING, commit_time
+from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.config.section import zone_of
+from cdc_lakehouse.lake.tables.segments import DECODED, as_rows, totals
+from cdc_lakehouse.pipeline.context import utc_now
+from cdc_lakehouse.pipeline.source import Landed
+from cdc_lakehouse.pipeline.steps import Steps
+
+
+def passed_dates(feed: FeedConfig, checkpoint_ts: int) -> list[str]:
+    """The partitions that are over at `checkpoint_ts`, a TSO, by the source's wall clock. A file has the date on which
+    it was flushed, and what was committed before was flushed: no file of them is to come."""
+    definition = keys.partitions_of(feed)
+    if definition is None or checkpoint_ts == BEGINNING:
+        return []
+    reached = commit_time(checkpoint_ts)
+    under_way = reached.astimezone(zone_of(feed.source.time_zone)).strftime(definition.fmt)
+    return [date for date in definition.get_partition_keys(reached) if date < under_way]
+
+
+def log_passed_dates(context: dg.AssetExecutionContext | dg.OpExecutionContext, feed: FeedConfig, steps: Steps) -> None:
+    """Materialize the passed dates of `raw` and `events` that this Dagster instance does not know yet, once, with what
+    is in the lake of them."""
+    passed = passed_dates(feed, steps.published.cut.checkpoint_ts)
+    if not passed:
+        return
+    landed = steps.run.segments.rows
+    decoded = landed.filter(pc.field("state") == DECODED)
+    none, rows, now = totals(as_rows([])), totals(decoded).events, utc_now()
+    for key, segments in ((keys.raw_key(feed.name), landed), (keys.events_key(feed.name), decoded)):
+        known = context.instance.get_materialized_partitions(key)
+        for date in passed:
+            if date in known:
+                continue
+            of_date = totals(segments.filter(pc.field("feed_date") == date))
+            if segments is landed:
+                numbers = metadata.landed_metadata(Landed(), of_date, none, now)
+            else:
+                numbers = metadata.events_metadata(of_date, none, rows, by_date=True)
+            context.log_event(dg.AssetMaterialization(key, metadata=numbers, partition=date))

@@ -1,0 +1,80 @@
+"""Old runs go, and with them what they take on disk; what an asset page shows stays."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from cdc_lakehouse.assets import keys
+from cdc_lakehouse.assets.leases import FEED_TAG
+from cdc_lakehouse.assets.retention import JOB, build_retention, delete_runs
+from cdc_lakehouse.pipeline.context import utc_now
+
+DAYS = dg.DailyPartitionsDefinition("2026-06-01", end_date="2026-06-05")
+
+
+@dg.asset(key=keys.raw_key("f"), partitions_def=DAYS)
+def raw() -> None: ...
+
+
+@dg.asset(key=keys.checkpoint_key("f"), partitions_def=None)
+def checkpoint() -> None: ...
+
+
+JOB_OF_DATES = dg.define_asset_job("dated", [raw])
+JOB_OF_CUTS = dg.define_asset_job("cuts", [checkpoint])
+DEFINITIONS = dg.Definitions(
+    assets=[raw, checkpoint], jobs=[JOB_OF_DATES, JOB_OF_CUTS], executor=dg.in_process_executor
+)
+
+
+@pytest.fixture
+def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dg.DagsterInstance]:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    with dg.DagsterInstance.get() as instance:
+        yield instance
+
+
+def run(instance: dg.DagsterInstance, date: str | None = None, feed: str = "f") -> str:
+    job = DEFINITIONS.resolve_job_def("cuts" if date is None else "dated")
+    return job.execute_in_process(instance=instance, partition_key=date, tags={FEED_TAG: feed}).run_id
+
+
+def runs(instance: dg.DagsterInstance) -> set[str]:
+    return {each.run_id for each in instance.get_runs()}
+
+
+def test_a_run_goes_with_its_files_and_one_that_an_asset_shows_stays(
+    instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    first = run(instance, "2026-06-01")
+    again, other_date = run(instance, "2026-06-01"), run(instance, "2026-06-02")
+    earlier_cut, cut, of_another = run(instance), run(instance), run(instance, feed="g")
+    assert delete_runs(instance, "f", utc_now() - datetime.timedelta(days=1)) == (0, 0), "none is old enough"
+
+    assert delete_runs(instance, "f", utc_now()) == (3, 2)
+    # The last cut is another feed's run here: it is the one that is shown.
+    assert runs(instance) == {again, other_date, of_another}
+    assert instance.get_materialized_partitions(raw.key) == {"2026-06-01", "2026-06-02"}
+    assert instance.get_latest_materialization_event(checkpoint.key) is not None
+    gone = {first, earlier_cut, cut}
+    left = [path for path in tmp_path.rglob("*") if any(run in str(path) for run in gone)]
+    assert not left
+    assert delete_runs(instance, "f", utc_now()) == (0, 2)
+
+
+def test_the_job_deletes_what_is_older_than_the_days_that_are_kept(instance: dg.DagsterInstance) -> None:
+    definitions = build_retention(["f"], 1)
+    kept = {run(instance), run(instance)}
+    done = definitions.resolve_job_def(JOB).execute_in_process(instance=instance)
+    assert done.success and runs(instance) == {*kept, done.run_id}
+    (schedule,) = definitions.schedules or []
+    assert isinstance(schedule, dg.ScheduleDefinition) and schedule.job_name == JOB
+
+
+def test_without_days_nothing_is_deleted() -> None:
+    assert not build_retention(["f"], None).jobs
