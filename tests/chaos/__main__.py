@@ -28,9 +28,7 @@ _EVERY = 25
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument(
-        "--seed", type=int, default=None, help="of the first history")
-    )
+    parser.add_argument("--seed", type=int, default=None, help="of the first history")
     parser.add_argument("--histories", type=int, default=None, help="how many at most")
     parser.add_argument("--fault", action="append", help="only this one; may be repeated")
     parser.add_argument("--directory", type=Path, help="of the lakes; where its file system is small it is filled up")
