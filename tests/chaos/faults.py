@@ -10,7 +10,7 @@ import signal
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +23,7 @@ from cdc_lakehouse.pipeline.steps import run_all
 from tests.chaos.truth import WrongError
 from tests.chaos.world import Fault, World
 from tests.kit.kills import KillAtCommit, before_commit
+from tests.kit.processes import command_of, descendants, parent_of, works
 
 _DAY: Final = datetime.timedelta(days=1)
 
@@ -175,7 +176,7 @@ def _disk_full(world: World, number: int) -> bool:
     limited: list[int] = []
 
     def limit() -> None:
-        for process in _descendants(os.getpid()):
+        for process in descendants(os.getpid()):
             with contextlib.suppress(OSError, ValueError):
                 resource.prlimit(process, resource.RLIMIT_FSIZE, (_FEW_BYTES, resource.RLIM_INFINITY))
                 limited.append(process)
@@ -184,7 +185,7 @@ def _disk_full(world: World, number: int) -> bool:
         return _at_commit(world, number, limit) and bool(limited)
     finally:
         # Workers that were forked meanwhile have the limit of their parent.
-        for process in {*limited, *_descendants(os.getpid())}:
+        for process in {*limited, *descendants(os.getpid())}:
             with contextlib.suppress(OSError, ValueError):
                 resource.prlimit(process, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
@@ -272,34 +273,11 @@ def _worker_killed(world: World, number: int) -> bool:
 def _workers() -> list[int]:
     """Python workers that run: children of the process that they are forked from."""
     found = []
-    for process in _descendants(os.getpid()):
-        parent, state, command = _about(process)
-        if "python_workers" in command and "python_workers" in _about(parent)[2] and state == "R":
+    for process in descendants(os.getpid()):
+        forked = "python_workers" in command_of(process) and "python_workers" in command_of(parent_of(process))
+        if forked and works(process):
             found.append(process)
     return found
-
-
-def _descendants(root: int) -> list[int]:
-    children: dict[int, list[int]] = {}
-    for place in Path("/proc").iterdir():
-        if place.name.isdigit():
-            children.setdefault(_about(int(place.name))[0], []).append(int(place.name))
-
-    def below(process: int) -> Iterator[int]:
-        for child in children.get(process, ()):
-            yield child
-            yield from below(child)
-
-    return list(below(root))
-
-
-def _about(process: int) -> tuple[int, str, str]:
-    """Its parent, its state and its command; nothing of one that is gone."""
-    try:
-        state, parent = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[:2]
-        return int(parent), state, Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-    except (OSError, ValueError, UnicodeDecodeError):
-        return 0, "", ""
 
 
 FAULTS: Final[dict[str, Fault]] = {

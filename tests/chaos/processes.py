@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from tests.chaos.faults import _about, _descendants
 from tests.chaos.world import Fault, World
 from tests.kit.kills import count_commits
+from tests.kit.processes import command_of, descendants
 from tests.kit.waiting import until
 
 
@@ -39,7 +39,7 @@ def _hit(world: World, number: int, command: str, *, whole: bool) -> bool:
         if whole:
             os.killpg(process.pid, signal.SIGKILL)
         else:
-            victims = [each for each in _descendants(process.pid) if _about(each)[2].split(" ")[0].endswith(command)]
+            victims = [each for each in descendants(process.pid) if command_of(each).split(" ")[0].endswith(command)]
             victim = next(iter(victims), None) if command else process.pid
             if victim is None:
                 return False
