@@ -66,7 +66,7 @@ class Dev:
             until(lambda: self._answers() or dev.poll() is not None, 60)
             assert self._answers(), self.log.read_text()
             yield dev
-            until(lambda: not in_session(dev.pid), 30)
+            until(lambda: not in_session(dev.pid), 60)
             left = [command_of(each) for each in in_session(dev.pid)]
             assert not left, left
         finally:
