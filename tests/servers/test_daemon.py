@@ -63,7 +63,7 @@ class Dev:
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
             )
         try:
-            until(lambda: self._answers() or dev.poll() is not None, 60)
+            until(lambda: self._answers() or dev.poll() is not None, 180)
             assert self._answers(), self.log.read_text()
             yield dev
             until(lambda: not in_session(dev.pid), 60)
