@@ -168,6 +168,18 @@ def test_a_run_whose_lease_is_another_runs_does_not_go_on(lake: TestLake, monkey
     other.release()
 
 
+def test_a_lease_that_was_given_back_by_a_clock_ahead_of_others_keeps_nobody(lake: TestLake) -> None:
+    """Where the run was is a machine whose clock is an hour ahead."""
+    other = Lease(lake.lake, FEED, "r1", lambda: later(3600))
+    other.take()
+    assert holder_of(lake) is not None
+    other.release()
+    assert holder_of(lake) is None
+    own = Lease(lake.lake, FEED, "r2", now)
+    own.take()
+    own.release()
+
+
 def test_of_two_that_begin_at_once_one_gets_the_feed(lake: TestLake) -> None:
     first, second = (Lease(lake.lake, FEED, run, now) for run in ("first", "second"))
     real = first._write

@@ -5,7 +5,8 @@ statement in the catalog's database. Triggers there count them, and refuse the n
 keep a list of the places that commit, and no thread of the run goes on. Between two commits a run does nothing that
 another can see: before the n-th is after the one before it.
 
-`KillAtCall` ends a run at a call of a method, for what a run does outside of the lake.
+`KillAtCall` ends a run at a call of a method, for what a run does outside of the lake. `before_commit` does something
+else between two commits.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
+from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi, TableTransaction
 from tests.kit.lakes import TestLake
 
 _SAID: Final = "the run is killed before this commit"
@@ -64,6 +67,18 @@ class KillAtCommit:
                 ]
                 catalog.executescript(_REMOVE)
         assert not killed.happened or len(killed.commits) == self.number - 1
+
+
+@contextlib.contextmanager
+def count_commits(lake: TestLake) -> Iterator[Callable[[], int]]:
+    """Asks how many commits were made since the block began, by whatever process."""
+    path = lake.lake.catalog.properties["uri"].removeprefix("sqlite:///").partition("?")[0]
+    with contextlib.closing(sqlite3.connect(path, timeout=60, isolation_level=None)) as catalog:
+        catalog.executescript(f"{_REMOVE} CREATE TABLE test_commits (what TEXT); {_triggers(1 << 30)}")
+        try:
+            yield lambda: catalog.execute("SELECT count(*) FROM test_commits").fetchone()[0]
+        finally:
+            catalog.executescript(_REMOVE)
 
 
 def _triggers(number: int) -> str:
@@ -169,6 +184,37 @@ class KillAtCall:
             patch.setattr(self.owner, self.name, call)
             with contextlib.suppress(Crash):
                 yield killed
+
+
+_COMMITS = (
+    (SqlCatalog, "commit_table"),
+    (SqlCatalog, "create_table"),
+    (TableTransaction, "commit"),
+    (IcebergJavaApi, "create"),
+)
+
+
+@contextlib.contextmanager
+def before_commit(number: int, do: Callable[[], object]) -> Iterator[list[str]]:
+    """Do something before the n-th commit of the block (from 1); gives the commits that were begun."""
+    begun: list[str] = []
+    counter = itertools.count(1)
+    with pytest.MonkeyPatch.context() as patch:
+
+        def hooked(owner: type, name: str) -> Callable[..., Any]:
+            real: Any = getattr(owner, name)
+
+            def commit(*arguments: Any, **keywords: Any) -> Any:
+                begun.append(name)
+                if next(counter) == number:
+                    do()
+                return real(*arguments, **keywords)
+
+            return commit
+
+        for owner, name in _COMMITS:
+            patch.setattr(owner, name, hooked(owner, name))
+        yield begun
 
 
 Kill = KillAtCommit | KillAtCall

@@ -177,3 +177,15 @@ def value(text: str | None, kind: str) -> Any:
             return datetime.datetime.fromisoformat(text)
         case _:
             return text
+
+
+def seen(schema: Any, scan: Any) -> tuple[list[tuple[str, str]], list[tuple[Any, ...]]]:
+    """What a scan of PyIceberg shows, as `Table.typed` gives it."""
+    columns = [(field.name, str(field.field_type)) for field in schema.fields]
+    arrow = scan.to_arrow()
+    cells = [arrow.column(place).to_pylist() for place in range(len(columns))]
+    rows = [
+        tuple(cell.normalize() if isinstance(cell, Decimal) else cell for cell in row)
+        for row in zip(*cells, strict=True)
+    ]
+    return columns, sorted(rows, key=repr)

@@ -59,12 +59,13 @@ class Run:
 
 Step = Entry | Flush | Midnight | Restart | Run
 _numbers = st.integers(0, 11)
-_ROWS = st.tuples(st.sampled_from(["put", "put", "put", "delete", "move"]), _numbers, _numbers, _numbers)
-_STATEMENTS: Final = (
+ROWS: Final = ("put", "put", "put", "delete", "move")
+_ROWS = st.tuples(st.sampled_from(ROWS), _numbers, _numbers, _numbers)
+STATEMENTS: Final = (
     "add", "drop column", "rename column", "retype", "retype", "truncate", "rename table", "drop", "rekey", "exchange",
     "exchange",
 )  # fmt: skip
-_DDL = st.tuples(st.sampled_from(_STATEMENTS), _numbers, _numbers, _numbers)
+_DDL = st.tuples(st.sampled_from(STATEMENTS), _numbers, _numbers, _numbers)
 _kills = st.builds(KillAtCommit, st.integers(1, 12))
 _RUNS = st.builds(Run, behind=st.integers(0, 4), kill=st.none() | _kills)
 _FEED = st.one_of(st.builds(Flush, lines=st.integers(1, 5)), st.just(Midnight()), st.just(Restart()), _RUNS)
@@ -83,7 +84,7 @@ _EXCLUDING = st.one_of(
 def scenarios(draw: st.DrawFn, excluding: bool = False) -> list[Step]:
     """Steps that end with a run up to the last entry; `excluding`: with runs that leave out tables."""
     commands = draw(st.lists(_EXCLUDING if excluding else _COMMANDS, min_size=15, max_size=70))
-    history = _History()
+    history = History()
     steps: list[Step] = [*history.create("t0", 0), *history.create("t1", 1)]
     for command in commands:
         if isinstance(command, tuple):
@@ -94,8 +95,9 @@ def scenarios(draw: st.DrawFn, excluding: bool = False) -> list[Step]:
     return [*steps, Run(0, None)]
 
 
-class _History:
-    """The database as it stands, and what can be done to it."""
+class History:
+    """The database as it stands, and what can be done to it: `command` takes a kind of `ROWS` or `STATEMENTS` and three
+    numbers from 0 to 11, which say what of it."""
 
     def __init__(self) -> None:
         self._tables: Tables = {}

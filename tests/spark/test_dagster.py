@@ -10,7 +10,6 @@ import shutil
 import signal
 import threading
 from collections.abc import Iterator
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +25,9 @@ from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.lake.spark import build_session
 from cdc_lakehouse.sample import changefeed
 from tests.kit.lakes import TestLake
+from tests.kit.shop import check_shop
 from tests.kit.waiting import until
 from tests.pipeline import T0, Sink
-from tests.sample.test_shop import shop_of
 
 pytestmark = pytest.mark.spark
 
@@ -88,8 +87,7 @@ class Shop:
         return lines
 
     def check(self) -> None:
-        expected = {name: truth(*table) for name, table in shop_of(self.lake.sink).tables().items()}
-        assert {name: rows(table) for name, table in self.lake.tables().items()} == expected
+        check_shop(self.lake)
 
 
 @pytest.fixture
@@ -313,40 +311,3 @@ def test_a_process_that_follows_makes_a_pass_for_each_change(shop: Shop, monkeyp
     # What a pass brings is an asset of the next one.
     assert len({run.job_snapshot_id for run in shop.instance.get_runs()}) == 3
     assert len(shop.materializations("current", "d", "t")) == 2 and shop.materializations("current", "d", "u")
-
-
-def truth(columns: Any, found: list[dict[str, str | None]]) -> tuple[list[str], list[tuple[Any, ...]]]:
-    typed = [tuple(value(row[column.name], column.type) for column in columns) for row in found]
-    return [*(column.name for column in columns), "_commit_ts"], sorted(typed, key=repr)
-
-
-def value(text: str | None, kind: Any) -> Any:
-    """The sample's text as what a reader of the lake should see."""
-    if text is None:
-        return None
-    match kind.name:
-        case "bigint" | "int" | "tinyint":
-            return int(text)
-        case "decimal":
-            return Decimal(text)
-        case "enum":
-            return kind.elements[int(text) - 1]
-        case "set":
-            return ",".join(label for place, label in enumerate(kind.elements) if int(text) >> place & 1)
-        case "binary" | "varbinary":
-            return text.encode("latin-1")
-        case "date":
-            return datetime.date.fromisoformat(text)
-        case "datetime":
-            return datetime.datetime.fromisoformat(text)
-        case "timestamp":
-            return datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC)
-        case _:
-            return text
-
-
-def rows(table: Any) -> tuple[list[str], list[tuple[Any, ...]]]:
-    arrow = table.scan().to_arrow()
-    assert arrow.column_names[-1] == "_commit_ts"
-    cells = [arrow.column(name).to_pylist() for name in arrow.column_names[:-1]]
-    return arrow.column_names, sorted(zip(*cells, strict=True), key=repr)

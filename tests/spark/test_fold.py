@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from decimal import Decimal
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, event, given, note, settings
@@ -15,7 +13,7 @@ from cdc_lakehouse.pipeline.steps import run_all
 from tests import LONG
 from tests.kit.lakes import TestLake
 from tests.model.changefeed import DATABASE, Changefeed
-from tests.model.fold import Column, Ddl, Entry, RowChange, fold
+from tests.model.fold import Column, Ddl, Entry, RowChange, fold, seen
 from tests.model.history import Flush, Midnight, Restart, Run, Step, scenarios
 
 pytestmark = pytest.mark.spark
@@ -109,17 +107,6 @@ def check(lake: TestLake, entries: list[Entry], upto: int, excluded: str | None 
         if snapshot is not None:
             scan = tables[name].scan(snapshot_id=snapshot)
             assert seen(scan.projection(), scan) == expected[name]
-
-
-def seen(schema: Any, scan: Any) -> tuple[list[tuple[str, str]], list[tuple[Any, ...]]]:
-    columns = [(field.name, str(field.field_type)) for field in schema.fields]
-    arrow = scan.to_arrow()
-    cells = [arrow.column(place).to_pylist() for place in range(len(columns))]
-    rows = [
-        tuple(cell.normalize() if isinstance(cell, Decimal) else cell for cell in row)
-        for row in zip(*cells, strict=True)
-    ]
-    return columns, sorted(rows, key=repr)
 
 
 def test_a_date_from_before_a_truncate_is_decoded_again(new_lake: Callable[..., TestLake]) -> None:

@@ -37,6 +37,7 @@ from tests.kit.hand_sinks import (
 )
 from tests.kit.kills import KillAtCommit, kill_everywhere, kill_further_and_further
 from tests.kit.lakes import TestLake
+from tests.kit.processes import in_session
 from tests.kit.truth import Truth
 from tests.kit.waiting import until
 
@@ -157,8 +158,8 @@ def test_a_process_that_is_killed(data_sets: Path, new_lake: Callable[..., TestL
         until(lambda: lake.machinery("events") or process.poll() is not None)
         process.kill()
         assert process.wait(10) == -signal.SIGKILL, (tmp_path / "log").read_text()
-        until(lambda: not _in_session(process.pid))
-        assert not _in_session(process.pid), "the JVM outlives its run"
+        until(lambda: not in_session(process.pid))
+        assert not in_session(process.pid), "the JVM outlives its run"
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -168,18 +169,6 @@ def test_a_process_that_is_killed(data_sets: Path, new_lake: Callable[..., TestL
     assert done.published.cut.checkpoint_ts == truth.stages[last]["checkpoint_ts"]
     lake.check(truth.tables(last))
     assert lake.events_by_segment() == truth.events_by_segment(last)
-
-
-def _in_session(leader: int) -> list[int]:
-    """Processes of a session that are not over."""
-    found: list[int] = []
-    for place in Path("/proc").iterdir():
-        if place.name.isdigit():
-            with contextlib.suppress(OSError):
-                state, _, _, session = (place / "stat").read_text().rpartition(")")[2].split()[:4]
-                if int(session) == leader and state != "Z":
-                    found.append(int(place.name))
-    return found
 
 
 @pytest.mark.long

@@ -3,36 +3,27 @@ event is there once. The lease keeps runs apart; here it is not asked, so that i
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 from cdc_lakehouse.errors import TransientError
-from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi, TableTransaction
 from cdc_lakehouse.lake.tables.lease import last_holder
 from cdc_lakehouse.pipeline.steps import run_all
 from tests import LONG
 from tests.kit.hand_sinks import ADD_COLUMN, COLUMNS, CREATE, CSV, HandSink, integer, put
+from tests.kit.kills import before_commit
 from tests.kit.lakes import TestLake
 from tests.kit.waiting import until
 
 pytestmark = pytest.mark.spark
 
-_COMMITS = (
-    (SqlCatalog, "commit_table"),
-    (SqlCatalog, "create_table"),
-    (TableTransaction, "commit"),
-    (IcebergJavaApi, "create"),
-)
 _WIDE = (*COLUMNS, integer("n"))
 
 
@@ -58,29 +49,6 @@ EXPECTED = {
     "u": [(1, 1, "u4"), (2, 20, "u6"), (3, 3, "u8")],
     "w": [(7, 7, "w22")],
 }
-
-
-@contextlib.contextmanager
-def before_commit(number: int, do: Callable[[], object]) -> Iterator[list[str]]:
-    """Do something before the n-th commit of the block (from 1); gives the commits that were begun."""
-    begun: list[str] = []
-    counter = itertools.count(1)
-    with pytest.MonkeyPatch.context() as patch:
-
-        def hooked(owner: type, name: str) -> Callable[..., Any]:
-            real: Any = getattr(owner, name)
-
-            def commit(*arguments: Any, **keywords: Any) -> Any:
-                begun.append(name)
-                if next(counter) == number:
-                    do()
-                return real(*arguments, **keywords)
-
-            return commit
-
-        for owner, name in _COMMITS:
-            patch.setattr(owner, name, hooked(owner, name))
-        yield begun
 
 
 def test_a_run_between_any_two_commits_of_another(new_lake: Callable[..., TestLake]) -> None:

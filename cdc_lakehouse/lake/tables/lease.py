@@ -41,7 +41,7 @@ _PROPERTIES: Final = {
 @dataclass(frozen=True)
 class Holder:
     """Who has a lease, or had it last. process: see `this_process`. released: whether the run has given it back; that
-    was when it expired."""
+    was when it expired, by the clock of its own machine."""
 
     run: str
     host: str
@@ -50,7 +50,7 @@ class Holder:
     released: bool
 
     def is_alive(self, now: datetime.datetime) -> bool:
-        return now < self.expires_at and not _is_gone(self.process)
+        return not self.released and now < self.expires_at and not _is_gone(self.process)
 
     def __str__(self) -> str:
         return f"run {self.run} on {self.host}"

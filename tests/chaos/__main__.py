@@ -1,0 +1,79 @@
+"""Histories for as long as one likes: `python -m tests.chaos --minutes 10 --seed 1`."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import logging
+import random
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+from cdc_lakehouse.lake.spark import build_session
+from tests.chaos.faults import FAULTS
+from tests.chaos.processes import PROCESS_FAULTS
+from tests.chaos.scenario import scenario
+from tests.chaos.world import Fault, Tally, play
+from tests.kit.lakes import TestLake, lake_config
+
+_MEMORY = Path("/dev/shm")
+"""A commit of SQLite's waits for the disk."""
+_EVERY = 25
+"""A run in a process of its own takes as long as several histories."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--seed", type=int, default=None, help="of the first history")
+    parser.add_argument("--histories", type=int, default=None, help="how many at most")
+    parser.add_argument("--fault", action="append", help="only this one; may be repeated")
+    parser.add_argument("--directory", type=Path, help="of the lakes; where its file system is small it is filled up")
+    options = parser.parse_args()
+    first = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
+    _say(f"seed {first}")
+    directory = options.directory or (_MEMORY if _MEMORY.is_dir() else None)
+    with tempfile.TemporaryDirectory(prefix="chaos-", dir=directory) as place:
+        return _histories(options, first, Path(place))
+
+
+def _histories(options: argparse.Namespace, first: int, root: Path) -> int:
+    logging.getLogger("pyiceberg").setLevel(logging.ERROR)
+    every: dict[str, Fault] = {**FAULTS, **PROCESS_FAULTS}
+    session = build_session(lake_config(root))
+    tally, wrong, numbers = Tally(), [], itertools.count(1)
+    ends = time.monotonic() + options.minutes * 60
+
+    def new_lake(**feed: object) -> TestLake:
+        return TestLake(root, root / f"feed{next(numbers)}", lambda: session, **feed)
+
+    for seed in itertools.count(first):
+        if time.monotonic() > ends or (options.histories is not None and seed - first >= options.histories):
+            break
+        # By the seed alone, so that one history can be had again.
+        names = options.fault or list(PROCESS_FAULTS if seed % _EVERY == 0 else FAULTS)
+        began = time.monotonic()
+        try:
+            play(scenario(seed, names), every, new_lake, tally)
+        except Exception:  # noqa: BLE001 - The next history may be right; all of the wrong ones are wanted.
+            wrong.append(seed)
+            _say(f"seed {seed} is wrong:\n{traceback.format_exc()}")
+        else:
+            _say(f"seed {seed}: {time.monotonic() - began:.1f} s")
+    session.stop()
+    _say(f"{tally.histories} histories of {tally.histories + len(wrong)} are right; {tally.passes} passes")
+    _say(f"{tally.cuts} cuts were read; runs ended by these errors: {dict(tally.errors)}")
+    _say(f"faults: {dict(tally.faults)}; whose moment did not come: {dict(tally.missed)}")
+    _say(f"wrong: {wrong}")
+    return 1 if wrong else 0
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)  # noqa: T201 - A tool for the terminal.
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,298 @@
+"""Faults in one process: each lets a run be hit at its n-th commit, and clears up after itself."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import resource
+import signal
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from cdc_lakehouse.errors import ConcurrentRunError
+from cdc_lakehouse.lake import catalog as lake_catalog
+from cdc_lakehouse.lake.tables import lease as lease_module
+from cdc_lakehouse.pipeline.steps import run_all
+from tests.chaos.truth import WrongError
+from tests.chaos.world import Fault, World
+from tests.kit.kills import KillAtCommit, before_commit
+from tests.kit.processes import command_of, descendants, parent_of, works
+
+_DAY: Final = datetime.timedelta(days=1)
+
+
+def _nothing(world: World, _: int) -> bool:
+    world.try_run()
+    return True
+
+
+def _killed(world: World, number: int) -> bool:
+    """The run ends before a commit; its lease stays."""
+    with KillAtCommit(number)(world.lake) as killed:
+        world.run()
+    return killed.happened
+
+
+def _killed_again_and_again(world: World, number: int) -> bool:
+    """Three runs, each of which gets a little further."""
+    happened = False
+    for more in range(3):
+        with KillAtCommit(number + more)(world.lake) as killed:
+            world.run()
+        happened = happened or killed.happened
+        world.wait_for_lease()
+    return happened
+
+
+def _at_commit(world: World, number: int, do: Callable[[], object]) -> bool:
+    done: list[object] = []
+
+    def once() -> None:
+        done.append(None)
+        do()
+
+    with before_commit(number, once):
+        world.try_run()
+    return bool(done)
+
+
+def _run_beside(world: World, number: int) -> bool:
+    """Another run that does not ask for the lease, from its beginning to its end, between two commits of the first."""
+    return _at_commit(world, number, lambda: run_all(world.lake.run()))
+
+
+def _lease_taken(world: World, number: int) -> bool:
+    """The run stops for longer than its lease lasts; another one takes the feed, does its work, and dies."""
+
+    def other() -> None:
+        world.wait_for_lease()
+        with contextlib.suppress(_DiedError), world.lease() as lease:
+            run_all(world.lake.run(clock=world.now, require_lease=lease.require))
+            raise _DiedError
+
+    return _at_commit(world, number, other)
+
+
+class _DiedError(Exception):
+    pass
+
+
+def _lease_of_another_host(world: World, _: int) -> bool:
+    """A run of another host, which died with the lease: nobody else runs until that has ended."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lease_module, "this_process", lambda: "another boot/another container/7:7")
+        patch.setattr("socket.gethostname", lambda: "another-host")
+        with contextlib.suppress(_DiedError), world.lease():
+            raise _DiedError
+    before = world.lake.metadata()
+    try:
+        world.run()
+    except ConcurrentRunError:
+        if world.lake.metadata() != before:
+            raise WrongError("a run without the lease has changed something") from None
+        return True
+    raise WrongError("a run has not seen the lease of another host")
+
+
+def _clock_jumps(world: World, number: int) -> bool:
+    """By a day, forward or back, while the run lives."""
+    by = _DAY if number % 2 else -_DAY
+
+    def jump() -> None:
+        world.offset += by
+
+    happened = _at_commit(world, number, jump)
+    # What died with a lease of tomorrow keeps the feed until then.
+    world.offset = max(world.offset, datetime.timedelta()) + _DAY
+    return happened
+
+
+def _warehouse_lost(world: World, number: int) -> bool:
+    """The warehouse cannot be reached from a commit on: neither read nor written, in any process."""
+    place = Path(world.lake.config.lake.warehouse.removeprefix("file://"))
+    away = place.with_name("warehouse that is away")
+
+    def lose() -> None:
+        place.rename(away)
+        place.touch()
+
+    try:
+        return _at_commit(world, number, lose)
+    finally:
+        if away.exists():
+            place.unlink()
+            away.rename(place)
+
+
+def _read_only(world: World, number: int) -> bool:
+    """New files and directories of the feed's tables cannot be made: their directories are files."""
+    root = Path(world.lake.config.lake.warehouse.removeprefix("file://"))
+    lost: list[tuple[Path, Path]] = []
+
+    def spoil() -> None:
+        for place in [*root.glob(f"{world.lake.name}__*/*/data"), *root.glob(f"cdc_{world.lake.name}/*/data")]:
+            away = place.with_name("data that is away")
+            place.rename(away)
+            place.touch()
+            lost.append((place, away))
+
+    try:
+        return _at_commit(world, number, spoil)
+    finally:
+        for place, away in lost:
+            place.unlink(missing_ok=True)
+            away.rename(place)
+
+
+def _disk_full(world: World, number: int) -> bool:
+    """There is no room from a commit on. On a small file system a file takes all that is free; elsewhere no process of
+    Spark may write more than some bytes to a file."""
+    root = Path(world.lake.config.lake.warehouse.removeprefix("file://"))
+    balloon = root / "balloon"
+    free = os.statvfs(root).f_bavail * os.statvfs(root).f_frsize
+    if free < _SMALL:
+
+        def fill() -> None:
+            with balloon.open("wb") as file:
+                with contextlib.suppress(OSError):
+                    while True:
+                        file.write(b"\0" * (1 << 20))
+                with contextlib.suppress(OSError):
+                    while True:
+                        file.write(b"\0" * 4096)
+                        file.flush()
+
+        try:
+            return _at_commit(world, number, fill)
+        finally:
+            balloon.unlink(missing_ok=True)
+    limited: list[int] = []
+
+    def limit() -> None:
+        for process in descendants(os.getpid()):
+            with contextlib.suppress(OSError, ValueError):
+                resource.prlimit(process, resource.RLIMIT_FSIZE, (_FEW_BYTES, resource.RLIM_INFINITY))
+                limited.append(process)
+
+    try:
+        return _at_commit(world, number, limit) and bool(limited)
+    finally:
+        # Workers that were forked meanwhile have the limit of their parent.
+        for process in {*limited, *descendants(os.getpid())}:
+            with contextlib.suppress(OSError, ValueError):
+                resource.prlimit(process, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+_SMALL: Final = 4 << 30
+_FEW_BYTES: Final = 700
+
+
+def _catalog_locked(world: World, number: int) -> bool:
+    """Another process keeps the catalog's database for a moment: longer than PyIceberg waits for it, or less."""
+    path = world.lake.lake.catalog.properties["uri"].removeprefix("sqlite:///").partition("?")[0]
+    patience = 0.05 if number % 3 else 30
+    with contextlib.closing(sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)) as other:
+        freed: list[threading.Timer] = []
+
+        def lock() -> None:
+            other.execute("BEGIN EXCLUSIVE")
+            freed.append(threading.Timer(0.4, lambda: other.execute("ROLLBACK")))
+            freed[0].start()
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(lake_catalog, "SQLITE_TIMEOUT_SECONDS", patience)
+            happened = _at_commit(world, number, lock)
+        for timer in freed:
+            timer.join()
+        return happened
+
+
+def _late_file(world: World, number: int) -> bool:
+    """A data file is not there yet."""
+    return _without_a_file(world, number, lambda _: None)
+
+
+def _unreadable_file(world: World, number: int) -> bool:
+    """A data file is there and cannot be read."""
+    return _without_a_file(world, number, lambda path: path.symlink_to(path))
+
+
+def _without_a_file(world: World, number: int, spoil: Callable[[Path], object]) -> bool:
+    landed = {row["segment"] for row in world.lake.machinery("segments")}
+    sink = world.lake.sink
+    new = [path for path in sorted(sink.rglob("CDC*[0-9].*")) if str(path.relative_to(sink)) not in landed]
+    if not new:
+        world.try_run()
+        return False
+    path = new[number % len(new)]
+    away = sink.with_name("file that is away")
+    path.rename(away)
+    spoil(path)
+    try:
+        world.may_be_wrong = True
+        world.try_run()
+    finally:
+        path.unlink(missing_ok=True)
+        away.rename(path)
+    return True
+
+
+def _worker_killed(world: World, number: int) -> bool:
+    """SIGKILL of a Python worker of Spark's, while it works."""
+    over, killed = threading.Event(), threading.Event()
+
+    def hunt() -> None:
+        seen = 0
+        while not over.is_set():
+            for process in _workers():
+                seen += 1
+                if seen >= number:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(process, signal.SIGKILL)
+                        killed.set()
+                        return
+            time.sleep(0.002)
+
+    hunter = threading.Thread(target=hunt, daemon=True)
+    hunter.start()
+    try:
+        world.try_run()
+    finally:
+        over.set()
+        hunter.join()
+    return killed.is_set()
+
+
+def _workers() -> list[int]:
+    """Python workers that run: children of the process that they are forked from."""
+    found = []
+    for process in descendants(os.getpid()):
+        forked = "python_workers" in command_of(process) and "python_workers" in command_of(parent_of(process))
+        if forked and works(process):
+            found.append(process)
+    return found
+
+
+FAULTS: Final[dict[str, Fault]] = {
+    "none": _nothing,
+    "killed at a commit": _killed,
+    "killed three times": _killed_again_and_again,
+    "second run beside": _run_beside,
+    "lease lost": _lease_taken,
+    "lease of another host": _lease_of_another_host,
+    "clock jumps": _clock_jumps,
+    "warehouse lost": _warehouse_lost,
+    "warehouse read-only": _read_only,
+    "disk full": _disk_full,
+    "catalog locked": _catalog_locked,
+    "late file": _late_file,
+    "unreadable file": _unreadable_file,
+    "worker killed": _worker_killed,
+}

@@ -1,0 +1,74 @@
+"""Faults that end processes: the command line in a process of its own, and SIGKILL when it has made its n-th commit."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from tests.chaos.world import Fault, World
+from tests.kit.kills import count_commits
+from tests.kit.processes import command_of, descendants
+from tests.kit.waiting import until
+
+
+def _run_killed(world: World, number: int) -> bool:
+    """The process itself; its JVM and Python workers end by themselves."""
+    return _hit(world, number, "", whole=False)
+
+
+def _jvm_killed(world: World, number: int) -> bool:
+    return _hit(world, number, "java", whole=False)
+
+
+def _all_killed(world: World, number: int) -> bool:
+    """All of its processes at once, as when a container ends."""
+    return _hit(world, number, "", whole=True)
+
+
+def _hit(world: World, number: int, command: str, *, whole: bool) -> bool:
+    # Other processes have the machine's clock: to them nobody may have the feed.
+    world.wait_for_lease()
+    with world.lease():
+        pass
+    with count_commits(world.lake) as count, _process(world) as process:
+        until(lambda: count() >= number or process.poll() is not None)
+        if process.poll() is not None:
+            return False
+        if whole:
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            victims = [each for each in descendants(process.pid) if command_of(each).split(" ")[0].endswith(command)]
+            victim = next(iter(victims), None) if command else process.pid
+            if victim is None:
+                return False
+            os.kill(victim, signal.SIGKILL)
+        process.wait(120)
+        return process.returncode != 0
+
+
+@contextlib.contextmanager
+def _process(world: World) -> Iterator[subprocess.Popen[bytes]]:
+    home = world.lake.config_path.parent / "dagster_home"
+    environment = {**os.environ, "CDC_LAKEHOUSE_CONFIG": str(world.lake.config_path), "DAGSTER_HOME": str(home)}
+    command = [str(Path(sys.executable).with_name("cdc-lakehouse")), "run"]
+    with (world.lake.config_path.parent / "log").open("ab") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+PROCESS_FAULTS: Final[dict[str, Fault]] = {
+    "SIGKILL of the run": _run_killed,
+    "SIGKILL of the JVM": _jvm_killed,
+    "SIGKILL of all processes": _all_killed,
+}

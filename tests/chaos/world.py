@@ -1,0 +1,172 @@
+"""A lake that lives through a history."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from cdc_lakehouse.errors import CdcError
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.tables.lease import LEASE, Lease
+from cdc_lakehouse.pipeline.steps import Steps, run_all
+from tests.chaos.scenario import Pass, Scenario, Settings
+from tests.chaos.truth import WrongError, check_cuts, check_events, check_tables
+from tests.kit.lakes import TestLake
+from tests.model.changefeed import DATABASE, Changefeed
+from tests.model.fold import Ddl, fold
+from tests.model.history import Flush, Midnight, Restart
+
+_RUNS: Final = itertools.count(1)
+_WAITING: Final = "configuration takes"
+"""Said of a table that exchanges rows with one that is left out."""
+
+
+@dataclass
+class Tally:
+    """What has happened, over all histories. `faults` are those that did, `missed` those whose moment did not come."""
+
+    histories: int = 0
+    passes: int = 0
+    cuts: int = 0
+    faults: Counter[str] = field(default_factory=Counter[str])
+    missed: Counter[str] = field(default_factory=Counter[str])
+    errors: Counter[str] = field(default_factory=Counter[str])
+
+
+Fault = Callable[["World", int], bool]
+"""Lets a run of the world's be hit at its n-th commit; gives whether it was."""
+
+
+class World:
+    """One feed. Its runs take the lease as those of a process do, by a clock that faults may turn."""
+
+    def __init__(self, new_lake: Callable[..., TestLake], played: Scenario, tally: Tally) -> None:
+        csv = {"include-commit-ts": True, "output-old-value": played.old_values}
+        self.lake = new_lake(source={"protocol": "csv", "csv": csv} if played.csv else {})
+        self.feed = Changefeed(self.lake.sink, played.csv, played.old_values)
+        self.tally = tally
+        self.offset = datetime.timedelta()
+        self.may_be_wrong = False
+        """Whether a cut of now may miss what the source does not have: it is made again at the same checkpoint-ts."""
+        self._purged = False
+
+    def now(self) -> datetime.datetime:
+        return datetime.datetime.now(datetime.UTC) + self.offset
+
+    @contextmanager
+    def lease(self) -> Iterator[Lease]:
+        """A lease, which stays where the block ends by an error: as that of a process that died."""
+        config = self.lake.config
+        lease = Lease(Lake(config.lake, config.storage), self.lake.name, f"run {next(_RUNS)}", self.now)
+        lease.take()
+        try:
+            yield lease
+            lease.release()
+        finally:
+            # A process that died renews nothing.
+            lease._released.set()
+
+    def run(self, **options: Any) -> Steps:
+        """A whole run with the lease."""
+        with self.lease() as lease:
+            return run_all(self.lake.run(clock=self.now, require_lease=lease.require, **options))
+
+    def try_run(self, **options: Any) -> Steps | None:
+        """A run that may fail, as it would be noted by who started it."""
+        try:
+            return self.run(**options)
+        except CdcError as error:
+            self.tally.errors[type(error).__name__] += 1
+        except Exception as error:  # noqa: BLE001 - A fault may come up as anything; what counts is what it leaves.
+            self.tally.errors[f"{type(error).__module__}.{type(error).__name__}"] += 1
+        return None
+
+    def wait_for_lease(self) -> None:
+        """Whatever lease there is has ended."""
+        self.offset += LEASE + datetime.timedelta(seconds=10)
+
+    def configure(self, settings: Settings) -> None:
+        self._purged = self._purged or settings.policy.get("ddl", {}).get("drop") == "purge"
+        self.lake.configure(
+            tables={
+                "exclude": [settings.excluded] if settings.excluded else [],
+                "settings": self._keys() if settings.keys else {},
+            },
+            policy=settings.policy,
+            start_date=settings.start_date,
+        )
+
+    def _keys(self) -> dict[str, Any]:
+        """The keys that tables have anyway. They count for all of a table's rows: not where the key was another one."""
+        if any(isinstance(each, Ddl) and each.kind in ("rekey", "retype") for each in self.feed.entries):
+            return {}
+        found = fold(self.feed.entries, self.feed.checkpoint_ts)
+        return {f"{DATABASE}.{name}": {"primary_key": list(table.key)} for name, table in found.items()}
+
+    def go_through(self, step: Pass, fault: Fault) -> None:
+        upto = self.feed.advance(step.behind)
+        self.configure(step.during)
+        happened = fault(self, step.number)
+        (self.tally.faults if happened else self.tally.missed)[step.fault] += 1
+        if not self.may_be_wrong:
+            check_cuts(self.lake, self.feed.entries, purged=self._purged)
+        self.may_be_wrong = False
+        self.configure(step.after)
+        self.wait_for_lease()
+        self._recover(upto, step.after)
+        if step.again:
+            dates = {row["feed_date"] for row in self.lake.machinery("segments")} - {None}
+            self.run(dates=frozenset(dates))
+            check_tables(self.lake, self.feed.entries, upto, self._left_out(step.after))
+        self.tally.passes += 1
+
+    def _recover(self, upto: int, settings: Settings) -> None:
+        done = self.run()
+        held = {str(done.applied.lives[id].last.name): reason for id, reason in done.applied.held.items()}
+        wrongly = {name: why for name, why in held.items() if settings.excluded is None or _WAITING not in why}
+        if wrongly:
+            raise WrongError(f"held: {wrongly}")
+        if done.published.cut.checkpoint_ts != upto:
+            raise WrongError(f"the cut is {done.published.cut.checkpoint_ts}, not {upto}")
+        check_tables(self.lake, self.feed.entries, upto, {*held, *self._left_out(settings)})
+
+    def _left_out(self, settings: Settings) -> set[str]:
+        return {settings.excluded} if settings.excluded else set()
+
+    def finish(self) -> None:
+        """What holds at the end of a history."""
+        check_events(self.lake)
+        self.tally.cuts += check_cuts(self.lake, self.feed.entries, purged=self._purged)
+        before = self._metadata()
+        self.run()
+        if self._metadata() != before:
+            raise WrongError("a run with nothing to do has changed something")
+        self.tally.histories += 1
+
+    def _metadata(self) -> dict[str, str]:
+        return {name: place for name, place in self.lake.metadata().items() if not name.endswith(".lease")}
+
+
+def play(played: Scenario, faults: dict[str, Fault], new_lake: Callable[..., TestLake], tally: Tally) -> None:
+    """Raises where the lake is not as the model is."""
+    logging.getLogger("cdc_lakehouse").setLevel(logging.CRITICAL)
+    world = World(new_lake, played, tally)
+    for step in played.steps:
+        match step:
+            case Pass():
+                world.go_through(step, faults[step.fault])
+            case Flush():
+                world.feed.flush(step.lines)
+            case Midnight():
+                world.feed.date += 1
+            case Restart():
+                world.feed.restart()
+            case _:
+                world.feed.send(step)
+    world.finish()

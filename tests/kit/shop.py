@@ -1,0 +1,53 @@
+"""The sample shop's own rows, as a reader of the lake should see them."""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+from typing import Any
+
+from tests.kit.lakes import TestLake
+from tests.sample.test_shop import shop_of
+
+
+def check_shop(lake: TestLake) -> None:
+    """The lake has all tables of the shop whose sink it reads, with their rows."""
+    expected = {name: _true(*table) for name, table in shop_of(lake.sink).tables().items()}
+    assert {name: _seen(table) for name, table in lake.tables().items()} == expected
+
+
+def _true(columns: Any, found: list[dict[str, str | None]]) -> tuple[list[str], list[tuple[Any, ...]]]:
+    typed = [tuple(_value(row[column.name], column.type) for column in columns) for row in found]
+    return [*(column.name for column in columns), "_commit_ts"], sorted(typed, key=repr)
+
+
+def _value(text: str | None, kind: Any) -> Any:
+    """The sample's text as what a reader of the lake should see."""
+    if text is None:
+        return None
+    match kind.name:
+        case "bigint" | "int" | "tinyint":
+            return int(text)
+        case "decimal":
+            return Decimal(text)
+        case "enum":
+            return kind.elements[int(text) - 1]
+        case "set":
+            return ",".join(label for place, label in enumerate(kind.elements) if int(text) >> place & 1)
+        case "binary" | "varbinary":
+            return text.encode("latin-1")
+        case "date":
+            return datetime.date.fromisoformat(text)
+        case "datetime":
+            return datetime.datetime.fromisoformat(text)
+        case "timestamp":
+            return datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC)
+        case _:
+            return text
+
+
+def _seen(table: Any) -> tuple[list[str], list[tuple[Any, ...]]]:
+    arrow = table.scan().to_arrow()
+    assert arrow.column_names[-1] == "_commit_ts"
+    cells = [arrow.column(name).to_pylist() for name in arrow.column_names[:-1]]
+    return arrow.column_names, sorted(zip(*cells, strict=True), key=repr)
