@@ -30,7 +30,7 @@ def publish_cut(run: FeedRun, applied: Applied) -> Published:
     cut = Cut(applied.checkpoint_ts, run.segments.batch, len(run.history.history.versions), run.settings, held)
     if applied.checkpoint_ts == BEGINNING:
         return Published(run.last_cut, (), False)
-    before = {TableName(row.database, row.table): row for row in run.checkpoints.rows(run.last_cut.checkpoint_ts)}
+    before = {TableName(row.database, row.table): row for row in run.last_cut_rows}
     if cut == run.last_cut and not applied.tables:
         return Published(cut, tuple(before.values()), False)
     now = run.clock()
