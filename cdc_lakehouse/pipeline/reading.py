@@ -54,9 +54,7 @@ class NotReadableError(PermanentError):
     """The lake does not have a table as of that moment."""
 
 
-def read(
-    config: Configuration, table: str, as_of: AsOf = None, *, feed: str | None = None
-) -> pa.Table:
+def read(config: Configuration, table: str, as_of: AsOf = None, *, feed: str | None = None) -> pa.Table:
     """Rows of a table (`database.table`, by the source's names as of then), in no order: its columns and
     `_commit_ts`. No JVM is started.
 
@@ -67,9 +65,7 @@ def read(
     return _find(config, table, as_of, feed, _no_spark).arrow()
 
 
-def read_spark(
-    config: Configuration, table: str, as_of: AsOf = None, *, feed: str | None = None
-) -> DataFrame:
+def read_spark(config: Configuration, table: str, as_of: AsOf = None, *, feed: str | None = None) -> DataFrame:
     """The same rows as a DataFrame of the session of this process; one is started where there is none. Those of a cut
     are read by Spark's tasks; those between cuts are folded in this process."""
     loaded = _loaded(config)
@@ -111,7 +107,7 @@ class ReadableTable:
         spark = self.run.spark
         if self.snapshot_id is None or self.identifier is None:
             return spark.createDataFrame(self.arrow())
-        reader = spark.read.format("iceberg").option("snapshot-id", str(self.snapshot_id))
+        reader = spark.read.format("iceberg").option("versionAsOf", str(self.snapshot_id))
         return reader.load(self.identifier.sql)
 
 
