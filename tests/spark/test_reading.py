@@ -40,12 +40,20 @@ def test_a_read_is_the_fold_at_every_commit_ts(steps: list[Step], new_lake: Call
     lake = new_lake()
     feed = Changefeed(lake.sink)
     cuts: list[int] = []
+    shown: set[int] = set()
     for step in steps:
         note(str(step))
         match step:
             case Run() if feed.entries:
                 cuts.append(feed.advance(step.behind))
+                if step.kill:
+                    with step.kill(lake):
+                        run_all(lake.run())
+                    shown |= published(lake)
+                    assert shown >= tagged(lake)
                 run_all(lake.run())
+                shown |= published(lake)
+                assert shown >= tagged(lake)
             case Flush():
                 feed.flush(step.lines)
             case Midnight():
@@ -59,6 +67,15 @@ def test_a_read_is_the_fold_at_every_commit_ts(steps: list[Step], new_lake: Call
     for commit_ts in sorted({*cuts, *(entry.commit_ts for entry in feed.entries)}):
         if cuts and commit_ts <= cuts[-1]:
             check(lake, feed.entries, commit_ts)
+
+
+def published(lake: TestLake) -> set[int]:
+    return {row["snapshot_id"] for row in lake.machinery("checkpoints")}
+
+
+def tagged(lake: TestLake) -> set[int]:
+    refs = (table.metadata.refs for table in lake.tables().values())
+    return {ref.snapshot_id for each in refs for name, ref in each.items() if name != "main"}
 
 
 def check(lake: TestLake, entries: list[Entry], commit_ts: int) -> None:

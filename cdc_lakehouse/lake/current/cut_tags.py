@@ -24,7 +24,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from cdc_lakehouse.changelog.positions import commit_time, tso
 from cdc_lakehouse.config import CutsConfig
-from cdc_lakehouse.lake.properties import CHECKPOINT_TS
+from cdc_lakehouse.lake.properties import APPLIED_TS, CHECKPOINT_TS
 
 _CUT: Final = re.compile(r"cut_(\d+)")
 _DAY: Final = re.compile(r"day_(\d{4}-\d\d-\d\d)")
@@ -89,12 +89,24 @@ def tags_of(table: Table) -> dict[str, int]:
 def shown_state(table: Table, published: Collection[int]) -> ShownState | None:
     """The newest state of the table that is published: `published` are snapshots that a cut names. None where there is
     none, or where it has expired."""
-    snapshot = table.current_snapshot()
+    snapshot, unpublished = table.current_snapshot(), False
     while snapshot is not None and snapshot.snapshot_id not in published:
-        parent = snapshot.parent_snapshot_id
-        snapshot = None if parent is None else table.snapshot_by_id(parent)
-    since = None if snapshot is None else _checkpoint_ts(snapshot)
-    return None if snapshot is None or since is None else ShownState(snapshot.snapshot_id, since)
+        unpublished = unpublished or _checkpoint_ts(snapshot) is not None
+        snapshot = _parent(table, snapshot)
+    if snapshot is None:
+        return None
+    # A compacted table shows the rows of the run's commit that came before.
+    run: Snapshot | None = snapshot
+    while run is not None and _checkpoint_ts(run) is None:
+        run = _parent(table, run)
+    since = None if run is None else _checkpoint_ts(run)
+    if since is None and not unpublished:
+        since = int(table.properties[APPLIED_TS])
+    return None if since is None else ShownState(snapshot.snapshot_id, since)
+
+
+def _parent(table: Table, snapshot: Snapshot) -> Snapshot | None:
+    return None if snapshot.parent_snapshot_id is None else table.snapshot_by_id(snapshot.parent_snapshot_id)
 
 
 def _checkpoint_ts(snapshot: Snapshot) -> int | None:
@@ -121,7 +133,7 @@ def plan_tags(
     window = tso(commit_time(checkpoint_ts) - datetime.timedelta(hours=config.keep_all_hours))
     cuts = sorted(found for name in {*tags, *wanted} if (found := cut_of_tag(name)) is not None)
     # Each state lasts until the next: the last one is what this commit ends.
-    ends = zip(cuts, [*cuts[1:], checkpoint_ts], strict=True)
+    ends = zip(cuts, [*cuts, checkpoint_ts][1:], strict=True)
     over = {cut_tag(cut) for cut, until in ends if until <= window or not config.keep_all_hours}
     over |= {name for name in tags if (day := day_of_tag(name)) is not None and day < oldest_day}
     return TagChanges(
