@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import datetime
 
+import pyarrow as pa
 import pytest
 
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.config import CutsConfig
-from cdc_lakehouse.lake.current.cut_tags import ShownState, cut_of_tag, day_of_tag, end_of_day, plan_tags
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.current.cut_tags import (
+    ShownState,
+    cut_of_tag,
+    day_of_tag,
+    end_of_day,
+    plan_tags,
+    shown_state,
+)
+from tests.kit.lakes import TestLake
 
 KEPT = CutsConfig(keep_all_hours=24, keep_daily_days=3)
 
@@ -69,3 +79,46 @@ def test_names_of_others_are_no_tags_of_cuts(name: str) -> None:
 
 def test_a_day_ends_before_the_next_begins() -> None:
     assert end_of_day(datetime.date(2026, 3, 4)) + 1 == at(5)
+
+
+class CommittedTable:
+    """A table with snapshots of runs, which say their checkpoint-ts, and of others."""
+
+    def __init__(self, lake: Lake) -> None:
+        lake.ensure_namespace("d")
+        schema = pa.schema([("id", pa.int64())])
+        self.table = lake.catalog.create_table(("d", "t"), schema, properties={"cdc.applied-ts": "0"})
+
+    def commit(self, checkpoint_ts: int | None = None) -> int:
+        summary = {} if checkpoint_ts is None else {"cdc.checkpoint-ts": str(checkpoint_ts)}
+        self.table.append(pa.table({"id": [1]}), summary)
+        if checkpoint_ts is not None:
+            self.table.transaction().set_properties({"cdc.applied-ts": str(checkpoint_ts)}).commit_transaction()
+        snapshot = self.table.current_snapshot()
+        assert snapshot is not None
+        return snapshot.snapshot_id
+
+
+def test_the_state_that_is_shown_is_the_newest_that_a_cut_names(lake: TestLake) -> None:
+    table = CommittedTable(lake.lake)
+    assert shown_state(table.table, {1}) is None
+    first = table.commit(at(1))
+    assert shown_state(table.table, set()) is None
+    assert shown_state(table.table, {first}) == ShownState(first, at(1))
+    # A run that ended before its cut.
+    second = table.commit(at(2))
+    assert shown_state(table.table, {first}) == ShownState(first, at(1))
+    assert shown_state(table.table, {first, second}) == ShownState(second, at(2))
+
+
+def test_a_compacted_table_shows_what_the_run_before_has_committed(lake: TestLake) -> None:
+    table = CommittedTable(lake.lake)
+    first = table.commit(at(1))
+    compacted = table.commit()
+    assert shown_state(table.table, {first}) == ShownState(first, at(1))
+    assert shown_state(table.table, {compacted}) == ShownState(compacted, at(1))
+    table.table.maintenance.expire_snapshots().by_id(first).commit()
+    assert shown_state(table.table.refresh(), {compacted}) == ShownState(compacted, at(1))
+    # What a run has committed since says nothing of the state before.
+    table.commit(at(2))
+    assert shown_state(table.table, {compacted}) is None
