@@ -1,58 +1,63 @@
-"""`cdc-lakehouse show`: rows of a current-state table, as of the published cut. No JVM is started."""
+"""`cdc-lakehouse show`: rows of a current-state table, as of the published cut or of another moment. No JVM is
+started."""
 
 from __future__ import annotations
 
-import click
-from pyiceberg.table import Table
+import datetime
 
-from cdc_lakehouse.changelog.positions import BEGINNING
-from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, grid, printable
-from cdc_lakehouse.config import FeedConfig, LakehouseConfig
+import click
+
+from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, grid, no_spark, printable
+from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.current.tables import CurrentTables
-from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, CutRow
+from cdc_lakehouse.pipeline.reading import AsOf, ReadableTable, readable_tables
+from cdc_lakehouse.pipeline.run import FeedRun
 
 _WIDTH = 32
+
+
+def _as_of(context: click.Context, parameter: click.Parameter, value: str | None) -> AsOf:
+    if value is None or value.isdecimal():
+        return None if value is None else int(value)
+    try:
+        moment = datetime.datetime.fromisoformat(value)
+    except ValueError:
+        return value
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
 
 
 @click.command()
 @click.argument("table", required=False)
 @feed_option
 @click.option("--rows", type=click.IntRange(1, 1000), default=5, show_default=True, help="Rows of each table.")
+@click.option(
+    "--as-of",
+    callback=_as_of,
+    help="A time (2026-11-22T10:00, UTC unless it says otherwise): the newest cut at or before it. A commit-ts: "
+    "exactly that. A tag (day_2026-11-21).",
+)
 @configured
-def command(config: LakehouseConfig, table: str | None, feed_name: str | None, rows: int) -> int:
+def command(config: LakehouseConfig, table: str | None, feed_name: str | None, rows: int, as_of: AsOf) -> int:
     """Print rows of TABLE (database.table), or of every table, as of the published cut."""
     lake = Lake(config.lake, config.storage)
-    found = [(feed, row) for feed in chosen(config, feed_name) for row in _cut(lake, feed)]
-    wanted = [(feed, row) for feed, row in found if table in (None, f"{row.database}.{row.table}")]
+    runs = [FeedRun(feed, lake, no_spark) for feed in chosen(config, feed_name)]
+    found = [each for run in runs for each in readable_tables(run, as_of)]
+    wanted = [each for each in found if table in (None, str(each.name))]
     if not wanted:
-        known = ", ".join(f"{row.database}.{row.table}" for _, row in found) or "none"
+        known = ", ".join(str(each.name) for each in found) or "none"
         raise ConfigurationError(f"no table {table or ''} is published", advice=f"published are: {known}")
-    click.echo("\n\n".join(_text(lake, feed, row, rows) for feed, row in wanted))
+    click.echo("\n\n".join(_text(each, rows) for each in wanted))
     return DONE
 
 
-def _cut(lake: Lake, feed: FeedConfig) -> list[CutRow]:
-    checkpoints = Checkpoints(lake, feed.name)
-    published = checkpoints.last().checkpoint_ts
-    rows = [] if published == BEGINNING else checkpoints.rows(published)
-    return sorted(rows, key=lambda row: (row.database, row.table))
-
-
-def _text(lake: Lake, feed: FeedConfig, row: CutRow, limit: int) -> str:
-    table = lake.load(CurrentTables(lake, feed).identifier(TableName(row.database, row.table)))
-    title = f"{row.database}.{row.table}: {row.row_count} rows"
-    if table is None or row.snapshot_id is None:
+def _text(table: ReadableTable, limit: int) -> str:
+    count, arrow = table.head(limit)
+    title = f"{table.name}: {count} rows"
+    if not count and table.snapshot_id is None:
         return title
-    return "\n".join([title, *_rows(table, row.snapshot_id, limit)])
-
-
-def _rows(table: Table, snapshot_id: int, limit: int) -> list[str]:
-    arrow = table.scan(snapshot_id=snapshot_id, limit=limit).to_arrow()
     cells = [[_cell(value) for value in row.values()] for row in arrow.to_pylist()]
-    return grid(arrow.column_names, cells)
+    return "\n".join([title, *grid(arrow.column_names, cells)])
 
 
 def _cell(value: object) -> str:

@@ -17,6 +17,7 @@ from cdc_lakehouse.config.sources import (
 from cdc_lakehouse.config.storage import (
     AzureStorage,
     CatalogConfig,
+    CutsConfig,
     GcsStorage,
     LakeConfig,
     S3Storage,
@@ -26,8 +27,9 @@ from cdc_lakehouse.config.storage import (
 from cdc_lakehouse.config.verify import DatabaseAddress, VerifyConfig
 
 __all__ = [
-    "ENVIRONMENT_VARIABLE", "Address", "AzureStorage", "CanalSource", "CatalogConfig", "CsvOptions", "DatabaseAddress",
-    "DateSeparator", "DumpCsv", "FeedConfig", "GcsStorage", "InitialLoad", "KafkaFormat", "KafkaSource", "LakeConfig",
-    "LakehouseConfig", "PolicyConfig", "Protocol", "S3Storage", "SparkConfig", "StorageConfig", "StorageSinkSource",
-    "TableSettings", "TablesConfig", "VerifyConfig", "anchor_uri", "config_path", "load",
+    "ENVIRONMENT_VARIABLE", "Address", "AzureStorage", "CanalSource", "CatalogConfig", "CsvOptions", "CutsConfig",
+    "DatabaseAddress", "DateSeparator", "DumpCsv", "FeedConfig", "GcsStorage", "InitialLoad", "KafkaFormat",
+    "KafkaSource", "LakeConfig", "LakehouseConfig", "PolicyConfig", "Protocol", "S3Storage", "SparkConfig",
+    "StorageConfig", "StorageSinkSource", "TableSettings", "TablesConfig", "VerifyConfig", "anchor_uri",
+    "config_path", "load",
 ]  # fmt: skip

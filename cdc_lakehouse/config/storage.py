@@ -51,12 +51,24 @@ class CatalogConfig(BaseModel):
         return extra if self.uri is None else {"uri": self.uri, **extra}
 
 
+class CutsConfig(Section):
+    """How long the cuts before the newest one can be read: tags keep their snapshots."""
+
+    keep_all_hours: int = Field(
+        24, ge=0, description="Hours for which every cut of before keeps a tag on each table that changed; 0: none."
+    )
+    keep_daily_days: int = Field(
+        30, ge=0, description="Days for which the last cut of each day (UTC) keeps a tag; 0: none."
+    )
+
+
 class LakeConfig(Section):
     """Where tables are, and what writes them."""
 
     warehouse: str = Field(description="Where tables are stored: a path, or a URI of an object store.")
     catalog: CatalogConfig = Field(description="The Iceberg catalog.")
     spark: SparkConfig = Field(default_factory=SparkConfig.nothing, description="The Spark session of a run.")
+    cuts: CutsConfig = Field(default_factory=CutsConfig.nothing, description="Cuts that stay readable.")
 
 
 class _Account(Section):

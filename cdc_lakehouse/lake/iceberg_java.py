@@ -18,6 +18,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from cdc_lakehouse.errors import TransientError
+from cdc_lakehouse.lake.current.cut_tags import NO_TAG_CHANGES, TagChanges
 from cdc_lakehouse.lake.current.schema_plan import Add, Drop, Move, Rename, SchemaOperation, Widen
 from cdc_lakehouse.lake.names import CATALOG, Identifier
 
@@ -198,6 +199,7 @@ class TableTransaction:
         properties: Mapping[str, str] | None = None,
         removed_properties: Sequence[str] = (),
         summary: Mapping[str, str] | None = None,
+        tags: TagChanges = NO_TAG_CHANGES,
     ) -> int | None:
         """Commit everything at once; return the new snapshot's id, None where there is none.
 
@@ -205,7 +207,7 @@ class TableTransaction:
         them and as `StoredVector` has it. data_files, vectors: added. replaced_vectors: taken away; a data file has one
         vector. replace_all: the rows before go, all of them. mark: where no file changes, make a snapshot without rows
         of its own, so that what is read by snapshot has the new schema or the summary. summary: entries of the
-        new snapshot's summary.
+        new snapshot's summary. tags: they alone are no reason for a commit.
 
         Raises TransientError when another writer has changed the table. With nothing to do, nothing is committed.
         """
@@ -228,6 +230,7 @@ class TableTransaction:
             self._change_properties(properties or {}, removed_properties)
             if not (snapshot or self._changed or properties or removed_properties):
                 return None
+            self._change_tags(tags)
             made = self._current_snapshot() if snapshot else None
             self._transaction.commitTransaction()
             return made
@@ -294,6 +297,18 @@ class TableTransaction:
         for key in removed:
             update.remove(key)
         update.commit()
+
+    def _change_tags(self, tags: TagChanges) -> None:
+        if not (tags.added or tags.moved or tags.removed):
+            return
+        manager = self._transaction.manageSnapshots()
+        for name, snapshot_id in tags.added.items():
+            manager.createTag(name, snapshot_id)
+        for name, snapshot_id in tags.moved.items():
+            manager.replaceTag(name, snapshot_id)
+        for name in tags.removed:
+            manager.removeTag(name)
+        manager.commit()
 
     def _everything(self) -> Any:
         return self._api._static("expressions.Expressions", "alwaysTrue")()

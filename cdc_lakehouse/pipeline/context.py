@@ -7,7 +7,7 @@ import functools
 import hashlib
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
@@ -20,7 +20,7 @@ from cdc_lakehouse.lake.archive import Archive, RawFiles, SourceFiles
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.tables.approvals import Approvals
-from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, Cut
+from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, Cut, CutRow
 from cdc_lakehouse.lake.tables.events import Events
 from cdc_lakehouse.lake.tables.frontiers import Frontiers
 from cdc_lakehouse.lake.tables.manual_holds import ManualHolds
@@ -121,9 +121,14 @@ class FeedContext:
         """The newest cut when the run began."""
         return self.checkpoints.last()
 
+    @functools.cached_property
+    def last_cut_rows(self) -> Sequence[CutRow]:
+        """The tables of that cut."""
+        return self.checkpoints.rows(self.last_cut.checkpoint_ts)
+
     def forget_cut(self) -> None:
         """This run has published one: what it does next goes on from there."""
-        for name in ("checkpoints", "last_cut"):
+        for name in ("checkpoints", "last_cut", "last_cut_rows"):
             vars(self).pop(name, None)
 
     @functools.cached_property

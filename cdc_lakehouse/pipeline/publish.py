@@ -32,8 +32,8 @@ def publish_cut(run: FeedRun, applied: Applied) -> Published:
         return Published(run.last_cut, (), False)
     if applied.waiting:
         # Not all tables are as of the checkpoint: there is no new cut yet.
-        return Published(run.last_cut, tuple(run.checkpoints.rows(run.last_cut.checkpoint_ts)), False)
-    before = {TableName(row.database, row.table): row for row in run.checkpoints.rows(run.last_cut.checkpoint_ts)}
+        return Published(run.last_cut, tuple(run.last_cut_rows), False)
+    before = {TableName(row.database, row.table): row for row in run.last_cut_rows}
     if cut == run.last_cut and not applied.tables:
         return Published(cut, tuple(before.values()), False)
     now = run.clock()

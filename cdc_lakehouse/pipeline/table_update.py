@@ -15,6 +15,7 @@ from cdc_lakehouse.changelog.mysql_types import converts
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.errors import TransientError
+from cdc_lakehouse.lake.current.cut_tags import NO_TAG_CHANGES, TagChanges, plan_tags, shown_state, tags_of
 from cdc_lakehouse.lake.current.schema_plan import Plan, plan_evolution
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, column_names, schema_fingerprint
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target, lake_columns, lake_name
@@ -53,6 +54,7 @@ class PlannedUpdate:
     state: TableState
     plan: Plan
     transaction: TableTransaction | None
+    tags: TagChanges
 
     @property
     def update(self) -> TableUpdate:
@@ -97,7 +99,19 @@ def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> P
         skips_rejected=run.feed.policy.quarantine == "skip" or _has_discarded(run, changes),
     )
     planned = PlannedTable(update, changes.events, rewrites=bool(plan.rewritten) and stays)
-    return PlannedUpdate(changes, planned, state, plan, transaction)
+    return PlannedUpdate(changes, planned, state, plan, transaction, _tags(run, table, changes))
+
+
+def _tags(run: FeedRun, table: Table, changes: TableChanges) -> TagChanges:
+    if table.current_snapshot() is None:
+        return NO_TAG_CHANGES
+    published = {row.snapshot_id for row in run.last_cut_rows if row.snapshot_id is not None}
+    state = shown_state(table, published)
+    if state is None:
+        # A table that was held is in an earlier cut.
+        rows = [row for name in changes.life.names for row in run.checkpoints.rows_of(name)]
+        state = shown_state(table, {row.snapshot_id for row in rows if row.snapshot_id is not None})
+    return plan_tags(tags_of(table), state, changes.checkpoint_ts, run.lake.config.cuts)
 
 
 def _has_discarded(run: FeedRun, changes: TableChanges) -> bool:
@@ -164,6 +178,7 @@ def commit(run: FeedRun, planned: PlannedUpdate, updated: UpdatedTable) -> None:
         properties=properties,
         removed_properties=_outlived(changes.life, state),
         summary={CHECKPOINT_TS: str(changes.checkpoint_ts), **of_batch(run.segments.batch)},
+        tags=planned.tags,
     )
 
 

@@ -11,13 +11,12 @@ from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import END_TS
 from cdc_lakehouse.changelog.row_texts import Form
-from cdc_lakehouse.lake.catalog import Lake, system_table
+from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.row_texts import in_row, row_text, value_text
 from cdc_lakehouse.lake.current.typed_rows import image_of
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
-from cdc_lakehouse.lake.data_files import live_files
-from cdc_lakehouse.lake.tables.event_files import EventReader
+from cdc_lakehouse.lake.tables.event_files import event_reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +40,9 @@ def keys_changed_above(
 ) -> Iterator[str]:
     """The MD5 of each key's text that an event with a greater commit-ts has, of a table by all its names (database,
     table). One key can come several times."""
-    table = lake.load(system_table(feed, "events"))
-    if table is None:
+    reader = event_reader(lake, feed)
+    if reader is None:
         return
-    fields = [table.schema().find_field(name).field_id for name in ("commit_ts", "schema_name", "table_name")]
-    reader = EventReader(
-        tuple(live_files(table, fields)), table.schema(), table.location(), dict(lake.catalog.properties)
-    )
     wanted = set(names)
     for events in reader.read(wanted, commit_ts + 1, END_TS):
         columns = (events.column(name).to_pylist() for name in ("schema_name", "table_name", "commit_ts"))

@@ -26,7 +26,7 @@ from cdc_lakehouse.changelog import schema
 from cdc_lakehouse.changelog.ddl.definitions import Partitioning
 from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.decoders.files.tasks import TaskError
-from cdc_lakehouse.errors import CdcError, TransientError, in_one_line
+from cdc_lakehouse.errors import CdcError, TableHeldError, TransientError, in_one_line
 from cdc_lakehouse.lake import data_files
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.conversions import convert_through
@@ -246,6 +246,16 @@ def _results(plan: Any, connection: Any, properties: Mapping[str, str], changes:
         return [Result(update.table_no, "failed", f"the table could not be written: {in_one_line(error)}")]
 
 
+def fold_table(update: TableUpdate, properties: Mapping[str, str], reader: EventReader) -> pa.Table:
+    """The rows that all events of an update's spans leave, of a table of which nothing is stored: columns of its
+    `schema`. Nothing is written. Raises `TableHeldError` where rows cannot be used and are not left out."""
+    with sql.database() as connection:
+        events = [KEYED_EVENTS.empty_table(), *_read_events(reader, connection, [UpdatePart(update, 0, 1)])]
+        task = _Task(update, connection, load_file_io(dict(properties), update.location))
+        rows = task.rows(pa.concat_tables(events))
+    return rows.select(update.schema.column_names).cast(schema_to_pyarrow(update.schema, include_field_ids=False))
+
+
 @dataclass(frozen=True)
 class _TypedRows:
     """`values`: `row` bigint, `c<id>` of each column, `fault` bool, `zero_dates`; the place of a row's event is at the
@@ -267,11 +277,8 @@ class _Task:
     def update(self, events: pa.Table) -> Iterator[Result]:
         """Of the table's keyed events that are the task's."""
         number = self._update.table_no
-        is_latest = np.zeros(events.num_rows, dtype=np.bool_)
-        is_latest[latest_changes(self._connection, events, len(self._update.key))] = True
-        latest = events.filter(pa.array(is_latest))
+        latest, upserts = self._latest(events)
         keys = self._keys(latest)
-        upserts = latest.filter(latest.column("upsert"))
         typed = self._typed(upserts)
         if typed is not None:
             events = upserts
@@ -293,6 +300,26 @@ class _Task:
         yield Result(number, "counts", json.dumps(counts._asdict()))
         for path, positions in deleted.items():
             yield Result(number, "deleted", path, positions.serialize())
+
+    def rows(self, events: pa.Table) -> pa.Table:
+        """What keyed events leave of a table of which nothing is stored."""
+        latest, upserts = self._latest(events)
+        typed = self._typed(upserts)
+        if typed is not None:
+            events = upserts
+        else:
+            _, typed = self._folded(events, self._keys(latest))
+        values, rejected = self._sound(events, typed)
+        if rejected and not self._update.skips_rejected:
+            raise TableHeldError("events do not fit the table's columns", table=self._update.name)
+        return self._named(events, _TypedRows(values, typed.places))
+
+    def _latest(self, events: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """The latest event of each key, and those of them that leave a row."""
+        is_latest = np.zeros(events.num_rows, dtype=np.bool_)
+        is_latest[latest_changes(self._connection, events, len(self._update.key))] = True
+        latest = events.filter(pa.array(is_latest))
+        return latest, latest.filter(latest.column("upsert"))
 
     def _keys(self, latest: pa.Table) -> pa.Table:
         """The changed keys as values: `k<n>` of each part."""
@@ -396,12 +423,14 @@ class _Task:
         ]
         return [Result(self._update.table_no, "rejected", _json(row)) for row in summarized(found)]
 
-    def _write(self, changes: pa.Table, typed: _TypedRows) -> str:
-        update = self._update
+    def _named(self, changes: pa.Table, typed: _TypedRows) -> pa.Table:
+        """Typed rows with the columns of the table."""
         places = typed.places[typed.values.column("row").to_numpy()]
-        columns = {lake_name(column): typed.values.column(f"c{column.id}") for column in update.target.columns}
-        rows = pa.table({**columns, COMMIT_TS: changes.column("commit_ts").take(pa.array(places))})
-        return self._write_rows(rows)
+        columns = {lake_name(column): typed.values.column(f"c{column.id}") for column in self._update.target.columns}
+        return pa.table({**columns, COMMIT_TS: changes.column("commit_ts").take(pa.array(places))})
+
+    def _write(self, changes: pa.Table, typed: _TypedRows) -> str:
+        return self._write_rows(self._named(changes, typed))
 
     def _write_rows(self, rows: pa.Table) -> str:
         update = self._update

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
+from pyiceberg.expressions import And
 
 from cdc_lakehouse.changelog.positions import BEGINNING
+from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.properties import BATCH, CHECKPOINT_TS, HELD, SCHEMA_VERSIONS, SETTINGS
 from cdc_lakehouse.lake.tables.small_table import SmallTable, equal
@@ -77,6 +79,17 @@ class Checkpoints:
 
     def rows(self, checkpoint_ts: int) -> list[CutRow]:
         return [CutRow(**row) for row in self._table.read(row_filter=equal("checkpoint_ts", checkpoint_ts))]
+
+    def published(self) -> list[int]:
+        """The checkpoint-ts of all cuts, the oldest first."""
+        found = self._table.scan().column("checkpoint_ts").unique().to_pylist()
+        return sorted(found)
+
+    def rows_of(self, table: TableName) -> list[CutRow]:
+        """Of all cuts that have a table of that name, the oldest first."""
+        named = And(equal("database", table.database), equal("table", table.table))
+        rows = [CutRow(**row) for row in self._table.read(row_filter=named)]
+        return sorted(rows, key=lambda row: row.checkpoint_ts)
 
     def publish(self, cut: Cut, rows: Iterable[CutRow]) -> None:
         """One commit. Another cut at the same checkpoint-ts (a backfill, a table that is no longer held) takes its

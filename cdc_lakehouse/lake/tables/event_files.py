@@ -15,8 +15,17 @@ from pyiceberg.schema import Schema
 
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS
 from cdc_lakehouse.decoders.event_schema import EVENTS, SYNTHETIC
+from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.current.keyed_events import EVENT_COLUMNS
-from cdc_lakehouse.lake.data_files import DataFileWriter, StoredFile, column, may_contain, new_path, read_rows
+from cdc_lakehouse.lake.data_files import (
+    DataFileWriter,
+    StoredFile,
+    column,
+    live_files,
+    may_contain,
+    new_path,
+    read_rows,
+)
 
 _compute: Any = pc  # What its functions take is hidden from type checkers.
 
@@ -122,6 +131,16 @@ def _written(data_file: str) -> pa.RecordBatch:
 
 
 # --- Reading ---
+
+
+def event_reader(lake: Lake, feed: str) -> EventReader | None:
+    """Reads a feed's events as they are now, without a JVM; None where there is no table of them."""
+    table = lake.load(system_table(feed, "events"))
+    if table is None:
+        return None
+    fields = [table.schema().find_field(name).field_id for name in ("commit_ts", "schema_name", "table_name")]
+    files = tuple(live_files(table, fields))
+    return EventReader(files, table.schema(), table.location(), dict(lake.catalog.properties))
 
 
 @dataclass(frozen=True)

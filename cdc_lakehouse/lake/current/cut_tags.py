@@ -1,0 +1,143 @@
+"""Tags on a current-state table: the states that earlier cuts showed stay readable by name for a while.
+
+A commit tags the state that it takes the place of. By then the cut that shows that state is published: no tag ever
+names another. A state that no cut has shown gets none. So a tag costs no commit of its own, and a table's newest state
+needs none.
+
+- `cut_<checkpoint_ts>`: the state that this cut brought. It lasts until the table's next one, so a later cut shows the
+  newest of these at or below it, or the table as it is, where that is older than the cut.
+- `day_<YYYY-MM-DD>`: the state at the end of a day, by the checkpoint's time in UTC. A table that has not changed since
+  has none: it is still as it was.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from pyiceberg.table import Table
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot
+
+from cdc_lakehouse.changelog.positions import commit_time, tso
+from cdc_lakehouse.config import CutsConfig
+from cdc_lakehouse.lake.properties import APPLIED_TS, CHECKPOINT_TS
+
+_CUT: Final = re.compile(r"cut_(\d+)")
+_DAY: Final = re.compile(r"day_(\d{4}-\d\d-\d\d)")
+_ONE_DAY: Final = datetime.timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class TagChanges:
+    """Tags of one commit: new ones and moved ones with their snapshots, and the names of those that go."""
+
+    added: Mapping[str, int] = field(default_factory=dict[str, int])
+    moved: Mapping[str, int] = field(default_factory=dict[str, int])
+    removed: tuple[str, ...] = ()
+
+
+NO_TAG_CHANGES: Final = TagChanges()
+
+
+@dataclass(frozen=True, slots=True)
+class ShownState:
+    """A state of a table that a cut shows: its snapshot, and the checkpoint-ts of the first cut that showed it."""
+
+    snapshot_id: int
+    checkpoint_ts: int
+
+
+def cut_tag(checkpoint_ts: int) -> str:
+    return f"cut_{checkpoint_ts}"
+
+
+def day_tag(day: datetime.date) -> str:
+    return f"day_{day.isoformat()}"
+
+
+def cut_of_tag(name: str) -> int | None:
+    """The checkpoint-ts in a tag's name; None for a tag of another kind."""
+    found = _CUT.fullmatch(name)
+    return None if found is None else int(found[1])
+
+
+def day_of_tag(name: str) -> datetime.date | None:
+    """The day in a tag's name; None for a tag of another kind, and for what is no day."""
+    found = _DAY.fullmatch(name)
+    try:
+        return None if found is None else datetime.date.fromisoformat(found[1])
+    except ValueError:
+        return None
+
+
+def end_of_day(day: datetime.date) -> int:
+    """The greatest commit-ts of a day in UTC."""
+    following = datetime.datetime.combine(day + _ONE_DAY, datetime.time(), datetime.UTC)
+    return tso(following) - 1
+
+
+def tags_of(table: Table) -> dict[str, int]:
+    """The table's tags, whoever made them, with their snapshots."""
+    refs = table.metadata.refs.items()
+    return {name: ref.snapshot_id for name, ref in refs if ref.snapshot_ref_type == SnapshotRefType.TAG}
+
+
+def shown_state(table: Table, published: Collection[int]) -> ShownState | None:
+    """The newest state of the table that is published: `published` are snapshots that a cut names. None where there is
+    none, or where it has expired."""
+    snapshot, unpublished = table.current_snapshot(), False
+    while snapshot is not None and snapshot.snapshot_id not in published:
+        unpublished = unpublished or _checkpoint_ts(snapshot) is not None
+        snapshot = _parent(table, snapshot)
+    if snapshot is None:
+        return None
+    # A compacted table shows the rows of the run's commit that came before.
+    run: Snapshot | None = snapshot
+    while run is not None and _checkpoint_ts(run) is None:
+        run = _parent(table, run)
+    since = None if run is None else _checkpoint_ts(run)
+    if since is None and not unpublished:
+        since = int(table.properties[APPLIED_TS])
+    return None if since is None else ShownState(snapshot.snapshot_id, since)
+
+
+def _parent(table: Table, snapshot: Snapshot) -> Snapshot | None:
+    return None if snapshot.parent_snapshot_id is None else table.snapshot_by_id(snapshot.parent_snapshot_id)
+
+
+def _checkpoint_ts(snapshot: Snapshot) -> int | None:
+    summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
+    return int(summary[CHECKPOINT_TS]) if CHECKPOINT_TS in summary else None
+
+
+def plan_tags(
+    tags: Mapping[str, int], replaced: ShownState | None, checkpoint_ts: int, config: CutsConfig
+) -> TagChanges:
+    """The changes of tags for a commit at `checkpoint_ts` that takes the place of a state; with those of before that
+    are over."""
+    wanted: dict[str, int] = {}
+    today = commit_time(checkpoint_ts).date()
+    oldest_day = today - config.keep_daily_days * _ONE_DAY
+    # At the same checkpoint-ts the new cut takes the place of the one before.
+    if replaced is not None and replaced.checkpoint_ts < checkpoint_ts:
+        if config.keep_all_hours:
+            wanted[cut_tag(replaced.checkpoint_ts)] = replaced.snapshot_id
+        day = max(commit_time(replaced.checkpoint_ts).date(), oldest_day)
+        while day < today:
+            wanted[day_tag(day)] = replaced.snapshot_id
+            day += _ONE_DAY
+    window = tso(commit_time(checkpoint_ts) - datetime.timedelta(hours=config.keep_all_hours))
+    cuts = sorted(found for name in {*tags, *wanted} if (found := cut_of_tag(name)) is not None)
+    # Each state lasts until the next: the last one is what this commit ends.
+    ends = zip(cuts, [*cuts, checkpoint_ts][1:], strict=True)
+    over = {cut_tag(cut) for cut, until in ends if until <= window or not config.keep_all_hours}
+    over |= {name for name in tags if (day := day_of_tag(name)) is not None and day < oldest_day}
+    return TagChanges(
+        {name: id for name, id in wanted.items() if name not in tags and name not in over},
+        {name: id for name, id in wanted.items() if name not in over and tags.get(name, id) != id},
+        tuple(sorted(over & tags.keys())),
+    )

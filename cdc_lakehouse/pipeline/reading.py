@@ -1,0 +1,295 @@
+"""Rows of a current-state table as of a moment, for programs: the last cut, an earlier one, or any commit-ts.
+
+A moment that a cut shows is read from that cut's snapshot. Between two cuts, and where a snapshot has expired, the rows
+are folded from `events` in this process, by the code that applies events to tables."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, NoReturn
+
+import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import ListType, LongType, NestedField, PrimitiveType
+from pyspark.sql import DataFrame, SparkSession
+
+from cdc_lakehouse.changelog.history import Incarnation
+from cdc_lakehouse.changelog.positions import BEGINNING, LOGICAL_BITS, commit_time, physical_ms, tso
+from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.config import LakehouseConfig, load
+from cdc_lakehouse.decoders.problems import BAD_VALUE
+from cdc_lakehouse.errors import ConfigurationError, PermanentError
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.current.cut_tags import cut_of_tag, day_of_tag, end_of_day, tags_of
+from cdc_lakehouse.lake.current.schema_plan import LakeColumn
+from cdc_lakehouse.lake.current.tables import CurrentTables, row_count
+from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, lake_columns
+from cdc_lakehouse.lake.current.update_tasks import TableUpdate, fold_table
+from cdc_lakehouse.lake.names import Identifier
+from cdc_lakehouse.lake.spark import build_session
+from cdc_lakehouse.lake.tables.checkpoints import CutRow
+from cdc_lakehouse.lake.tables.event_files import event_reader
+from cdc_lakehouse.pipeline.row_keys import key_changes, key_columns
+from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.table_changes import TableChanges
+from cdc_lakehouse.pipeline.table_update import target_of
+
+Configuration = LakehouseConfig | str | os.PathLike[str]
+"""A configuration, or the path of its file."""
+
+AsOf = datetime.datetime | int | str | None
+"""None: the last cut. A datetime with a zone: the newest cut at or below it. An int: exactly this commit-ts. A text: a
+tag (`cut_<checkpoint_ts>`, `day_<YYYY-MM-DD>`, or one that somebody else made on the table)."""
+
+_LAST_OF_MILLISECOND: Final = (1 << LOGICAL_BITS) - 1
+
+
+class NotReadableError(PermanentError):
+    """The lake does not have a table as of that moment."""
+
+
+def read(config: Configuration, table: str, as_of: AsOf = None, *, feed: str | None = None) -> pa.Table:
+    """Rows of a table (`database.table`, by the source's names as of then), in no order: its columns and
+    `_commit_ts`. No JVM is started.
+
+    feed: for a table that several feeds have.
+
+    Raises `ConfigurationError` where no feed has the table, `NotReadableError` where it cannot be read as of then.
+    """
+    return _find(config, table, as_of, feed, _no_spark).arrow()
+
+
+def read_spark(config: Configuration, table: str, as_of: AsOf = None, *, feed: str | None = None) -> DataFrame:
+    """The same rows as a DataFrame of the session of this process; one is started where there is none. Those of a cut
+    are read by Spark's tasks; those between cuts are folded in this process."""
+    loaded = _loaded(config)
+    session = functools.partial(build_session, loaded.lake, loaded.storage)
+    return _find(loaded, table, as_of, feed, session).frame()
+
+
+@dataclass(frozen=True)
+class ReadableTable:
+    """A table as of a moment: a snapshot of an Iceberg table (None for no rows), or a commit-ts to fold up to."""
+
+    run: FeedRun
+    name: TableName
+    life: Incarnation
+    commit_ts: int
+    identifier: Identifier | None = None
+    snapshot_id: int | None = None
+
+    def head(self, limit: int) -> tuple[int, pa.Table]:
+        """How many rows there are, and the first so many of them."""
+        if self.snapshot_id is None or self.identifier is None:
+            rows = self.arrow()
+            return rows.num_rows, rows.slice(0, limit)
+        table = self._table(self.identifier)
+        return row_count(table.snapshot_by_id(self.snapshot_id)), self.arrow(limit)
+
+    def arrow(self, limit: int | None = None) -> pa.Table:
+        """All rows, or so many of them."""
+        if self.snapshot_id is None or self.identifier is None:
+            return fold_upto(self.run, self.life, self.commit_ts).slice(0, limit)
+        return self._table(self.identifier).scan(snapshot_id=self.snapshot_id, limit=limit).to_arrow()
+
+    def _table(self, identifier: Identifier) -> Table:
+        table = self.run.lake.load(identifier)
+        assert table is not None, identifier
+        return table
+
+    def frame(self) -> DataFrame:
+        spark = self.run.spark
+        if self.snapshot_id is None or self.identifier is None:
+            return spark.createDataFrame(self.arrow())
+        reader = spark.read.format("iceberg").option("versionAsOf", str(self.snapshot_id))
+        return reader.load(self.identifier.sql)
+
+
+def readable_tables(run: FeedRun, as_of: AsOf, table: str | None = None) -> list[ReadableTable]:
+    """The feed's tables, or the one of that name, as of a moment, in the order of their names. Raises
+    `NotReadableError` for a moment that the feed does not have."""
+    last = run.last_cut.checkpoint_ts
+    if last == BEGINNING:
+        return []
+    if isinstance(as_of, str) and cut_of_tag(as_of) is None and day_of_tag(as_of) is None:
+        return _with_foreign_tag(run, as_of, table)
+    commit_ts, exactly = _commit_ts(run, as_of)
+    if not exactly:
+        cuts = [at for at in run.checkpoints.published() if at <= commit_ts]
+        if not cuts:
+            raise NotReadableError(f"no cut is as old as {as_of}", feed=run.feed.name)
+        commit_ts = cuts[-1]
+    rows = {TableName(row.database, row.table): row for row in run.checkpoints.rows(commit_ts)}
+    tables = CurrentTables(run.lake, run.feed)
+    found: list[ReadableTable] = []
+    for whole in run.history.history.incarnations().values():
+        life = whole.upto(commit_ts)
+        if life is None or life.dropped_ts is not None or not _is_taken(run, life, table):
+            continue
+        each = ReadableTable(run, life.last.name, life, commit_ts)
+        row = rows.get(each.name)
+        if row is None and as_of is None:
+            row = _last_good(run, each.name)
+        found.append(_from_cut(each, tables, whole, row))
+    return sorted(found, key=lambda each: (each.name.database, each.name.table))
+
+
+def _is_taken(run: FeedRun, life: Incarnation, table: str | None) -> bool:
+    name = life.last.name
+    return table in (None, str(name)) and run.feed.tables.takes(name.database, name.table)
+
+
+def _last_good(run: FeedRun, name: TableName) -> CutRow | None:
+    """Of a held table."""
+    rows = run.checkpoints.rows_of(name)
+    return rows[-1] if rows else None
+
+
+def _from_cut(each: ReadableTable, tables: CurrentTables, whole: Incarnation, row: CutRow | None) -> ReadableTable:
+    """The table with the snapshot that the cut names, or that the cut's tag keeps, as long as it is there."""
+    if row is None or row.snapshot_id is None:
+        return each
+    state = tables.find(whole)
+    table = None if state is None else each.run.lake.load(state.identifier)
+    if state is None or table is None or table.snapshot_by_id(row.snapshot_id) is None:
+        return each
+    return replace(each, identifier=state.identifier, snapshot_id=row.snapshot_id)
+
+
+def _with_foreign_tag(run: FeedRun, tag: str, name: str | None) -> list[ReadableTable]:
+    found: list[ReadableTable] = []
+    for each in readable_tables(run, None, name):
+        table = None if each.identifier is None else run.lake.load(each.identifier)
+        snapshot = None if table is None else tags_of(table).get(tag)
+        if snapshot is not None:
+            found.append(replace(each, snapshot_id=snapshot))
+    if not found:
+        raise NotReadableError(f"no table has the tag {tag}", feed=run.feed.name)
+    return found
+
+
+def _commit_ts(run: FeedRun, as_of: AsOf) -> tuple[int, bool]:
+    """The commit-ts that is meant, and whether it is meant exactly; else the newest cut at or below it is."""
+    last = run.last_cut.checkpoint_ts
+    commit_ts, exactly = last, True
+    match as_of:
+        case None:
+            return last, True
+        case datetime.datetime():
+            if as_of.tzinfo is None:
+                raise ConfigurationError(f"{as_of} has no time zone", advice="give it one, such as datetime.UTC")
+            commit_ts, exactly = tso(as_of) | _LAST_OF_MILLISECOND, False
+            beyond = physical_ms(commit_ts) > physical_ms(last)
+        case str():
+            cut, day = cut_of_tag(as_of), day_of_tag(as_of)
+            commit_ts = cut if day is None else end_of_day(day)
+            exactly = False
+            assert commit_ts is not None, as_of
+            beyond = commit_ts > last
+        case int():
+            commit_ts = as_of
+            beyond = commit_ts > last
+    if beyond:
+        raise NotReadableError(
+            f"{as_of} is beyond what is published", feed=run.feed.name, advice=f"the last cut is at {_spoken(last)}"
+        )
+    return commit_ts, exactly
+
+
+def _spoken(commit_ts: int) -> str:
+    return f"{commit_ts} ({commit_time(commit_ts).isoformat(timespec='milliseconds')})"
+
+
+def fold_upto(run: FeedRun, life: Incarnation, commit_ts: int) -> pa.Table:
+    """The rows that a table's events up to a commit-ts leave; `life` goes as far. All of its events are read, by this
+    process. Raises `NotReadableError` where they cannot be applied."""
+    name, value_format = str(life.last.name), run.value_format(life.last)
+    key = key_columns(run.feed, life.last)
+    hold = next((version.hold for version in life.versions if version.hold is not None), None)
+    if hold is not None or not key:
+        raise NotReadableError(hold or "it has no key", table=name, advice="read it as of a cut")
+    void = max([life.emptied_ts, *(version.commit_ts for version in key_changes(run.feed, life))])
+    changes = TableChanges(0, life, None, BEGINNING, commit_ts, void, True, (), key)
+    target = target_of(life)
+    update = TableUpdate(
+        table_no=0,
+        name=name,
+        target=target,
+        key=key,
+        value_format=value_format,
+        schema=_schema(lake_columns(target.columns, value_format)),
+        location=run.lake.config.warehouse,
+        properties={},
+        stored=None,
+        spans=tuple(changes.spans()),
+        emptied=changes.emptied(BEGINNING),
+        emptied_now=(),
+        skips_rejected=run.feed.policy.quarantine == "skip" or _has_discarded(run, life),
+    )
+    reader = event_reader(run.lake, run.feed.name)
+    if reader is None:
+        raise NotReadableError("the feed has no events yet", table=name)
+    return fold_table(update, run.lake.catalog.properties, reader)
+
+
+def _has_discarded(run: FeedRun, life: Incarnation) -> bool:
+    """Whether a person gave up rows that the table cannot take."""
+    discarded = (row for row in run.quarantine.discarded() if row.error_class == BAD_VALUE)
+    return any(TableName(row.database or "", row.table or "") in life.names for row in discarded)
+
+
+def _schema(columns: Sequence[LakeColumn]) -> Schema:
+    named = [(column.name, column.type) for column in columns]
+    fields = [NestedField(n, name, _type(kind, len(named) + n + 1)) for n, (name, kind) in enumerate(named, start=1)]
+    return Schema(*fields, NestedField(len(named) + 1, COMMIT_TS, LongType()))
+
+
+def _type(name: str, element_id: int) -> PrimitiveType | ListType:
+    if name.startswith("list<"):
+        element = PrimitiveType.model_validate(name.removeprefix("list<").removesuffix(">"))
+        return ListType(element_id, element, element_required=False)
+    return PrimitiveType.model_validate(name)
+
+
+def _find(
+    config: LakehouseConfig | str | os.PathLike[str],
+    table: str,
+    as_of: AsOf,
+    feed: str | None,
+    session: Callable[[], SparkSession],
+) -> ReadableTable:
+    loaded = _loaded(config)
+    lake = Lake(loaded.lake, loaded.storage)
+    feeds = loaded.feeds if feed is None else [loaded.feed(feed)]
+    runs = [FeedRun(each, lake, session) for each in feeds]
+    known = [run for run in runs if _knows(run, table)]
+    if not known:
+        raise ConfigurationError(f"no table {table} is published", advice="name it as the source does: database.table")
+    if len(known) > 1:
+        names = ", ".join(run.feed.name for run in known)
+        raise ConfigurationError(f"several feeds have the table {table}: {names}", advice="say which feed")
+    found = readable_tables(known[0], as_of, table)
+    if not found:
+        when = "now" if as_of is None else f"as of {as_of}"
+        raise NotReadableError(f"there is no such table {when}", feed=known[0].feed.name, table=table)
+    return found[-1]
+
+
+def _knows(run: FeedRun, table: str) -> bool:
+    lives = run.history.history.incarnations().values()
+    names = {name for life in lives for name in life.names if run.feed.tables.takes(name.database, name.table)}
+    return table in map(str, names)
+
+
+def _loaded(config: Configuration) -> LakehouseConfig:
+    return config if isinstance(config, LakehouseConfig) else load(Path(config))
+
+
+def _no_spark() -> NoReturn:
+    raise AssertionError("rows are read without a JVM")

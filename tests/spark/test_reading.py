@@ -1,0 +1,254 @@
+"""Cuts for readers: what `read` gives at any commit-ts is the fold up to it, and every engine reads the same rows."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import given, note
+from pyiceberg.catalog import load_catalog
+from pyspark.sql import SparkSession
+
+import cdc_lakehouse
+from cdc_lakehouse.changelog.positions import tso
+from cdc_lakehouse.errors import ConfigurationError
+from cdc_lakehouse.pipeline.reading import NotReadableError
+from cdc_lakehouse.pipeline.steps import run_all
+from tests.kit.lakes import TestLake
+from tests.model.changefeed import DATABASE, Changefeed
+from tests.model.fold import Column, Ddl, Entry, RowChange, fold
+from tests.model.history import Flush, Midnight, Restart, Run, Step, scenarios
+from tests.spark.test_fold import SPARK_EXAMPLES
+
+pytestmark = pytest.mark.spark
+
+ID, NAME = Column("id", "int"), Column("name", "varchar(20)")
+
+
+@SPARK_EXAMPLES
+@given(steps=scenarios())
+def test_a_read_is_the_fold_at_every_commit_ts(steps: list[Step], new_lake: Callable[..., TestLake]) -> None:
+    lake = new_lake()
+    feed = Changefeed(lake.sink)
+    cuts: list[int] = []
+    shown: set[int] = set()
+    for step in steps:
+        note(str(step))
+        match step:
+            case Run() if feed.entries:
+                cuts.append(feed.advance(step.behind))
+                if step.kill:
+                    with step.kill(lake):
+                        run_all(lake.run())
+                    shown |= published(lake)
+                    assert shown >= tagged(lake)
+                run_all(lake.run())
+                shown |= published(lake)
+                assert shown >= tagged(lake)
+            case Flush():
+                feed.flush(step.lines)
+            case Midnight():
+                feed.date += 1
+            case Restart():
+                feed.restart()
+            case RowChange() | Ddl():
+                feed.send(step)
+            case _:
+                pass
+    for commit_ts in sorted({*cuts, *(entry.commit_ts for entry in feed.entries)}):
+        if cuts and commit_ts <= cuts[-1]:
+            check(lake, feed.entries, commit_ts)
+
+
+def published(lake: TestLake) -> set[int]:
+    return {row["snapshot_id"] for row in lake.machinery("checkpoints")}
+
+
+def tagged(lake: TestLake) -> set[int]:
+    refs = (table.metadata.refs for table in lake.tables().values())
+    return {ref.snapshot_id for each in refs for name, ref in each.items() if name != "main"}
+
+
+def check(lake: TestLake, entries: list[Entry], commit_ts: int) -> None:
+    for name, table in fold(entries, commit_ts).items():
+        rows = cdc_lakehouse.read(lake.config, f"{DATABASE}.{name}", as_of=commit_ts)
+        columns, expected = table.typed()
+        assert rows.column_names == [column for column, _ in columns], name
+        assert seen(rows) == expected, (name, commit_ts)
+
+
+def seen(rows: pa.Table) -> list[tuple[Any, ...]]:
+    cells = [rows.column(place).to_pylist() for place in range(rows.num_columns)]
+    found = zip(*cells, strict=True)
+    return sorted((tuple(c.normalize() if isinstance(c, Decimal) else c for c in row) for row in found), key=repr)
+
+
+# --- Every engine ---
+
+
+def at(day: int, hour: int) -> int:
+    return tso(datetime.datetime(2026, 1, day, hour, tzinfo=datetime.UTC))
+
+
+CREATED = (Column("id", "int"), Column("name", "varchar(20)"))
+CUTS = {"A": at(1, 10), "B": at(1, 20), "C": at(2, 9), "D": at(3, 9)}
+ENTRIES: list[Entry] = [
+    *(Ddl(at(1, 8), name, "create", columns=CREATED, key=("id",)) for name in ("busy", "quiet")),
+    *(RowChange(at(1, 9) + n, "busy", None, {"id": f"{n}", "name": f"n{n}"}) for n in range(1, 9)),
+    RowChange(CUTS["A"], "quiet", None, {"id": "1", "name": "q"}),
+    RowChange(at(1, 19), "busy", {"id": "1", "name": "n1"}, {"id": "1", "name": "new"}),
+    RowChange(CUTS["B"], "busy", {"id": "2", "name": "n2"}, None),
+    Ddl(at(2, 8), "busy", "add", column=Column("more", "varchar(20)", "none")),
+    RowChange(CUTS["C"], "busy", None, {"id": "20", "name": "n20", "more": "m"}),
+    RowChange(at(3, 8), "quiet", {"id": "1", "name": "q"}, {"id": "2", "name": "q"}),
+    RowChange(CUTS["D"], "busy", {"id": "1", "name": "new", "more": "none"}, {"id": "1", "name": "x", "more": "m"}),
+]
+
+
+@pytest.fixture(scope="module")
+def cuts(lake_root: Any, tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> TestLake:
+    """Four cuts on three days."""
+    lake = TestLake(lake_root, tmp_path_factory.mktemp("cuts"), lambda: spark)
+    feed = Changefeed(lake.sink)
+    for entry in ENTRIES:
+        feed.send(entry)
+        if entry.commit_ts in CUTS.values():
+            assert feed.advance(0) == entry.commit_ts
+            lake.go_through()
+    return lake
+
+
+def tags(lake: TestLake, name: str) -> dict[str, int]:
+    refs = lake.tables()[DATABASE, name].metadata.refs
+    return {name: ref.snapshot_id for name, ref in refs.items() if name != "main"}
+
+
+def rows_of(entries: list[Entry], name: str, commit_ts: int) -> list[tuple[Any, ...]]:
+    return fold(entries, commit_ts)[name].typed()[1]
+
+
+def test_states_that_are_over_have_tags_for_as_long_as_is_configured(cuts: TestLake) -> None:
+    shown = {(row["checkpoint_ts"], row["table"]): row["snapshot_id"] for row in cuts.machinery("checkpoints")}
+    assert tags(cuts, "busy") == {
+        f"cut_{CUTS['C']}": shown[CUTS["C"], "busy"],
+        "day_2026-01-01": shown[CUTS["B"], "busy"],
+        "day_2026-01-02": shown[CUTS["C"], "busy"],
+    }
+    first = shown[CUTS["A"], "quiet"]
+    assert tags(cuts, "quiet") == {f"cut_{CUTS['A']}": first, "day_2026-01-01": first, "day_2026-01-02": first}
+
+
+MOMENTS: dict[str, tuple[Any, int]] = {
+    "the last cut": (None, CUTS["D"]),
+    "a day": ("day_2026-01-01", CUTS["B"]),
+    "a cut by its tag": (f"cut_{CUTS['C']}", CUTS["C"]),
+    "a cut without a tag": (f"cut_{CUTS['B']}", CUTS["B"]),
+    "a time between": (datetime.datetime(2026, 1, 2, 23, tzinfo=datetime.UTC), CUTS["C"]),
+    "a time of a cut": (datetime.datetime(2026, 1, 2, 9, tzinfo=datetime.UTC), CUTS["C"]),
+    "a commit-ts between": (at(1, 9) + 3, at(1, 9) + 3),
+    "a commit-ts after DDL": (at(2, 8), at(2, 8)),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("name", ["busy", "quiet"])
+def test_a_moment_is_read_as_arrow_and_as_a_frame(cuts: TestLake, name: str, moment: str) -> None:
+    as_of, commit_ts = MOMENTS[moment]
+    expected = rows_of(ENTRIES, name, commit_ts)
+    rows = cdc_lakehouse.read(cuts.config_path, f"{DATABASE}.{name}", as_of)
+    assert seen(rows) == expected
+    frame = cdc_lakehouse.read_spark(cuts.config, f"{DATABASE}.{name}", as_of)
+    assert frame.columns == rows.column_names
+    assert sorted(tuple(row) for row in frame.collect()) == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    ("table", "as_of", "message"),
+    [
+        ("shop.busy", at(3, 9) + 1, "beyond what is published"),
+        ("shop.busy", datetime.datetime(2026, 1, 4, tzinfo=datetime.UTC), "beyond what is published"),
+        ("shop.busy", "day_2026-01-03", "beyond what is published"),
+        ("shop.busy", datetime.datetime(2025, 12, 31, tzinfo=datetime.UTC), "no cut is as old"),
+        ("shop.busy", at(1, 8) - 1, "there is no such table as of"),
+        ("shop.busy", "mine", "no table has the tag"),
+        ("shop.none", None, "no table shop.none is published"),
+        ("shop.busy", datetime.datetime(2026, 1, 2), "has no time zone"),  # noqa: DTZ001
+    ],
+)
+def test_what_cannot_be_read_is_refused(cuts: TestLake, table: str, as_of: Any, message: str) -> None:
+    with pytest.raises((NotReadableError, ConfigurationError), match=message):
+        cdc_lakehouse.read(cuts.config, table, as_of)
+
+
+# Tables as of a moment by plain means: the name of a tag, or None for the table as it is.
+PLAIN = [("busy", None, CUTS["D"]), ("quiet", None, CUTS["D"]), ("busy", "day_2026-01-01", CUTS["B"]),
+         ("quiet", "day_2026-01-01", CUTS["A"]), ("busy", f"cut_{CUTS['C']}", CUTS["C"])]  # fmt: skip
+
+
+def test_spark_with_plain_settings_reads_tags(cuts: TestLake, spark: SparkSession) -> None:
+    plain = spark.newSession()
+    uri = cuts.config.lake.catalog.uri or ""
+    plain.conf.set("spark.sql.catalog.lake", "org.apache.iceberg.spark.SparkCatalog")
+    plain.conf.set("spark.sql.catalog.lake.type", "jdbc")
+    plain.conf.set("spark.sql.catalog.lake.uri", f"jdbc:sqlite:{uri.removeprefix('sqlite:///')}")
+    plain.conf.set("spark.sql.catalog.lake.jdbc.schema-version", "V1")
+    plain.conf.set("spark.sql.catalog.lake.warehouse", cuts.config.lake.warehouse)
+    for name, tag, commit_ts in PLAIN:
+        version = "" if tag is None else f" VERSION AS OF '{tag}'"
+        found = plain.sql(f"SELECT * FROM lake.{cuts.name}__{DATABASE}.{name}{version}").collect()
+        assert sorted(tuple(row) for row in found) == sorted(rows_of(ENTRIES, name, commit_ts)), (name, tag)
+
+
+def test_pyiceberg_and_duckdb_over_its_arrow_read_tags(cuts: TestLake) -> None:
+    lake = cuts.config.lake
+    catalog = load_catalog("lake", type="sql", uri=lake.catalog.uri, warehouse=lake.warehouse)
+    for name, tag, commit_ts in PLAIN:
+        scan = catalog.load_table(f"{cuts.name}__{DATABASE}.{name}").scan()
+        arrow = (scan if tag is None else scan.use_ref(tag)).to_arrow()
+        expected = rows_of(ENTRIES, name, commit_ts)
+        assert seen(arrow) == expected, (name, tag)
+        found = duckdb.from_arrow(arrow).filter("id > 1").order("id").fetchall()
+        assert found == sorted(row for row in expected if row[0] > 1), (name, tag)
+
+
+_EXTENSION = """
+import json, sys, duckdb
+asked = json.load(sys.stdin)
+with duckdb.connect() as connection:
+    try:
+        import duckdb_extension_avro, duckdb_extension_iceberg
+        from pathlib import Path
+        for module in (duckdb_extension_avro, duckdb_extension_iceberg):
+            for file in Path(module.__file__).parent.rglob("*.duckdb_extension"):
+                connection.execute(f"LOAD '{file}'")
+    except ImportError:
+        connection.execute("INSTALL iceberg; LOAD iceberg")
+    except duckdb.Error as error:
+        print(json.dumps({"missing": str(error)})); sys.exit()
+    rows = []
+    for path, snapshot in asked:
+        version = "" if snapshot is None else f", snapshot_from_id => {snapshot}"
+        rows.append(connection.execute(f"SELECT * FROM iceberg_scan('{path}'{version}) ORDER BY 1").fetchall())
+    print(json.dumps({"rows": rows, "version": duckdb.__version__}))
+"""
+
+
+def test_duckdbs_own_extension_reads_tags(cuts: TestLake) -> None:
+    """CDC_TESTS_DUCKDB: an interpreter whose DuckDB has the extension, where it cannot be fetched."""
+    tables = {name: cuts.tables()[DATABASE, name] for name in ("busy", "quiet")}
+    asked = [(tables[n].metadata_location, None if tag is None else tags(cuts, n)[tag]) for n, tag, _ in PLAIN]
+    python = os.environ.get("CDC_TESTS_DUCKDB", sys.executable)
+    done = subprocess.run([python, "-c", _EXTENSION], input=json.dumps(asked), capture_output=True, text=True)
+    if done.returncode or "missing" in (answer := json.loads(done.stdout)):
+        pytest.skip(f"DuckDB's extension iceberg cannot be had: {(done.stderr or done.stdout).strip()[-200:]}")
+    for (name, tag, commit_ts), rows in zip(PLAIN, answer["rows"], strict=True):
+        assert sorted(map(tuple, rows)) == sorted(rows_of(ENTRIES, name, commit_ts)), (name, tag)
