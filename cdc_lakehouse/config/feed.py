@@ -11,6 +11,7 @@ from typing import Annotated, Final, Literal, TypeVar
 from pydantic import Field, field_validator
 
 from cdc_lakehouse.config.initial import InitialLoad
+from cdc_lakehouse.config.maintenance import MaintenanceConfig
 from cdc_lakehouse.config.section import Section
 from cdc_lakehouse.config.sources import CanalSource, KafkaSource, Source, StorageSinkSource
 from cdc_lakehouse.config.verify import VerifyConfig
@@ -123,6 +124,9 @@ class FeedConfig(Section):
     )
     freshness_minutes: Annotated[int, Field(gt=0)] = Field(
         60, description="The freshness check fails when the published cut is older than this."
+    )
+    maintenance: MaintenanceConfig = Field(
+        default_factory=MaintenanceConfig.nothing, description="When tables are rewritten, and what is kept."
     )
     verify: VerifyConfig | None = Field(None, description="The source database, for `cdc-lakehouse verify`.")
 
