@@ -17,7 +17,7 @@ from cdc_lakehouse.pipeline.maintenance import Maintained, Maintenance
 
 @click.command()
 @feed_option
-@click.option("--table", help="Only this table: database.table, or a machinery table such as events.")
+@click.option("--table", help="Only this table: database.table of the source, events or records.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @configured

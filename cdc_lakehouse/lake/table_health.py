@@ -84,22 +84,6 @@ def manifest_count(table: Table) -> int:
     return 0 if snapshot is None else len(snapshot.manifests(table.io))
 
 
-def last_changes(table: Table) -> list[Snapshot]:
-    """The snapshots from the current one to that which changed rows last, and the one before: what a check of the last
-    batch compares."""
-    found: list[Snapshot] = []
-    snapshot = table.current_snapshot()
-    changed = False
-    while snapshot is not None:
-        found.append(snapshot)
-        if changed:
-            break
-        changed = not is_rewrite(snapshot)
-        parent = snapshot.parent_snapshot_id
-        snapshot = None if parent is None else table.snapshot_by_id(parent)
-    return found
-
-
 def same_rows(table: Table) -> Sequence[int]:
     """The ids of the current snapshot and of those before it that hold the same rows, in other files."""
     found: list[int] = []
@@ -107,10 +91,10 @@ def same_rows(table: Table) -> Sequence[int]:
     while snapshot is not None:
         found.append(snapshot.snapshot_id)
         parent = snapshot.parent_snapshot_id
-        snapshot = table.snapshot_by_id(parent) if parent is not None and is_rewrite(snapshot) else None
+        snapshot = table.snapshot_by_id(parent) if parent is not None and _is_rewrite(snapshot) else None
     return found
 
 
-def is_rewrite(snapshot: Snapshot) -> bool:
+def _is_rewrite(snapshot: Snapshot) -> bool:
     """Whether a snapshot holds the rows of the one before, in other files."""
     return snapshot.summary is not None and snapshot.summary.operation is Operation.REPLACE

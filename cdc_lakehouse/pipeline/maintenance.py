@@ -32,7 +32,6 @@ from cdc_lakehouse.lake.properties import COMPACTED_AT
 from cdc_lakehouse.lake.table_health import (
     SMALL_SHARE,
     TableHealth,
-    last_changes,
     manifest_count,
     same_rows,
     table_health,
@@ -71,7 +70,7 @@ class Actions:
 
 @dataclass(frozen=True, slots=True)
 class MaintainedTable:
-    """`table` is the identifier in the lake, `source` the name in the source, None for a machinery table. `after` is
+    """`table` is the identifier in the lake, `source` the name in the source, None for `events` and `records`. `after` is
     None in a dry run, and where something could not be done."""
 
     table: str
@@ -122,7 +121,7 @@ class Maintenance:
         self._run = f"{MAINTENANCE}{uuid.uuid4()}"
 
     def maintain(self, wanted: str | None = None, *, dry_run: bool = False) -> Maintained:
-        """Maintain all tables, or one: `database.table` of the source, or the name of a machinery table.
+        """Maintain all tables, or one: `database.table` of the source, `events` or `records`.
 
         What fails at one table is said in its actions, and the others go on. Raises `ConcurrentRunError` when a run has
         the feed for longer than maintenance waits, and `ConfigurationError` when there is no such table."""
@@ -131,23 +130,21 @@ class Maintenance:
         if wanted is not None and not chosen:
             raise ConfigurationError(
                 f"the feed {self._feed.name} has no table {wanted}",
-                advice="give database.table of the source, or the name of a machinery table, such as events",
+                advice="give database.table of the source, or events, or records",
             )
         rows = (0, 0) if wanted is not None else self._forget(dry_run=dry_run)
         return Maintained(tuple(self._maintain(each, targets, dry_run=dry_run) for each in chosen), *rows)
 
     def _targets(self) -> list[_Target]:
-        """The current-state tables, those that were dropped too, and the machinery tables but the lease."""
+        """The current-state tables, those that were dropped too, and the machinery tables that do not keep themselves
+        small."""
         tables = CurrentTables(self._lake, self._feed)
         lives = SchemaHistory(self._lake, self._feed.name).history.incarnations().values()
         states = {state.identifier: state for life in lives if (state := tables.find(life)) is not None}
-        namespace = system_table(self._feed.name, "").namespace
-        catalog = self._lake.catalog
-        names = catalog.list_tables((namespace,)) if catalog.namespace_exists((namespace,)) else []
-        machinery = [Identifier(namespace, name[-1]) for name in sorted(names) if name[-1] != "lease"]
+        machinery = [system_table(self._feed.name, name) for name in _GROWING]
         return [
             *(_Target(identifier, state) for identifier, state in sorted(states.items())),
-            *(_Target(identifier) for identifier in machinery),
+            *(_Target(identifier) for identifier in machinery if self._lake.load(identifier) is not None),
         ]
 
     # --- One table ---
@@ -156,9 +153,7 @@ class Maintenance:
         before, after, actions = TableHealth(), None, Actions()
         try:
             before = table_health(self._load(target))
-            if target.state is not None or target.identifier.name in _GROWING:
-                steps = self._planned if dry_run else self._done
-                actions = steps(target, targets)
+            actions = (self._planned if dry_run else self._done)(target, targets)
             actions = replace(actions, orphan_files=self._remove_orphans(target, dry_run=dry_run))
             after = None if dry_run else table_health(self._load(target))
         except ConcurrentRunError:
@@ -252,10 +247,9 @@ class Maintenance:
         return len(outdated)
 
     def _outdated_snapshots(self, target: _Target, table: Table, targets: Sequence[_Target]) -> list[int]:
-        """Those that are older than cuts are kept, and that nothing needs: no kept cut, no branch or tag, no check of
-        the last batch, and of `events` no run that goes on after another one, or decodes again."""
-        needed = {ref.snapshot_id for ref in table.refs().values()}
-        needed |= {each.snapshot_id for each in last_changes(table)}
+        """Those that are older than cuts are kept, and that nothing needs: no kept cut, no branch or tag, and of
+        `events` no run that goes on after another one, or decodes again."""
+        needed = {ref.snapshot_id for ref in table.refs().values()} | {table.metadata.current_snapshot_id}
         if target.state is not None:
             needed |= Checkpoints(self._lake, self._feed.name).named_snapshots(self._cutoff)
         elif target.identifier.name == "events":
@@ -280,12 +274,7 @@ class Maintenance:
 
     def _remove_orphans(self, target: _Target, *, dry_run: bool) -> int:
         older_than = self._clock() - datetime.timedelta(hours=self._settings.orphan_hours)
-        remove = functools.partial(self._procedures.remove_orphan_files, target.identifier, older_than, dry_run=dry_run)
-        if target.state is not None or target.identifier.name in _GROWING:
-            return remove()
-        # A run deletes files of these tables, which it must not do while they are listed.
-        with self._lease():
-            return remove()
+        return self._procedures.remove_orphan_files(target.identifier, older_than, dry_run=dry_run)
 
     # --- The feed ---
 
