@@ -9,6 +9,7 @@ from cdc_lakehouse.assets.assets import build_assets
 from cdc_lakehouse.assets.checks import build_checks
 from cdc_lakehouse.assets.jobs import build_job
 from cdc_lakehouse.assets.keys import known_tables
+from cdc_lakehouse.assets.maintenance import build_maintenance
 from cdc_lakehouse.assets.resources import Lakehouse, LakeSpark
 from cdc_lakehouse.assets.sensors import build_sensor
 from cdc_lakehouse.config import LakehouseConfig
@@ -25,6 +26,7 @@ def build_definitions(config: LakehouseConfig) -> dg.Definitions:
         job = build_job(feed, tables)
         composed = dg.Definitions.merge(
             composed,
+            build_maintenance(feed),
             dg.Definitions(
                 assets=build_assets(lake, feed, tables),
                 asset_checks=build_checks(lake, feed, tables),

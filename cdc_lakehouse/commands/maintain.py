@@ -11,7 +11,7 @@ from cdc_lakehouse.commands.common import DONE, HELD, chosen, configured, feed_o
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.spark import build_session
-from cdc_lakehouse.lake.table_health import TableHealth
+from cdc_lakehouse.lake.table_health import health_document
 from cdc_lakehouse.pipeline.maintenance import Maintained, Maintenance
 
 
@@ -59,18 +59,6 @@ def _document(feed: FeedConfig, done: Maintained) -> dict[str, Any]:
         "forgotten_cut_rows": done.forgotten_cut_rows,
         "forgotten_quarantine_rows": done.forgotten_quarantine_rows,
         "tables": tables,
-    }
-
-
-def health_document(health: TableHealth) -> dict[str, Any]:
-    """A table's health as the commands print it in JSON."""
-    return {
-        "files": health.files,
-        "bytes": health.bytes,
-        "average_bytes": health.average_bytes,
-        "delete_ratio": round(health.delete_ratio, 4),
-        "snapshots": health.snapshots,
-        "compacted_at": None if health.compacted_at is None else health.compacted_at.isoformat(),
     }
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from typing import Annotated, Final
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from cdc_lakehouse.config.section import Section
+
+_CRON: Final = re.compile(r"[\w*,/-]+(?: +[\w*,/-]+){4}")
 
 
 class MaintenanceConfig(Section):
@@ -34,3 +37,10 @@ class MaintenanceConfig(Section):
     keep_replayed_days: Annotated[int, Field(ge=0)] | None = Field(
         None, description="Quarantine rows that could be used after all are kept this long; null for ever."
     )
+
+    @field_validator("schedule")
+    @classmethod
+    def _is_cron(cls, value: str | None) -> str | None:
+        if value is not None and not _CRON.fullmatch(value):
+            raise ValueError(f"{value!r} is not a cron schedule of five fields, such as 0 3 * * *")
+        return value

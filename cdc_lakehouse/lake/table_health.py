@@ -6,7 +6,7 @@ import datetime
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
@@ -37,6 +37,18 @@ class TableHealth:
     @property
     def delete_ratio(self) -> float:
         return self.deleted_rows / self.rows if self.rows else 0.0
+
+
+def health_document(health: TableHealth) -> dict[str, Any]:
+    """A table's health as it is in JSON documents."""
+    return {
+        "files": health.files,
+        "bytes": health.bytes,
+        "average_bytes": health.average_bytes,
+        "delete_ratio": round(health.delete_ratio, 4),
+        "snapshots": health.snapshots,
+        "compacted_at": None if health.compacted_at is None else health.compacted_at.isoformat(),
+    }
 
 
 def table_health(table: Table) -> TableHealth:

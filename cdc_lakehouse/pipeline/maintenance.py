@@ -70,8 +70,8 @@ class Actions:
 
 @dataclass(frozen=True, slots=True)
 class MaintainedTable:
-    """`table` is the identifier in the lake, `source` the name in the source, None for `events` and `records`. `after` is
-    None in a dry run, and where something could not be done."""
+    """`table` is the identifier in the lake, `source` the name in the source, None for `events` and `records`. `after`
+    is None in a dry run, and where something could not be done."""
 
     table: str
     source: str | None

@@ -52,8 +52,8 @@ def test_definitions_and_a_tick_need_neither_jvm_nor_sink_nor_catalog(tmp_path: 
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout.splitlines()[-1])
     assert seen["jvm"] == [False, False]
-    assert seen["keys"] == [f"{lake.name}/{layer}" for layer in ("checkpoint", "events", "raw")]
-    assert seen["jobs"] == [f"{lake.name}_feed"]
+    assert seen["keys"] == [f"{lake.name}/{layer}" for layer in ("checkpoint", "events", "maintenance", "raw")]
+    assert seen["jobs"] == [f"{lake.name}_feed", f"{lake.name}_maintenance"]
     assert "no metadata file" in seen["ticks"][f"{lake.name}_checkpoint"]
 
 
@@ -109,7 +109,12 @@ def test_every_asset_of_a_feed_is_in_one_pool_and_in_its_job(known: Loaded) -> N
     assert job.executor_def.name == dg.in_process_executor.name
     pools = {node.definition.pool for node in job.nodes if isinstance(node.definition, dg.OpDefinition)}
     assert f"cdc_{known.name}" in pools
-    assert {tuple(key.path) for key in job.asset_layer.selected_asset_keys} == paths(definitions)
+    maintenance = {(known.name, "maintenance")}
+    assert {tuple(key.path) for key in job.asset_layer.selected_asset_keys} == paths(definitions) - maintenance
+    other = definitions.resolve_job_def(f"{known.name}_maintenance")
+    assert {tuple(key.path) for key in other.asset_layer.selected_asset_keys} == maintenance
+    assert "cdc/feed" not in other.tags, "it is no run of the feed"
+    assert definitions.resolve_schedule_def(f"{known.name}_maintenance_schedule").cron_schedule == "0 3 * * *"
 
 
 def test_files_and_events_have_dates_and_a_backfill_is_one_run(known: Loaded) -> None:
@@ -136,4 +141,4 @@ def test_each_table_and_each_layer_has_its_checks(known: Loaded) -> None:
 def test_definitions_do_not_read_the_sink(tmp_path: Path) -> None:
     lake = lake_in(tmp_path)
     Sink(lake.sink).create("t")
-    assert len(paths(build_definitions(lake.config))) == 3
+    assert len(paths(build_definitions(lake.config))) == 4
