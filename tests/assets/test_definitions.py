@@ -78,7 +78,7 @@ def paths(definitions: dg.Definitions) -> set[tuple[str, ...]]:
 
 def test_live_tables_that_are_taken_are_assets(known: Loaded) -> None:
     feed = known.name
-    layers = {(feed, layer) for layer in ("raw", "events", "checkpoint")}
+    layers = {(feed, layer) for layer in ("raw", "events", "checkpoint", "maintenance")}
     tables = {(feed, layer, "d", table) for layer in ("schema", "current") for table in ("a", "b")}
     assert paths(known.definitions) == layers | tables
 
