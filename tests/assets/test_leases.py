@@ -255,9 +255,7 @@ def test_a_run_that_did_not_fail_is_not_tried_again(instance: dg.DagsterInstance
     assert retry_decision(record, FEED, "10", later(9999)) is None
 
 
-def test_a_run_waits_for_maintenance_and_is_no_dead_one_meanwhile(
-    instance: dg.DagsterInstance, lake: TestLake
-) -> None:
+def test_a_run_waits_for_maintenance_and_is_no_dead_one_meanwhile(instance: dg.DagsterInstance, lake: TestLake) -> None:
     run = started(instance, HERE)
     take_lease(instance, lake.lake, FEED, run)
     release_leases()
