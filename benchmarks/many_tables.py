@@ -40,7 +40,8 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 class Log:
     """A sink of tables that all change a little from pass to pass."""
 
-    def __init__(self, directory: Path, tables: int) -> None:
+    def __init__(self, directory: Path, tables: int, rows: int = _ROWS) -> None:
+        self._rows = rows
         self._writer = SinkWriter(directory, canal_json)
         self._ts = tso(sbtest.FILL_DAY)
         self._tables: list[Table] = []
@@ -61,7 +62,7 @@ class Log:
         for table in self._tables:
             for number in range(changes):
                 self._ts += 1 << LOGICAL_BITS
-                id = (self._passes * changes + number) % _ROWS
+                id = (self._passes * changes + number) % self._rows
                 row: Row = {"id": str(id), "k": str(self._passes), "c": "c" * 119, "pad": "p" * 59}
                 self._writer.write([RowChange("UPDATE" if self._passes > 1 else "INSERT", table, self._ts, row, row)])
         self._writer.flush(commit_time(self._ts))

@@ -19,6 +19,7 @@ _COMMANDS: Final = {
     "status": ("status:command", "Show the state of each feed: checkpoints, lag, what is held."),
     "show": ("show:command", "Print rows of current-state tables."),
     "verify": ("verify:command", "Compare the tables with the source database."),
+    "maintain": ("maintain:command", "Keep tables small: compaction, manifests, snapshots, orphan files."),
     "plan": ("plan:command", "Show what pending DDL will do, without doing it."),
     "hold": ("table_decisions:hold", "Keep a table as it is until it is resumed."),
     "resume": ("table_decisions:resume", "Let a held table go on, or approve its rewrite."),

@@ -9,6 +9,7 @@ from cdc_lakehouse.assets.assets import build_assets
 from cdc_lakehouse.assets.checks import build_checks
 from cdc_lakehouse.assets.jobs import build_dates_job, build_new_job, build_tables_job, build_verify
 from cdc_lakehouse.assets.keys import known_tables
+from cdc_lakehouse.assets.maintenance import build_maintenance
 from cdc_lakehouse.assets.resources import Lakehouse, LakeSpark
 from cdc_lakehouse.assets.retention import build_retention
 from cdc_lakehouse.assets.sensors import build_sensor
@@ -31,6 +32,7 @@ def build_definitions(config: LakehouseConfig) -> dg.Definitions:
         verify_jobs, schedules = build_verify(feed)
         composed = dg.Definitions.merge(
             composed,
+            build_maintenance(feed),
             dg.Definitions(
                 assets=build_assets(lake, feed, tables),
                 asset_checks=build_checks(lake, feed, tables),

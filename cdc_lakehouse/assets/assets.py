@@ -311,8 +311,8 @@ def _unchanged_current(steps: Steps, table: TableName) -> metadata.Metadata:
     if life is None or state is None:
         return held
     upto = state.applied_ts if held else steps.applied.checkpoint_ts
-    table = run.lake.catalog.load_table(state.identifier.parts)
-    return {**metadata.state_metadata(run.feed.name, state, life.last, table, upto, utc_now()), **held}
+    current = run.lake.catalog.load_table(state.identifier.parts)
+    return {**metadata.state_metadata(run.feed.name, state, life.last, current, upto, utc_now()), **held}
 
 
 def _live(steps: Steps, table: TableName) -> Incarnation | None:

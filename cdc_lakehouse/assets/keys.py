@@ -60,6 +60,11 @@ def checkpoint_key(feed: str) -> dg.AssetKey:
     return dg.AssetKey([feed, "checkpoint"])
 
 
+def maintenance_key(feed: str) -> dg.AssetKey:
+    """The asset of what keeps the feed's tables small."""
+    return dg.AssetKey([feed, "maintenance"])
+
+
 def output_name(kind: str, table: TableName) -> str:
     """A name that Dagster accepts for an output (letters, digits and underscores), distinct for each table."""
     readable = re.sub(r"\W", "_", f"{table.database}__{table.table}", flags=re.ASCII)

@@ -15,7 +15,7 @@ from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
 
 from cdc_lakehouse.errors import ConcurrentRunError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.tables.lease import Lease, last_holder
+from cdc_lakehouse.lake.tables.lease import Lease, last_holder, take_when_free
 from cdc_lakehouse.pipeline.context import utc_now
 
 FEED_TAG: Final = "cdc/feed"
@@ -35,12 +35,16 @@ _STARTUP: Final = datetime.timedelta(minutes=5)
 # Between its last op and its end in Dagster's eyes a run has no lease either.
 _ENDING: Final = datetime.timedelta(minutes=1)
 
+_MAINTENANCE: Final = datetime.timedelta(minutes=4)
+"""So long a run waits for maintenance: it must have the feed before it is taken for one that died at its start."""
+
 _leases: dict[tuple[str, str], Lease] = {}
 """Leases of this process, by warehouse and feed."""
 
 
 def take_lease(instance: dg.DagsterInstance, lake: Lake, feed: str, run_id: str) -> Lease:
-    """The feed's lease, for a run of this process. Raises `ConcurrentRunError` when another run has it."""
+    """The feed's lease, for a run of this process, which waits for maintenance. Raises `ConcurrentRunError` when
+    another run has it."""
     place = lake.config.warehouse, feed
     lease = _leases.get(place)
     if lease is not None and lease.run == run_id:
@@ -50,8 +54,7 @@ def take_lease(instance: dg.DagsterInstance, lake: Lake, feed: str, run_id: str)
         if other is not None and not other.is_finished:
             raise ConcurrentRunError(f"run {lease.run} of the feed is not finished", feed=feed, advice="wait")
         _leases.pop(place).release()
-    lease = Lease(lake, feed, run_id, utc_now)
-    lease.take()
+    lease = take_when_free(lake, feed, run_id, utc_now, _MAINTENANCE, lambda holder: holder.is_maintenance)
     _leases[place] = lease
     return lease
 
@@ -77,7 +80,7 @@ def find_unfinished(instance: dg.DagsterInstance, lake: Lake, feed: str, now: da
     ending = last is not None and last.released and now - last.expires_at < _ENDING
     for record in records:
         run = record.dagster_run
-        had_lease = last is not None and last.run == run.run_id
+        had_lease = last is not None and run.run_id in (last.run, last.before)
         began = had_lease or now - record.create_timestamp.replace(tzinfo=datetime.UTC) > _STARTUP
         is_last = had_lease and (holder is not None or ending)
         if run.status == dg.DagsterRunStatus.QUEUED or is_last or not began:
@@ -85,7 +88,8 @@ def find_unfinished(instance: dg.DagsterInstance, lake: Lake, feed: str, now: da
         if not _is_finished(instance, run.run_id):
             instance.report_run_failed(run, "The process of the run is gone.")
             instance.add_run_tags(run.run_id, {FAILURE_TAG: "transient"})
-    if holder is None or _is_finished(instance, holder.run):
+    # A run waits for maintenance itself.
+    if holder is None or holder.is_maintenance or _is_finished(instance, holder.run):
         return None
     return f"{holder} of the feed is not finished"
 

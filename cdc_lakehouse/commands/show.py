@@ -7,10 +7,11 @@ import datetime
 
 import click
 
-from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, grid, no_spark, printable
+from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, grid, printable
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.pipeline.context import no_spark
 from cdc_lakehouse.pipeline.reading import AsOf, ReadableTable, readable_tables
 from cdc_lakehouse.pipeline.run import FeedRun
 

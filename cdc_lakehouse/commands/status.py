@@ -9,6 +9,7 @@ import click
 import pyarrow.compute as pc
 
 from cdc_lakehouse.changelog.positions import BEGINNING, lag_seconds
+from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.commands.common import (
     DONE,
     UNREACHABLE,
@@ -22,7 +23,9 @@ from cdc_lakehouse.commands.common import (
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.errors import SourceUnreachableError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
+from cdc_lakehouse.lake.current.tables import CurrentTables
+from cdc_lakehouse.lake.table_health import health_document, table_health
+from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, CutRow
 from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Segments, totals
@@ -56,7 +59,8 @@ def _status(lake: Lake, feed: FeedConfig, source: SourceStatus, now: datetime.da
 
     `pending_records` are offsets of topics that are not landed. `landed_entries` of a Canal server are in the lake, the
     last one at `landed_position` of the binlog. `initial` is what is loaded of the feed's dump: its `position` (a TSO),
-    files, bytes and rows. `tables` are those of the published cut. `quarantined` counts what could not be used,
+    files, bytes and rows. `tables` are those of the published cut; `health` is of the table as it is now, None where it
+    is not at its place. `quarantined` counts what could not be used,
     `discarded` what of it a person gave up. `contradictions` name messages that contradict an option of their format.
     `warnings` say what may be a mistake in the configuration."""
     checkpoints = Checkpoints(lake, feed.name)
@@ -75,7 +79,7 @@ def _status(lake: Lake, feed: FeedConfig, source: SourceStatus, now: datetime.da
         "published_lag_seconds": None if published is None else lag_seconds(published, now),
         "initial": _initial(lake, feed),
         "tables": [
-            {"database": row.database, "table": row.table, "rows": row.row_count}
+            {"database": row.database, "table": row.table, "rows": row.row_count, "health": _health(lake, feed, row)}
             for row in sorted(rows, key=lambda row: (row.database, row.table))
         ],
         "held": dict(cut.held),
@@ -88,6 +92,11 @@ def _status(lake: Lake, feed: FeedConfig, source: SourceStatus, now: datetime.da
         "warnings": unmatched_patterns(feed, SchemaHistory(lake, feed.name).history),
         "error": None if source.error is None else str(source.error),
     }
+
+
+def _health(lake: Lake, feed: FeedConfig, row: CutRow) -> dict[str, Any] | None:
+    table = lake.load(CurrentTables(lake, feed).identifier(TableName(row.database, row.table)))
+    return None if table is None else health_document(table_health(table))
 
 
 def _initial(lake: Lake, feed: FeedConfig) -> dict[str, Any] | None:
@@ -119,10 +128,19 @@ def _text(status: dict[str, Any]) -> str:
     if status["contradictions"]:
         lines.append(f"             {DOUBTS_ADVICE}")
     if status["tables"]:
-        rows = [[f"{table['database']}.{table['table']}", str(table["rows"])] for table in status["tables"]]
-        lines += ["", *grid(["table", "rows"], rows)]
+        header = ["table", "rows", "files", "KiB a file", "deleted", "compacted"]
+        lines += ["", *grid(header, [_table_row(table) for table in status["tables"]])]
     problems = problem_lines(status["held"], status["quarantined"], [], status["warnings"], status["discarded"])
     return "\n".join([*lines, *problems])
+
+
+def _table_row(table: dict[str, Any]) -> list[str]:
+    name, health = f"{table['database']}.{table['table']}", table["health"]
+    if health is None:
+        return [name, str(table["rows"]), "-", "-", "-", "-"]
+    compacted = (health["compacted_at"] or "never")[:16]
+    size = f"{health['average_bytes'] / 1024:.0f}"
+    return [name, str(table["rows"]), str(health["files"]), size, f"{health['delete_ratio']:.1%}", compacted]
 
 
 def _loaded(initial: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from pydantic import Field, field_validator
 
 from cdc_lakehouse.config.initial import InitialLoad
 from cdc_lakehouse.config.labels import Group, Owner, Tags
+from cdc_lakehouse.config.maintenance import MaintenanceConfig
 from cdc_lakehouse.config.section import Section
 from cdc_lakehouse.config.sources import CanalSource, KafkaSource, Source, StorageSinkSource
 from cdc_lakehouse.config.verify import VerifyConfig
@@ -138,6 +139,9 @@ class FeedConfig(Section):
     )
     owners: tuple[Owner, ...] = Field((), description="Owners of the assets: e-mail addresses, or team:<name>.")
     tags: Tags = Field(default_factory=dict, description="Tags of the assets.")
+    maintenance: MaintenanceConfig = Field(
+        default_factory=MaintenanceConfig.nothing, description="When tables are rewritten, and what is kept."
+    )
     verify: VerifyConfig | None = Field(None, description="The source database, for `cdc-lakehouse verify`.")
 
     @field_validator("name")

@@ -135,6 +135,10 @@ def conservation(table: Table) -> Conservation:
     """From the summaries of the snapshots that the last batch made."""
     changed_keys = table.properties.get(KEYS_TOUCHED, "")
     made, before = _last_batch(table)
+    if before is None and made and made[-1].parent_snapshot_id is not None:
+        # Maintenance let it expire: there is nothing to compare with.
+        rows = row_count(table.current_snapshot())
+        return Conservation(rows, 0, rows, None)
     written = sum(max(0, _total(each, "added-records") - _live_rows_replaced(each)) for each in made)
     after = row_count(table.current_snapshot())
     return Conservation(row_count(before), written, after, int(changed_keys) if changed_keys else None)

@@ -79,6 +79,22 @@ class IcebergJavaApi:
     def rename(self, source: Identifier, target: Identifier) -> None:
         self._catalog.renameTable(self._java_identifier(source), self._java_identifier(target))
 
+    def expire_snapshots(self, identifier: Identifier, snapshots: Iterable[int]) -> None:
+        """Let these snapshots of a table expire, no other ones, and delete the files that only they name. Raises
+        `TransientError` when one of them is named by a branch or a tag by now."""
+        expire = self.load(identifier).expireSnapshots()
+        # Without this, those that are older than the table's own setting would expire too.
+        expire.expireOlderThan(0)
+        for snapshot in snapshots:
+            expire.expireSnapshotId(snapshot)
+        try:
+            with _lost_races():
+                expire.commit()
+        except Py4JJavaError as error:
+            if str(error.java_exception.getClass().getName()).endswith("IllegalArgumentException"):
+                raise _changed_by_another() from error
+            raise
+
     def _static(self, class_name: str, member: str) -> Any:
         """A static method of a class of Iceberg's or Java's. A look-up by package asks the JVM for every part of it."""
         found = self._statics.get((class_name, member))

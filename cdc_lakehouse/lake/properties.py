@@ -36,6 +36,8 @@ LEASE_EXPIRES_AT: Final = "cdc.lease-expires-at"
 """Until when, as an ISO time."""
 LEASE_RELEASED: Final = "cdc.lease-released"
 """`true` where the run has given it back."""
+LEASE_BEFORE: Final = "cdc.lease-before"
+"""Where maintenance has the feed: the run that had it last."""
 
 # --- Properties of `records` ---
 
@@ -69,6 +71,8 @@ DROPPED_TS: Final = "cdc.dropped-ts"
 """The commit-ts of the table's DROP."""
 KEY: Final = "cdc.key"
 """The columns that identify a row, as a JSON list of names."""
+COMPACTED_AT: Final = "cdc.compacted-at"
+"""When maintenance has rewritten files of the table last, as an ISO time; also of `events` and `records`."""
 KEYS_TOUCHED: Final = "cdc.keys-touched"
 """Keys that the last published batch could delete rows of; empty where that is any row (a TRUNCATE, a partition)."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING
@@ -34,6 +34,8 @@ from cdc_lakehouse.pipeline.table_update import PlannedUpdate, commit, location_
 from cdc_lakehouse.pipeline.taken_tables import is_taken, left_ts
 
 _Item = TypeVar("_Item", TableChanges, PlannedUpdate)
+_TRIES: Final = 3
+"""So often a table is updated whose files another writer rewrites meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -100,15 +102,25 @@ def _update_tables(
     holds: Holds,
 ) -> tuple[list[AppliedTable], Holds]:
     """What was applied, and all holds with those of tables that could not be updated."""
-    changed, events = find_changed_keys(run, changed)
-    planned, unplanned = _plan_all(run, tables, changed)
+    left, events = find_changed_keys(run, changed)
     job = UpdateJob(run.spark, run.lake.catalog.properties)
-    spans = [span for each in planned for span in each.update.spans]
-    reader = run.events.reader(*commit_ts_range(spans)) if spans else None
-    updated = job.run([each.table for each in planned], events, reader) if planned else {}
-    audited, failed = _audit(run, planned, updated)
-    committed, uncommitted = _commit_all(run, audited, updated)
-    holds = _close_dropped(run, tables, lives, holds | unplanned | failed | uncommitted)
+    updated: dict[int, UpdatedTable] = {}
+    committed: list[PlannedUpdate] = []
+    for tries_left in reversed(range(_TRIES)):
+        planned, failed = _plan_all(run, tables, left)
+        spans = [span for each in planned for span in each.update.spans]
+        reader = run.events.reader(*commit_ts_range(spans)) if spans else None
+        updated |= job.run([each.table for each in planned], events, reader) if planned else {}
+        audited, unsound = _audit(run, planned, updated)
+        done_now, uncommitted = _commit_all(run, audited, updated)
+        committed += done_now
+        failed |= uncommitted
+        left = _rewritten(tables, left, failed) if tries_left else []
+        holds |= unsound | failed.without([each.life.id for each in left])
+        if not left:
+            break
+        run.log.info("tables to be updated again, whose files were rewritten meanwhile: %d", len(left))
+    holds = _close_dropped(run, tables, lives, holds)
     locations = [location_of(tables, each.changes, each.state.identifier) for each in committed]
     blocked = rename_to_source_names(tables, locations, lives, functools.partial(_rename, run))
     done: list[AppliedTable] = []
@@ -122,6 +134,19 @@ def _update_tables(
             numbers = (counts.rows, counts.deletes, counts.zero_dates)
             done.append(AppliedTable(changes.life, state, key, *numbers, changes.is_rebuilt))
     return done, holds | blocked
+
+
+def _rewritten(tables: CurrentTables, changed: Sequence[TableChanges], failed: Holds) -> list[TableChanges]:
+    """Those of the tables that failed which another writer has given other files with the same rows, as they are
+    now."""
+    found: list[TableChanges] = []
+    for each in changed:
+        now = tables.find(each.life) if each.life.id in failed else None
+        if now is None or each.state is None or now == each.state:
+            continue
+        if replace(now, snapshot_id=each.state.snapshot_id) == each.state:
+            found.append(replace(each, state=now))
+    return found
 
 
 def _plan_all(

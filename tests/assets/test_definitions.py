@@ -53,8 +53,13 @@ def test_definitions_and_a_tick_need_neither_jvm_nor_sink_nor_catalog(tmp_path: 
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout.splitlines()[-1])
     assert seen["jvm"] == [False, False]
-    assert seen["keys"] == [f"{lake.name}/{layer}" for layer in ("checkpoint", "events", "raw", "source")]
-    assert seen["jobs"] == ["cdc_prune_runs", *(f"{lake.name}_{job}" for job in ("dates", "new", "tables"))]
+    assert seen["keys"] == [
+        f"{lake.name}/{layer}" for layer in ("checkpoint", "events", "maintenance", "raw", "source")
+    ]
+    assert seen["jobs"] == [
+        "cdc_prune_runs",
+        *(f"{lake.name}_{job}" for job in ("dates", "maintenance", "new", "tables")),
+    ]
     assert "no metadata file" in seen["ticks"][f"{lake.name}_checkpoint"]
 
 
@@ -86,7 +91,7 @@ def paths(definitions: dg.Definitions) -> set[tuple[str, ...]]:
 
 def test_live_tables_that_are_taken_are_assets(known: Loaded) -> None:
     feed = known.name
-    layers = {(feed, layer) for layer in ("source", "raw", "events", "checkpoint")}
+    layers = {(feed, layer) for layer in ("source", "raw", "events", "checkpoint", "maintenance")}
     tables = {(feed, layer, "d", table) for layer in ("schema", "current") for table in ("a", "b")}
     assert paths(known.definitions) == layers | tables
 
@@ -129,6 +134,14 @@ def test_what_is_new_and_tables_are_taken_without_a_date_and_a_backfill_takes_bo
     }  # fmt: skip
     keys = jobs["dates"].asset_layer.selected_asset_keys
     assert {tuple(key.path) for key in keys} == {(known.name, "raw"), (known.name, "events")}
+
+
+def test_maintenance_has_a_job_and_a_schedule_of_its_own(known: Loaded) -> None:
+    job = known.definitions.resolve_job_def(f"{known.name}_maintenance")
+    assert {tuple(key.path) for key in job.asset_layer.selected_asset_keys} == {(known.name, "maintenance")}
+    assert "cdc/feed" not in job.tags, "it is no run of the feed"
+    schedule = known.definitions.resolve_schedule_def(f"{known.name}_maintenance_schedule")
+    assert schedule.cron_schedule == "0 3 * * *"
 
 
 def test_one_table_can_be_materialized_alone(known: Loaded) -> None:
@@ -214,14 +227,13 @@ def test_each_table_and_each_layer_has_its_checks(known: Loaded) -> None:
 def test_definitions_do_not_read_the_sink(tmp_path: Path) -> None:
     lake = lake_in(tmp_path)
     Sink(lake.sink).create("t")
-    assert len(paths(build_definitions(lake.config))) == 4
+    assert len(paths(build_definitions(lake.config))) == 5
 
 
 def test_the_check_of_the_source_has_a_job_of_its_own_and_a_schedule(tmp_path: Path) -> None:
     lake = lake_in(tmp_path, verify={"url": "mysql://nobody@127.0.0.1:1", "schedule": "0 3 * * 0"})
     definitions = build_definitions(lake.config)
-    (schedule,) = definitions.schedules or []
-    assert isinstance(schedule, dg.ScheduleDefinition)
+    schedule = definitions.resolve_schedule_def(f"{lake.name}_verify")
     assert (schedule.job_name, schedule.cron_schedule) == (f"{lake.name}_verify", "0 3 * * 0")
     ops = {name: [node.name for node in definitions.resolve_job_def(name).nodes] for name in jobs_of(definitions)}
     (only,) = ops.pop(f"{lake.name}_verify")

@@ -6,6 +6,7 @@ import datetime
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from cdc_lakehouse.assets.leases import (
 )
 from cdc_lakehouse.assets.sensors import ATTEMPT_TAG, retry_decision
 from cdc_lakehouse.errors import ConcurrentRunError
-from cdc_lakehouse.lake.tables.lease import LEASE, Holder, Lease, last_holder
+from cdc_lakehouse.lake.tables.lease import LEASE, MAINTENANCE, Holder, Lease, last_holder, take_when_free
 from tests.kit.lakes import TestLake
 
 FEED = "shop"
@@ -290,3 +291,25 @@ def test_runs_of_assets_that_a_person_started_and_backfills_are_waited_for(
         instance.add_backfill(backfill)
     assert run_id in str(find_unfinished(instance, lake.lake, FEED, now()))
     assert find_backfill(instance, FEED) == f"backfill b{FEED} of the feed is not finished"
+
+
+def test_a_run_waits_for_maintenance_and_is_no_dead_one_meanwhile(instance: dg.DagsterInstance, lake: TestLake) -> None:
+    run = started(instance, HERE)
+    take_lease(instance, lake.lake, FEED, run)
+    release_leases()
+    maintenance = Lease(lake.lake, FEED, f"{MAINTENANCE}1", now)
+    maintenance.take()
+    # The run has given its lease back and is not yet finished in Dagster's eyes.
+    assert find_unfinished(instance, lake.lake, FEED, now()) is not None
+    assert run_of(instance, run).status == dg.DagsterRunStatus.STARTED
+    instance.report_run_failed(run_of(instance, run))
+    assert find_unfinished(instance, lake.lake, FEED, now()) is None, "the next run waits itself"
+    giving_back = threading.Timer(1, maintenance.release)
+    giving_back.start()
+    take_lease(instance, lake.lake, FEED, "next")
+    giving_back.join()
+    holder = holder_of(lake)
+    assert holder is not None and holder.run == "next"
+    patience = datetime.timedelta(0)
+    with pytest.raises(ConcurrentRunError, match="run next"):
+        take_when_free(lake.lake, FEED, f"{MAINTENANCE}2", now, patience)

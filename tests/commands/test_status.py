@@ -59,7 +59,8 @@ def test_a_published_lake_says_what_is_in_it_and_what_is_wrong(lake: TestLake) -
     lake.run().quarantine.replace(lambda _: False, rejected, NOON)
     seen = status()
     assert (seen["published_checkpoint_ts"], seen["quarantined"]) == (T0 + 5, 2)
-    assert seen["tables"] == [{"database": "d", "table": table, "rows": rows} for table, rows in (("a", 12), ("u", 0))]
+    shown = [(table["database"], table["table"], table["rows"], table["health"]) for table in seen["tables"]]
+    assert shown == [("d", "a", 12, None), ("d", "u", 0, None)]
     assert seen["held"] == {"d.x#1": "it's bad"}
     words = call("status").stdout
     assert all(each in words for each in (lake.name, str(T0 + 10), str(T0 + 5), "d.a", "12", "it's bad", "2 rows"))

@@ -12,8 +12,12 @@ from tests.sample.test_shop import shop_of
 
 def check_shop(lake: TestLake) -> None:
     """The lake has all tables of the shop whose sink it reads, with their rows."""
-    expected = {name: _true(*table) for name, table in shop_of(lake.sink).tables().items()}
-    assert {name: _seen(table) for name, table in lake.tables().items()} == expected
+    assert {name: seen_rows(table) for name, table in lake.tables().items()} == true_rows(lake)
+
+
+def true_rows(lake: TestLake) -> dict[tuple[str, str], tuple[list[str], list[tuple[Any, ...]]]]:
+    """By table: names of its columns, and its rows."""
+    return {name: _true(*table) for name, table in shop_of(lake.sink).tables().items()}
 
 
 def _true(columns: Any, found: list[dict[str, str | None]]) -> tuple[list[str], list[tuple[Any, ...]]]:
@@ -46,7 +50,7 @@ def _value(text: str | None, kind: Any) -> Any:
             return text
 
 
-def _seen(table: Any) -> tuple[list[str], list[tuple[Any, ...]]]:
+def seen_rows(table: Any) -> tuple[list[str], list[tuple[Any, ...]]]:
     arrow = table.scan().to_arrow()
     assert arrow.column_names[-1] == "_commit_ts"
     cells = [arrow.column(name).to_pylist() for name in arrow.column_names[:-1]]

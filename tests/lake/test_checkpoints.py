@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable
 from pathlib import Path
 
@@ -85,3 +86,29 @@ def test_a_cut_is_the_last_commit_of_its_table(checkpoints: Runs, tmp_path: Path
     checkpoints().publish(Cut(10), [row(10, "a"), row(10, "b")])
     checkpoints().publish(Cut(10, batch=1), [row(10, "a", 2)])
     assert len(stored(tmp_path, "checkpoints").metadata.metadata_log) == 2  # Made, first cut, second cut.
+
+
+def test_old_cuts_are_forgotten_but_for_the_newest_and_a_held_tables_last(checkpoints: Runs) -> None:
+    def at(hours: int) -> datetime.datetime:
+        return NOON + datetime.timedelta(hours=hours)
+
+    def publish(ts: int, *rows: CutRow) -> None:
+        checkpoints().publish(Cut(ts, batch=ts, settings="s", held=(("h", "why"),)), rows)
+
+    publish(10, CutRow(10, "d", "t", 1, 5, at(0)), CutRow(10, "d", "held", 2, 5, at(0)))
+    publish(20, CutRow(20, "d", "t", 3, 5, at(1)))
+    publish(30, CutRow(30, "d", "t", 4, 6, at(2)))
+    now = checkpoints()
+    assert now.named_snapshots(at(1)) == {2, 3, 4}
+    assert now.outdated(at(1)) == 1
+    last = now.last()
+    assert now.forget(at(9)) == 2
+    now = checkpoints()
+    assert now.last() == last
+    assert [[row.snapshot_id for row in now.rows(ts)] for ts in (10, 20, 30)] == [[2], [], [4]]
+    assert not now.show_instead("d", "t", {3: 9})
+    assert now.show_instead("d", "t", {4: 9})
+    now = checkpoints()
+    assert now.last() == last
+    assert now.rows(30) == [CutRow(30, "d", "t", 9, 6, at(2))]
+    assert now.forget(at(9)) == 0

@@ -9,11 +9,12 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import pyarrow as pa
-from pyiceberg.expressions import And
+import pyarrow.compute
+from pyiceberg.expressions import AlwaysTrue, And
 
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName
@@ -29,6 +30,9 @@ SCHEMA: Final = pa.schema([
     pa.field("row_count", pa.int64(), nullable=False),
     pa.field("published_at", pa.timestamp("us", tz="UTC"), nullable=False),
 ])  # fmt: skip
+
+
+pc: Any = pyarrow.compute  # Its functions are made at run time, which type checkers do not see.
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +108,47 @@ class Checkpoints:
         again = self.last().checkpoint_ts == cut.checkpoint_ts
         same = equal("checkpoint_ts", cut.checkpoint_ts)
         self._table.write(rows, replacing=same if again else None, properties=properties)
+
+    def named_snapshots(self, before: datetime.datetime) -> set[int]:
+        """The snapshots that the cuts name which `forget` would leave."""
+        return set(pc.unique(self._kept(before)["snapshot_id"]).to_pylist()) - {None}
+
+    def show_instead(self, database: str, table: str, snapshots: dict[int, int]) -> bool:
+        """Let the newest cut name another snapshot of a table, with the same rows: by the snapshot that it names. Gives
+        whether it did."""
+        cut = self.last()
+        rows = self.rows(cut.checkpoint_ts) if snapshots else []
+        moved = [
+            replace(row, snapshot_id=snapshots[row.snapshot_id])
+            if (row.database, row.table) == (database, table) and row.snapshot_id in snapshots
+            else row
+            for row in rows
+        ]
+        if moved == rows:
+            return False
+        self.publish(cut, moved)
+        return True
+
+    def outdated(self, before: datetime.datetime) -> int:
+        """How many rows `forget` would remove."""
+        return len(self._table.scan()) - len(self._kept(before))
+
+    def forget(self, before: datetime.datetime) -> int:
+        """Remove the rows of cuts that were published before a moment; gives how many. The newest cut stays, and of
+        each table the newest row: a held table is shown by its last good cut."""
+        removed = self.outdated(before)
+        if removed:
+            properties = {key: value for key, value in self._table.properties().items() if key.startswith("cdc.")}
+            self._table.write(self._kept(before), replacing=AlwaysTrue(), properties=properties)
+        return removed
+
+    def _kept(self, before: datetime.datetime) -> pa.Table:
+        rows = self._table.scan()
+        rows = rows.append_column("position", pa.array(range(len(rows)), pa.int64()))
+        newest = rows.group_by(["database", "table"]).aggregate([("checkpoint_ts", "max")])
+        newest = newest.rename_columns(["database", "table", "checkpoint_ts"])
+        last = rows.join(newest, ["database", "table", "checkpoint_ts"], join_type="left semi")["position"]
+        recent = pc.greater_equal(rows["published_at"], pa.scalar(before, pa.timestamp("us", tz="UTC")))
+        of_last_cut = pc.equal(rows["checkpoint_ts"], self.last().checkpoint_ts)
+        kept = pc.or_(pc.or_(recent, of_last_cut), pc.is_in(rows["position"], value_set=last.combine_chunks()))
+        return rows.filter(kept).select(SCHEMA.names)

@@ -284,6 +284,17 @@ def _batches(table: Table | None) -> Iterator[tuple[int, Snapshot]]:
         snapshot = None if parent is None else table.snapshot_by_id(parent)
 
 
+def snapshots_of_batches(table: Table, lowest: int | None) -> set[int]:
+    """The snapshots that a run which goes on after another one looks for: that of the newest batch, and those of the
+    batches from `lowest` on."""
+    found: set[int] = set()
+    for number, snapshot in _batches(table):
+        if found and (lowest is None or number < lowest):
+            break
+        found.add(snapshot.snapshot_id)
+    return found
+
+
 def _snapshot_of(table: Table | None, batch: int) -> Snapshot | None:
     for number, snapshot in _batches(table):
         if number <= batch:  # Numbers rise from commit to commit.

@@ -11,6 +11,7 @@ import datetime
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +24,20 @@ from pyiceberg.table import Table
 from cdc_lakehouse.errors import ConcurrentRunError
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.faults import writing_to_warehouse
-from cdc_lakehouse.lake.properties import LEASE_EXPIRES_AT, LEASE_HOST, LEASE_PROCESS, LEASE_RELEASED, LEASE_RUN
+from cdc_lakehouse.lake.properties import (
+    LEASE_BEFORE,
+    LEASE_EXPIRES_AT,
+    LEASE_HOST,
+    LEASE_PROCESS,
+    LEASE_RELEASED,
+    LEASE_RUN,
+)
 
 LEASE: Final = datetime.timedelta(seconds=120)
 """How long a lease lasts that is not renewed."""
+MAINTENANCE: Final = "maintenance-"
+"""How the names of maintenance's runs begin. It has the feed for one table at a time, so runs wait for it."""
+_LOOK_SECONDS: Final = 0.5
 _RENEWALS: Final = 4
 """Tries to renew within one lease."""
 _SCHEMA: Final = pa.schema([("run", pa.string())])
@@ -41,13 +52,18 @@ _PROPERTIES: Final = {
 @dataclass(frozen=True)
 class Holder:
     """Who has a lease, or had it last. process: see `this_process`. released: whether the run has given it back; that
-    was when it expired, by the clock of its own machine."""
+    was when it expired, by the clock of its own machine. before: where it is maintenance, the run that had it last."""
 
     run: str
     host: str
     process: str
     expires_at: datetime.datetime
     released: bool
+    before: str | None = None
+
+    @property
+    def is_maintenance(self) -> bool:
+        return self.run.startswith(MAINTENANCE)
 
     def is_alive(self, now: datetime.datetime) -> bool:
         return not self.released and now < self.expires_at and not _is_gone(self.process)
@@ -71,6 +87,7 @@ class Lease:
         self._clock = clock
         self._expires_at = clock()
         self._table: Table | None = None
+        self._before: str | None = None
         self._lost: str | None = None
         self._released = threading.Event()
         self._renewing = threading.Thread(target=self._renew, name=f"lease of {feed}", daemon=True)
@@ -89,6 +106,8 @@ class Lease:
                 feed=self._feed,
                 advice="wait, or end it",
             )
+        if other is not None:
+            self._before = other.before if other.is_maintenance else other.run
         try:
             if table is None:
                 self._lake.ensure_namespace(identifier.namespace)
@@ -143,6 +162,8 @@ class Lease:
             LEASE_EXPIRES_AT: expires_at.isoformat(),
             LEASE_RELEASED: str(released).lower(),
         }
+        if self.run.startswith(MAINTENANCE) and self._before is not None:
+            summary[LEASE_BEFORE] = self._before
         try:
             with (
                 writing_to_warehouse(),
@@ -158,6 +179,32 @@ class Lease:
             table.io.delete(earlier.manifest_list)
 
 
+def take_when_free(
+    lake: Lake,
+    feed: str,
+    run: str,
+    clock: Callable[[], datetime.datetime],
+    patience: datetime.timedelta,
+    waits_for: Callable[[Holder], bool] = lambda _: True,
+) -> Lease:
+    """The lease of a feed, once those that have it have given it back: those that are waited for, for so long.
+
+    Raises as `Lease.take`."""
+    end = time.monotonic() + patience.total_seconds()
+    while True:
+        lease = Lease(lake, feed, run, clock)
+        try:
+            lease.take()
+        except ConcurrentRunError:
+            other = last_holder(lake, feed)
+            waits = other is None or not other.is_alive(clock()) or waits_for(other)
+            if not waits or time.monotonic() > end:
+                raise
+            time.sleep(_LOOK_SECONDS)
+        else:
+            return lease
+
+
 def _holder(table: Table | None) -> Holder | None:
     snapshot = None if table is None else table.current_snapshot()
     if snapshot is None or snapshot.summary is None:
@@ -165,7 +212,7 @@ def _holder(table: Table | None) -> Holder | None:
     said = snapshot.summary.additional_properties
     expires_at = datetime.datetime.fromisoformat(said[LEASE_EXPIRES_AT])
     released = said[LEASE_RELEASED] == "true"
-    return Holder(said[LEASE_RUN], said[LEASE_HOST], said[LEASE_PROCESS], expires_at, released)
+    return Holder(said[LEASE_RUN], said[LEASE_HOST], said[LEASE_PROCESS], expires_at, released, said.get(LEASE_BEFORE))
 
 
 # --- Processes ---

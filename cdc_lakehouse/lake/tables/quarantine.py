@@ -153,6 +153,19 @@ class Quarantine:
         nothing = dict.fromkeys(("resolved_at", "discarded_by", "discard_reason"))
         return self._change("discarded", ids, lambda _: {"state": "open", **nothing})
 
+    def replayed_before(self, moment: datetime.datetime) -> int:
+        """How many rows `forget_replayed` would remove."""
+        return sum(_was_replayed(row, moment) for row in self.rows)
+
+    def forget_replayed(self, before: datetime.datetime) -> int:
+        """Remove the rows that could be used after all before a moment; gives how many."""
+        rows = [row for row in self.rows if not _was_replayed(row, before)]
+        removed = len(self.rows) - len(rows)
+        if removed:
+            self._table.write(rows, replacing=AlwaysTrue())
+            self._rows = rows
+        return removed
+
     def _change(
         self, state: State, ids: Collection[str], values: Callable[[Quarantined], dict[str, Any]]
     ) -> list[Quarantined]:
@@ -168,6 +181,10 @@ def discards(rows: Iterable[Quarantined]) -> Callable[[Rejected], bool]:
     """Whether a rejected thing is one of the rows that a person discarded."""
     identities = {_identity(row) for row in rows if row.state == "discarded"}
     return lambda rejected: _identity(rejected) in identities
+
+
+def _was_replayed(row: Quarantined, before: datetime.datetime) -> bool:
+    return row.state == "replayed" and row.resolved_at is not None and row.resolved_at < before
 
 
 def _identity(row: Rejected | Quarantined) -> tuple[str, int, str, bytes | None, int]:

@@ -1,0 +1,90 @@
+"""Maintenance of a feed as an asset, with a job and a schedule of its own.
+
+It is in no pool and has no tag of the feed: it takes the feed's lease for one table at a time, and the feed's runs wait
+for it in between."""
+
+from typing import Any, Final
+
+import dagster as dg
+
+from cdc_lakehouse import config as configuration
+from cdc_lakehouse.assets import keys
+from cdc_lakehouse.assets.resources import Lakehouse
+from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.table_health import TableHealth
+from cdc_lakehouse.pipeline.maintenance import Maintained, Maintenance
+
+GROUP: Final = "maintenance"
+
+
+def build_maintenance(feed: FeedConfig) -> dg.Definitions:
+    """The asset, its job, and its schedule where the configuration has one."""
+    job = dg.define_asset_job(
+        f"{feed.name}_maintenance",
+        selection=dg.AssetSelection.assets(keys.maintenance_key(feed.name)),
+        executor_def=dg.in_process_executor,
+        description=f"Keep the tables of the feed {feed.name} small.",
+    )
+    cron = feed.maintenance.schedule
+    schedules = [] if cron is None else [_schedule(feed, job, cron)]
+    return dg.Definitions(assets=[_maintenance(feed)], jobs=[job], schedules=schedules)
+
+
+def _schedule(feed: FeedConfig, job: Any, cron: str) -> dg.ScheduleDefinition:
+    name, running = f"{feed.name}_maintenance_schedule", dg.DefaultScheduleStatus.RUNNING
+    return dg.ScheduleDefinition(name=name, job=job, cron_schedule=cron, default_status=running)
+
+
+def _maintenance(feed: FeedConfig) -> dg.AssetsDefinition:
+    @dg.asset(
+        key=keys.maintenance_key(feed.name),
+        kinds={"spark", "iceberg"},
+        description="Compaction, manifests, snapshots and orphan files of the feed's tables, by what each needs.",
+        group_name=GROUP,
+    )
+    def maintenance(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
+        config = configuration.load()
+        lake = Lake(config.lake, config.storage)
+        done = Maintenance(config.feed(feed.name), lake, lambda: lakehouse.spark.spark_session, log=context.log)
+        return dg.MaterializeResult(metadata=_metadata(done.maintain()))
+
+    return maintenance
+
+
+def _metadata(done: Maintained) -> dict[str, Any]:
+    """Figures of each table before and after, and their sums."""
+    rows = [
+        {
+            "table": row.table,
+            **_numbers("before", row.before),
+            **_numbers("after", row.after or row.before),
+            "compacted_files": row.actions.compacted_files,
+            "expired_snapshots": row.actions.expired_snapshots,
+            "orphan_files": row.actions.orphan_files,
+            "not_done": row.actions.deferred or "",
+        }
+        for row in done.tables
+    ]
+    after = [row.after or row.before for row in done.tables]
+    numbers: dict[str, Any] = {
+        "files": sum(health.files for health in after),
+        "bytes": sum(health.bytes for health in after),
+        "compacted_files": sum(row.actions.compacted_files for row in done.tables),
+        "expired_snapshots": sum(row.actions.expired_snapshots for row in done.tables),
+        "orphan_files": sum(row.actions.orphan_files for row in done.tables),
+        "tables_not_done": sum(row.actions.deferred is not None for row in done.tables),
+        "forgotten_cut_rows": done.forgotten_cut_rows,
+    }
+    if rows:
+        numbers["tables"] = dg.MetadataValue.table([dg.TableRecord(row) for row in rows])
+    return numbers
+
+
+def _numbers(when: str, health: TableHealth) -> dict[str, Any]:
+    return {
+        f"files_{when}": health.files,
+        f"bytes_{when}": health.bytes,
+        f"delete_ratio_{when}": round(health.delete_ratio, 4),
+        f"snapshots_{when}": health.snapshots,
+    }

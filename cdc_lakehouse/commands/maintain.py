@@ -1,0 +1,98 @@
+"""`cdc-lakehouse maintain`: rewrite small files and deleted rows, let old snapshots expire, remove orphan files."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from cdc_lakehouse.commands.common import DONE, HELD, chosen, configured, feed_option, grid, print_json
+from cdc_lakehouse.config import FeedConfig, LakehouseConfig
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.spark import build_session
+from cdc_lakehouse.lake.table_health import health_document
+from cdc_lakehouse.pipeline.maintenance import Maintained, Maintenance
+
+
+@click.command()
+@feed_option
+@click.option("--table", help="Only this table: database.table of the source, events or records.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@configured
+def command(config: LakehouseConfig, feed_name: str | None, table: str | None, dry_run: bool, as_json: bool) -> int:
+    """Keep tables small: compaction, manifests, snapshots, orphan files, by what each table needs.
+
+    It goes on beside runs of the feed, which wait for moments. Exit code 0: done. 1: something could not be done.
+    """
+    lake = Lake(config.lake, config.storage)
+    done = [
+        (
+            feed,
+            Maintenance(feed, lake, lambda: build_session(config.lake, config.storage)).maintain(
+                table, dry_run=dry_run
+            ),
+        )
+        for feed in chosen(config, feed_name)
+    ]
+    if as_json:
+        print_json({"dry_run": dry_run, "feeds": [_document(feed, each) for feed, each in done]})
+    else:
+        click.echo("\n\n".join(_text(feed, each, dry_run=dry_run) for feed, each in done))
+    return HELD if any(row.actions.deferred is not None for _, each in done for row in each.tables) else DONE
+
+
+def _document(feed: FeedConfig, done: Maintained) -> dict[str, Any]:
+    tables = [
+        {
+            "table": row.table,
+            "source": row.source,
+            "before": health_document(row.before),
+            "after": None if row.after is None else health_document(row.after),
+            **asdict(row.actions),
+        }
+        for row in done.tables
+    ]
+    return {
+        "feed": feed.name,
+        "forgotten_cut_rows": done.forgotten_cut_rows,
+        "forgotten_quarantine_rows": done.forgotten_quarantine_rows,
+        "tables": tables,
+    }
+
+
+def _text(feed: FeedConfig, done: Maintained, *, dry_run: bool) -> str:
+    header = ["table", "files", "KiB", "deleted", "snapshots", "rewritten", "manifests", "expired", "orphans"]
+    rows = [
+        [
+            row.table,
+            _change(row.before.files, row.after and row.after.files),
+            _change(row.before.bytes >> 10, row.after and row.after.bytes >> 10),
+            _change(f"{row.before.delete_ratio:.1%}", row.after and f"{row.after.delete_ratio:.1%}"),
+            _change(row.before.snapshots, row.after and row.after.snapshots),
+            *(
+                str(number or "-")
+                for number in (
+                    row.actions.compacted_files,
+                    row.actions.rewritten_manifests,
+                    row.actions.expired_snapshots,
+                    row.actions.orphan_files,
+                )
+            ),
+        ]
+        for row in done.tables
+    ]
+    what = "; a dry run: nothing was done" if dry_run else ""
+    lines = [f"feed {feed.name}{what}", "", *grid(header, rows)]
+    if done.forgotten_cut_rows or done.forgotten_quarantine_rows:
+        lines += [
+            "",
+            f"  rows of old cuts: {done.forgotten_cut_rows}, of the quarantine: {done.forgotten_quarantine_rows}",
+        ]
+    deferred = [f"    {row.table}: {row.actions.deferred}" for row in done.tables if row.actions.deferred is not None]
+    return "\n".join([*lines, *(["", "  could not be done:", *deferred] if deferred else [])])
+
+
+def _change(before: int | str, after: int | str | None) -> str:
+    return str(before) if after is None or after == before else f"{before} → {after}"

@@ -1,0 +1,46 @@
+"""How the tables of a feed are maintained."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final
+
+from pydantic import Field, field_validator
+
+from cdc_lakehouse.config.section import Section
+
+_CRON: Final = re.compile(r"[\w*,/-]+(?: +[\w*,/-]+){4}")
+
+
+class MaintenanceConfig(Section):
+    """When a table is rewritten, and how long what readers may still ask for is kept."""
+
+    schedule: str | None = Field("0 3 * * *", description="Cron schedule of maintenance, in UTC; null for none.")
+    target_file_mb: Annotated[int, Field(ge=1)] = Field(
+        512, description="Size of the files that compaction writes. Files below a quarter of it are small."
+    )
+    min_small_files: Annotated[int, Field(ge=2)] = Field(
+        5, description="Small files of one partition that are too many: they are merged."
+    )
+    max_delete_ratio: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.1, description="Share of deleted rows with which a file is written again without them."
+    )
+    unit_mb: Annotated[int, Field(ge=1)] = Field(
+        4096, description="About how much is rewritten at once. Runs of the feed wait for so long."
+    )
+    keep_cut_hours: Annotated[int, Field(ge=1)] = Field(
+        24, description="Cuts, and the snapshots that they name, are kept this long; the newest cut always."
+    )
+    orphan_hours: Annotated[int, Field(ge=24)] = Field(
+        72, description="Files that no snapshot names are removed when they are this old."
+    )
+    keep_replayed_days: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="Quarantine rows that could be used after all are kept this long; null for ever."
+    )
+
+    @field_validator("schedule")
+    @classmethod
+    def _is_cron(cls, value: str | None) -> str | None:
+        if value is not None and not _CRON.fullmatch(value):
+            raise ValueError(f"{value!r} is not a cron schedule of five fields, such as 0 3 * * *")
+        return value

@@ -1,0 +1,112 @@
+"""How well a table can be read: its files, deleted rows, manifests and snapshots. No JVM is started."""
+
+from __future__ import annotations
+
+import datetime
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Snapshot
+
+from cdc_lakehouse.lake.data_files import StoredFile, live_files
+from cdc_lakehouse.lake.properties import COMPACTED_AT
+
+SMALL_SHARE: Final = 4
+"""A file that is smaller than the target divided by this is small."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableHealth:
+    """From the table's metadata alone. bytes: of data files and deletion vectors. rows: in data files, those that are
+    deleted too. compacted_at: in UTC, None where maintenance never rewrote files."""
+
+    files: int = 0
+    bytes: int = 0
+    rows: int = 0
+    deleted_rows: int = 0
+    snapshots: int = 0
+    compacted_at: datetime.datetime | None = None
+
+    @property
+    def average_bytes(self) -> int:
+        return self.bytes // self.files if self.files else 0
+
+    @property
+    def delete_ratio(self) -> float:
+        return self.deleted_rows / self.rows if self.rows else 0.0
+
+
+def health_document(health: TableHealth) -> dict[str, Any]:
+    """A table's health as it is in JSON documents."""
+    return {
+        "files": health.files,
+        "bytes": health.bytes,
+        "average_bytes": health.average_bytes,
+        "delete_ratio": round(health.delete_ratio, 4),
+        "snapshots": health.snapshots,
+        "compacted_at": None if health.compacted_at is None else health.compacted_at.isoformat(),
+    }
+
+
+def table_health(table: Table) -> TableHealth:
+    snapshot = table.current_snapshot()
+    totals = {} if snapshot is None or snapshot.summary is None else snapshot.summary.additional_properties
+    names = ("total-data-files", "total-files-size", "total-records", "total-position-deletes")
+    at = table.properties.get(COMPACTED_AT)
+    return TableHealth(
+        *(int(totals.get(name, "0")) for name in names),
+        snapshots=len(table.snapshots()),
+        compacted_at=None if at is None else datetime.datetime.fromisoformat(at),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Worn:
+    """Files of a table that should be written anew."""
+
+    files: int = 0
+    bytes: int = 0
+
+
+def worn_files(table: Table, target_bytes: int, min_small_files: int, max_delete_ratio: float) -> Worn:
+    """The files with too many deleted rows, and the small ones of the partitions with too many of these: what Iceberg's
+    `rewrite_data_files` rewrites with the options of the same meaning. Raises `StoredFormError` as `live_files`."""
+    health = table_health(table)
+    if health.files < min_small_files and not health.deleted_rows:
+        return Worn()
+    partitions: dict[Collection[str | None], list[StoredFile]] = defaultdict(list)
+    worn: list[StoredFile] = []
+    for file in live_files(table, ()):
+        deleted = 0 if file.vector is None else file.vector.cardinality
+        if deleted and deleted / file.record_count >= max_delete_ratio:
+            worn.append(file)
+        elif file.size < target_bytes // SMALL_SHARE:
+            partitions[file.partition].append(file)
+    for small in partitions.values():
+        if len(small) >= min_small_files:
+            worn += small
+    return Worn(len(worn), sum(file.size for file in worn))
+
+
+def manifest_count(table: Table) -> int:
+    snapshot = table.current_snapshot()
+    return 0 if snapshot is None else len(snapshot.manifests(table.io))
+
+
+def same_rows(table: Table) -> Sequence[int]:
+    """The ids of the current snapshot and of those before it that hold the same rows, in other files."""
+    found: list[int] = []
+    snapshot = table.current_snapshot()
+    while snapshot is not None:
+        found.append(snapshot.snapshot_id)
+        parent = snapshot.parent_snapshot_id
+        snapshot = table.snapshot_by_id(parent) if parent is not None and _is_rewrite(snapshot) else None
+    return found
+
+
+def _is_rewrite(snapshot: Snapshot) -> bool:
+    """Whether a snapshot holds the rows of the one before, in other files."""
+    return snapshot.summary is not None and snapshot.summary.operation is Operation.REPLACE

@@ -1,0 +1,331 @@
+"""Maintenance of a feed's tables: what each needs by measure, and doing it beside runs.
+
+What changes a table is done with the feed's lease, one table at a time and a bounded part of a large one, so no run is
+under way then. Should the lease be lost, the commits are validated all the same: those of maintenance by Iceberg, those
+of a run against the snapshot that it planned on.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import logging
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow.compute
+from py4j.protocol import Py4JError
+from pyiceberg.table import Table
+from pyspark.sql import SparkSession
+
+from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.errors import CdcError, ConcurrentRunError, ConfigurationError, TransientError, in_one_line
+from cdc_lakehouse.lake.catalog import Lake, system_table
+from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
+from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
+from cdc_lakehouse.lake.maintenance import Procedures
+from cdc_lakehouse.lake.names import Identifier
+from cdc_lakehouse.lake.properties import COMPACTED_AT
+from cdc_lakehouse.lake.table_health import (
+    SMALL_SHARE,
+    TableHealth,
+    manifest_count,
+    same_rows,
+    table_health,
+    worn_files,
+)
+from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
+from cdc_lakehouse.lake.tables.events import snapshots_of_batches
+from cdc_lakehouse.lake.tables.lease import MAINTENANCE, Lease, take_when_free
+from cdc_lakehouse.lake.tables.quarantine import Quarantine
+from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
+from cdc_lakehouse.lake.tables.segments import LANDED, Segments
+from cdc_lakehouse.pipeline.context import utc_now
+
+pc: Any = pyarrow.compute  # Its functions are made at run time, which type checkers do not see.
+
+_LOG: Final = logging.getLogger("cdc_lakehouse")
+_GROWING: Final = ("events", "records")
+"""Machinery tables that do not keep themselves small."""
+_MANY_MANIFESTS: Final = 30
+_PATIENCE: Final = datetime.timedelta(minutes=10)
+"""So long maintenance waits for a run that has the feed."""
+_MB: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Actions:
+    """What was done to a table, or in a dry run would be: data files and manifests that were rewritten, snapshots that
+    expired, files that were removed because no snapshot named them. `deferred` says why something was not done."""
+
+    compacted_files: int = 0
+    rewritten_manifests: int = 0
+    expired_snapshots: int = 0
+    orphan_files: int = 0
+    deferred: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MaintainedTable:
+    """`table` is the identifier in the lake, `source` the name in the source, None for `events` and `records`. `after`
+    is None in a dry run, and where something could not be done."""
+
+    table: str
+    source: str | None
+    before: TableHealth
+    after: TableHealth | None
+    actions: Actions
+
+
+@dataclass(frozen=True, slots=True)
+class Maintained:
+    """`forgotten_cut_rows` are rows of `checkpoints` of cuts that are older than is kept, `forgotten_quarantine_rows`
+    those that could be used after all."""
+
+    tables: tuple[MaintainedTable, ...]
+    forgotten_cut_rows: int = 0
+    forgotten_quarantine_rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    identifier: Identifier
+    state: TableState | None = None
+
+    @property
+    def source(self) -> str | None:
+        return None if self.state is None else str(self.state.name)
+
+
+class Maintenance:
+    """Maintenance of one feed. `clock` says how old snapshots and files are."""
+
+    def __init__(
+        self,
+        feed: FeedConfig,
+        lake: Lake,
+        spark_session: Callable[[], SparkSession],
+        *,
+        log: logging.Logger = _LOG,
+        clock: Callable[[], datetime.datetime] = utc_now,
+    ) -> None:
+        self._feed = feed
+        self._settings = feed.maintenance
+        self._lake = lake
+        self._spark_session = spark_session
+        self._log = log
+        self._clock = clock
+        self._run = f"{MAINTENANCE}{uuid.uuid4()}"
+
+    def maintain(self, wanted: str | None = None, *, dry_run: bool = False) -> Maintained:
+        """Maintain all tables, or one: `database.table` of the source, `events` or `records`.
+
+        What fails at one table is said in its actions, and the others go on. Raises `ConcurrentRunError` when a run has
+        the feed for longer than maintenance waits, and `ConfigurationError` when there is no such table."""
+        targets = self._targets()
+        chosen = [each for each in targets if wanted in (None, each.source, each.identifier.name)]
+        if wanted is not None and not chosen:
+            raise ConfigurationError(
+                f"the feed {self._feed.name} has no table {wanted}",
+                advice="give database.table of the source, or events, or records",
+            )
+        rows = (0, 0) if wanted is not None else self._forget(dry_run=dry_run)
+        return Maintained(tuple(self._maintain(each, targets, dry_run=dry_run) for each in chosen), *rows)
+
+    def _targets(self) -> list[_Target]:
+        """The current-state tables, those that were dropped too, and the machinery tables that do not keep themselves
+        small."""
+        tables = CurrentTables(self._lake, self._feed)
+        lives = SchemaHistory(self._lake, self._feed.name).history.incarnations().values()
+        states = {state.identifier: state for life in lives if (state := tables.find(life)) is not None}
+        machinery = [system_table(self._feed.name, name) for name in _GROWING]
+        return [
+            *(_Target(identifier, state) for identifier, state in sorted(states.items())),
+            *(_Target(identifier) for identifier in machinery if self._lake.load(identifier) is not None),
+        ]
+
+    # --- One table ---
+
+    def _maintain(self, target: _Target, targets: Sequence[_Target], *, dry_run: bool) -> MaintainedTable:
+        before, after, actions = TableHealth(), None, Actions()
+        try:
+            before = table_health(self._load(target))
+            actions = (self._planned if dry_run else self._done)(target, targets)
+            actions = replace(actions, orphan_files=self._remove_orphans(target, dry_run=dry_run))
+            after = None if dry_run else table_health(self._load(target))
+        except ConcurrentRunError:
+            raise
+        except (CdcError, Py4JError, OSError) as error:  # One bad table never stops the others.
+            reason = str(error) if isinstance(error, CdcError) else in_one_line(error)
+            self._log.warning("maintenance of %s: %s", target.identifier, reason)
+            actions = replace(actions, deferred=reason)
+        return MaintainedTable(str(target.identifier), target.source, before, after, actions)
+
+    def _planned(self, target: _Target, targets: Sequence[_Target]) -> Actions:
+        table = self._load(target)
+        manifests = manifest_count(table)
+        return Actions(
+            self._worn(table).files,
+            manifests if manifests > _MANY_MANIFESTS else 0,
+            len(self._outdated_snapshots(target, table, targets)),
+        )
+
+    def _done(self, target: _Target, targets: Sequence[_Target]) -> Actions:
+        compacted = self._compact(target)
+        self._show_newest(target)
+        manifests = self._rewrite_manifests(target)
+        return Actions(compacted, manifests, self._expire(target, targets))
+
+    def _compact(self, target: _Target) -> int:
+        """A part of a large table at a time, so that runs come in between."""
+        compacted = 0
+        while self._worn(self._load(target)).files:
+            with self._lease():
+                table = self._load(target)
+                worn = self._worn(table)
+                done = self._procedures.rewrite_data_files(target.identifier, self._options(worn.files, worn.bytes))
+                if done:
+                    self._log.info("rewrote %d data files of %s", done, target.identifier)
+                    now = self._clock().isoformat(timespec="seconds")
+                    snapshot = self._load(target).metadata.current_snapshot_id
+                    self._iceberg.transaction(target.identifier, snapshot).commit(properties={COMPACTED_AT: now})
+                    self._show(target)
+            compacted += done
+            if not done:
+                break
+        return compacted
+
+    def _worn(self, table: Table) -> Any:
+        settings = self._settings
+        target = settings.target_file_mb * _MB
+        return worn_files(table, target, settings.min_small_files, settings.max_delete_ratio)
+
+    def _options(self, files: int, size: int) -> dict[str, int | float]:
+        target = self._settings.target_file_mb * _MB
+        options: dict[str, int | float] = {
+            "target-file-size-bytes": target,
+            "min-file-size-bytes": target // SMALL_SHARE,
+            "min-input-files": self._settings.min_small_files,
+            "delete-ratio-threshold": self._settings.max_delete_ratio,
+        }
+        unit = self._settings.unit_mb * _MB
+        if size > unit:
+            options["max-files-to-rewrite"] = max(self._settings.min_small_files, files * unit // size)
+        return options
+
+    def _show_newest(self, target: _Target) -> None:
+        """The newest cut names the rewritten files of a table, also where maintenance ended right after it wrote them,
+        or another writer has rewritten them."""
+        if target.state is not None and len(same_rows(self._load(target))) > 1:
+            with self._lease():
+                self._show(target)
+
+    def _show(self, target: _Target) -> None:
+        if target.state is None:
+            return
+        newest, *earlier = same_rows(self._load(target))
+        name = target.state.name
+        checkpoints = Checkpoints(self._lake, self._feed.name)
+        checkpoints.show_instead(name.database, name.table, dict.fromkeys(earlier, newest))
+
+    def _rewrite_manifests(self, target: _Target) -> int:
+        if manifest_count(self._load(target)) <= _MANY_MANIFESTS:
+            return 0
+        with self._lease():
+            return self._procedures.rewrite_manifests(target.identifier)
+
+    def _expire(self, target: _Target, targets: Sequence[_Target]) -> int:
+        if not self._outdated_snapshots(target, self._load(target), targets):
+            return 0
+        with self._lease():
+            outdated = self._outdated_snapshots(target, self._load(target), targets)
+            if outdated:
+                self._iceberg.expire_snapshots(target.identifier, outdated)
+        return len(outdated)
+
+    def _outdated_snapshots(self, target: _Target, table: Table, targets: Sequence[_Target]) -> list[int]:
+        """Those that are older than cuts are kept, and that nothing needs: no kept cut, no branch or tag, and of
+        `events` no run that goes on after another one, or decodes again."""
+        needed = {ref.snapshot_id for ref in table.refs().values()} | {table.metadata.current_snapshot_id}
+        if target.state is not None:
+            needed |= Checkpoints(self._lake, self._feed.name).named_snapshots(self._cutoff)
+        elif target.identifier.name == "events":
+            needed |= self._needed_of_events(table, targets)
+        oldest = self._cutoff.timestamp() * 1000
+        return [
+            each.snapshot_id
+            for each in table.snapshots()
+            if each.timestamp_ms < oldest and each.snapshot_id not in needed
+        ]
+
+    def _needed_of_events(self, table: Table, targets: Sequence[_Target]) -> set[int]:
+        """The snapshots of batches that are not marked as decoded, and those with what segments held before they were
+        decoded again: a table that has not come that far finds the keys there that it must recompute."""
+        rows = Segments(self._lake, self._feed.name).rows
+        undecoded = pc.min(rows.filter(pc.field("state") == LANDED)["batch"]).as_py()
+        current = CurrentTables(self._lake, self._feed)
+        states = [current.at(each.identifier) for each in targets if each.state is not None]
+        applied = min((state.applied_batch for state in states if state is not None), default=0)
+        replaced = rows.filter((pc.field("batch") > applied) & ~pc.field("replaces_snapshot").is_null())
+        return snapshots_of_batches(table, undecoded) | set(replaced["replaces_snapshot"].to_pylist())
+
+    def _remove_orphans(self, target: _Target, *, dry_run: bool) -> int:
+        older_than = self._clock() - datetime.timedelta(hours=self._settings.orphan_hours)
+        return self._procedures.remove_orphan_files(target.identifier, older_than, dry_run=dry_run)
+
+    # --- The feed ---
+
+    def _forget(self, *, dry_run: bool) -> tuple[int, int]:
+        """Rows of cuts, and of what was quarantined, that are not kept any longer."""
+        days = self._settings.keep_replayed_days
+
+        def count() -> tuple[int, int]:
+            cuts = Checkpoints(self._lake, self._feed.name).outdated(self._cutoff)
+            return cuts, 0 if days is None else self._quarantine.replayed_before(self._days_ago(days))
+
+        found = count()
+        if dry_run or not any(found):
+            return found
+        with self._lease():
+            cuts = Checkpoints(self._lake, self._feed.name).forget(self._cutoff)
+            return cuts, 0 if days is None else self._quarantine.forget_replayed(self._days_ago(days))
+
+    @property
+    def _quarantine(self) -> Quarantine:
+        return Quarantine(self._lake, self._feed.name)
+
+    @property
+    def _cutoff(self) -> datetime.datetime:
+        return self._clock() - datetime.timedelta(hours=self._settings.keep_cut_hours)
+
+    def _days_ago(self, days: int) -> datetime.datetime:
+        return self._clock() - datetime.timedelta(days=days)
+
+    @contextmanager
+    def _lease(self) -> Iterator[Lease]:
+        lease = take_when_free(self._lake, self._feed.name, self._run, utc_now, _PATIENCE)
+        try:
+            yield lease
+        finally:
+            lease.release()
+
+    @functools.cached_property
+    def _spark(self) -> SparkSession:
+        return self._spark_session()
+
+    @functools.cached_property
+    def _procedures(self) -> Procedures:
+        return Procedures(self._spark)
+
+    @functools.cached_property
+    def _iceberg(self) -> IcebergJavaApi:
+        return IcebergJavaApi(self._spark)
+
+    def _load(self, target: _Target) -> Table:
+        table = self._lake.load(target.identifier)
+        if table is None:
+            raise TransientError(f"the table {target.identifier} is not there any more", advice="run again")
+        return table

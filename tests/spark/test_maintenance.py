@@ -1,0 +1,203 @@
+"""Maintenance beside runs: whatever it does between two commits of a run, and wherever it ends, tables hold the rows
+that they should, and cuts that are kept can be read."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cdc_lakehouse.lake.maintenance import Procedures
+from cdc_lakehouse.lake.table_health import table_health
+from cdc_lakehouse.lake.tables import lease
+from cdc_lakehouse.pipeline.maintenance import Maintained, Maintenance
+from cdc_lakehouse.pipeline.steps import run_all
+from tests import LONG
+from tests.kit.hand_sinks import ADD_COLUMN, COLUMNS, CREATE, CSV, HandSink, integer, put
+from tests.kit.kills import KillAtCommit
+from tests.kit.lakes import TestLake
+from tests.spark.test_two_runs import before_commit
+
+pytestmark = pytest.mark.spark
+
+_SMALL = {"maintenance": {"min_small_files": 2, "keep_cut_hours": 1}}
+
+
+def later() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=2)
+
+
+def maintain(lake: TestLake, table: str | None = None, clock: Any = later, **options: Any) -> Maintained:
+    done = Maintenance(lake.feed, lake.lake, lake.session, clock=clock).maintain(table, **options)
+    assert [each.actions.deferred for each in done.tables if each.actions.deferred is not None] == []
+    return done
+
+
+def small_changes(lake: TestLake, sink: HandSink, runs: int, first: int = 0) -> None:
+    """Each run updates the first row of `p` and `u`, deletes another of `p`, and inserts one."""
+    for number in range(first, first + runs):
+        at = 100 + number * 10
+        put(sink, "p", 1, ("U", at, 1, number), ("D", at, 10 + number, 0), ("I", at, 11 + number, 0), index=2 + number)
+        put(sink, "u", 1, ("U", at, 1, number), index=2 + number)
+        sink.checkpoint(at + 5)
+        lake.go_through()
+
+
+def new_feed(new_lake: Callable[..., TestLake], runs: int) -> tuple[TestLake, HandSink]:
+    lake = new_lake(source=CSV, **_SMALL)
+    sink = HandSink(lake.sink)
+    for table in ("p", "u"):
+        sink.schema(table, 1, *COLUMNS, action=CREATE, query=f"CREATE TABLE `{table}` (`id` BIGINT PRIMARY KEY)")
+    put(sink, "p", 1, ("I", 3, 1, 1), ("I", 3, 2, 2), ("I", 3, 10, 0))
+    put(sink, "u", 1, ("I", 3, 1, 1), ("I", 3, 2, 2))
+    sink.checkpoint(9)
+    lake.go_through()
+    small_changes(lake, sink, runs)
+    return lake, sink
+
+
+def expected(runs: int) -> dict[str, list[tuple[Any, ...]]]:
+    last = 100 + (runs - 1) * 10
+    changed = f"{last}"
+    return {
+        "p": [(1, runs - 1, f"p{changed}"), (2, 2, "p3"), (10 + runs, 0, f"p{changed}")],
+        "u": [(1, runs - 1, f"u{changed}"), (2, 2, "u3")],
+    }
+
+
+def rows(lake: TestLake) -> dict[str, list[tuple[Any, ...]]]:
+    return {table: lake.rows(table) for _, table in lake.tables()}
+
+
+def check_cuts(lake: TestLake) -> list[int]:
+    """Every row of every cut can be read and has as many rows as the cut says; gives the snapshots of the newest."""
+    tables = lake.tables()
+    newest = max(row["checkpoint_ts"] for row in lake.machinery("checkpoints"))
+    shown: list[int] = []
+    for row in lake.machinery("checkpoints"):
+        found = tables[row["database"], row["table"]].scan(snapshot_id=row["snapshot_id"]).to_arrow()
+        assert len(found) == row["row_count"]
+        if row["checkpoint_ts"] == newest:
+            shown.append(row["snapshot_id"])
+    return shown
+
+
+def without_lease(lake: TestLake) -> dict[str, str]:
+    return {name: place for name, place in lake.metadata().items() if not name.endswith(".lease")}
+
+
+def test_what_is_needed_is_done_and_no_more(new_lake: Callable[..., TestLake]) -> None:
+    lake, sink = new_feed(new_lake, 4)
+    events = lake.events_by_segment()
+    directory = lake.data_files("p")[0].parent
+    orphan, fresh = directory / "orphan.parquet", directory / "fresh.parquet"
+    for file in (orphan, fresh):
+        file.write_bytes(b"of a task that died")
+    old = (datetime.datetime.now() - datetime.timedelta(days=4)).timestamp()  # noqa: DTZ005 - An mtime.
+    os.utime(orphan, (old, old))
+    recent = check_cuts(lake)
+    assert len(recent) == 2
+
+    before = lake.metadata()
+    planned = maintain(lake, dry_run=True, clock=lambda: datetime.datetime.now(datetime.UTC))
+    assert without_lease(lake) == {name: place for name, place in before.items() if not name.endswith(".lease")}
+    plan = {each.source: each for each in planned.tables if each.source is not None}
+    assert plan["d.p"].actions.compacted_files > 2 and plan["d.p"].after is None
+    assert plan["d.p"].actions.orphan_files == 1 and orphan.exists()
+    assert plan["d.p"].actions.expired_snapshots == 0, "cuts of the last hour are kept"
+
+    # Cuts that are kept still name their snapshots.
+    maintain(lake, clock=lambda: datetime.datetime.now(datetime.UTC))
+    assert not orphan.exists() and fresh.exists()
+    assert rows(lake) == expected(4) and lake.events_by_segment() == events
+    assert len({row["checkpoint_ts"] for row in lake.machinery("checkpoints")}) == 5
+    assert set(check_cuts(lake)) == {table.metadata.current_snapshot_id for table in lake.tables().values()}
+    for table in lake.tables().values():
+        health = table_health(table)
+        assert (health.files, health.deleted_rows) == (1, 0) and health.compacted_at is not None
+
+    # Two days later they are outdated, but for the newest.
+    done = maintain(lake)
+    assert done.forgotten_cut_rows == 8
+    assert {row["checkpoint_ts"] for row in lake.machinery("checkpoints")} == {lake.run().last_cut.checkpoint_ts}
+    assert set(check_cuts(lake)) == {table.metadata.current_snapshot_id for table in lake.tables().values()}
+    assert all(each.after is not None and each.after.snapshots <= 3 for each in done.tables if each.source is not None)
+    assert len(lake.data_files()) == 3, "one of each table, and that which is no orphan yet"
+
+    # What is done is not done again, and a run without news changes nothing.
+    after = without_lease(lake)
+    maintain(lake, "d.p")
+    run_all(lake.run())
+    assert without_lease(lake) == after
+    small_changes(lake, sink, 2, first=4)
+    assert rows(lake) == expected(6)
+    check_cuts(lake)
+
+
+@pytest.fixture
+def no_orphans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To look for them takes most of the time, and commits nothing."""
+    monkeypatch.setattr(Procedures, "remove_orphan_files", lambda *_, **__: 0)
+
+
+@pytest.mark.usefixtures("no_orphans")
+def test_maintenance_between_any_two_commits_of_a_run(new_lake: Callable[..., TestLake]) -> None:
+    """The lease keeps them apart; the run here does not ask for it, as one whose lease was lost."""
+    met, number = 0, 1
+    while True:
+        lake, sink = new_feed(new_lake, 1)
+        put(sink, "p", 1, ("U", 200, 1, 7), ("D", 200, 2, 2), index=9)
+        put(sink, "u", 1, ("D", 200, 2, 2), index=9)
+        wide = (*COLUMNS, integer("n"))
+        sink.schema("u", 210, *wide, action=ADD_COLUMN, query="ALTER TABLE `u` ADD COLUMN `n` INT")
+        sink.checkpoint(220)
+        others: list[Maintained] = []
+
+        def other(lake: TestLake = lake, others: list[Maintained] = others) -> None:
+            others += [maintain(lake, table) for table in ("d.p", "d.u", "events")]
+
+        with before_commit(number, other) as begun:
+            try:
+                done = run_all(lake.run())
+            except Exception as error:
+                if "another" not in str(error):
+                    raise
+            else:
+                assert not done.applied.held, f"before commit {number}: {done.applied.held}"
+        if not others:
+            assert len(begun) < number
+            break
+        met += sum(each.actions.compacted_files for done in others for each in done.tables)
+        lake.go_through()
+        assert rows(lake) == {"p": [(1, 7, "p200"), (11, 0, "p100")], "u": [(1, 0, "u100", None)]}, number
+        check_cuts(lake)
+        number += 1 if LONG else 4
+    assert number > 5 and met > 6, "they hardly met"
+
+
+@pytest.mark.usefixtures("no_orphans")
+def test_maintenance_that_is_killed_anywhere(
+    new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "_is_gone", lambda _: True)  # The process of the killed one.
+    lake, sink = new_feed(new_lake, 3)
+    committed: list[str] = []
+    for number in itertools.count(1, 1 if LONG else 3):
+        with KillAtCommit(number)(lake) as killed:
+            try:
+                for table in ("d.p", "events"):
+                    maintain(lake, table)
+            except AssertionError as error:
+                raise RuntimeError("the run is killed before this commit") from error
+        assert rows(lake) == expected(3), killed.commits
+        check_cuts(lake)
+        if not killed.happened:
+            break
+        committed += killed.commits[-1:]
+    assert any("d.p" in each for each in committed), committed
+    small_changes(lake, sink, 1, first=3)
+    assert rows(lake) == expected(4)
