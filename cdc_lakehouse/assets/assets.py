@@ -250,7 +250,7 @@ def _outputs(
         schema, current = specs.schema_spec(feed, table, source), specs.current_spec(lake, feed, table)
         outputs[keys.output_name("schema", table)] = dg.AssetOut(**schema, is_required=False)
         outputs[keys.output_name("current", table)] = dg.AssetOut(**current, is_required=False)
-    outputs["checkpoint"] = dg.AssetOut(**specs.checkpoint_spec(feed))
+    outputs["checkpoint"] = dg.AssetOut(**specs.checkpoint_spec(feed), is_required=False)
     return outputs
 
 

@@ -13,6 +13,7 @@ from typing import Final
 import dagster as dg
 from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
 
+from cdc_lakehouse.assets import keys
 from cdc_lakehouse.errors import ConcurrentRunError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.lease import Lease, last_holder, take_when_free
@@ -104,7 +105,9 @@ def find_backfill(instance: dg.DagsterInstance, feed: str) -> str | None:
 
 
 def _is_of(run: dg.DagsterRun, feed: str) -> bool:
-    return run.tags.get(FEED_TAG) == feed or any(key.path[0] == feed for key in run.asset_selection or ())
+    # Maintenance takes the lease by itself, for a table at a time.
+    chosen = (key for key in run.asset_selection or () if key != keys.maintenance_key(feed))
+    return run.tags.get(FEED_TAG) == feed or any(key.path[0] == feed for key in chosen)
 
 
 def _is_finished(instance: dg.DagsterInstance, run_id: str) -> bool:

@@ -3,7 +3,7 @@
 It is in no pool and has no tag of the feed: it takes the feed's lease for one table at a time, and the feed's runs wait
 for it in between."""
 
-from typing import Any, Final
+from typing import Any
 
 import dagster as dg
 
@@ -14,8 +14,6 @@ from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.table_health import TableHealth
 from cdc_lakehouse.pipeline.maintenance import Maintained, Maintenance
-
-GROUP: Final = "maintenance"
 
 
 def build_maintenance(feed: FeedConfig) -> dg.Definitions:
@@ -41,7 +39,7 @@ def _maintenance(feed: FeedConfig) -> dg.AssetsDefinition:
         key=keys.maintenance_key(feed.name),
         kinds={"spark", "iceberg"},
         description="Compaction, manifests, snapshots and orphan files of the feed's tables, by what each needs.",
-        group_name=GROUP,
+        group_name=feed.name,
     )
     def maintenance(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
         config = configuration.load()

@@ -79,6 +79,19 @@ class IcebergJavaApi:
     def rename(self, source: Identifier, target: Identifier) -> None:
         self._catalog.renameTable(self._java_identifier(source), self._java_identifier(target))
 
+    def remove_tags(self, identifier: Identifier, names: Iterable[str]) -> None:
+        """Remove tags of a table, in one commit. Raises `TransientError` when one of them is gone by now."""
+        manage = self.load(identifier).manageSnapshots()
+        try:
+            with _lost_races():
+                for name in names:
+                    manage.removeTag(name)
+                manage.commit()
+        except Py4JJavaError as error:
+            if str(error.java_exception.getClass().getName()).endswith("IllegalArgumentException"):
+                raise _changed_by_another() from error
+            raise
+
     def expire_snapshots(self, identifier: Identifier, snapshots: Iterable[int]) -> None:
         """Let these snapshots of a table expire, no other ones, and delete the files that only they name. Raises
         `TransientError` when one of them is named by a branch or a tag by now."""

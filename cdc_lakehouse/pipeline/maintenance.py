@@ -21,9 +21,11 @@ from py4j.protocol import Py4JError
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
+from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, ConfigurationError, TransientError, in_one_line
 from cdc_lakehouse.lake.catalog import Lake, system_table
+from cdc_lakehouse.lake.current.cut_tags import plan_tags, tags_of
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.maintenance import Procedures
@@ -238,6 +240,10 @@ class Maintenance:
             return self._procedures.rewrite_manifests(target.identifier)
 
     def _expire(self, target: _Target, targets: Sequence[_Target]) -> int:
+        if self._tags_over(target):
+            # A run's commit does it too, but for a table that has not changed since.
+            with self._lease():
+                self._iceberg.remove_tags(target.identifier, self._tags_over(target))
         if not self._outdated_snapshots(target, self._load(target), targets):
             return 0
         with self._lease():
@@ -246,10 +252,18 @@ class Maintenance:
                 self._iceberg.expire_snapshots(target.identifier, outdated)
         return len(outdated)
 
+    def _tags_over(self, target: _Target) -> tuple[str, ...]:
+        if target.state is None:
+            return ()
+        tags = tags_of(self._load(target))
+        return plan_tags(tags, None, tso(self._clock()), self._lake.config.cuts).removed
+
     def _outdated_snapshots(self, target: _Target, table: Table, targets: Sequence[_Target]) -> list[int]:
         """Those that are older than cuts are kept, and that nothing needs: no kept cut, no branch or tag, and of
         `events` no run that goes on after another one, or decodes again."""
-        needed = {ref.snapshot_id for ref in table.refs().values()} | {table.metadata.current_snapshot_id}
+        over = self._tags_over(target)
+        named = {ref.snapshot_id for name, ref in table.refs().items() if name not in over}
+        needed = named | {table.metadata.current_snapshot_id}
         if target.state is not None:
             needed |= Checkpoints(self._lake, self._feed.name).named_snapshots(self._cutoff)
         elif target.identifier.name == "events":

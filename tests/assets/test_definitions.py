@@ -165,7 +165,7 @@ def test_a_database_is_a_group_in_the_feeds_and_its_schemas_are_one_in_it(known:
     found = {"/".join(key.path[1:]): graph.get(key).group_name for key in graph.get_all_asset_keys()}
     feed = known.name
     assert found == {
-        **dict.fromkeys(["source", "raw", "events", "checkpoint"], feed),
+        **dict.fromkeys(["source", "raw", "events", "checkpoint", "maintenance"], feed),
         **{f"current/d/{table}": f"{feed}/d" for table in ("a", "b")},
         **{f"schema/d/{table}": f"{feed}/d/schema" for table in ("a", "b")},
     }

@@ -284,10 +284,12 @@ def test_runs_of_assets_that_a_person_started_and_backfills_are_waited_for(
         assert find_unfinished(instance, lake.lake, FEED, now()) is None
         assert find_backfill(instance, FEED) is None
         selection = frozenset({dg.AssetKey([feed, "raw"])})
-        status = dg.DagsterRunStatus.QUEUED
+        status = dg.DagsterRunStatus.NOT_STARTED
         id = run_id if feed == FEED else run_id.replace("2", "3")
         instance.add_run(dg.DagsterRun("__ASSET_JOB", run_id=id, status=status, asset_selection=selection))
-        backfill = PartitionBackfill(f"b{feed}", BulkActionStatus.REQUESTED, False, {}, 0, asset_selection=[*selection])
+        backfill = PartitionBackfill(
+            f"b{feed}", BulkActionStatus.REQUESTED, False, {}, 0.0, asset_selection=[*selection]
+        )
         instance.add_backfill(backfill)
     assert run_id in str(find_unfinished(instance, lake.lake, FEED, now()))
     assert find_backfill(instance, FEED) == f"backfill b{FEED} of the feed is not finished"

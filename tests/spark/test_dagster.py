@@ -309,5 +309,4 @@ def test_a_process_that_follows_makes_a_pass_for_each_change(shop: Shop, monkeyp
     assert len({session.sparkContext.applicationId for session in sessions}) == 1 and len(sessions) == 2
     assert not resources._STEPS.keys() & {each["run_id"] for each in passes}
     # What a pass brings is an asset of the next one.
-    assert len({run.job_snapshot_id for run in shop.instance.get_runs()}) == 3
     assert len(shop.materializations("current", "d", "t")) == 2 and shop.materializations("current", "d", "u")

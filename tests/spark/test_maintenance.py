@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from cdc_lakehouse.config import CutsConfig
+from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.maintenance import Procedures
 from cdc_lakehouse.lake.table_health import table_health
 from cdc_lakehouse.lake.tables import lease
@@ -47,8 +49,12 @@ def small_changes(lake: TestLake, sink: HandSink, runs: int, first: int = 0) -> 
         lake.go_through()
 
 
-def new_feed(new_lake: Callable[..., TestLake], runs: int) -> tuple[TestLake, HandSink]:
+def new_feed(new_lake: Callable[..., TestLake], runs: int, **cuts: int) -> tuple[TestLake, HandSink]:
+    """`cuts` are settings of `lake.cuts`."""
     lake = new_lake(source=CSV, **_SMALL)
+    of_lake = lake.config.lake.model_copy(update={"cuts": CutsConfig(**cuts)})
+    lake.config = lake.config.model_copy(update={"lake": of_lake})
+    lake.lake = Lake(of_lake)
     sink = HandSink(lake.sink)
     for table in ("p", "u"):
         sink.schema(table, 1, *COLUMNS, action=CREATE, query=f"CREATE TABLE `{table}` (`id` BIGINT PRIMARY KEY)")
@@ -91,7 +97,7 @@ def without_lease(lake: TestLake) -> dict[str, str]:
 
 
 def test_what_is_needed_is_done_and_no_more(new_lake: Callable[..., TestLake]) -> None:
-    lake, sink = new_feed(new_lake, 4)
+    lake, sink = new_feed(new_lake, 4, keep_all_hours=0, keep_daily_days=0)
     events = lake.events_by_segment()
     directory = lake.data_files("p")[0].parent
     orphan, fresh = directory / "orphan.parquet", directory / "fresh.parquet"
@@ -138,6 +144,39 @@ def test_what_is_needed_is_done_and_no_more(new_lake: Callable[..., TestLake]) -
     check_cuts(lake)
 
 
+@pytest.mark.usefixtures("no_orphans")
+def test_tags_are_kept_as_long_as_is_configured_and_keep_their_rows(new_lake: Callable[..., TestLake]) -> None:
+    lake, _ = new_feed(new_lake, 3, keep_all_hours=24)
+    before = {name: [row[:2] for row in lake.rows(name)] for name in ("p", "u")}
+    tagged = tags(lake)
+    assert {len(found) for found in tagged.values()} == {3}
+
+    def counts() -> dict[str, list[int]]:
+        tables = {name: table for (_, name), table in lake.tables().items()}
+        return {
+            name: [tables[name].scan(snapshot_id=each).to_arrow().num_rows for each in found.values()]
+            for name, found in tagged.items()
+        }
+
+    seen = counts()
+    # An hour later cuts are not kept, and what tags name is.
+    maintain(lake, clock=lambda: datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=2))
+    assert tags(lake) == tagged and counts() == seen
+    # Two days later only the state before the last is: nothing has taken its place since.
+    cuts_at = {name: max(found, key=lambda tag: int(tag.removeprefix("cut_"))) for name, found in tagged.items()}
+    maintain(lake, clock=lambda: datetime.datetime(2027, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(days=3650))
+    assert {name: list(found) for name, found in tags(lake).items()} == {name: [tag] for name, tag in cuts_at.items()}
+    assert {name: [row[:2] for row in lake.rows(name)] for name in ("p", "u")} == before
+
+
+def tags(lake: TestLake) -> dict[str, dict[str, int]]:
+    """By table: the tags of cuts, with their snapshots."""
+    return {
+        name: {tag: ref.snapshot_id for tag, ref in table.metadata.refs.items() if tag.startswith("cut_")}
+        for (_, name), table in lake.tables().items()
+    }
+
+
 @pytest.fixture
 def no_orphans(monkeypatch: pytest.MonkeyPatch) -> None:
     """To look for them takes most of the time, and commits nothing."""
@@ -150,8 +189,8 @@ def test_maintenance_between_any_two_commits_of_a_run(new_lake: Callable[..., Te
     met, number = 0, 1
     while True:
         lake, sink = new_feed(new_lake, 1)
-        put(sink, "p", 1, ("U", 200, 1, 7), ("D", 200, 2, 2), index=9)
-        put(sink, "u", 1, ("D", 200, 2, 2), index=9)
+        put(sink, "p", 1, ("U", 200, 1, 7), ("D", 200, 2, 2), index=3)
+        put(sink, "u", 1, ("D", 200, 2, 2), index=3)
         wide = (*COLUMNS, integer("n"))
         sink.schema("u", 210, *wide, action=ADD_COLUMN, query="ALTER TABLE `u` ADD COLUMN `n` INT")
         sink.checkpoint(220)
