@@ -13,7 +13,7 @@ from pymysql.cursors import SSCursor
 from cdc_lakehouse.changelog.ddl.parser import parse_type
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.config import VerifyConfig
+from cdc_lakehouse.config import DatabaseConnection
 from cdc_lakehouse.errors import DdlError, SourceError, SourceUnreachableError
 from cdc_lakehouse.sources.database.statements import (
     COLUMNS,
@@ -50,7 +50,7 @@ class SourceDatabase:
     """One session. Raises `SourceUnreachableError` where the server cannot be reached, and `SourceError` where it
     refuses what is asked; neither holds a password."""
 
-    def __init__(self, config: VerifyConfig) -> None:
+    def __init__(self, config: DatabaseConnection) -> None:
         self._config = config
         address = config.address
         self._place = f"{address.host}:{address.port}"
