@@ -178,10 +178,11 @@ def run_all(run: FeedRun) -> Steps:
 
 
 def _load(run: FeedRun, dump: DumpSource) -> Decoded:
-    dump.land()
-    decoded = _decode_all(run, dump)
     # In the order of the log: what it says of tables up to a load comes before it, and what it says up to the point
     # that the dump is of behind it.
+    _evolve_log(run, dump.load_ts[0])
+    dump.land()
+    decoded = _decode_all(run, dump)
     for at in dump.load_ts:
         _evolve_log(run, at)
         _evolve(run, dump, at, LOAD_FAULTS)

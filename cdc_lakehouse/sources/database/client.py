@@ -63,6 +63,8 @@ class SourceDatabase:
     def __init__(self, config: DatabaseConnection, *, texts: bool = False) -> None:
         """With `texts`, all values are the server's text, or None."""
         address = config.address
+        # The client's types are those of its own converters.
+        conversions: Any = encoders if texts else None
         self._place = f"{address.host}:{address.port}"
         with self._errors():
             self._connection: Any = pymysql.connect(
@@ -76,7 +78,7 @@ class SourceDatabase:
                 max_allowed_packet=_MOST_BYTES,
                 ssl_ca=config.ca_file,
                 ssl_verify_identity=config.ca_file is not None or None,
-                conv=encoders if texts else None,
+                conv=conversions,
             )
         try:
             self.version = str(self._first("SELECT VERSION()"))
