@@ -86,9 +86,6 @@ def load(writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLa
 
 
 def test_tables_are_read_while_they_change(load: Load, writer: Writer) -> None:
-    # Where the log begins is not known yet: nothing is read.
-    if load.run().loaded.waits:
-        assert not load.root.exists()
     load.land()
     with Writes(writer) as writes:
         writer.run("UPDATE `ke%y` SET `a%` = CONCAT(`a%`, 'z') WHERE n % 4 = 0", "DELETE FROM bytes WHERE v < 9")
@@ -176,6 +173,8 @@ def test_every_type(writer: Writer, start_canal: StartCanal, new_lake: Callable[
     writer.begin()
     every_type(writer)
     load = Load(new_lake, writer, start_canal().address)
+    # Where the log begins is not known yet: nothing is read.
+    assert "nothing of it has landed" in (load.run().loaded.waits or "") and not load.root.exists()
     writer.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
     load.land()
     load.run()
