@@ -33,6 +33,7 @@ from cdc_lakehouse.sources.database.snapshot import (
     rows_of,
     wait_for_commits,
 )
+from cdc_lakehouse.sources.database.statements import begin_statements
 from cdc_lakehouse.sources.database.table_reading import KeyRange, TableDefinition
 from cdc_lakehouse.sources.dump.contents import Dump, DumpPosition
 from cdc_lakehouse.sources.dump.database import (
@@ -194,7 +195,8 @@ class DatabaseDump:
             self._read_ranges(plan, number)
             with SourceDatabase(self._database, texts=True) as database:
                 until = self._end(database, plan)
-            if until is not None:
+            # A table that was away for a moment can be the same again.
+            if until is not None and not self._left(plan, number):
                 self._finish(plan, number, until)
                 return
         raise SourceError(
@@ -209,7 +211,7 @@ class DatabaseDump:
         """Tables that are not planned yet, and have not changed while the position was taken, which is theirs."""
         if plan.position is not None and plan.position.tso is not None:
             return  # All are, at once.
-        before = self._definitions(database, plan)
+        before, known = self._definitions(database, plan), set(plan.tables)
         missing = [name for name in plan.wanted if name != _ALL and name not in map(str, before)]
         if missing and not plan.tables:
             raise SourceError(
@@ -227,7 +229,7 @@ class DatabaseDump:
             same = (each for name, each in after.items() if before.get(name) == each and name not in plan.tables)
             self._add(database, plan, position, same)
         plan.position = plan.position or position
-        for table in plan.tables.values():
+        for table in [table for name, table in plan.tables.items() if name not in known]:
             self._write(f"{directory_of(number)}{table.directory}schema.sql", f"{table.definition.statement};\n")
         self._write(directory_of(number, PLAN), json.dumps(plan.document()))
 
@@ -258,7 +260,7 @@ class DatabaseDump:
                 ranges = ranges_of(database, table, self._initial.chunk_rows) if table.types else []
             except TableChangedError:
                 continue
-            plan.tables[table.name] = _PlannedTable(table, f"{plan.begun:06d}/", position, tuple(ranges))
+            plan.tables[table.name] = _PlannedTable(table, f"t{plan.begun:06d}/", position, tuple(ranges))
 
     def _end(self, database: SourceDatabase, plan: _Plan) -> DumpPosition | None:
         """The position behind all that was read; None where tables have to be read that are others by now, or new."""
@@ -278,7 +280,7 @@ class DatabaseDump:
         tables: list[dict[str, Any]] = []
         for table in plan.tables.values():
             directory = f"{directory_of(number)}{table.directory}"
-            ranges = read_ranges((found for found in objects), directory)
+            ranges = read_ranges(objects.get(directory, ()))
             files = [file for _, each in sorted(ranges.items()) for file in each.files]
             tables.append(
                 {
@@ -307,17 +309,22 @@ class DatabaseDump:
 
     # --- Rows ---
 
-    def _read_ranges(self, plan: _Plan, number: int) -> None:
-        run, objects = self._run, list_dump(self._store, number)
+    def _left(self, plan: _Plan, number: int) -> list[_RangeRead]:
+        """The ranges that have not been read."""
+        objects = list_dump(self._store, number)
         left: list[_RangeRead] = []
         for table in plan.tables.values():
             directory = f"{directory_of(number)}{table.directory}"
-            known = read_ranges(objects, directory)
+            known = read_ranges(objects.get(directory, ()))
             left += (
                 _RangeRead(table.definition, f"{self._store.uri}/{directory}", place, each)
                 for place, each in enumerate(table.ranges)
                 if place not in known
             )
+        return left
+
+    def _read_ranges(self, plan: _Plan, number: int) -> None:
+        run, left = self._run, self._left(plan, number)
         if not left:
             return
         run.log.info("reading %d ranges of %d tables of the database", len(left), len(plan.tables))
@@ -352,7 +359,7 @@ def _read_share(connection: DatabaseConnection, tso: int | None, files: FileIO, 
     with SourceDatabase(connection, texts=True) as database:
         if tso is not None:
             # Until the session ends.
-            database.run([f"SET @@tidb_snapshot = '{tso:d}'"])
+            database.run(begin_statements(tso, is_tidb=True))
         for each in share:
             if each.directory not in changed:
                 try:

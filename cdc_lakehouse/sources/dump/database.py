@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -59,27 +59,27 @@ class ReadRange:
     rows: int
 
 
-def list_dump(store: ObjectStore, number: int) -> list[StoredObject]:
-    """Everything in a dump's directory, sorted by path. Raises as `ObjectStore.list` does, and `SourceError`."""
-    objects: list[StoredObject] = []
+def list_dump(store: ObjectStore, number: int) -> Mapping[str, Sequence[StoredObject]]:
+    """Everything in a dump, by directory (which ends in a slash) and sorted by path. Raises as `ObjectStore.list` does,
+    and `SourceError`."""
+    objects: dict[str, list[StoredObject]] = {}
     for found in store.list(directory_of(number)):
         if isinstance(found, UnreadableDirectory):
             raise SourceError(f"what was read of the database cannot be listed: {found.reason}", segment=found.path)
-        objects.append(found)
-    return sorted(objects, key=lambda found: found.path)
+        objects.setdefault(found.path[: found.path.rindex("/") + 1], []).append(found)
+    return {directory: sorted(each, key=lambda found: found.path) for directory, each in objects.items()}
 
 
-def read_ranges(objects: Iterable[StoredObject], directory: str) -> Mapping[int, ReadRange]:
-    """The ranges of a table that have been read, by number. `directory` ends in a slash."""
+def read_ranges(objects: Iterable[StoredObject]) -> Mapping[int, ReadRange]:
+    """The ranges of a table that have been read, by number, of what is in its directory."""
     parts: dict[tuple[str, str], list[StoredObject]] = {}
     done: dict[int, tuple[tuple[str, str], int]] = {}
     for found in objects:
-        if found.path.startswith(directory):
-            name = found.path.removeprefix(directory)
-            if match := _DONE.fullmatch(name):
-                done[int(match["range"])] = ((match["range"], match["token"]), int(match["rows"]))
-            elif match := _PART.fullmatch(name):
-                parts.setdefault((match["range"], match["token"]), []).append(found)
+        name = found.path.rpartition("/")[2]
+        if match := _DONE.fullmatch(name):
+            done[int(match["range"])] = ((match["range"], match["token"]), int(match["rows"]))
+        elif match := _PART.fullmatch(name):
+            parts.setdefault((match["range"], match["token"]), []).append(found)
     return {number: ReadRange(tuple(parts.get(of, ())), rows) for number, (of, rows) in done.items()}
 
 
@@ -104,7 +104,7 @@ def read_database_dump(store: ObjectStore, number: int) -> Dump:
     """A finished dump. Raises `SourceError` where a file of it is not there, or of another size, and as `read_document`
     does."""
     document = read_document(store, number, DUMP)
-    objects = {found.path: found for found in list_dump(store, number)}
+    objects = {found.path: found for directory in list_dump(store, number).values() for found in directory}
 
     def the(path: str) -> StoredObject:
         if path not in objects:
