@@ -87,7 +87,7 @@ def load(writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLa
 
 def test_tables_are_read_while_they_change(load: Load, writer: Writer) -> None:
     load.land()
-    with Writes(writer) as writes:
+    with Writes(writer, 0.05) as writes:
         writer.run("UPDATE `ke%y` SET `a%` = CONCAT(`a%`, 'z') WHERE n % 4 = 0", "DELETE FROM bytes WHERE v < 9")
         first = load.run()
     assert writes.count and first.loaded.waits is not None and not load.feed.lake.tables()
@@ -159,7 +159,7 @@ def test_what_was_read_is_not_read_again(load: Load, writer: Writer) -> None:
 
 def test_a_kill_after_any_commit_changes_nothing(load: Load, writer: Writer) -> None:
     load.land()
-    with Writes(writer):
+    with Writes(writer, 0.05):
         load.run()
     writer.run("INSERT INTO still VALUES (10, 'a')", "DROP TABLE bare")
     load.land()
