@@ -3,11 +3,12 @@
     {number}/plan.json                         which tables are read, from which positions on, in which ranges
     {number}/dump.json                         written last: the tables, their files, and how far the log was by then
     {number}/{table}/schema.sql                CREATE TABLE
-    {number}/{table}/{range}-{token}-{part}.csv.zst
+    {number}/{table}/{range}-{token}-{part}.rows
     {number}/{table}/{range}-{token}.{rows}.done       written when all parts of a range are
 
 `number` counts dumps, `table` the tables that a dump began to read. `token` is of one try to read a range: what a try
-left that did not end is part of nothing."""
+left that did not end is part of nothing. Rows are csv, compressed by zstd; Arrow would compress a file once more whose
+name ends in .zst."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, Unread
 PLAN, DUMP = "plan.json", "dump.json"
 
 _DONE: Final = re.compile(r"(?P<range>\d{9,})-(?P<token>[0-9a-f]+)\.(?P<rows>\d+)\.done")
-_PART: Final = re.compile(r"(?P<range>\d{9,})-(?P<token>[0-9a-f]+)-\d{4,}\.csv\.zst")
+_PART: Final = re.compile(r"(?P<range>\d{9,})-(?P<token>[0-9a-f]+)-\d{4,}\.rows")
 
 
 def notation_of(columns: Iterable[str], encoded: Iterable[str]) -> TextNotation:
@@ -44,7 +45,7 @@ def directory_of(number: int, name: str = "") -> str:
 
 
 def part_name(number: int, token: str, part: int) -> str:
-    return f"{number:09d}-{token}-{part:04d}.csv.zst"
+    return f"{number:09d}-{token}-{part:04d}.rows"
 
 
 def done_name(number: int, token: str, rows: int) -> str:
