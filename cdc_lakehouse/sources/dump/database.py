@@ -131,7 +131,7 @@ def read_database_dump(store: ObjectStore, number: int) -> Dump:
 
     return Dump(
         DumpPosition(**document["position"]),
-        sorted_tables(map(table, document["tables"])),
+        *sorted_tables(map(table, document["tables"])),
         (),
         document["started"],
         DumpPosition(**document["until"]),
