@@ -60,6 +60,15 @@ class TableDefinition:
             raise SourceError("the CREATE TABLE lists no columns", table=str(self.name))
         return clause
 
+    @property
+    def is_understood(self) -> bool:
+        """Whether its columns are known. One of which they are not has no rows that can be loaded."""
+        try:
+            _ = self.parsed
+        except SourceError:
+            return False
+        return True
+
     @functools.cached_property
     def types(self) -> dict[str, ColumnType]:
         """Of the columns that are stored, in order."""
