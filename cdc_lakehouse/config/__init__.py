@@ -30,7 +30,7 @@ from cdc_lakehouse.config.verify import VerifyConfig
 __all__ = [
     "ENVIRONMENT_VARIABLE", "Address", "AzureStorage", "CanalSource", "CatalogConfig", "CsvOptions", "CutsConfig",
     "DatabaseAddress", "DatabaseConnection", "DateSeparator", "DumpCsv", "FeedConfig", "GcsStorage", "InitialLoad",
-    "KafkaFormat", "KafkaSource", "LakeConfig", "LakehouseConfig", "PolicyConfig", "Protocol", "S3Storage", "SparkConfig",
-    "StorageConfig", "StorageSinkSource", "TableSettings", "TablesConfig", "VerifyConfig", "anchor_uri",
+    "KafkaFormat", "KafkaSource", "LakeConfig", "LakehouseConfig", "PolicyConfig", "Protocol", "S3Storage",
+    "SparkConfig", "StorageConfig", "StorageSinkSource", "TableSettings", "TablesConfig", "VerifyConfig", "anchor_uri",
     "config_path", "load",
 ]  # fmt: skip

@@ -256,8 +256,9 @@ class DatabaseDump:
     ) -> None:
         for table in tables:
             plan.begun += 1
+            readable = table.is_understood and table.types
             try:
-                ranges = ranges_of(database, table, self._initial.chunk_rows) if table.types else []
+                ranges = ranges_of(database, table, self._initial.chunk_rows) if readable else []
             except TableChangedError:
                 continue
             plan.tables[table.name] = _PlannedTable(table, f"t{plan.begun:06d}/", position, tuple(ranges))
@@ -288,8 +289,8 @@ class DatabaseDump:
                     "table": table.definition.name.table,
                     "position": position_document(table.position),
                     "schema": f"{directory}schema.sql",
-                    "columns": list(table.definition.types),
-                    "encoded": sorted(table.definition.encoded),
+                    "columns": list(table.definition.types) if files else [],
+                    "encoded": sorted(table.definition.encoded) if files else [],
                     "files": [[file.path, file.size] for file in files],
                     "rows": sum(each.rows for each in ranges.values()),
                 }

@@ -20,8 +20,8 @@ from typing import Any, Final
 
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.sources.dump.contents import Dump, DumpedTable, DumpFile, DumpPosition, sorted_tables
-from cdc_lakehouse.sources.dump.create_table import read_create_table
+from cdc_lakehouse.sources.dump.contents import Dump, DumpedTable, DumpFile, DumpPosition, UnreadTable, sorted_tables
+from cdc_lakehouse.sources.dump.create_table import StatementError, read_create_table
 from cdc_lakehouse.sources.dump.notation import TextNotation
 from cdc_lakehouse.sources.dump.reading import SMALL_FILE_LIMIT
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, UnreadableDirectory
@@ -112,9 +112,12 @@ def read_database_dump(store: ObjectStore, number: int) -> Dump:
             raise SourceError("a file of what was read of the database is not there", segment=path)
         return objects[path]
 
-    def table(of: Mapping[str, Any]) -> DumpedTable:
+    def table(of: Mapping[str, Any]) -> DumpedTable | UnreadTable:
         schema = the(of["schema"])
-        statement = read_create_table(store, schema)
+        try:
+            statement = read_create_table(store, schema)
+        except StatementError as error:
+            return UnreadTable(TableName(of["database"], of["table"]), schema.path, error.message)
         notation = notation_of(of["columns"], of["encoded"])
         files: list[DumpFile] = []
         for path, size in of["files"]:

@@ -57,5 +57,6 @@ def test_rows_change_no_definition() -> None:
 
 
 def test_a_statement_that_is_not_understood_names_its_table() -> None:
+    assert not table("CREATE TABLE t (id int,,)").is_understood
     with pytest.raises(SourceError, match=r"the CREATE TABLE: .* \[table d.t\]"):
         _ = table("CREATE TABLE t (id int,,)").types
