@@ -1,5 +1,6 @@
 """The configuration: `lakehouse.yaml` as frozen, validated values."""
 
+from cdc_lakehouse.config.database import DatabaseAddress, DatabaseConnection
 from cdc_lakehouse.config.feed import FeedConfig, PolicyConfig, TablesConfig, TableSettings
 from cdc_lakehouse.config.file import ENVIRONMENT_VARIABLE, LakehouseConfig, config_path, load
 from cdc_lakehouse.config.initial import DumpCsv, InitialLoad
@@ -24,12 +25,12 @@ from cdc_lakehouse.config.storage import (
     SparkConfig,
     StorageConfig,
 )
-from cdc_lakehouse.config.verify import DatabaseAddress, VerifyConfig
+from cdc_lakehouse.config.verify import VerifyConfig
 
 __all__ = [
     "ENVIRONMENT_VARIABLE", "Address", "AzureStorage", "CanalSource", "CatalogConfig", "CsvOptions", "CutsConfig",
-    "DatabaseAddress", "DateSeparator", "DumpCsv", "FeedConfig", "GcsStorage", "InitialLoad", "KafkaFormat",
-    "KafkaSource", "LakeConfig", "LakehouseConfig", "PolicyConfig", "Protocol", "S3Storage", "SparkConfig",
-    "StorageConfig", "StorageSinkSource", "TableSettings", "TablesConfig", "VerifyConfig", "anchor_uri",
+    "DatabaseAddress", "DatabaseConnection", "DateSeparator", "DumpCsv", "FeedConfig", "GcsStorage", "InitialLoad",
+    "KafkaFormat", "KafkaSource", "LakeConfig", "LakehouseConfig", "PolicyConfig", "Protocol", "S3Storage",
+    "SparkConfig", "StorageConfig", "StorageSinkSource", "TableSettings", "TablesConfig", "VerifyConfig", "anchor_uri",
     "config_path", "load",
 ]  # fmt: skip

@@ -1,12 +1,13 @@
-"""The dump that a feed begins with: what the tables held before their change log."""
+"""What a feed begins with: what the tables held before their change log, from a dump or from the database itself."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from cdc_lakehouse.config.database import DatabaseConnection, require_url
 from cdc_lakehouse.config.section import Section, TimeZone, anchor_uri
 from cdc_lakehouse.config.sink_uri import StoreUri, split_query
 
@@ -30,10 +31,12 @@ class DumpCsv(Section):
 
 
 class InitialLoad(Section):
-    """A dump in the same kinds of stores as sinks."""
+    """A dump in the same kinds of stores as sinks, or with the type `database` the source database."""
 
-    type: DumpType = Field(description="The tool that made the dump.")
-    uri: StoreUri = Field(description="The directory of the dump.", repr=False)
+    type: DumpType | Literal["database"] = Field(
+        description="The tool that made the dump, or database to read the tables themselves."
+    )
+    uri: StoreUri | None = Field(None, description="The directory of the dump.", repr=False)
     csv: DumpCsv = Field(default_factory=DumpCsv.nothing, description="How Dumpling was told to write csv.")
     time_zone: TimeZone = Field("UTC", description="How TIMESTAMP text of the dump is read: the zone of its session.")
     start_ts: int | None = Field(
@@ -42,13 +45,54 @@ class InitialLoad(Section):
     log_starts_at_dump: bool = Field(
         False, description="Canal was started at the dump's position: nothing before its first entry is missing."
     )
+    url: str | None = Field(
+        None, description="With type database: mysql://user:${PASSWORD}@host:port of it.", repr=False
+    )
+    ca_file: str | None = Field(
+        None, description="With type database: TLS, with the certificate authorities in this file."
+    )
+    snapshot_ts: int | None = Field(
+        None, gt=0, description="With type database, of TiDB: the TSO at which it is read; else that of the moment."
+    )
+    connections: int = Field(4, gt=0, le=256, description="With type database: how many of them read at once.")
+    chunk_rows: int = Field(
+        200_000, gt=0, description="With type database: about how many rows are read by one statement."
+    )
 
     @model_validator(mode="after")
-    def _csv_of_dumpling(self) -> Self:
+    def _keys_of_the_type(self) -> Self:
+        of_dumps, of_databases = {"uri", "csv", "time_zone", "log_starts_at_dump"}, _OF_DATABASES
+        strange = sorted(self.model_fields_set & (of_dumps if self.type == "database" else of_databases))
+        if strange:
+            raise ValueError(f"{strange[0]} means nothing with type {self.type}")
+        if self.type == "database":
+            if self.url is None:
+                raise ValueError("needs url with type database, such as mysql://user:${PASSWORD}@host:port")
+        elif self.uri is None:
+            raise ValueError("needs uri, the directory of the dump")
         if self.type != "dumpling" and "csv" in self.model_fields_set:
             raise ValueError(f"csv options mean nothing with type {self.type}: its dumps say how they are written")
         return self
 
+    @field_validator("url")
+    @classmethod
+    def _is_url(cls, value: str | None) -> str | None:
+        return value if value is None else require_url(value)
+
+    @property
+    def database(self) -> DatabaseConnection | None:
+        """How the database is reached that is read instead of a dump."""
+        return None if self.url is None else DatabaseConnection(url=self.url, ca_file=self.ca_file)
+
     def anchored(self, base: Path) -> Self:
-        """With an absolute URI: a path is relative to `base`."""
-        return self.model_copy(update={"uri": anchor_uri(split_query(self.uri)[0], base)})
+        """With an absolute URI and path of the file of authorities: they are relative to `base`."""
+        database = self.database
+        return self.model_copy(
+            update={
+                "uri": None if self.uri is None else anchor_uri(split_query(self.uri)[0], base),
+                "ca_file": None if database is None else database.anchored(base).ca_file,
+            }
+        )
+
+
+_OF_DATABASES: Final = {"url", "ca_file", "snapshot_ts", "connections", "chunk_rows"}

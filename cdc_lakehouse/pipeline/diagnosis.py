@@ -30,6 +30,7 @@ from cdc_lakehouse.lake.jars import jar_directory
 from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.sources.database.client import SourceDatabase
+from cdc_lakehouse.sources.database.snapshot import position_of
 from cdc_lakehouse.sources.dump.directory import read_dump
 from cdc_lakehouse.sources.object_store import open_store
 
@@ -187,6 +188,10 @@ def _clock(lake: Lake, feed: FeedConfig) -> Finding:
 
 def _dump(lake: Lake, feed: FeedConfig) -> Finding:
     assert feed.initial is not None
+    if feed.initial.database is not None:
+        with SourceDatabase(feed.initial.database, texts=True) as database:
+            return _ok(f"the source database {database.version} answers, at {position_of(database)}")
+    assert feed.initial.uri is not None
     dump = read_dump(open_store(feed.initial.uri, lake.storage), feed.initial)
     return _ok(f"a finished dump of {len(dump.tables)} tables at {dump.position}")
 

@@ -27,12 +27,13 @@ from cdc_lakehouse.lake.tables.event_files import EventWriter
 from cdc_lakehouse.lake.tables.segment_decoding import DecodedFiles, SegmentFile, decode_segments
 from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Kind, Segment, landed_again
 from cdc_lakehouse.pipeline.batches import Batches
+from cdc_lakehouse.pipeline.database_load import DatabaseDump, location_of
 from cdc_lakehouse.pipeline.deferred_segments import UNREADABLE_SEGMENT, defer
 from cdc_lakehouse.pipeline.loads import loads_of, require_no_gap
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import JoinPoint, Landed
 from cdc_lakehouse.pipeline.taken_tables import TakenNames
-from cdc_lakehouse.sources.dump.contents import Compression, Dump, DumpedTable, DumpFile
+from cdc_lakehouse.sources.dump.contents import Compression, Dump, DumpedTable, DumpFile, DumpPosition
 from cdc_lakehouse.sources.dump.directory import read_dump
 from cdc_lakehouse.sources.dump.reading import open_pieces
 from cdc_lakehouse.sources.object_store import open_store
@@ -58,16 +59,22 @@ class DumpSource:
     def __init__(self, run: FeedRun, initial: InitialLoad) -> None:
         self._run = run
         self._initial = initial
-        self._store = open_store(initial.uri, run.lake.storage)
+        self._joined: dict[DumpPosition, JoinPoint] = {}
+        self._store = open_store(initial.uri or location_of(run), run.lake.storage)
 
     @functools.cached_property
     def _dump(self) -> Dump:
-        dump = read_dump(self._store, self._initial)
+        dump = self._read_dump()
         for sentence in dump.left_out:
             self._run.log.info("the dump: %s", sentence)
         if not (dump.tables or dump.unread):
-            raise SourceError(f"the dump at {self._initial.uri} has no table", feed=self._run.feed.name)
+            raise SourceError(f"the dump at {self._store.uri} has no table", feed=self._run.feed.name)
         return dump
+
+    def _read_dump(self) -> Dump:
+        if self._initial.database is not None:
+            return DatabaseDump(self._run, self._initial, self._store, self._taken.takes_name).read()
+        return read_dump(self._store, self._initial)
 
     @property
     def _taken(self) -> TakenNames:
@@ -88,8 +95,8 @@ class DumpSource:
         )
 
     def land(self) -> Landed:
-        run, at = self._run, self.checkpoint_ts()
-        require_no_gap(run, run.source.first_ts(), at)
+        run = self._run
+        require_no_gap(run, run.source.first_ts(), self.first_ts())
         batches = Batches(run.segments.batch + 1, _MAX_FILES, _MAX_BYTES)
         tables = self._wanted_tables()
         segments = [segment for table in tables for segment in self._segments(table, batches)]
@@ -109,7 +116,7 @@ class DumpSource:
         for name in sorted(again - taken):
             why = "has no such table" if name not in names else "has it, and the feed does not take it"
             raise SourceError(
-                f"{name} cannot be loaded: the dump at {self._initial.uri} {why}",
+                f"{name} cannot be loaded: the dump at {self._store.uri} {why}",
                 feed=run.feed.name,
                 advice="write database.table, as the dump has it",
             )
@@ -130,14 +137,15 @@ class DumpSource:
 
     def _segments(self, table: DumpedTable, batches: Batches) -> Iterator[Segment]:
         """Its files; of a table without rows its schema file stands for them."""
+        at = self._at(table)
         files = [(file.path, file.size, file.etag, file.modified) for file in table.files]
         for path, size, etag, modified in files or [(table.schema_path, 0, None, None)]:
             yield Segment(
-                segment=_segment_name(self.checkpoint_ts(), path),
+                segment=_segment_name(at, path),
                 kind=DUMP,
                 database=table.name.database,
                 table=table.name.table,
-                table_version=self.checkpoint_ts(),
+                table_version=at,
                 size=size,
                 etag=etag,
                 modified_at=modified,
@@ -180,12 +188,13 @@ class DumpSource:
 
     def _file(self, segment: Segment) -> SegmentFile:
         table, file = self._files[segment.segment]
+        at = self._at(table)
         types = self._types[table.name]
         target = self._run.source.value_format("null")
         context = DumpContext(
             table.name.database,
             table.name.table,
-            self.checkpoint_ts(),
+            at,
             file.notation,
             types,
             labels=target.labels or target.labels_uncertain,
@@ -194,10 +203,10 @@ class DumpSource:
             feed_zone=target.zone,
         )
         ref = SegmentRef(file.path, file.size, file.etag)
-        return SegmentFile(ref, segment.segment, context, self.checkpoint_ts(), synthetic=True)
+        return SegmentFile(ref, segment.segment, context, at, synthetic=True)
 
     def _require_files(self, segments: Sequence[Segment]) -> None:
-        known = self._files.keys() | {_segment_name(self.checkpoint_ts(), t.schema_path) for t in self._dump.tables}
+        known = self._files.keys() | {_segment_name(self._at(t), t.schema_path) for t in self._dump.tables}
         gone = [segment.segment for segment in segments if segment.segment not in known]
         if gone:
             raise SourceError(
@@ -209,8 +218,11 @@ class DumpSource:
 
     @functools.cached_property
     def _files(self) -> Mapping[str, tuple[DumpedTable, DumpFile]]:
-        at = self.checkpoint_ts()
-        return {_segment_name(at, file.path): (table, file) for table in self._dump.tables for file in table.files}
+        return {
+            _segment_name(self._at(table), file.path): (table, file)
+            for table in self._dump.tables
+            for file in table.files
+        }
 
     @functools.cached_property
     def _types(self) -> Mapping[TableName, Mapping[str, ColumnType]]:
@@ -233,37 +245,61 @@ class DumpSource:
         return again
 
     def first_ts(self) -> int | None:
-        return self.checkpoint_ts()
+        return self.load_ts[0]
+
+    @property
+    def load_ts(self) -> Sequence[int]:
+        """The commit-ts of rows of tables, in order."""
+        return sorted({self._at(table) for table in self._dump.tables} or {self.checkpoint_ts()})
+
+    def _at(self, table: DumpedTable) -> int:
+        """The commit-ts of its rows."""
+        return self._reached(table.position or self._dump.position)
 
     def checkpoint_ts(self) -> int:
-        assert self._join.commit_ts is not None, "it waits: nothing is done with it"
-        return self._join.commit_ts
+        """Where the dump's rows, with what the log has up to there, are those of one point."""
+        return self._reached(self._dump.until or self._dump.position)
 
-    @functools.cached_property
-    def _join(self) -> JoinPoint:
-        return self._run.source.join(self._dump.position)
+    def _reached(self, position: DumpPosition) -> int:
+        commit_ts = self._join(position).commit_ts
+        assert commit_ts is not None, "it waits: nothing is done with it"
+        return commit_ts
+
+    def _join(self, position: DumpPosition) -> JoinPoint:
+        if position not in self._joined:
+            self._joined[position] = self._run.source.join(position)
+        return self._joined[position]
 
     @property
     def waits(self) -> str | None:
         """What the log has to have before the dump can be loaded, as a sentence."""
-        return self._join.waits
+        if self._initial.database is not None and not self._has_log_begun:
+            return "the tables are read when the log has begun: nothing of it has landed"
+        return self._join(self._dump.until or self._dump.position).waits
+
+    @property
+    def _has_log_begun(self) -> bool:
+        """Where the log only shows where it begins when something of it has landed."""
+        return self._run.source.dump_comes_first or self._run.segments.rows.num_rows > 0
 
     def schema_changes(self, upto: int | None = None) -> tuple[Sequence[SchemaChange], Sequence[Rejected]]:
-        """A load of each table that can be loaded; and those that cannot."""
+        """A load of each table that can be loaded, at a commit-ts up to `upto`; and all those that cannot."""
         changes: list[SchemaChange] = []
         rejected = list(self._unread())
         counted, loads, landed = self._counted(), loads_of(self._run.history), self._landed()
         for table in self._dump.tables:
-            if loads and self.checkpoint_ts() not in {loads.get(table.name), *landed.get(table.name, ())}:
+            at = self._at(table)
+            if loads and at not in {loads.get(table.name), *landed.get(table.name, ())}:
                 continue  # Of a later dump, a table that is not loaded again.
-            name, origin = table.name, _segment_name(self.checkpoint_ts(), table.schema_path)
+            name, origin = table.name, _segment_name(at, table.schema_path)
             try:
                 columns = self._without_rows(table)
                 change = SchemaChange(
-                    self.checkpoint_ts(), name.database, name.table, None, table.create_statement, columns, origin,
+                    at, name.database, name.table, None, table.create_statement, columns, origin,
                     backslash_escapes=True, kind="load",
                 )  # fmt: skip
-                changes.append(change)
+                if upto is None or at <= upto:
+                    changes.append(change)
             except DdlError as error:
                 rejected.append(Rejected(origin, None, BAD_TABLE_OF_DUMP, str(error), None, name.database, name.table))
             rows = counted.get(name)
@@ -288,9 +324,13 @@ class DumpSource:
         configured = self._run.feed.settings_of(name.database, name.table).virtual_columns or ()
         virtual = {each.lower() for each in configured}
         stored = [
-            each.name for each in definition.columns if each.generated == "stored" and each.name.lower() not in virtual
+            each.name
+            for each in definition.columns
+            if each.generated == "stored"
+            and each.name.lower() not in virtual
+            and any(each.name not in file.notation.columns for file in table.files)
         ]
-        if stored and table.files:
+        if stored:
             raise DdlError(
                 f"the dump leaves out the values of the stored generated column {stored[0]}",
                 advice=f'name all such columns in tables.settings."{name}".virtual_columns, and the lake goes without '

@@ -67,9 +67,6 @@ def load(steps: Steps) -> Loaded:
     if dump.waits is not None:
         run.log.warning("%s", dump.waits)
         return Loaded(waits=dump.waits)
-    if not run.source.dump_comes_first:
-        # In the order of the log: what it says of tables up to there comes before the dump.
-        _evolve(run, run.source, dump.checkpoint_ts(), frozenset())
     decoded = _load(run, dump)
     if is_cut_missing(run):
         publish_cut(run, apply_changes(run, dump.checkpoint_ts()))
@@ -181,10 +178,21 @@ def run_all(run: FeedRun) -> Steps:
 
 
 def _load(run: FeedRun, dump: DumpSource) -> Decoded:
+    # In the order of the log: what it says of tables up to a load comes before it, and what it says up to the point
+    # that the dump is of behind it.
+    _evolve_log(run, dump.load_ts[0])
     dump.land()
     decoded = _decode_all(run, dump)
-    _evolve(run, dump, None, LOAD_FAULTS)
+    for at in dump.load_ts:
+        _evolve_log(run, at)
+        _evolve(run, dump, at, LOAD_FAULTS)
+    _evolve_log(run, dump.checkpoint_ts())
     return decoded
+
+
+def _evolve_log(run: FeedRun, upto: int) -> None:
+    if not run.source.dump_comes_first:
+        _evolve(run, run.source, upto, frozenset())
 
 
 def _decode_all(run: FeedRun, source: Source) -> Decoded:

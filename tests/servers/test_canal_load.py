@@ -64,7 +64,8 @@ def load(writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLa
 class Writes:
     """Goes on writing from beginning to end of a block."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Writer, pause_seconds: float = 0) -> None:
+        self._pause_seconds = pause_seconds
         self._writer = Writer(writer.mysql, "d")
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._write)
@@ -73,7 +74,7 @@ class Writes:
     def _write(self) -> None:
         chance = random.Random(7)
         self._writer.run("USE d")
-        while not self._end.is_set():
+        while not self._end.wait(self._pause_seconds):
             id = chance.randint(1, 300)
             self._writer.run(
                 chance.choice([

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 import pymysql
+from pymysql.converters import encoders
 from pymysql.cursors import SSCursor
 
 from cdc_lakehouse.changelog.ddl.parser import parse_type
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.config import VerifyConfig
+from cdc_lakehouse.config import DatabaseConnection
 from cdc_lakehouse.errors import DdlError, SourceError, SourceUnreachableError
 from cdc_lakehouse.sources.database.statements import (
     COLUMNS,
@@ -29,6 +30,11 @@ _MOST_BYTES: Final = 1 << 30
 """Of one value: what MySQL itself can have."""
 _BATCH_ROWS: Final = 1000
 _DENIED: Final = frozenset({1044, 1045, 1142, 1143, 1227, 1370, 1698})
+_SELECT: Final = "the user needs SELECT on the tables, and nothing else"
+_CHANGED: Final = frozenset({1049, 1051, 1054, 1146, 1412})
+"""The database, the table or a column is not there, or not as it was."""
+_COLLECTED: Final = frozenset({8055, 9006})
+_KEEP: Final = "TiDB has collected that version as garbage: set tidb_gc_life_time longer, and begin again"
 _CONNECTION: Final = frozenset({1040, 1042, 1043, 1053, 1129, 1158, 1159, 1160, 1161, 1203})
 """Errors of the server that may pass; the client's own are from 2000 on."""
 
@@ -46,13 +52,19 @@ class DatabaseColumn:
 Row = tuple[Any, ...]
 
 
+class TableChangedError(SourceError):
+    """A table is not there, or not as it was."""
+
+
 class SourceDatabase:
     """One session. Raises `SourceUnreachableError` where the server cannot be reached, and `SourceError` where it
     refuses what is asked; neither holds a password."""
 
-    def __init__(self, config: VerifyConfig) -> None:
-        self._config = config
+    def __init__(self, config: DatabaseConnection, *, texts: bool = False) -> None:
+        """With `texts`, all values are the server's text, or None."""
         address = config.address
+        # The client's types are those of its own converters.
+        conversions: Any = encoders if texts else None
         self._place = f"{address.host}:{address.port}"
         with self._errors():
             self._connection: Any = pymysql.connect(
@@ -66,11 +78,12 @@ class SourceDatabase:
                 max_allowed_packet=_MOST_BYTES,
                 ssl_ca=config.ca_file,
                 ssl_verify_identity=config.ca_file is not None or None,
+                conv=conversions,
             )
         try:
             self.version = str(self._first("SELECT VERSION()"))
             self.is_tidb = "tidb" in self.version.lower()
-            self._run(session_statements(is_tidb=self.is_tidb))
+            self.run(session_statements(is_tidb=self.is_tidb))
         except BaseException:
             self._close()
             raise
@@ -88,19 +101,19 @@ class SourceDatabase:
     @contextlib.contextmanager
     def as_of(self, commit_ts: int) -> Generator[None]:
         """What is read in the block is of one moment: on TiDB of `commit_ts` (a TSO), on MySQL of its beginning."""
-        self._run(begin_statements(commit_ts, is_tidb=self.is_tidb))
+        self.run(begin_statements(commit_ts, is_tidb=self.is_tidb))
         try:
             yield
         finally:
             with contextlib.suppress(SourceError, SourceUnreachableError):
-                self._run(end_statements(is_tidb=self.is_tidb))
+                self.run(end_statements(is_tidb=self.is_tidb))
 
     def columns(self, name: TableName) -> list[DatabaseColumn]:
         """In order; none where there is no such table, or none that the user may read."""
         names = (name.database, name.table)
         return [
             DatabaseColumn(_as_text(column), _type(_as_text(declared)), "VIRTUAL" in _as_text(extra).upper())
-            for column, declared, extra in self._all(COLUMNS, (*names, *names))
+            for column, declared, extra in self.all(COLUMNS, (*names, *names))
         ]
 
     def estimated_rows(self, name: TableName) -> int:
@@ -109,7 +122,7 @@ class SourceDatabase:
 
     def checksums(self, table: ComparedTable) -> dict[int, tuple[int, int]]:
         """Rows and checksum by bucket."""
-        found = self._all(table.checksum_statement())
+        found = self.all(table.checksum_statement())
         return {int(bucket): (int(rows), int(checksum)) for bucket, rows, checksum in found}
 
     def rows(self, table: ComparedTable, buckets: Sequence[int] | None) -> Generator[Row]:
@@ -120,21 +133,33 @@ class SourceDatabase:
             while found := cursor.fetchmany(_BATCH_ROWS):
                 yield from found
 
-    def _run(self, statements: Sequence[str]) -> None:
+    def stream(self, statement: str, values: Sequence[Any]) -> Generator[Row]:
+        """What a statement gives, a row at a time, read as `rows` are. A percent sign in it is doubled."""
+        with self._errors(), self._connection.cursor(SSCursor) as cursor:
+            cursor.execute(statement, values)
+            yield from cursor.fetchall_unbuffered()
+
+    def variable(self, name: str) -> str | None:
+        """A global variable of the server; None where it has none of that name."""
+        found = self.all("SHOW GLOBAL VARIABLES LIKE %s", (name.replace("_", r"\_"),))
+        return _as_text(found[0][1]) if found else None
+
+    def run(self, statements: Sequence[str]) -> None:
         for statement in statements:
-            self._all(statement)
+            self.all(statement)
 
     def _first(self, statement: str, values: Sequence[Any] = ()) -> Any:
-        return self._all(statement, values)[0][0]
+        return self.all(statement, values)[0][0]
 
-    def _all(self, statement: str, values: Sequence[Any] = ()) -> Sequence[Row]:
-        with self._errors(), self._connection.cursor() as cursor:
-            # Without values a percent sign is one.
-            cursor.execute(statement, tuple(values) or None)
+    def all(self, statement: str, values: Sequence[Any] | None = None, *, advice: str | None = None) -> Sequence[Row]:
+        """What a statement gives. Where `values` are bound, even none, a percent sign in the statement is doubled.
+        `advice` is for a user who is not allowed it."""
+        with self._errors(advice), self._connection.cursor() as cursor:
+            cursor.execute(statement, values)
             return cursor.fetchall()
 
     @contextlib.contextmanager
-    def _errors(self) -> Generator[None]:
+    def _errors(self, denied: str | None = None) -> Generator[None]:
         try:
             yield
         except pymysql.MySQLError as error:
@@ -142,8 +167,11 @@ class SourceDatabase:
             reason = str(error.args[1]) if len(error.args) > 1 else str(error)
             if isinstance(code, int) and (code in _CONNECTION or 2000 <= code < 3000):
                 raise SourceUnreachableError(f"the database {self._place} cannot be reached: {reason}") from error
-            advice = "the user needs SELECT on the tables, and nothing else" if code in _DENIED else None
-            raise SourceError(f"the database {self._place} refuses: {reason}", advice=advice) from error
+            said = f"the database {self._place} refuses: {reason}"
+            if code in _CHANGED:
+                raise TableChangedError(said) from error
+            advice = (denied or _SELECT) if code in _DENIED else _KEEP if code in _COLLECTED else None
+            raise SourceError(said, advice=advice) from error
         except OSError as error:
             raise SourceUnreachableError(f"the database {self._place} cannot be reached: {error}") from error
         except RuntimeError as error:

@@ -50,7 +50,7 @@ class DumpFile:
 class DumpedTable:
     """A table. `create_statement` is the CREATE TABLE statement of the file at `schema_path`, without a semicolon, and
     `definition` what it says. `files` are in the order of their numbers; `rows` is how many the dump itself says it
-    wrote, None where it says nothing."""
+    wrote, None where it says nothing. `position` is that of its rows, None for the whole dump's."""
 
     name: TableName
     schema_path: str
@@ -58,6 +58,7 @@ class DumpedTable:
     definition: CreateTable
     files: tuple[DumpFile, ...]
     rows: int | None
+    position: DumpPosition | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +76,17 @@ class Dump:
 
     `tables` and `unread` are sorted by name; rows of the latter cannot be loaded. `left_out` says what it holds besides
     tables (views, triggers, users), and which rows of tables it lacks. `started` is the time as the tool wrote it, in
-    the zone of the machine that it ran on."""
+    the zone of the machine that it ran on.
+
+    `until` is where rows were read at the latest, of a dump that is not of one point: they may have changes of the log
+    from `position` up to there, and are those of one point with all of these."""
 
     position: DumpPosition
     tables: tuple[DumpedTable, ...]
     unread: tuple[UnreadTable, ...]
     left_out: tuple[str, ...]
     started: str | None
+    until: DumpPosition | None = None
 
 
 def sorted_tables(

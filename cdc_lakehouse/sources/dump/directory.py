@@ -8,14 +8,13 @@ from collections.abc import Callable
 from typing import Final
 
 from cdc_lakehouse.config import InitialLoad
-from cdc_lakehouse.config.initial import DumpType
 from cdc_lakehouse.sources.dump.contents import Dump
 from cdc_lakehouse.sources.dump.dumpling import read_dumpling
 from cdc_lakehouse.sources.dump.mydumper import read_mydumper
 from cdc_lakehouse.sources.dump.mysqlshell import read_mysqlshell
 from cdc_lakehouse.sources.object_store import ObjectStore
 
-_TOOLS: Final[dict[DumpType, Callable[[ObjectStore, InitialLoad], Dump]]] = {
+_TOOLS: Final[dict[str, Callable[[ObjectStore, InitialLoad], Dump]]] = {
     "dumpling": read_dumpling, "mydumper": read_mydumper, "mysqlshell": read_mysqlshell,
 }  # fmt: skip
 

@@ -1,0 +1,402 @@
+"""Reads the source database into a dump of the lake's own, from which its rows are loaded like those of any other.
+
+Spark's tasks read ranges of keys, each with a connection of its own. A range that was read is not read again, whatever
+ends when. Without a lock: each table has the position before its first range, the dump the one after the last (see
+`sources.database.snapshot`). Rows of a table whose definition has changed in between are read anew, from a later
+position."""
+
+from __future__ import annotations
+
+import functools
+import json
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute
+from pyiceberg.io import FileIO, load_file_io
+
+from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.config import DatabaseConnection, InitialLoad
+from cdc_lakehouse.decoders.files.tasks import errors_of_tasks, errors_to_driver
+from cdc_lakehouse.errors import ObjectMissingError, SourceError
+from cdc_lakehouse.lake.catalog import system_table
+from cdc_lakehouse.pipeline.loads import require_no_gap
+from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.sources.database.client import Row, SourceDatabase, TableChangedError
+from cdc_lakehouse.sources.database.snapshot import (
+    definitions_of,
+    position_of,
+    ranges_of,
+    rows_of,
+    wait_for_commits,
+)
+from cdc_lakehouse.sources.database.statements import begin_statements
+from cdc_lakehouse.sources.database.table_reading import KeyRange, TableDefinition
+from cdc_lakehouse.sources.dump.contents import Dump, DumpPosition
+from cdc_lakehouse.sources.dump.database import (
+    DUMP,
+    PLAN,
+    directory_of,
+    done_name,
+    list_dump,
+    part_name,
+    position_document,
+    read_database_dump,
+    read_document,
+    read_ranges,
+)
+from cdc_lakehouse.sources.object_store import ObjectStore
+
+# Arrow makes its functions when it is imported: no type checker knows them.
+_compute: Any = pyarrow.compute
+
+_MOST_ROUNDS: Final = 20
+"""In which tables are read whose definitions changed in the one before."""
+_PART_BYTES: Final = 256 << 20
+"""Of rows in a file, before they are compressed: what a task of the load reads at least."""
+_ALL: Final = "*"
+
+
+def location_of(run: FeedRun) -> str:
+    """URI of the directory of what was read of a feed's database."""
+    return run.lake.location(system_table(run.feed.name, "").namespace, "initial")
+
+
+@dataclass(frozen=True)
+class _PlannedTable:
+    """What is read of a table: `directory` is its own in the dump's, `position` that of the log before."""
+
+    definition: TableDefinition
+    directory: str
+    position: DumpPosition
+    ranges: tuple[KeyRange, ...]
+
+    def document(self) -> dict[str, Any]:
+        definition = self.definition
+        return {
+            "database": definition.name.database,
+            "table": definition.name.table,
+            "statement": definition.statement,
+            "created": definition.created,
+            "directory": self.directory,
+            "position": position_document(self.position),
+            "ranges": [[each.lower, each.upper] for each in self.ranges],
+        }
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> _PlannedTable:
+        def bound(values: list[str] | None) -> tuple[str, ...] | None:
+            return None if values is None else tuple(values)
+
+        name = TableName(document["database"], document["table"])
+        return cls(
+            TableDefinition(name, document["statement"], document["created"]),
+            document["directory"],
+            DumpPosition(**document["position"]),
+            tuple(KeyRange(bound(lower), bound(upper)) for lower, upper in document["ranges"]),
+        )
+
+
+@dataclass
+class _Plan:
+    """What a dump is to have. `wanted` are names of tables, or `*`; `begun` is how many directories have been given to
+    tables."""
+
+    wanted: list[str]
+    started: str
+    position: DumpPosition | None = None
+    begun: int = 0
+    tables: dict[TableName, _PlannedTable] = field(default_factory=dict[TableName, _PlannedTable])
+
+    def document(self) -> dict[str, Any]:
+        position = None if self.position is None else position_document(self.position)
+        tables = [table.document() for table in self.tables.values()]
+        return {**vars(self), "position": position, "tables": tables}
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> _Plan:
+        position = document["position"]
+        tables = [_PlannedTable.of(each) for each in document["tables"]]
+        return cls(
+            document["wanted"], document["started"], None if position is None else DumpPosition(**position),
+            document["begun"], {table.definition.name: table for table in tables},
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _RangeRead:
+    """A range that is to be read into a directory."""
+
+    table: TableDefinition
+    directory: str
+    number: int
+    range: KeyRange
+
+
+class DatabaseDump:
+    """The dump that a feed begins with, or that tables are loaded from again, made where it is not there.
+
+    `store` is that of `location_of`; `takes` says which tables are read."""
+
+    def __init__(
+        self, run: FeedRun, initial: InitialLoad, store: ObjectStore, takes: Callable[[TableName], bool]
+    ) -> None:
+        assert initial.database is not None
+        self._run = run
+        self._initial = initial
+        self._database = initial.database
+        self._store = store
+        self._takes = takes
+
+    def read(self) -> Dump:
+        """Raises `SourceUnreachableError`, and `SourceError` where the database cannot be read."""
+        wanted = sorted(self._run.load_again) or [_ALL]
+        number = self._number(wanted)
+        if not self._has(number, DUMP):
+            self._make(number, wanted)
+        return read_database_dump(self._store, number)
+
+    def _number(self, wanted: Sequence[str]) -> int:
+        """Of the dump that is there, or that is to be made or gone on with."""
+        numbers = 0
+        while self._has(numbers + 1, PLAN):
+            numbers += 1
+        if not self._run.load_again:
+            finished = (number for number in range(numbers, 0, -1) if self._has(number, DUMP))
+            return next(finished, max(1, numbers))
+        if numbers and read_document(self._store, numbers, PLAN)["wanted"] == wanted and not self._is_used(numbers):
+            return numbers
+        return numbers + 1
+
+    def _is_used(self, number: int) -> bool:
+        """Whether files of a dump have landed."""
+        segments = self._run.segments.rows.column("segment")
+        return bool(_compute.any(_compute.match_substring(segments, f"/{directory_of(number)}")).as_py())
+
+    def _has(self, number: int, name: str) -> bool:
+        try:
+            self._store.head(directory_of(number, name), 1)
+        except ObjectMissingError:
+            return False
+        return True
+
+    def _make(self, number: int, wanted: list[str]) -> None:
+        now = self._run.clock().isoformat(sep=" ", timespec="seconds")
+        plan = _Plan(wanted, now)
+        if self._has(number, PLAN):
+            plan = _Plan.of(read_document(self._store, number, PLAN))
+        for _ in range(_MOST_ROUNDS):
+            self._run.require_lease()
+            with SourceDatabase(self._database, texts=True) as database:
+                self._plan_tables(database, plan, number)
+            self._read_ranges(plan, number)
+            with SourceDatabase(self._database, texts=True) as database:
+                until = self._end(database, plan)
+            # A table that was away for a moment can be the same again.
+            if until is not None and not self._left(plan, number):
+                self._finish(plan, number, until)
+                return
+        raise SourceError(
+            "tables have changed in each round of reading them",
+            feed=self._run.feed.name,
+            advice="leave out tables that are made and dropped all the time (tables.exclude), or load a dump",
+        )
+
+    # --- What is read ---
+
+    def _plan_tables(self, database: SourceDatabase, plan: _Plan, number: int) -> None:
+        """Tables that are not planned yet, and have not changed while the position was taken, which is theirs."""
+        if plan.position is not None and plan.position.tso is not None:
+            return  # All are, at once.
+        before, known = self._definitions(database, plan), set(plan.tables)
+        missing = [name for name in plan.wanted if name != _ALL and name not in map(str, before)]
+        if missing and not plan.tables:
+            raise SourceError(
+                f"{missing[0]} cannot be loaded: the database has no such table, or none that the user may see, or the "
+                "feed does not take it",
+                feed=self._run.feed.name,
+            )
+        position = self._position(database)
+        if position.tso is not None:
+            with database.as_of(position.tso):
+                self._add(database, plan, position, self._definitions(database, plan).values())
+        else:
+            wait_for_commits(database)
+            after = self._definitions(database, plan)
+            same = (each for name, each in after.items() if before.get(name) == each and name not in plan.tables)
+            self._add(database, plan, position, same)
+        plan.position = plan.position or position
+        for table in [table for name, table in plan.tables.items() if name not in known]:
+            self._write(f"{directory_of(number)}{table.directory}schema.sql", f"{table.definition.statement};\n")
+        self._write(directory_of(number, PLAN), json.dumps(plan.document()))
+
+    def _definitions(self, database: SourceDatabase, plan: _Plan) -> Mapping[TableName, TableDefinition]:
+        def takes(name: TableName) -> bool:
+            return (plan.wanted == [_ALL] or str(name) in plan.wanted) and self._takes(name)
+
+        return definitions_of(database, takes)
+
+    def _position(self, database: SourceDatabase) -> DumpPosition:
+        """Where the log is. Raises `SourceError`, before anything is read, where the feed's log is another, or begins
+        behind it."""
+        run, asked = self._run, self._initial.snapshot_ts
+        if asked is not None and not database.is_tidb:
+            raise SourceError("the database is not a TiDB", advice="leave out source.initial.snapshot_ts")
+        position = position_of(database) if asked is None else DumpPosition(tso=asked)
+        run.source.join(position)
+        if position.tso is not None:
+            require_no_gap(run, run.source.first_ts(), position.tso)
+        return position
+
+    def _add(
+        self, database: SourceDatabase, plan: _Plan, position: DumpPosition, tables: Iterable[TableDefinition]
+    ) -> None:
+        for table in tables:
+            plan.begun += 1
+            readable = table.is_understood and table.types
+            try:
+                ranges = ranges_of(database, table, self._initial.chunk_rows) if readable else []
+            except TableChangedError:
+                continue
+            plan.tables[table.name] = _PlannedTable(table, f"t{plan.begun:06d}/", position, tuple(ranges))
+
+    def _end(self, database: SourceDatabase, plan: _Plan) -> DumpPosition | None:
+        """The position behind all that was read; None where tables have to be read that are others by now, or new."""
+        if plan.position is not None and plan.position.tso is not None:
+            return plan.position
+        until = position_of(database)
+        now = self._definitions(database, plan)
+        changed = [name for name, table in plan.tables.items() if now.get(name) != table.definition]
+        for name in changed:
+            self._run.log.info("%s has changed while it was read", name)
+            del plan.tables[name]
+        return None if now.keys() - plan.tables.keys() else until
+
+    def _finish(self, plan: _Plan, number: int, until: DumpPosition) -> None:
+        assert plan.position is not None
+        objects = list_dump(self._store, number)
+        tables: list[dict[str, Any]] = []
+        for table in plan.tables.values():
+            directory = f"{directory_of(number)}{table.directory}"
+            ranges = read_ranges(objects.get(directory, ()))
+            files = [file for _, each in sorted(ranges.items()) for file in each.files]
+            tables.append(
+                {
+                    "database": table.definition.name.database,
+                    "table": table.definition.name.table,
+                    "position": position_document(table.position),
+                    "schema": f"{directory}schema.sql",
+                    "columns": list(table.definition.types) if files else [],
+                    "encoded": sorted(table.definition.encoded) if files else [],
+                    "files": [[file.path, file.size] for file in files],
+                    "rows": sum(each.rows for each in ranges.values()),
+                }
+            )
+        document = {
+            "position": position_document(plan.position),
+            "until": position_document(until),
+            "started": plan.started,
+            "tables": tables,
+        }
+        self._write(directory_of(number, DUMP), json.dumps(document))
+        rows = sum(table["rows"] for table in tables)
+        self._run.log.info("read %d rows of %d tables of the database", rows, len(tables))
+
+    def _write(self, path: str, text: str) -> None:
+        self._run.lake.write(f"{self._store.uri}/{path}", text.encode())
+
+    # --- Rows ---
+
+    def _left(self, plan: _Plan, number: int) -> list[_RangeRead]:
+        """The ranges that have not been read."""
+        objects = list_dump(self._store, number)
+        left: list[_RangeRead] = []
+        for table in plan.tables.values():
+            directory = f"{directory_of(number)}{table.directory}"
+            known = read_ranges(objects.get(directory, ()))
+            left += (
+                _RangeRead(table.definition, f"{self._store.uri}/{directory}", place, each)
+                for place, each in enumerate(table.ranges)
+                if place not in known
+            )
+        return left
+
+    def _read_ranges(self, plan: _Plan, number: int) -> None:
+        run, left = self._run, self._left(plan, number)
+        if not left:
+            return
+        run.log.info("reading %d ranges of %d tables of the database", len(left), len(plan.tables))
+        tasks = min(self._initial.connections, len(left))
+        shares = [left[place::tasks] for place in range(tasks)]
+        tso = None if plan.position is None else plan.position.tso
+        io = dict(run.lake.catalog.properties)
+        read = functools.partial(_read_shares, self._database, tso, io, self._store.uri, shares)
+        with errors_of_tasks():
+            run.spark.range(0, tasks, 1, tasks).mapInArrow(read, "done boolean").collect()
+
+
+def _read_shares(
+    connection: DatabaseConnection,
+    tso: int | None,
+    io: Mapping[str, str],
+    root: str,
+    shares: Sequence[Sequence[_RangeRead]],
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """In a task: its ranges, one after the other. Those of a table that is another by now are left out."""
+    files = load_file_io(dict(io), root)
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            with errors_to_driver():
+                _read_share(connection, tso, files, shares[number])
+    yield pa.RecordBatch.from_pydict({"done": [True]})
+
+
+def _read_share(connection: DatabaseConnection, tso: int | None, files: FileIO, share: Sequence[_RangeRead]) -> None:
+    changed: set[str] = set()
+    with SourceDatabase(connection, texts=True) as database:
+        if tso is not None:
+            # Until the session ends.
+            database.run(begin_statements(tso, is_tidb=True))
+        for each in share:
+            if each.directory not in changed:
+                try:
+                    read_range(database, files, each)
+                except TableChangedError:
+                    changed.add(each.directory)
+
+
+def read_range(database: SourceDatabase, files: FileIO, of: _RangeRead) -> None:
+    """Into files, and a mark when all of them are there. Raises `TableChangedError`."""
+    token, count, part = secrets.token_hex(8), 0, 0
+    batches = rows_of(database, of.table, of.range)
+    batch = next(batches, None)
+    while batch:
+        path = f"{of.directory}{part_name(of.number, token, part)}"
+        with files.new_output(path).create(overwrite=True) as file, pa.CompressedOutputStream(file, "zstd") as stream:
+            written = 0
+            while batch and written < _PART_BYTES:
+                lines = csv_lines(batch)
+                stream.write(lines)
+                written += lines.size
+                count += len(batch)
+                batch = next(batches, None)
+        part += 1
+    with files.new_output(f"{of.directory}{done_name(of.number, token, count)}").create(overwrite=True) as file:
+        file.write(b"done\n")
+
+
+def csv_lines(rows: Sequence[Row]) -> pa.Buffer:
+    """Rows as `sources.dump.database.notation_of` says."""
+    cells: list[pa.Array] = []
+    for values in zip(*rows, strict=True):
+        text = pa.array(values, pa.string())
+        quoted = _compute.replace_substring(text, '"', '""')
+        cells.append(_compute.binary_join_element_wise('"', quoted, '"', "").fill_null(r"\N"))
+    joined = _compute.binary_join_element_wise(*cells, ",")
+    lines = _compute.binary_join_element_wise(joined, "\n", "")
+    size = _compute.sum(_compute.binary_length(lines)).as_py()
+    return lines.buffers()[2].slice(0, size)

@@ -1,0 +1,179 @@
+"""How a table is read whole: its rows in ranges of its key, each value as the text that dumps have of it.
+
+Ranges are of the first columns of the key whose order MySQL can compare with a constant; a table without such a column
+is one range. Bounds are texts as rows have them."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+from cdc_lakehouse.changelog.ddl import apply
+from cdc_lakehouse.changelog.ddl.clauses import CreateTable, DdlSyntaxError
+from cdc_lakehouse.changelog.ddl.parser import parse
+from cdc_lakehouse.changelog.mysql_types import BLOBS, GEOMETRIES, INTEGERS, TEXTS, ColumnType
+from cdc_lakehouse.changelog.schema import TableName, quoted
+from cdc_lakehouse.errors import SourceError
+
+Bound = tuple[str, ...]
+"""Values of the columns that ranges are of."""
+Statement = tuple[str, list[Any]]
+"""A statement, and the values that are bound in it."""
+
+_IN_ORDER: Final = INTEGERS | TEXTS | BLOBS | {"decimal", "year", "date", "datetime", "timestamp", "time"}
+_NUMBER_OF_ROWS: Final = re.compile(r"(?m)^(\).*?) AUTO_INCREMENT=\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """What is above `lower` and not above `upper`; None for no bound."""
+
+    lower: Bound | None = None
+    upper: Bound | None = None
+
+
+@dataclass(frozen=True)
+class TableDefinition:
+    """A table as it is at a moment. `statement` is its CREATE TABLE, without what changes with its rows; `created` when
+    the server says it was made: statements that put other rows in its place change it."""
+
+    name: TableName
+    statement: str
+    created: str
+
+    @classmethod
+    def of(cls, name: TableName, statement: str, created: str) -> TableDefinition:
+        return cls(name, _NUMBER_OF_ROWS.sub(r"\1", statement), created)
+
+    @functools.cached_property
+    def parsed(self) -> CreateTable:
+        """Raises `SourceError` for a statement that is not understood."""
+        try:
+            (clause,) = parse(self.statement)
+        except DdlSyntaxError as error:
+            raise SourceError(f"the CREATE TABLE: {error.message}", table=str(self.name)) from None
+        if not isinstance(clause, CreateTable):
+            raise SourceError("the CREATE TABLE lists no columns", table=str(self.name))
+        return clause
+
+    @property
+    def is_understood(self) -> bool:
+        """Whether its columns are known. One of which they are not has no rows that can be loaded."""
+        try:
+            _ = self.parsed
+        except SourceError:
+            return False
+        return True
+
+    @functools.cached_property
+    def types(self) -> dict[str, ColumnType]:
+        """Of the columns that are stored, in order."""
+        stored = {each.name for each in self.parsed.columns if each.generated != "virtual"}
+        return {each.name: each.type for each in apply.created(self.parsed).columns if each.name in stored}
+
+    @functools.cached_property
+    def key(self) -> tuple[str, ...]:
+        """The columns that ranges are of."""
+        by_name = {name.lower(): name for name in self.types}
+        primary = self.parsed.primary_key
+        found: list[str] = []
+        for column in () if primary is None else primary.columns:
+            name = by_name.get(column.lower())
+            if name is None or self.types[name].name not in _IN_ORDER:
+                break
+            found.append(name)
+        return tuple(found)
+
+    @property
+    def encoded(self) -> frozenset[str]:
+        """The columns whose texts are the hex digits of their bytes."""
+        return frozenset(name for name, each in self.types.items() if each.name in _BINARY)
+
+    def rows(self, of: KeyRange) -> Statement:
+        """Gives the texts of all columns of the rows of a range."""
+        condition, values = self._within(of)
+        texts = ", ".join(_text(name, each) for name, each in self.types.items())
+        return f"SELECT {_bound(texts)} FROM {_bound(self.name.quoted)}{condition}", values
+
+    def bound(self, after: Bound | None, rows: int) -> Statement:
+        """Gives the last key of so many rows above one; nothing where there are less."""
+        condition, values = self._within(KeyRange(after))
+        texts = ", ".join(_text(name, self.types[name]) for name in self.key)
+        order = ", ".join(map(quoted, self.key))
+        return (
+            f"SELECT {_bound(texts)} FROM {_bound(self.name.quoted)}{condition} ORDER BY {_bound(order)} "
+            f"LIMIT 1 OFFSET {rows - 1:d}",
+            values,
+        )
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether its key is one integer."""
+        primary = self.parsed.primary_key
+        return primary is not None and len(primary.columns) == 1 and self._is_integer(self.key)
+
+    def _is_integer(self, key: Sequence[str]) -> bool:
+        return bool(key) and self.types[key[0]].name in INTEGERS
+
+    def least_and_greatest(self) -> Statement:
+        """Gives the least and the greatest key of a table whose key is one integer."""
+        (key,) = self.key
+        return f"SELECT MIN({quoted(key)}), MAX({quoted(key)}) FROM {self.name.quoted}", []
+
+    def _within(self, of: KeyRange) -> Statement:
+        parts: list[str] = []
+        values: list[Any] = []
+        for bound, sign, including in ((of.lower, ">", ""), (of.upper, "<", "=")):
+            if bound is not None:
+                condition, found = self._beside(bound, sign, including)
+                parts.append(condition)
+                values += found
+        return (f" WHERE {' AND '.join(parts)}" if parts else ""), values
+
+    def _beside(self, bound: Bound, sign: str, including: str) -> Statement:
+        """MySQL looks into its index for `a >= 1 AND (a > 1 OR a = 1 AND b > 2)`, and not for `(a, b) > (1, 2)`."""
+        names = [_bound(quoted(name)) for name in self.key]
+        constants = [_constant(text, self.types[name]) for name, text in zip(self.key, bound, strict=True)]
+        alternatives: list[str] = []
+        values: list[Any] = []
+        for place, name in enumerate(names):
+            last = including if place == len(names) - 1 else ""
+            same = "".join(f"{other} = %s AND " for other in names[:place])
+            alternatives.append(f"{same}{name} {sign}{last} %s")
+            values += constants[: place + 1]
+        if len(names) == 1:
+            return alternatives[0], values
+        return f"({names[0]} {sign}= %s AND ({' OR '.join(alternatives)}))", [constants[0], *values]
+
+
+_BINARY: Final = BLOBS | GEOMETRIES | {"bit"}
+
+
+def _text(name: str, of: ColumnType) -> str:
+    """An expression of a value as a dump has it."""
+    value = quoted(name)
+    if of.name == "bit":
+        # Whole bytes, of any number of bits.
+        return f"LPAD(HEX({value} + 0), 16, '0')"
+    if of.name in _BINARY:
+        return f"HEX({value})"
+    # A FLOAT is printed with six digits, which are not all.
+    return f"{value} + 0e0" if of.name == "float" else value
+
+
+def _constant(text: str, of: ColumnType) -> Any:
+    """A value such that MySQL compares it as what it is."""
+    if of.name in INTEGERS or of.name == "year":
+        return int(text)
+    if of.name == "decimal":
+        return Decimal(text)
+    return bytes.fromhex(text) if of.name in BLOBS else text
+
+
+def _bound(text: str) -> str:
+    """What stands in a statement with bound values."""
+    return text.replace("%", "%%")

@@ -1,0 +1,141 @@
+"""What was read of a database itself, in a directory of the lake's.
+
+    {number}/plan.json                         which tables are read, from which positions on, in which ranges
+    {number}/dump.json                         written last: the tables, their files, and how far the log was by then
+    {number}/{table}/schema.sql                CREATE TABLE
+    {number}/{table}/{range}-{token}-{part}.rows
+    {number}/{table}/{range}-{token}.{rows}.done       written when all parts of a range are
+
+`number` counts dumps, `table` the tables that a dump began to read. `token` is of one try to read a range: what a try
+left that did not end is part of nothing. Rows are csv, compressed by zstd; Arrow would compress a file once more whose
+name ends in .zst."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.sources.dump.contents import Dump, DumpedTable, DumpFile, DumpPosition, UnreadTable, sorted_tables
+from cdc_lakehouse.sources.dump.create_table import StatementError, read_create_table
+from cdc_lakehouse.sources.dump.notation import TextNotation
+from cdc_lakehouse.sources.dump.reading import SMALL_FILE_LIMIT
+from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, UnreadableDirectory
+
+PLAN, DUMP = "plan.json", "dump.json"
+
+_DONE: Final = re.compile(r"(?P<range>\d{9,})-(?P<token>[0-9a-f]+)\.(?P<rows>\d+)\.done")
+_PART: Final = re.compile(r"(?P<range>\d{9,})-(?P<token>[0-9a-f]+)-\d{4,}\.rows")
+
+
+def notation_of(columns: Iterable[str], encoded: Iterable[str]) -> TextNotation:
+    """How rows are written; `encoded` columns are hex digits."""
+    return TextNotation(
+        tuple(columns), terminator=b"\n", backslash_escapes=False, encoded=dict.fromkeys(encoded, "hex")
+    )
+
+
+def directory_of(number: int, name: str = "") -> str:
+    """Path of a dump's directory, or of what is in it."""
+    return f"{number:06d}/{name}"
+
+
+def part_name(number: int, token: str, part: int) -> str:
+    return f"{number:09d}-{token}-{part:04d}.rows"
+
+
+def done_name(number: int, token: str, rows: int) -> str:
+    return f"{number:09d}-{token}.{rows}.done"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRange:
+    """A range that was read whole: its files in order, and how many rows they have."""
+
+    files: tuple[StoredObject, ...]
+    rows: int
+
+
+def list_dump(store: ObjectStore, number: int) -> Mapping[str, Sequence[StoredObject]]:
+    """Everything in a dump, by directory (which ends in a slash) and sorted by path. Raises as `ObjectStore.list` does,
+    and `SourceError`."""
+    objects: dict[str, list[StoredObject]] = {}
+    for found in store.list(directory_of(number)):
+        if isinstance(found, UnreadableDirectory):
+            raise SourceError(f"what was read of the database cannot be listed: {found.reason}", segment=found.path)
+        objects.setdefault(found.path[: found.path.rindex("/") + 1], []).append(found)
+    return {directory: sorted(each, key=lambda found: found.path) for directory, each in objects.items()}
+
+
+def read_ranges(objects: Iterable[StoredObject]) -> Mapping[int, ReadRange]:
+    """The ranges of a table that have been read, by number, of what is in its directory."""
+    parts: dict[tuple[str, str], list[StoredObject]] = {}
+    done: dict[int, tuple[tuple[str, str], int]] = {}
+    for found in objects:
+        name = found.path.rpartition("/")[2]
+        if match := _DONE.fullmatch(name):
+            done[int(match["range"])] = ((match["range"], match["token"]), int(match["rows"]))
+        elif match := _PART.fullmatch(name):
+            parts.setdefault((match["range"], match["token"]), []).append(found)
+    return {number: ReadRange(tuple(parts.get(of, ())), rows) for number, (of, rows) in done.items()}
+
+
+def position_document(position: DumpPosition) -> dict[str, Any]:
+    return {key: value for key, value in asdict(position).items() if value is not None}
+
+
+def read_document(store: ObjectStore, number: int, name: str) -> Any:
+    """Raises `ObjectMissingError` where it is not there, and `SourceError` where it is not whole."""
+    path = directory_of(number, name)
+    try:
+        return json.loads(store.read(path, limit=SMALL_FILE_LIMIT))
+    except ValueError as error:
+        raise SourceError(
+            f"what was read of the database cannot be used: {error}",
+            segment=path,
+            advice=f"remove {store.uri}/{directory_of(number)}, and it is read again",
+        ) from None
+
+
+def read_database_dump(store: ObjectStore, number: int) -> Dump:
+    """A finished dump. Raises `SourceError` where a file of it is not there, or of another size, and as `read_document`
+    does."""
+    document = read_document(store, number, DUMP)
+    objects = {found.path: found for directory in list_dump(store, number).values() for found in directory}
+
+    def the(path: str) -> StoredObject:
+        if path not in objects:
+            raise SourceError("a file of what was read of the database is not there", segment=path)
+        return objects[path]
+
+    def table(of: Mapping[str, Any]) -> DumpedTable | UnreadTable:
+        schema = the(of["schema"])
+        try:
+            statement = read_create_table(store, schema)
+        except StatementError as error:
+            return UnreadTable(TableName(of["database"], of["table"]), schema.path, error.message)
+        notation = notation_of(of["columns"], of["encoded"])
+        files: list[DumpFile] = []
+        for path, size in of["files"]:
+            found = the(path)
+            if found.size != size:
+                raise SourceError(
+                    f"a file that was read of the database had {size} bytes, not {found.size}", segment=path
+                )
+            files.append(DumpFile(path, size, found.etag, found.modified, "zstd", notation))
+        return DumpedTable(
+            TableName(of["database"], of["table"]), schema.path, statement.text, statement.definition, tuple(files),
+            of["rows"], DumpPosition(**of["position"]),
+        )  # fmt: skip
+
+    return Dump(
+        DumpPosition(**document["position"]),
+        *sorted_tables(map(table, document["tables"])),
+        (),
+        document["started"],
+        DumpPosition(**document["until"]),
+    )

@@ -1,0 +1,75 @@
+"""What is asked of a server that none can be started of: TiDB, and others than the tests' MySQL. The answers are what
+their documents say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.sources.database import snapshot
+from cdc_lakehouse.sources.database.snapshot import position_of, wait_for_commits
+
+
+class Server:
+    def __init__(self, version: str, **answers: Any) -> None:
+        self.version = version
+        self.is_tidb = "TiDB" in version
+        self.answers = answers
+        self.asked: list[str] = []
+
+    def all(self, statement: str, values: Sequence[Any] | None = None, *, advice: str | None = None) -> Any:
+        self.asked.append(statement)
+        return self.answers["rows"]
+
+    def run(self, statements: Sequence[str]) -> None:
+        self.asked += statements
+
+    def variable(self, name: str) -> str | None:
+        found = self.answers.get(name)
+        return found.pop(0) if isinstance(found, list) else found
+
+
+def test_a_tso_is_that_of_a_transaction() -> None:
+    server: Any = Server("8.0.11-TiDB-v8.5.0", rows=[("449590000000000001",)])
+    assert position_of(server).tso == 449590000000000001
+    assert server.asked == ["BEGIN", "SELECT @@tidb_current_ts", "ROLLBACK"]
+
+
+@pytest.mark.parametrize(
+    ("version", "statement"),
+    [("8.0.36", "SHOW MASTER STATUS"), ("8.4.0", "SHOW BINARY LOG STATUS"), ("9.1.0", "SHOW BINARY LOG STATUS"),
+     ("11.4.2-MariaDB", "SHOW MASTER STATUS")],
+)  # fmt: skip
+def test_the_statement_of_a_version(version: str, statement: str) -> None:
+    server: Any = Server(version, rows=[("binlog.000007", "154", "", "", "")])
+    assert str(position_of(server)) == "binlog.000007, 154"
+    assert server.asked == [statement]
+
+
+def test_a_server_without_a_binlog() -> None:
+    server: Any = Server("8.0.36", rows=[])
+    with pytest.raises(SourceError, match="writes no binlog"):
+        position_of(server)
+
+
+def test_transactions_that_are_committing_are_waited_for() -> None:
+    """Those that were there at the beginning, not those that come after."""
+    one, other = "3e11fa47-71ca-11e1-9e33-c80aa9429562:23#10", "3e11fa47-71ca-11e1-9e33-c80aa9429562:24#11"
+    answers = [f"{one}:24#11", f"{one}", f"{one}", other.replace("24#11", "25#12"), "never asked"]
+    server: Any = Server("8.0.36", gtid_mode="ON", gtid_owned=answers)
+    wait_for_commits(server)
+    assert answers == ["never asked"]
+
+
+def test_a_server_that_does_not_say_which_are_committing(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(snapshot.time, "sleep", slept.append)
+    server: Any = Server("5.7.44", gtid_mode="OFF")
+    wait_for_commits(server)
+    assert slept == [2]
+    server = Server("5.7.44", gtid_mode="OFF", rpl_semi_sync_master_enabled="ON")
+    with pytest.raises(SourceError, match="semi-synchronous"):
+        wait_for_commits(server)
