@@ -86,7 +86,7 @@ class Dev:
 
 
 def test_runs_go_on_whatever_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake = TestLake(tmp_path / "root", tmp_path, no_session, source={"time_zone": "UTC"}, namespace="f_{database}")
+    lake = TestLake(tmp_path / "root", tmp_path, no_session, source={"time_zone": "UTC"})
     now = datetime.datetime.now(datetime.UTC)
     changefeed.write_history(lake.sink, start=now - datetime.timedelta(hours=30), end=now, transactions=80)
     dev = Dev(lake, tmp_path)
