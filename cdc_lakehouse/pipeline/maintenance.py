@@ -21,7 +21,7 @@ from py4j.protocol import Py4JError
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
-from cdc_lakehouse.changelog.positions import tso
+from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, ConfigurationError, TransientError, in_one_line
 from cdc_lakehouse.lake.catalog import Lake, system_table
@@ -253,10 +253,11 @@ class Maintenance:
         return len(outdated)
 
     def _tags_over(self, target: _Target) -> tuple[str, ...]:
-        if target.state is None:
+        """Tags of cuts that are over, counted as runs do: by the newest cut's time."""
+        newest = Checkpoints(self._lake, self._feed.name).last().checkpoint_ts
+        if target.state is None or newest == BEGINNING:
             return ()
-        tags = tags_of(self._load(target))
-        return plan_tags(tags, None, tso(self._clock()), self._lake.config.cuts).removed
+        return plan_tags(tags_of(self._load(target)), None, newest, self._lake.config.cuts).removed
 
     def _outdated_snapshots(self, target: _Target, table: Table, targets: Sequence[_Target]) -> list[int]:
         """Those that are older than cuts are kept, and that nothing needs: no kept cut, no branch or tag, and of

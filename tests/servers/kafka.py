@@ -118,7 +118,9 @@ class Broker:
         secrets = {"user": self.USER, "password": self.PASSWORD}
         self._settings.write_text(_SETTINGS.format(directory=self._directory, **ports, **secrets))
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        _run([*_JVM, kafka(), "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._settings)])
+        _run(
+            [*_JVM, kafka(), "kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(self._settings)]
+        )
 
     def start(self) -> None:
         command = [*_JVM, kafka(), "kafka.Kafka", str(self._settings)]
