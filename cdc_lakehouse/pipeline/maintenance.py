@@ -121,6 +121,8 @@ class Maintenance:
         self._log = log
         self._clock = clock
         self._run = f"{MAINTENANCE}{uuid.uuid4()}"
+        self._forgotten_before: datetime.datetime | None = None
+        """In a dry run: cuts of before would be forgotten by now."""
 
     def maintain(self, wanted: str | None = None, *, dry_run: bool = False) -> Maintained:
         """Maintain all tables, or one: `database.table` of the source, `events` or `records`.
@@ -134,7 +136,9 @@ class Maintenance:
                 f"the feed {self._feed.name} has no table {wanted}",
                 advice="give database.table of the source, or events, or records",
             )
+        # Of one table the cuts are not forgotten: what their rows name stays.
         rows = (0, 0) if wanted is not None else self._forget(dry_run=dry_run)
+        self._forgotten_before = self._cutoff if dry_run and wanted is None else None
         return Maintained(tuple(self._maintain(each, targets, dry_run=dry_run) for each in chosen), *rows)
 
     def _targets(self) -> list[_Target]:
@@ -266,7 +270,7 @@ class Maintenance:
         named = {ref.snapshot_id for name, ref in table.refs().items() if name not in over}
         needed = named | {table.metadata.current_snapshot_id}
         if target.state is not None:
-            needed |= Checkpoints(self._lake, self._feed.name).named_snapshots(self._cutoff)
+            needed |= Checkpoints(self._lake, self._feed.name).named_snapshots(self._forgotten_before)
         elif target.identifier.name == "events":
             needed |= self._needed_of_events(table, targets)
         oldest = self._cutoff.timestamp() * 1000

@@ -235,11 +235,10 @@ def test_maintenance_that_is_killed_anywhere(
     monkeypatch.setattr(lease, "_is_gone", lambda _: True)  # The process of the killed one.
     lake, sink = new_feed(new_lake, 3)
     committed: list[str] = []
-    for number in itertools.count(1, 1 if LONG else 3):
+    for number in itertools.count(1, 1 if LONG else 5):
         with KillAtCommit(number)(lake) as killed:
             try:
-                for table in ("d.p", "events"):
-                    maintain(lake, table)
+                maintain(lake, *(() if number % 2 else ("d.p",)))
             except AssertionError as error:
                 raise RuntimeError("the run is killed before this commit") from error
         assert rows(lake) == expected(3), killed.commits

@@ -109,9 +109,10 @@ class Checkpoints:
         same = equal("checkpoint_ts", cut.checkpoint_ts)
         self._table.write(rows, replacing=same if again else None, properties=properties)
 
-    def named_snapshots(self, before: datetime.datetime) -> set[int]:
-        """The snapshots that the cuts name which `forget` would leave."""
-        return set(pc.unique(self._kept(before)["snapshot_id"]).to_pylist()) - {None}
+    def named_snapshots(self, before: datetime.datetime | None = None) -> set[int]:
+        """The snapshots that the cuts name; with `before`, those which `forget` would leave."""
+        rows = self._table.scan() if before is None else self._kept(before)
+        return set(pc.unique(rows["snapshot_id"]).to_pylist()) - {None}
 
     def show_instead(self, database: str, table: str, snapshots: dict[int, int]) -> bool:
         """Let the newest cut name another snapshot of a table, with the same rows: by the snapshot that it names. Gives
