@@ -370,11 +370,15 @@ def _table_row(table: dict[str, Any]) -> list[str]:
     return [f"{table['database']}.{table['table']}", *counts, rows, str(len(table["ddl"]))]
 
 
+def find_home() -> Path:
+    """DAGSTER_HOME, by default a directory beside the configuration, whether it is there or not."""
+    return Path(os.environ.get("DAGSTER_HOME") or configuration.config_path().parent / _HOME)
+
+
 def prepare_instance() -> None:
-    """Set DAGSTER_HOME, by default to a directory beside the configuration, and allow one run of a feed at a time."""
-    if not os.environ.get("DAGSTER_HOME"):
-        os.environ["DAGSTER_HOME"] = str(configuration.config_path().parent / _HOME)
-    home = Path(os.environ["DAGSTER_HOME"])
+    """Set DAGSTER_HOME, and allow one run of a feed at a time."""
+    home = find_home()
+    os.environ["DAGSTER_HOME"] = str(home)
     home.mkdir(parents=True, exist_ok=True)
     settings = home / "dagster.yaml"
     if not settings.exists():
