@@ -14,8 +14,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from cdc_lakehouse.assets.last_runs import last_runs
-from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option
-from cdc_lakehouse.commands.run import find_home
+from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, find_home
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.errors import CdcError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
