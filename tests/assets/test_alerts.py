@@ -46,8 +46,7 @@ def mail() -> Iterator[MailReceiver]:
 
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
-    (tmp_path / "home").mkdir()
-    with dg.DagsterInstance.local_temp(str(tmp_path / "home")) as instance:
+    with dg.DagsterInstance.ephemeral(tempdir=str(tmp_path / "home")) as instance:
         yield instance
 
 
