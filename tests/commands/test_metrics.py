@@ -80,7 +80,9 @@ def test_every_number_of_a_feed_is_there_under_its_name(lake: TestLake, monkeypa
         lambda _: False, [Rejected("s", n, "BadLine", "m", None, "d", "x") for n in (1, 2, 3)], NOON
     )
     lake.run().quarantine.discard([lake.run().quarantine.rows[0].id], "me", "gone", NOON)
-    lake.run().segments.land([segment(f"{n}", state=state) for n, state in enumerate(("landed", "decoded"))], {})
+    lake.run().segments.land(
+        [segment(f"d/a/1/{n}.json", state=state) for n, state in enumerate(("landed", "decoded"))], {}
+    )
     home = lake.config_path.parent / "dagster_home"
     home.mkdir()
     shutil.copy(ROOT / "cdc_lakehouse" / "commands" / "dagster.yaml", home)
@@ -142,7 +144,7 @@ def test_an_address_that_is_none_is_refused(lake: TestLake, listen: str) -> None
 @pytest.mark.slow
 def test_it_is_served_until_it_is_interrupted(lake: TestLake, interruptible: None) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = "127.0.0.1:{}".format(taken.getsockname()[1])
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
         refused = call("metrics", "--listen", address)
         assert refused.exit_code == 2 and f"cannot listen at {address}" in refused.stderr
     program = "from cdc_lakehouse.cli import main; main()"
