@@ -17,6 +17,8 @@ _COMMANDS: Final = {
     "run": ("run:command", "Bring the tables up to date: land, decode, apply, publish."),
     "load": ("run:load", "Load tables of the initial dump again."),
     "status": ("status:command", "Show the state of each feed: checkpoints, lag, what is held."),
+    "alerts": ("alerts:command", "Try the receivers of alerts."),
+    "metrics": ("metrics:command", "Print the state of the feeds for Prometheus, or serve it."),
     "show": ("show:command", "Print rows of current-state tables."),
     "verify": ("verify:command", "Compare the tables with the source database."),
     "maintain": ("maintain:command", "Keep tables small: compaction, manifests, snapshots, orphan files."),

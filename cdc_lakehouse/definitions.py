@@ -5,6 +5,7 @@ from __future__ import annotations
 import dagster as dg
 
 from cdc_lakehouse import config as configuration
+from cdc_lakehouse.assets.alerts import build_alerts
 from cdc_lakehouse.assets.assets import build_assets
 from cdc_lakehouse.assets.checks import build_checks
 from cdc_lakehouse.assets.jobs import build_dates_job, build_new_job, build_tables_job, build_verify
@@ -24,6 +25,7 @@ def build_definitions(config: LakehouseConfig) -> dg.Definitions:
     composed = dg.Definitions.merge(
         dg.Definitions(resources={"spark": spark, "lakehouse": Lakehouse(spark=spark)}),
         build_retention((feed.name for feed in config.feeds), config.dagster.keep_runs_days),
+        build_alerts(lake, config),
     )
     for feed in config.feeds:
         tables = known_tables(lake, feed)

@@ -111,6 +111,10 @@ class ConcurrentRunError(TransientError):
     """Another run of the same feed is active."""
 
 
+class AlertNotSentError(TransientError):
+    """A receiver of alerts did not take a message."""
+
+
 class ObjectMissingError(SourceError):
     """An object that should be in the source is not there."""
 

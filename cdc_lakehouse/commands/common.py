@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Concatenate, Final, NoReturn, ParamSpec
 
 import click
@@ -22,6 +24,8 @@ BAD_INPUT: Final = 2
 """Exit code: the configuration is wrong, or the command's input is not understood."""
 UNREACHABLE: Final = 3
 """Exit code: a source cannot be reached."""
+
+_HOME: Final = "dagster_home"
 
 _CODES: Final = {SourceUnreachableError: UNREACHABLE, ConfigurationError: BAD_INPUT}
 _Options = ParamSpec("_Options")
@@ -63,6 +67,11 @@ def configured(command: Callable[Concatenate[LakehouseConfig, _Options], int]) -
         return command(configuration.load(), *args, **options)
 
     return run
+
+
+def find_home() -> Path:
+    """DAGSTER_HOME, by default a directory beside the configuration, whether it is there or not."""
+    return Path(os.environ.get("DAGSTER_HOME") or configuration.config_path().parent / _HOME)
 
 
 def chosen(config: LakehouseConfig, name: str | None) -> Sequence[FeedConfig]:

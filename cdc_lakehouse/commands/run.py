@@ -16,7 +16,6 @@ from typing import Any, Final
 import click
 import dagster as dg
 
-from cdc_lakehouse import config as configuration
 from cdc_lakehouse import errors
 from cdc_lakehouse.assets.jobs import dates_job_name, decide_op_name, new_job_name, partition_tags, tables_job_name
 from cdc_lakehouse.assets.keys import known_tables, partitions_of
@@ -33,6 +32,7 @@ from cdc_lakehouse.commands.common import (
     exit_code,
     exit_code_named,
     feed_option,
+    find_home,
     grid,
     print_json,
     problem_lines,
@@ -52,7 +52,6 @@ from cdc_lakehouse.pipeline.steps import Steps
 _OWN_ERRORS: Final = frozenset(
     name for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, CdcError)
 )
-_HOME: Final = "dagster_home"
 _INSTANCE: Final = Path(__file__).with_name("dagster.yaml")
 """The settings of an instance that has none."""
 
@@ -371,10 +370,9 @@ def _table_row(table: dict[str, Any]) -> list[str]:
 
 
 def prepare_instance() -> None:
-    """Set DAGSTER_HOME, by default to a directory beside the configuration, and allow one run of a feed at a time."""
-    if not os.environ.get("DAGSTER_HOME"):
-        os.environ["DAGSTER_HOME"] = str(configuration.config_path().parent / _HOME)
-    home = Path(os.environ["DAGSTER_HOME"])
+    """Set DAGSTER_HOME, and allow one run of a feed at a time."""
+    home = find_home()
+    os.environ["DAGSTER_HOME"] = str(home)
     home.mkdir(parents=True, exist_ok=True)
     settings = home / "dagster.yaml"
     if not settings.exists():

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import pyarrow.compute as pc
 
-from cdc_lakehouse.changelog.positions import BEGINNING, lag_seconds
+from cdc_lakehouse.changelog.positions import lag_seconds
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.commands.common import (
     DONE,
@@ -25,11 +25,11 @@ from cdc_lakehouse.errors import SourceUnreachableError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.table_health import health_document, table_health
-from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, CutRow
-from cdc_lakehouse.lake.tables.quarantine import Quarantine
+from cdc_lakehouse.lake.tables.checkpoints import CutRow
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Segments, totals
 from cdc_lakehouse.lake.tables.source_metadata import DOUBTS_ADVICE
+from cdc_lakehouse.pipeline.feed_state import read_feed_state
 from cdc_lakehouse.pipeline.included_tables import unmatched_patterns
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.source import SourceStatus
@@ -63,11 +63,7 @@ def _status(lake: Lake, feed: FeedConfig, source: SourceStatus, now: datetime.da
     is not at its place. `quarantined` counts what could not be used,
     `discarded` what of it a person gave up. `contradictions` name messages that contradict an option of their format.
     `warnings` say what may be a mistake in the configuration."""
-    checkpoints = Checkpoints(lake, feed.name)
-    cut = checkpoints.last()
-    published = None if cut.checkpoint_ts == BEGINNING else cut.checkpoint_ts
-    rows = [] if published is None else checkpoints.rows(published)
-    quarantine = Quarantine(lake, feed.name)
+    state = read_feed_state(lake, feed, now)
     return {
         "feed": feed.name,
         "source_checkpoint_ts": source.checkpoint_ts,
@@ -75,16 +71,16 @@ def _status(lake: Lake, feed: FeedConfig, source: SourceStatus, now: datetime.da
         "pending_records": source.pending_records,
         "landed_entries": source.landed_entries,
         "landed_position": source.landed_position,
-        "published_checkpoint_ts": published,
-        "published_lag_seconds": None if published is None else lag_seconds(published, now),
+        "published_checkpoint_ts": state.checkpoint_ts,
+        "published_lag_seconds": state.lag_seconds,
         "initial": _initial(lake, feed),
         "tables": [
             {"database": row.database, "table": row.table, "rows": row.row_count, "health": _health(lake, feed, row)}
-            for row in sorted(rows, key=lambda row: (row.database, row.table))
+            for row in sorted(state.cut, key=lambda row: (row.database, row.table))
         ],
-        "held": dict(cut.held),
-        "quarantined": quarantine.count(),
-        "discarded": quarantine.count("discarded"),
+        "held": dict(state.held),
+        "quarantined": state.quarantined_rows,
+        "discarded": state.discarded,
         "contradictions": [
             f"{conflict.topic}/{conflict.partition} from offset {conflict.offset} on: {conflict.reason}"
             for conflict in source.option_conflicts

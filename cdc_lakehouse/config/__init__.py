@@ -1,5 +1,6 @@
 """The configuration: `lakehouse.yaml` as frozen, validated values."""
 
+from cdc_lakehouse.config.alerts import AlertReceiver, EmailReceiver, ProblemKind, SlackReceiver, WebhookReceiver
 from cdc_lakehouse.config.database import DatabaseAddress, DatabaseConnection
 from cdc_lakehouse.config.feed import FeedConfig, PolicyConfig, TablesConfig, TableSettings
 from cdc_lakehouse.config.file import ENVIRONMENT_VARIABLE, LakehouseConfig, config_path, load
@@ -28,9 +29,10 @@ from cdc_lakehouse.config.storage import (
 from cdc_lakehouse.config.verify import VerifyConfig
 
 __all__ = [
-    "ENVIRONMENT_VARIABLE", "Address", "AzureStorage", "CanalSource", "CatalogConfig", "CsvOptions", "CutsConfig",
-    "DatabaseAddress", "DatabaseConnection", "DateSeparator", "DumpCsv", "FeedConfig", "GcsStorage", "InitialLoad",
-    "KafkaFormat", "KafkaSource", "LakeConfig", "LakehouseConfig", "PolicyConfig", "Protocol", "S3Storage",
-    "SparkConfig", "StorageConfig", "StorageSinkSource", "TableSettings", "TablesConfig", "VerifyConfig", "anchor_uri",
-    "config_path", "load",
+    "ENVIRONMENT_VARIABLE", "Address", "AlertReceiver", "AzureStorage", "CanalSource", "CatalogConfig",
+    "CsvOptions", "CutsConfig", "DatabaseAddress", "DatabaseConnection", "DateSeparator", "DumpCsv",
+    "EmailReceiver", "FeedConfig", "GcsStorage", "InitialLoad", "KafkaFormat", "KafkaSource", "LakeConfig",
+    "LakehouseConfig", "PolicyConfig", "ProblemKind", "Protocol", "S3Storage", "SlackReceiver", "SparkConfig",
+    "StorageConfig", "StorageSinkSource", "TableSettings", "TablesConfig", "VerifyConfig", "WebhookReceiver",
+    "anchor_uri", "config_path", "load",
 ]  # fmt: skip

@@ -73,8 +73,12 @@ def likely_type(model: type[BaseModel], place: Place, section: Mapping[str, Any]
 
 
 def _place(error: ErrorDetails) -> Place:
-    """The path of a key as it is in the file, without the kind of source that pydantic puts into it."""
+    """The path of a key as it is in the file, without the kind of source or receiver that pydantic puts into it."""
     match error["loc"]:
+        case ("alerts", int(number)) if error["type"].startswith("union_tag"):
+            return ("alerts", number, "type")
+        case ("alerts", int(number), _, *rest):
+            return ("alerts", number, *rest)
         case ("feeds", int(number), "source"):
             discriminator = ("type",) if error["type"].startswith("union_tag") else ()
             return ("feeds", number, "source", *discriminator)

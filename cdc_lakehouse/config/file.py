@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, cast
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
+from cdc_lakehouse.config.alerts import AlertReceiver
 from cdc_lakehouse.config.dagster import DagsterConfig
 from cdc_lakehouse.config.faults import Fault, Place, faults_of, likely_type
 from cdc_lakehouse.config.feed import FeedConfig
@@ -40,6 +41,7 @@ class LakehouseConfig(Section):
         default_factory=DagsterConfig.nothing, description="What is kept in the Dagster instance."
     )
     feeds: tuple[FeedConfig, ...] = Field(min_length=1, description="The change logs.")
+    alerts: tuple[AlertReceiver, ...] = Field((), description="Who is told of problems.")
 
     @field_validator("feeds")
     @classmethod
@@ -48,6 +50,16 @@ class LakehouseConfig(Section):
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"two feeds are called {name!r}: names must differ")
+        return value
+
+    @field_validator("alerts")
+    @classmethod
+    def _known_feeds(cls, value: tuple[AlertReceiver, ...], info: ValidationInfo) -> tuple[AlertReceiver, ...]:
+        feeds: tuple[FeedConfig, ...] = info.data.get("feeds", ())
+        known = [feed.name for feed in feeds]
+        for name in (name for receiver in value for name in receiver.feeds or ()):
+            if known and name not in known:
+                raise ValueError(f"no feed is called {name!r}: the configuration has {', '.join(known)}")
         return value
 
     def feed(self, name: str) -> FeedConfig:
@@ -111,15 +123,16 @@ def _resolve(value: Any, place: Place, unset: list[Fault], stands_for: Callable[
 
 
 def _faults(error: ValidationError, resolved: dict[str, Any], raw: dict[str, Any]) -> list[Fault]:
-    """What pydantic found. It looks no further into a source whose type is wrong: that is judged as the type that it
-    is most like."""
+    """What pydantic found. It looks no further into a source or a receiver whose type is wrong: that is judged as the
+    type that it is most like."""
     errors = error.errors(include_url=False)
     of_types = [each for each in errors if each["type"].startswith("union_tag")]
     guessed = copy.deepcopy(resolved)
     for place in (each["loc"] for each in of_types):
-        _, number, _ = place
-        source = guessed["feeds"][number]["source"]
-        source["type"] = likely_type(LakehouseConfig, place, source)
+        section: Any = guessed
+        for step in place:
+            section = section[step]
+        section["type"] = likely_type(LakehouseConfig, place, section)
     try:
         LakehouseConfig.model_validate(guessed)
         errors = of_types

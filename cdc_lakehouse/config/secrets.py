@@ -38,6 +38,10 @@ def plain_secrets(value: Any, place: Place = ()) -> Iterator[Fault]:
 
 
 def _in_text(value: str, place: Place) -> Iterator[Fault]:
+    if place[:1] == ("alerts",) and place[2:] == ("url",) and not _has_reference(value):
+        advice = "whoever knows it can post to it. Write ${NAME} and set NAME in the environment"
+        yield Fault(place, f"holds a secret in plain text: {advice}")
+        return
     in_plain = any(pattern.search(without_references(value)) for pattern in (_PASSWORD_IN_URI, _SECRET_IN_QUERY))
     if place[-2:] in (("source", "uri"), ("initial", "uri")) and (misplaced := misplaced_options(value)) is not None:
         yield Fault(place, f"holds a secret in plain text, and {misplaced}" if in_plain else misplaced)
@@ -58,3 +62,7 @@ def _is_plain_secret(key: str, value: Any) -> bool:
 def _is_reference(value: str) -> bool:
     found = REFERENCE.fullmatch(value)
     return found is not None and not found["default"]
+
+
+def _has_reference(value: str) -> bool:
+    return any(not found["default"] for found in REFERENCE.finditer(value))

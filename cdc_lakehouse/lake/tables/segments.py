@@ -153,6 +153,10 @@ class Segments:
         """The segments that a condition (a `pyarrow.compute` expression over `SCHEMA`) holds for."""
         return as_segments(self.rows.filter(condition))
 
+    def waiting(self) -> int:
+        """How many landed and are not decoded. Files with none of these are not read."""
+        return len(self._table.scan(row_filter=equal("state", LANDED)))
+
     def undecoded(self, kind: Kind) -> dict[int, list[Segment]]:
         """Batches of a kind that landed and were not decoded (by a run that ended early, or not yet), in order."""
         batches: dict[int, list[Segment]] = {}

@@ -1,0 +1,143 @@
+"""The sensor that tells receivers of problems: when one opens, once a day while it lasts, and when it is over.
+
+Its cursor is what each receiver was told. A receiver that does not take a message is tried again at the next tick. No
+JVM starts, and the sources are not asked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import dagster as dg
+
+from cdc_lakehouse.assets.last_runs import last_runs
+from cdc_lakehouse.assets.leases import find_unfinished
+from cdc_lakehouse.config import AlertReceiver, FeedConfig, LakehouseConfig
+from cdc_lakehouse.errors import AlertNotSentError, CdcError
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.pipeline.alert_messages import receiver_label, send
+from cdc_lakehouse.pipeline.context import utc_now
+from cdc_lakehouse.pipeline.feed_state import read_feed_state
+from cdc_lakehouse.pipeline.problems import Notice, Problem, Told, lake_problems, news
+
+SENSOR: Final = "cdc_alerts"
+_INTERVAL_SECONDS: Final = 60
+
+
+@dataclass
+class _Memory:
+    """The cursor. watched: since when each feed is watched, in seconds since 1970. told: by receiver, then by key of
+    the problem."""
+
+    watched: dict[str, float] = field(default_factory=dict[str, float])
+    told: dict[str, dict[str, Told]] = field(default_factory=dict[str, dict[str, Told]])
+
+    @classmethod
+    def of(cls, cursor: str | None) -> _Memory:
+        """Nothing, where it is not one that this release has written."""
+        try:
+            document = json.loads(cursor or "{}")
+            told = {
+                receiver: {each.problem.key: each for each in map(Told.of, problems)}
+                for receiver, problems in document.get("told", {}).items()
+            }
+            return cls(dict(document.get("watched", {})), told)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return cls()
+
+    def cursor(self) -> str:
+        told = {receiver: [each.document() for each in found.values()] for receiver, found in self.told.items()}
+        return json.dumps({"watched": self.watched, "told": told}, ensure_ascii=False)
+
+
+def build_alerts(lake: Lake, config: LakehouseConfig) -> dg.Definitions:
+    """The sensor, where the configuration has receivers."""
+    if not config.alerts:
+        return dg.Definitions()
+
+    @dg.sensor(
+        name=SENSOR,
+        minimum_interval_seconds=_INTERVAL_SECONDS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Tells the receivers of failed runs, held tables, stale feeds and quarantined rows.",
+    )
+    def alert(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        memory = _Memory.of(context.cursor)
+        sent = tell(context.instance, lake, config, memory, context.log)
+        return dg.SensorResult(skip_reason=dg.SkipReason(sent), cursor=memory.cursor())
+
+    return dg.Definitions(sensors=[alert])
+
+
+def tell(instance: dg.DagsterInstance, lake: Lake, config: LakehouseConfig, memory: _Memory, log: Any) -> str:
+    """Send each receiver what is new to it, and keep in the memory what it has taken. Gives a sentence about it."""
+    now = utc_now().timestamp()
+    names = [feed.name for feed in config.feeds]
+    memory.watched = {name: memory.watched.get(name, now) for name in names}
+    problems: list[Problem] = []
+    unread: set[tuple[str, bool]] = set()
+    for feed in config.feeds:
+        for of_runs, find in ((True, _run_problems), (False, _lake_problems)):
+            try:
+                problems += find(instance, lake, feed, now - memory.watched[feed.name])
+            except CdcError as error:
+                unread.add((feed.name, of_runs))
+                log.error(f"feed {feed.name}: {error}")
+    labels = [receiver_label(receiver, position) for position, receiver in enumerate(config.alerts)]
+    found = [
+        news(
+            receiver,
+            problems,
+            lambda problem: (problem.feed, problem.kind == "failed") not in unread,
+            {key: each for key, each in memory.told.get(label, {}).items() if each.problem.feed in names},
+            now,
+        )
+        for receiver, label in zip(config.alerts, labels, strict=True)
+    ]
+    taken = _send_all([(receiver, notices) for receiver, (notices, _) in zip(config.alerts, found, strict=True)])
+    told: dict[str, dict[str, Told]] = {}
+    for label, error, (_, then) in zip(labels, taken, found, strict=True):
+        told[label] = then if error is None else memory.told.get(label, {})
+        if error is not None:
+            log.error(f"{label} did not take a message, which is tried again: {error}")
+    memory.told = told
+    messages = sum(bool(notices) for notices, _ in found)
+    failed = sum(error is not None for error in taken)
+    return f"{len(problems)} problems; {messages - failed} of {messages} messages were taken"
+
+
+def _run_problems(
+    instance: dg.DagsterInstance, lake: Lake, feed: FeedConfig, watched_seconds: float
+) -> Sequence[Problem]:
+    # A run whose process is gone is reported as failed by this.
+    find_unfinished(instance, lake, feed.name, utc_now())
+    return [
+        Problem(feed.name, "failed", run.job, f"run {run.run_id}{f' of {run.job}' if run.job else ''}: {run.error}")
+        for run in last_runs(instance, feed.name)
+        if run.error is not None
+    ]
+
+
+def _lake_problems(
+    instance: dg.DagsterInstance, lake: Lake, feed: FeedConfig, watched_seconds: float
+) -> Sequence[Problem]:
+    return list(lake_problems(feed, read_feed_state(lake, feed, utc_now()), watched_seconds))
+
+
+def _send_all(messages: Sequence[tuple[AlertReceiver, Sequence[Notice]]]) -> list[AlertNotSentError | None]:
+    """Side by side: a tick has a minute, and a receiver that does not answer takes seconds."""
+    with ThreadPoolExecutor(max_workers=len(messages)) as pool:
+        return list(pool.map(lambda message: _try_to_send(*message), messages))
+
+
+def _try_to_send(receiver: AlertReceiver, notices: Sequence[Notice]) -> AlertNotSentError | None:
+    if notices:
+        try:
+            send(receiver, notices)
+        except AlertNotSentError as error:
+            return error
+    return None

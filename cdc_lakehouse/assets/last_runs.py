@@ -1,0 +1,67 @@
+"""The last runs of a feed that ended by themselves, as Dagster has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import dagster as dg
+from dagster import DagsterEventType
+
+from cdc_lakehouse.assets.leases import FEED_TAG
+from cdc_lakehouse.errors import CdcError
+
+_ENDED: Final = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE]
+_OWN_JOBS: Final = ("maintenance", "verify")
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """job: `""` for runs that bring the feed's tables up to date. ended_at: seconds since 1970. seconds: its
+    duration, None for one that never began. error: one line, None for a run that succeeded."""
+
+    run_id: str
+    job: str
+    ended_at: float
+    seconds: float | None
+    error: str | None
+
+
+def last_runs(instance: dg.DagsterInstance, feed: str) -> Iterator[LastRun]:
+    """The last run that brought the feed up to date, and the last ones of its other jobs, where there are any. A run
+    that was cancelled, or is under way, is passed over."""
+    wanted = {"": dg.RunsFilter(tags={FEED_TAG: feed}, statuses=_ENDED)}
+    wanted |= {f"{feed}_{job}": dg.RunsFilter(job_name=f"{feed}_{job}", statuses=_ENDED) for job in _OWN_JOBS}
+    for job, runs in wanted.items():
+        for record in instance.get_run_records(runs, limit=1):
+            run, ended = record.dagster_run, record.end_time or record.update_timestamp.timestamp()
+            failed = run.status == dg.DagsterRunStatus.FAILURE
+            seconds = None if record.start_time is None else ended - record.start_time
+            error = _error(instance, run.run_id) if failed else None
+            yield LastRun(run.run_id, job, ended, seconds, error)
+
+
+def _error(instance: dg.DagsterInstance, run_id: str) -> str:
+    """The project's own error, else the innermost one, of the first step that failed; else what Dagster says."""
+    own = _names(CdcError)
+    for record in instance.get_records_for_run(run_id, of_type=DagsterEventType.STEP_FAILURE, limit=1).records:
+        event = record.event_log_entry.dagster_event
+        found = None if event is None else event.step_failure_data.error
+        while found is not None and found.cause is not None and found.cls_name not in own:
+            found = found.cause
+        if found is not None:
+            return _first_line(found.message)
+    for record in instance.get_records_for_run(run_id, of_type=DagsterEventType.RUN_FAILURE, limit=1).records:
+        event = record.event_log_entry.dagster_event
+        if event is not None and event.message:
+            return _first_line(event.message)
+    return "see its log"
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0]
+
+
+def _names(error: type[CdcError]) -> set[str]:
+    return {error.__name__, *(name for each in error.__subclasses__() for name in _names(each))}

@@ -1,0 +1,91 @@
+"""The state of a feed as numbers: one reading for the status, for alerts and for metrics. No JVM starts, and the source
+is not asked."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, lag_seconds
+from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.lake.catalog import Lake, system_table
+from cdc_lakehouse.lake.current.tables import row_count
+from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, CutRow
+from cdc_lakehouse.lake.tables.quarantine import Quarantine
+from cdc_lakehouse.lake.tables.segments import Segments
+
+_INCARNATION: Final = re.compile(r"(?P<database>[^.]*)\.(?P<table>.*?)(?:(?:@\d+)?#\d+)?", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class FeedState:
+    """checkpoint_ts: a TSO, of the published cut; None where nothing is published, as lag_seconds. cut: its tables.
+    held: reasons by incarnation. quarantined: open rows by table, None for those of no table. discarded: rows that a
+    person gave up."""
+
+    checkpoint_ts: int | None
+    lag_seconds: float | None
+    cut: tuple[CutRow, ...]
+    held: Mapping[str, str]
+    quarantined: Mapping[TableName | None, int]
+    discarded: int
+
+    @property
+    def checkpoint_time(self) -> datetime.datetime | None:
+        """What the tables show, in UTC."""
+        return None if self.checkpoint_ts is None else commit_time(self.checkpoint_ts)
+
+    @property
+    def published_at(self) -> datetime.datetime | None:
+        """When the cut was published, in UTC; None for one without tables."""
+        return max((row.published_at for row in self.cut), default=None)
+
+    @property
+    def quarantined_rows(self) -> int:
+        return sum(self.quarantined.values())
+
+
+@dataclass(frozen=True, slots=True)
+class FeedSizes:
+    """events: rows of the table `events`. segments_waiting: those that are landed and not decoded."""
+
+    events: int
+    segments_waiting: int
+
+
+def read_feed_state(lake: Lake, feed: FeedConfig, now: datetime.datetime) -> FeedState:
+    """Raises `CatalogUnreachableError` where the lake cannot be read."""
+    checkpoints = Checkpoints(lake, feed.name)
+    cut = checkpoints.last()
+    published = None if cut.checkpoint_ts == BEGINNING else cut.checkpoint_ts
+    quarantine = Quarantine(lake, feed.name)
+    quarantined: dict[TableName | None, int] = {}
+    for row in quarantine.open():
+        table = None if row.database is None or row.table is None else TableName(row.database, row.table)
+        quarantined[table] = quarantined.get(table, 0) + row.count
+    return FeedState(
+        published,
+        None if published is None else lag_seconds(published, now),
+        () if published is None else tuple(checkpoints.rows(published)),
+        dict(cut.held),
+        quarantined,
+        quarantine.count("discarded"),
+    )
+
+
+def read_sizes(lake: Lake, feed: str) -> FeedSizes:
+    """Of the tables `events` and `segments`. Raises `CatalogUnreachableError` where the lake cannot be read."""
+    events = lake.load(system_table(feed, "events"))
+    return FeedSizes(0 if events is None else row_count(events.current_snapshot()), Segments(lake, feed).waiting())
+
+
+def held_table(incarnation: str) -> TableName:
+    """The name that a held table had when it was created, from its incarnation."""
+    found = _INCARNATION.fullmatch(incarnation)
+    if found is None:
+        return TableName("", incarnation)
+    return TableName(found["database"].replace("%2E", ".").replace("%25", "%"), found["table"])

@@ -1,0 +1,112 @@
+"""What people are told of: problems of feeds, and which of them are new, over, or still there after a day."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal
+
+from cdc_lakehouse.config import AlertReceiver, FeedConfig, ProblemKind
+from cdc_lakehouse.pipeline.feed_state import FeedState, held_table
+
+REMINDER_SECONDS: Final = 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """subject: what of the feed it is about, such as a job, or a table that is held. text: a sentence for people."""
+
+    feed: str
+    kind: ProblemKind
+    subject: str
+    text: str
+
+    @property
+    def key(self) -> str:
+        """The same for as long as it is the same problem: numbers in its text may change."""
+        return f"{self.feed} {self.kind} {self.subject}"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An open problem that a receiver was told of. Times are seconds since 1970: since when it is open, and when the
+    receiver was told last."""
+
+    problem: Problem
+    since: float
+    told_at: float
+
+    def document(self) -> dict[str, Any]:
+        return {**asdict(self.problem), "since": self.since, "told_at": self.told_at}
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Told:
+        """Raises `KeyError` and `TypeError` for another document."""
+        values = dict(document)
+        since, told_at = float(values.pop("since")), float(values.pop("told_at"))
+        return cls(Problem(**values), since, told_at)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One problem in a message. since: when it was first seen, in seconds since 1970."""
+
+    event: Literal["opened", "reminder", "over"]
+    problem: Problem
+    since: float
+
+    def document(self) -> dict[str, Any]:
+        since = datetime.datetime.fromtimestamp(self.since, datetime.UTC)
+        return {"event": self.event, **asdict(self.problem), "since": since.isoformat(timespec="seconds")}
+
+
+def lake_problems(feed: FeedConfig, state: FeedState, watched_seconds: float) -> Iterator[Problem]:
+    """What the lake shows: tables that are held, rows that could not be used, a cut that is too old. Of a feed that has
+    published nothing the time counts since when it is watched."""
+    for incarnation, reason in sorted(state.held.items()):
+        yield Problem(feed.name, "held", incarnation, f"the table {held_table(incarnation)} is held: {reason}")
+    for table, rows in sorted(state.quarantined.items(), key=str):
+        name = "" if table is None else str(table)
+        where = f" of the table {name}" if name else ""
+        advice = "`cdc-lakehouse quarantine list` shows them"
+        yield Problem(feed.name, "quarantined", name, f"{rows} rows{where} could not be used; {advice}")
+    if (watched_seconds if state.lag_seconds is None else state.lag_seconds) > feed.freshness_minutes * 60:
+        at = state.checkpoint_time
+        shown = "nothing has been published yet" if at is None else f"the published cut shows {at:%Y-%m-%d %H:%M} UTC"
+        yield Problem(feed.name, "stale", "", f"{shown}; freshness_minutes is {feed.freshness_minutes}")
+
+
+def news(
+    receiver: AlertReceiver,
+    problems: Sequence[Problem],
+    is_known: Callable[[Problem], bool],
+    told: Mapping[str, Told],
+    now: float,
+) -> tuple[list[Notice], dict[str, Told]]:
+    """What a receiver is to be told, and what it was told of once it has taken that.
+
+    `is_known` says whether a problem of before would be among `problems` if it were still there; where that could not
+    be read, it stays open. `told` and the result are by the problems' keys."""
+    notices: list[Notice] = []
+    then: dict[str, Told] = {}
+    for problem in problems:
+        if not receiver.takes(problem.feed, problem.kind):
+            continue
+        before = told.get(problem.key)
+        if before is None:
+            notices.append(Notice("opened", problem, now))
+            then[problem.key] = Told(problem, now, now)
+        elif now - before.told_at >= REMINDER_SECONDS:
+            notices.append(Notice("reminder", problem, before.since))
+            then[problem.key] = Told(problem, before.since, now)
+        else:
+            then[problem.key] = before
+    for key, before in told.items():
+        if key in then or not receiver.takes(before.problem.feed, before.problem.kind):
+            continue
+        if is_known(before.problem):
+            notices.append(Notice("over", before.problem, before.since))
+        else:
+            then[key] = before
+    return notices, then

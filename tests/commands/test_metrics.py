@@ -1,0 +1,165 @@
+"""`metrics`: what Prometheus reads, as its own parser does."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from cdc_lakehouse.assets.leases import FEED_TAG
+from cdc_lakehouse.changelog.positions import tso
+from cdc_lakehouse.decoders.problems import Rejected
+from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
+from tests.commands import call
+from tests.kit.lakes import TestLake
+from tests.lake import NOON, segment
+
+ROOT = Path(__file__).parents[2]
+Labels = tuple[tuple[str, str], ...]
+NAMES = {
+    "up", "published_checkpoint_timestamp_seconds", "published_lag_seconds", "freshness_limit_seconds",
+    "last_cut_timestamp_seconds", "tables", "held_tables", "quarantined_rows", "discarded_rows", "events",
+    "segments_waiting", "table_rows", "table_held", "last_run_end_timestamp_seconds", "last_run_duration_seconds",
+    "last_run_failed",
+}  # fmt: skip
+
+
+@pytest.fixture
+def lake(lake: TestLake, monkeypatch: pytest.MonkeyPatch) -> TestLake:
+    monkeypatch.setenv("CDC_LAKEHOUSE_CONFIG", str(lake.config_path))
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    return lake
+
+
+def parsed(text: str) -> dict[tuple[str, Labels], float]:
+    """Values by name (without the prefix) and labels."""
+    found = {}
+    for family in text_string_to_metric_families(text):
+        assert family.type == "gauge" and family.documentation, family
+        for sample in family.samples:
+            found[sample.name.removeprefix("cdc_lakehouse_"), tuple(sorted(sample.labels.items()))] = sample.value
+    return found
+
+
+def metrics(lake: TestLake) -> dict[tuple[str, Labels], float]:
+    done = call("metrics")
+    assert done.exit_code == 0, done.output
+    return parsed(done.stdout)
+
+
+def publish(lake: TestLake, checkpoint: int) -> None:
+    rows = [CutRow(checkpoint, "d", "a", None, 12, NOON), CutRow(checkpoint, 'd"1', "ü\n", None, 0, NOON)]
+    held = (("d.x#1", "bad"), ("d.x@123#2", "bad"))
+    lake.run().checkpoints.publish(Cut(checkpoint, held=held), rows)
+
+
+def test_an_empty_lake_has_zeros_and_nothing_of_a_cut(lake: TestLake) -> None:
+    feed = (("feed", lake.name),)
+    assert metrics(lake) == {
+        ("up", feed): 1, ("freshness_limit_seconds", feed): 3600, ("tables", feed): 0, ("held_tables", feed): 0,
+        ("quarantined_rows", feed): 0, ("discarded_rows", feed): 0, ("events", feed): 0, ("segments_waiting", feed): 0,
+    }  # fmt: skip
+    assert lake.metadata() == {} and not (lake.config_path.parent / "dagster_home").exists(), "nothing is written"
+
+
+def test_every_number_of_a_feed_is_there_under_its_name(lake: TestLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = datetime.datetime.now(datetime.UTC)
+    shown = now - datetime.timedelta(minutes=10)
+    publish(lake, tso(shown))
+    lake.run().quarantine.replace(
+        lambda _: False, [Rejected("s", n, "BadLine", "m", None, "d", "x") for n in (1, 2, 3)], NOON
+    )
+    lake.run().quarantine.discard([lake.run().quarantine.rows[0].id], "me", "gone", NOON)
+    lake.run().segments.land(
+        [segment(f"d/a/1/{n}.json", state=state) for n, state in enumerate(("landed", "decoded"))], {}
+    )
+    home = lake.config_path.parent / "dagster_home"
+    home.mkdir()
+    shutil.copy(ROOT / "cdc_lakehouse" / "commands" / "dagster.yaml", home)
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+
+    @dg.op
+    def fail() -> None:
+        raise ValueError("no")
+
+    @dg.job(executor_def=dg.in_process_executor)
+    def runs() -> None:
+        fail()
+
+    with dg.DagsterInstance.get() as instance:
+        runs.execute_in_process(instance=instance, tags={FEED_TAG: lake.name}, raise_on_error=False)
+    monkeypatch.delenv("DAGSTER_HOME")
+
+    found = metrics(lake)
+    feed, run = (("feed", lake.name),), (("feed", lake.name), ("job", ""))
+    ended, seconds = found.pop(("last_run_end_timestamp_seconds", run)), found.pop(("last_run_duration_seconds", run))
+    assert 0 <= ended - now.timestamp() < 300 and 0 < seconds < 300
+    assert 600 <= found.pop(("published_lag_seconds", feed)) < 900
+    at = found.pop(("published_checkpoint_timestamp_seconds", feed))
+    assert at == pytest.approx(shown.timestamp(), abs=0.002)
+
+    def table(database: str, name: str) -> Labels:
+        return (("database", database), ("feed", lake.name), ("table", name))
+
+    assert found == {
+        ("up", feed): 1, ("freshness_limit_seconds", feed): 3600, ("tables", feed): 2, ("held_tables", feed): 2,
+        ("quarantined_rows", feed): 2, ("discarded_rows", feed): 1, ("events", feed): 0, ("segments_waiting", feed): 1,
+        ("last_cut_timestamp_seconds", feed): NOON.timestamp(), ("last_run_failed", run): 1,
+        ("table_rows", table("d", "a")): 12, ("table_rows", table('d"1', "ü\n")): 0, ("table_held", table("d", "x")): 1,
+    }  # fmt: skip
+
+
+def test_a_lake_that_cannot_be_read_is_down(lake: TestLake) -> None:
+    catalog = lake.lake.config.catalog.uri
+    assert catalog is not None
+    publish(lake, tso(NOON))
+    Path(catalog.removeprefix("sqlite:///")).write_bytes(b"this is no database" * 1000)
+    found = metrics(lake)
+    assert found == {("up", (("feed", lake.name),)): 0, ("freshness_limit_seconds", (("feed", lake.name),)): 3600}
+
+
+def test_the_documentation_names_every_metric_and_no_other(lake: TestLake) -> None:
+    publish(lake, tso(NOON))
+    text = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
+    described = set(re.findall(r"^# TYPE cdc_lakehouse_(\w+) gauge$", call("metrics").stdout, re.MULTILINE))
+    assert described == NAMES == set(re.findall(r"cdc_lakehouse_(\w+)", text)) - {"textfile"}
+
+
+@pytest.mark.parametrize("listen", ["9464", "127.0.0.1:x", "127.0.0.1:99999", ":1"])
+def test_an_address_that_is_none_is_refused(lake: TestLake, listen: str) -> None:
+    done = call("metrics", "--listen", listen)
+    assert done.exit_code == 2 and "HOST:PORT" in done.stderr
+
+
+@pytest.mark.slow
+def test_it_is_served_until_it_is_interrupted(lake: TestLake, interruptible: None) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        refused = call("metrics", "--listen", address)
+        assert refused.exit_code == 2 and f"cannot listen at {address}" in refused.stderr
+    program = "from cdc_lakehouse.cli import main; main()"
+    command = [sys.executable, "-c", program, "metrics", "--listen", address]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        try:
+            assert process.stderr is not None and f"http://{address}/metrics" in process.stderr.readline()
+            tables = ("tables", (("feed", lake.name),))
+            seen = []
+            for checkpoint in (None, tso(NOON)):
+                if checkpoint is not None:
+                    publish(lake, checkpoint)
+                with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
+                    seen.append(parsed(answer.read().decode())[tables])
+            assert seen == [0, 2], "each scrape reads anew"
+        finally:
+            process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
