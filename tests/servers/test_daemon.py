@@ -97,7 +97,7 @@ def test_runs_go_on_whatever_is_killed(tmp_path: Path, monkeypatch: pytest.Monke
         return None if found is None or found.released else found
 
     with dev.running() as process:
-        until(lambda: holder() is not None and lake.machinery("segments"))
+        until(lambda: holder() is not None and lake.machinery("segments"), 120)
         first = holder()
         assert first is not None, dev.log.read_text()
         # The run's worker, and then the daemon: the others end with it.
@@ -105,13 +105,13 @@ def test_runs_go_on_whatever_is_killed(tmp_path: Path, monkeypatch: pytest.Monke
         dev.kill(process, "dagster._daemon")
     goes_on(lake)
     with dev.running() as process:
-        until(lambda: (found := holder()) is not None and found.run != first.run)
+        until(lambda: (found := holder()) is not None and found.run != first.run, 180)
         second = holder()
         assert second is not None and second.run != first.run, dev.log.read_text()
         dev.kill(process, "dagster_webserver")
     goes_on(lake)
     with dev.running() as process:
-        until(lambda: published(lake) == checkpoint(lake))
+        until(lambda: published(lake) == checkpoint(lake), 240)
         assert published(lake) == checkpoint(lake), dev.log.read_text()
         check_shop(lake)
         with dg.DagsterInstance.get() as instance:
