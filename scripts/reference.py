@@ -103,7 +103,8 @@ def config_page() -> str:
         "Keys of lakehouse.yaml",
         [
             "Every key of `lakehouse.yaml`, as `cdc-lakehouse config schema` has them.",
-            "[Configuration](../configuration.md) has more on each, with examples. Any value can be `${NAME}`: it then comes from the environment.",
+            "[Configuration](../configuration.md) has more on each, with examples.",
+            "Any value can be `${NAME}`: it then comes from the environment.",
         ],
         *(block for path, section in sections for block in _section(path, section, schema["$defs"])),
     )
