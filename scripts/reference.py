@@ -34,9 +34,10 @@ _MADE: Final = "<!-- Made by scripts/reference.py from the code. Change the code
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """A Markdown table. A pipe in a cell is escaped."""
+    """A Markdown table. Pipes and line ends in cells are escaped."""
+    escapes = str.maketrans({"|": "\\|", "\n": "\\n", "\r": "\\r"})
     lines = [head, ["---"] * len(head), *rows]
-    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
+    return ["| " + " | ".join(cell.translate(escapes) for cell in line) + " |" for line in lines]
 
 
 def page(title: str, *blocks: Sequence[str]) -> str:
