@@ -13,7 +13,8 @@ import pytest
 from cdc_lakehouse.cli import main
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *sorted(DOCS.rglob("*.md"))]
 ENDINGS = "py|md|png|txt|toml|yaml|json|proto|lock"
 # A path with a folder in it, or a file of a kind that the project has.
 PATH = re.compile(rf"(?<![\w/.<:*-])((?:[\w.-]+/)+[\w.-]*|[\w-]+\.(?:{ENDINGS}))(?![\w/<*])")
@@ -21,7 +22,11 @@ PACKAGES = {path.name for path in (ROOT / "cdc_lakehouse").iterdir() if path.is_
 
 
 def pages() -> list[pytest.param]:
-    return [pytest.param(page.read_text(encoding="utf-8"), id=page.name) for page in PAGES]
+    return [pytest.param(page.read_text(encoding="utf-8"), id=name(page)) for page in PAGES]
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
 
 
 def named_files(text: str) -> Iterator[str]:
@@ -41,7 +46,7 @@ def test_every_file_that_is_named_is_there(text: str) -> None:
     assert not missing
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_link_leads_somewhere(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     broken = []
@@ -89,16 +94,52 @@ def test_every_command_that_is_named_is_there_with_its_options() -> None:
     assert not wrong
 
 
-def test_every_command_is_in_the_readme() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert [name for name in COMMANDS if f"`cdc-lakehouse {' '.join(name)}" not in readme] == []
+def test_every_command_is_in_the_reference() -> None:
+    reference = (DOCS / "reference" / "cli.md").read_text(encoding="utf-8")
+    assert [name for name in COMMANDS if f"`cdc-lakehouse {' '.join(name)}`" not in reference] == []
 
 
 def test_every_target_that_is_named_is_there() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
-    named = set(re.findall(r"(?:`|^)make ([a-z-]+)", ALL, re.MULTILINE))
+    # With nothing behind it but settings and a comment: messages advise to make room.
+    named = set(re.findall(r"(?:`|^)make ([a-z-]+)(?=`|$| +[#A-Z])", ALL, re.MULTILINE))
     assert named and named <= targets
+
+
+def test_every_script_of_a_shell_block_is_there() -> None:
+    missing = [
+        line
+        for page in PAGES
+        for block in blocks(page, "", "bash", "shell", "console")
+        for line in block.splitlines()
+        if (found := re.match(r"(?:\$ )?\./([\w./-]+)", line)) and not (ROOT / found[1]).exists()
+    ]
+    assert not missing
+
+
+def test_every_module_that_a_command_runs_is_there() -> None:
+    modules = set(re.findall(r"python -m ((?:benchmarks|tests|cdc_lakehouse)[\w.]*)", ALL))
+    places = [ROOT / module.replace(".", "/") for module in modules]
+    assert modules
+    assert [str(place) for place in places if not place.is_dir() and not place.with_suffix(".py").exists()] == []
+
+
+def test_every_python_block_compiles() -> None:
+    for page in PAGES:
+        for block in blocks(page, "python"):
+            compile(block, name(page), "exec")
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    """The contents of the fenced blocks of a page in these languages; "" is none."""
+    found = re.findall(r"^```(\w*)[^\n]*\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return [text for language, text in found if language in languages]
+
+
+def test_the_navigation_of_the_site_has_every_page_once() -> None:
+    named = re.findall(r": ([\w/.-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(named) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
 
 
 def test_the_tree_of_packages_is_the_one_that_the_architecture_shows() -> None:
