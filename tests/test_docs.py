@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 import subprocess
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
+import yaml
 
 from cdc_lakehouse.cli import main
+from cdc_lakehouse.config import FeedConfig, LakehouseConfig, load
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -129,6 +133,37 @@ def test_every_python_block_compiles() -> None:
     for page in PAGES:
         for block in blocks(page, "python"):
             compile(block, name(page), "exec")
+
+
+LAKE = {"warehouse": "./lake", "catalog": {"type": "sql", "uri": "sqlite:///lake.db"}}
+FEED = {"name": "shop", "start_date": "2026-11-01", "source": {"type": "storage_sink", "uri": "/d", "protocol": "csv"}}
+CSV = {"include-commit-ts": True}
+
+
+def configuration(block: str) -> dict[str, Any] | None:
+    """What a block shows of lakehouse.yaml, with what it leaves out put in; None where it shows something else."""
+    shown = yaml.safe_load(textwrap.dedent(block))
+    if not isinstance(shown, dict) or not shown.keys() <= LakehouseConfig.model_fields.keys() | FeedConfig.model_fields:
+        return None
+    if not shown.keys() <= LakehouseConfig.model_fields.keys():
+        shown = {"feeds": [shown]}
+    feeds = [{**FEED, **feed} for feed in shown.get("feeds", [{}])]
+    for feed in feeds:
+        feed["source"] = {"csv": CSV, **feed["source"]} if feed["source"].get("protocol") == "csv" else feed["source"]
+    return {**shown, "lake": {**LAKE, **shown.get("lake", {})}, "feeds": feeds}
+
+
+def test_configurations_of_the_pages_load(tmp_path: Path) -> None:
+    """Fragments, too: the loader finds what a JSON Schema cannot say."""
+    loaded = 0
+    for page in PAGES:
+        for block in blocks(page, "yaml"):
+            if (document := configuration(block)) is not None:
+                file = tmp_path / "lakehouse.yaml"
+                file.write_text(yaml.safe_dump(document), encoding="utf-8")
+                load(file, dict.fromkeys(re.findall(r"\$\{(\w+)", block), "value"))
+                loaded += 1
+    assert loaded > 10
 
 
 def blocks(page: Path, *languages: str) -> list[str]:

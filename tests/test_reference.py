@@ -1,14 +1,18 @@
-"""The pages of docs/reference that are made from the code are what the code says."""
+"""Pages that are made from the code are up to date, and messages that other pages quote are in it."""
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-SCRIPT = Path(__file__).parents[1] / "scripts" / "reference.py"
+ROOT = Path(__file__).parents[1]
+SCRIPT = ROOT / "scripts" / "reference.py"
 
 
 @pytest.fixture(scope="module")
@@ -42,3 +46,23 @@ def test_messages_are_read_as_people_see_them(
         ("ConfigurationError", [["`cannot read …`", "`do this`"]]),
         ("SourceError", [["`nothing there`", "`wait / look`"]]),
     ]
+
+
+@pytest.mark.slow
+def test_messages_of_troubleshooting_are_in_the_code(reference: ModuleType) -> None:
+    said = list(texts(reference))
+    unknown = []
+    for row in re.findall(r"^\| (`.+?) \|", (ROOT / "docs" / "troubleshooting.md").read_text("utf-8"), re.MULTILINE):
+        for message in (span for span in re.findall(r"`([^`]+)`", row) if " " in span):
+            pieces = [piece.strip(" :'") for piece in message.split("…") if len(piece.strip(" :?'")) > 2]
+            if not any(all(piece in text for piece in pieces) for text in said):
+                unknown.append(message)
+    assert unknown == []
+
+
+def texts(reference: ModuleType) -> Iterator[str]:
+    """Every text in the package, with `…` for what is put into it."""
+    for path in sorted((ROOT / "cdc_lakehouse").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str)):
+                yield reference._words(node, {})
