@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import textwrap
 from collections.abc import Iterator
@@ -96,6 +97,22 @@ def test_every_command_that_is_named_is_there_with_its_options() -> None:
         options = {option for parameter in command.params for option in parameter.opts}
         wrong += [f"{span}: {option}" for option in re.findall(r"--[a-z-]+", span) if option not in options]
     assert not wrong
+
+
+def test_every_command_line_of_a_block_is_understood() -> None:
+    """Arguments that are missing, values that are not allowed."""
+    parsed = 0
+    for page in PAGES:
+        lines = "\n".join(blocks(page, "", "bash", "shell", "console")).replace("\\\n", " ").splitlines()
+        for line in lines:
+            found = re.match(r"(?:\$ )?(?:\.venv/bin/)?cdc-lakehouse ([a-z][^<>|]*)", line)
+            # Usage lines, and lines that leave something out, are no commands.
+            if found is not None and not re.search(r"[\[…]", found[1].split("#")[0]):
+                words = shlex.split(found[1], comments=True)
+                n = next(n for n in (2, 1) if tuple(words[:n]) in COMMANDS)
+                COMMANDS[tuple(words[:n])].make_context(" ".join(words[:n]), words[n:])
+                parsed += 1
+    assert parsed > 20
 
 
 def test_every_command_is_in_the_reference() -> None:
