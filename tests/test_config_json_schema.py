@@ -14,7 +14,7 @@ from cdc_lakehouse.config.json_schema import json_schema
 from cdc_lakehouse.config.yaml_file import read_mapping
 
 ROOT = Path(__file__).parents[1]
-PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
+PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]
 SCHEMA = json_schema()
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 WHOLE: dict[str, Any] = {
@@ -94,7 +94,7 @@ def test_every_key_has_a_description() -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_whole_configurations_of_the_documentation_are_valid(page: Path, tmp_path: Path) -> None:
     for block in re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
         if re.search(r"^lake:", block, re.MULTILINE) and re.search(r"^feeds:", block, re.MULTILINE):

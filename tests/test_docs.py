@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
+import yaml
 
 from cdc_lakehouse.cli import main
+from cdc_lakehouse.config import FeedConfig, LakehouseConfig, load
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *sorted(DOCS.rglob("*.md"))]
 ENDINGS = "py|md|png|txt|toml|yaml|json|proto|lock"
 # A path with a folder in it, or a file of a kind that the project has.
 PATH = re.compile(rf"(?<![\w/.<:*-])((?:[\w.-]+/)+[\w.-]*|[\w-]+\.(?:{ENDINGS}))(?![\w/<*])")
@@ -21,7 +27,11 @@ PACKAGES = {path.name for path in (ROOT / "cdc_lakehouse").iterdir() if path.is_
 
 
 def pages() -> list[pytest.param]:
-    return [pytest.param(page.read_text(encoding="utf-8"), id=page.name) for page in PAGES]
+    return [pytest.param(page.read_text(encoding="utf-8"), id=name(page)) for page in PAGES]
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
 
 
 def named_files(text: str) -> Iterator[str]:
@@ -41,7 +51,7 @@ def test_every_file_that_is_named_is_there(text: str) -> None:
     assert not missing
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_link_leads_somewhere(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     broken = []
@@ -89,16 +99,100 @@ def test_every_command_that_is_named_is_there_with_its_options() -> None:
     assert not wrong
 
 
-def test_every_command_is_in_the_readme() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert [name for name in COMMANDS if f"`cdc-lakehouse {' '.join(name)}" not in readme] == []
+def test_every_command_line_of_a_block_is_understood() -> None:
+    """Arguments that are missing, values that are not allowed."""
+    parsed = 0
+    for page in PAGES:
+        lines = "\n".join(blocks(page, "", "bash", "shell", "console")).replace("\\\n", " ").splitlines()
+        for line in lines:
+            found = re.match(r"(?:\$ )?(?:\.venv/bin/)?cdc-lakehouse ([a-z][^<>|]*)", line)
+            # Usage lines, and lines that leave something out, are no commands.
+            if found is not None and not re.search(r"[\[…]", found[1].split("#")[0]):
+                words = shlex.split(found[1], comments=True)
+                n = next(n for n in (2, 1) if tuple(words[:n]) in COMMANDS)
+                COMMANDS[tuple(words[:n])].make_context(" ".join(words[:n]), words[n:])
+                parsed += 1
+    assert parsed > 20
+
+
+def test_every_command_is_in_the_reference() -> None:
+    reference = (DOCS / "reference" / "cli.md").read_text(encoding="utf-8")
+    assert [name for name in COMMANDS if f"`cdc-lakehouse {' '.join(name)}`" not in reference] == []
 
 
 def test_every_target_that_is_named_is_there() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
-    named = set(re.findall(r"(?:`|^)make ([a-z-]+)", ALL, re.MULTILINE))
+    # With nothing behind it but settings and a comment: messages advise to make room.
+    named = set(re.findall(r"(?:`|^)make ([a-z-]+)(?=`|$| +[#A-Z])", ALL, re.MULTILINE))
     assert named and named <= targets
+
+
+def test_every_script_of_a_shell_block_is_there() -> None:
+    missing = [
+        line
+        for page in PAGES
+        for block in blocks(page, "", "bash", "shell", "console")
+        for line in block.splitlines()
+        if (found := re.match(r"(?:\$ )?\./([\w./-]+)", line)) and not (ROOT / found[1]).exists()
+    ]
+    assert not missing
+
+
+def test_every_module_that_a_command_runs_is_there() -> None:
+    modules = set(re.findall(r"python -m ((?:benchmarks|tests|cdc_lakehouse)[\w.]*)", ALL))
+    places = [ROOT / module.replace(".", "/") for module in modules]
+    assert modules
+    assert [str(place) for place in places if not place.is_dir() and not place.with_suffix(".py").exists()] == []
+
+
+def test_every_python_block_compiles() -> None:
+    for page in PAGES:
+        for block in blocks(page, "python"):
+            compile(block, name(page), "exec")
+
+
+LAKE = {"warehouse": "./lake", "catalog": {"type": "sql", "uri": "sqlite:///lake.db"}}
+FEED = {"name": "shop", "start_date": "2026-11-01", "source": {"type": "storage_sink", "uri": "/d", "protocol": "csv"}}
+CSV = {"include-commit-ts": True}
+
+
+def configuration(block: str) -> dict[str, Any] | None:
+    """What a block shows of lakehouse.yaml, with what it leaves out put in; None where it shows something else."""
+    # All as text: YAML of old reads the key `on` as true.
+    shown = yaml.load(textwrap.dedent(block), Loader=yaml.BaseLoader)
+    if not isinstance(shown, dict) or not shown.keys() <= LakehouseConfig.model_fields.keys() | FeedConfig.model_fields:
+        return None
+    if not shown.keys() <= LakehouseConfig.model_fields.keys():
+        shown = {"feeds": [shown]}
+    feeds = [{**FEED, **feed} for feed in shown.get("feeds", [{}])]
+    for feed in feeds:
+        feed["source"] = {"csv": CSV, **feed["source"]} if feed["source"].get("protocol") == "csv" else feed["source"]
+    return {**shown, "lake": {**LAKE, **shown.get("lake", {})}, "feeds": feeds}
+
+
+def test_configurations_of_the_pages_load(tmp_path: Path) -> None:
+    """Fragments, too: the loader finds what a JSON Schema cannot say."""
+    loaded = 0
+    for page in PAGES:
+        for block in blocks(page, "yaml"):
+            if (document := configuration(block)) is not None:
+                file = tmp_path / "lakehouse.yaml"
+                file.write_text(yaml.safe_dump(document), encoding="utf-8")
+                load(file, dict.fromkeys(re.findall(r"\$\{(\w+)", block), "https://host.example/value"))
+                loaded += 1
+    assert loaded > 10
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    """The contents of the fenced blocks of a page in these languages; "" is none."""
+    found = re.findall(r"^```(\w*)[^\n]*\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return [text for language, text in found if language in languages]
+
+
+def test_the_navigation_of_the_site_has_every_page_once() -> None:
+    named = re.findall(r": ([\w/.-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(named) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
 
 
 def test_the_tree_of_packages_is_the_one_that_the_architecture_shows() -> None:

@@ -94,11 +94,11 @@ class S3Bucket:
         return f"{self.prefix}/{path}" if self.prefix else path
 
     def allow_reading(self, user: str) -> None:
-        """What SECURITY.md says that a source needs, and no more."""
+        """What docs/security.md says that a source needs, and no more."""
         self._allow(user, "s3:GetObject")
 
     def allow_writing(self, user: str) -> None:
-        """What SECURITY.md says that the warehouse needs, and no more."""
+        """What docs/security.md says that the warehouse needs, and no more."""
         self._allow(user, "s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload")
 
     def _allow(self, user: str, *of_objects: str) -> None:

@@ -69,7 +69,7 @@ def test_from_s3_into_s3_by_users_with_the_least_rights(
     name: str, data_sets: Path, s3: S3Server, spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The source's bucket may only be read, and the warehouse's written by a user of its own, with the rights that
-    SECURITY.md names; nothing of either one's credentials is shown anywhere."""
+    docs/security.md names; nothing of either one's credentials is shown anywhere."""
     truth = Truth(data_sets / "canal-json" / name)
     source, warehouse = S3Bucket(s3.endpoint), S3Bucket(s3.endpoint, prefix="lake house")
     reader = f"pipeline-reader{next(_USERS)}"
