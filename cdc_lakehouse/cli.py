@@ -7,32 +7,48 @@ To add a command: a module in `cdc_lakehouse.commands` with a click command, and
 from __future__ import annotations
 
 import importlib
+import os
+from pathlib import Path
 from typing import Final
 
 import click
+from click.shell_completion import CompletionItem
 
-_COMMANDS: Final = {
-    "init": ("init:command", "Look at a change log, and write a lakehouse.yaml for it."),
-    "doctor": ("doctor:command", "Try each part of the configuration on this machine."),
-    "run": ("run:command", "Bring the tables up to date: land, decode, apply, publish."),
-    "load": ("run:load", "Load tables of the initial dump again."),
-    "status": ("status:command", "Show the state of each feed: checkpoints, lag, what is held."),
-    "alerts": ("alerts:command", "Try the receivers of alerts."),
-    "metrics": ("metrics:command", "Print the state of the feeds for Prometheus, or serve it."),
-    "show": ("show:command", "Print rows of current-state tables."),
-    "verify": ("verify:command", "Compare the tables with the source database."),
-    "maintain": ("maintain:command", "Keep tables small: compaction, manifests, snapshots, orphan files."),
-    "plan": ("plan:command", "Show what pending DDL will do, without doing it."),
-    "hold": ("table_decisions:hold", "Keep a table as it is until it is resumed."),
-    "resume": ("table_decisions:resume", "Let a held table go on, or approve its rewrite."),
-    "rebuild": ("run:rebuild", "Recompute a table from all of its events."),
-    "quarantine": ("quarantine:command", "Look at what could not be used, give it up, or decode it again."),
-    "config": ("config:command", "Print the JSON Schema of lakehouse.yaml."),
-    "ddl": ("ddl:command", "Parse DDL statements, and apply them to tables."),
-    "canal": ("canal:command", "Print what a Canal server sends."),
-    "sample": ("sample:command", "Write a sample changefeed, and keep it going."),
+_SECTIONS: Final = {
+    "Set up": {
+        "init": ("init:command", "Look at a change log, and write a lakehouse.yaml for it."),
+        "doctor": ("doctor:command", "Try each part of the configuration on this machine."),
+        "config": ("config:command", "Print the JSON Schema of lakehouse.yaml."),
+        "sample": ("sample:command", "Write a sample changefeed, and keep it going."),
+    },
+    "Run": {
+        "run": ("run:command", "Bring the tables up to date: land, decode, apply, publish."),
+        "load": ("run:load", "Load tables of the initial dump again."),
+        "rebuild": ("run:rebuild", "Recompute a table from all of its events."),
+        "maintain": ("maintain:command", "Keep tables small: compaction, manifests, snapshots, orphan files."),
+    },
+    "Look": {
+        "status": ("status:command", "Show the state of each feed: checkpoints, lag, what is held."),
+        "show": ("show:command", "Print rows of current-state tables."),
+        "plan": ("plan:command", "Show what pending DDL will do, without doing it."),
+        "verify": ("verify:command", "Compare the tables with the source database."),
+        "report": ("report:command", "Write a page of HTML about each feed."),
+        "metrics": ("metrics:command", "Print the state of the feeds for Prometheus, or serve it."),
+        "alerts": ("alerts:command", "Try the receivers of alerts."),
+    },
+    "Decide": {
+        "hold": ("table_decisions:hold", "Keep a table as it is until it is resumed."),
+        "resume": ("table_decisions:resume", "Let a held table go on, or approve its rewrite."),
+        "quarantine": ("quarantine:command", "Look at what could not be used, give it up, or decode it again."),
+    },
+    "Inspect": {
+        "ddl": ("ddl:command", "Parse DDL statements, and apply them to tables."),
+        "canal": ("canal:command", "Print what a Canal server sends."),
+    },
 }
-"""By name: the module below `cdc_lakehouse.commands` with the click command in it, and its line of help."""
+"""By section of the help, then by name: the module below `cdc_lakehouse.commands` with the click command in it, and its
+line of help."""
+_COMMANDS: Final = {name: row for section in _SECTIONS.values() for name, row in section.items()}
 
 
 class _Commands(click.Group):
@@ -45,13 +61,37 @@ class _Commands(click.Group):
         module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
         return getattr(importlib.import_module(f"cdc_lakehouse.commands.{module}"), attribute)
 
+    # Click would import every command for its line of help, here and where a name is completed.
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        # Click would import every command for its line of help.
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
+        widest = max(map(len, _COMMANDS))
+        for title, section in _SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(widest), line) for name, (_, line) in section.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        names = [] if incomplete.startswith("-") else [name for name in _COMMANDS if name.startswith(incomplete)]
+        commands = [CompletionItem(name, help=_COMMANDS[name][1]) for name in names]
+        return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
-@click.group(cls=_Commands)
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="cdc-lakehouse")
-def main() -> None:
-    """Database change logs as Apache Iceberg tables."""
+@click.option(
+    "--config",
+    "config_path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The configuration file. [default: CDC_LAKEHOUSE_CONFIG of the environment, else lakehouse.yaml]",
+)
+def main(config_path: Path | None) -> None:
+    """Database change logs as Apache Iceberg tables.
+
+    \b
+    Examples:
+      cdc-lakehouse sample
+      cdc-lakehouse --config demo/lakehouse.yaml run
+      cdc-lakehouse --config demo/lakehouse.yaml show shop.orders
+    """
+    if config_path is not None:
+        # In the environment, where Dagster's runs find it too.
+        os.environ["CDC_LAKEHOUSE_CONFIG"] = str(config_path.absolute())
