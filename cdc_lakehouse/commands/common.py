@@ -100,6 +100,12 @@ def printable(text: str) -> str:
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
+def short(text: str, width: int = 100) -> str:
+    """The text in one line of a terminal, cut where it is longer."""
+    line = printable(" ".join(text.split()))
+    return line if len(line) <= width else f"{line[: width - 1]}…"
+
+
 def problem_lines(
     held: Mapping[str, str], quarantined: int, notes: Sequence[str], warnings: Sequence[str], discarded: int = 0
 ) -> list[str]:

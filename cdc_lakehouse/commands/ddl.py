@@ -18,10 +18,9 @@ from cdc_lakehouse.changelog.ddl.parser import parse
 from cdc_lakehouse.changelog.mysql_types import ColumnType, server_type_text, type_text
 from cdc_lakehouse.changelog.schema import SchemaChange, TableVersion
 from cdc_lakehouse.changelog.versions import Live, versions_of
-from cdc_lakehouse.commands.common import BAD_INPUT, DONE, exits, grid, print_json
+from cdc_lakehouse.commands.common import BAD_INPUT, DONE, exits, grid, print_json, short
 from cdc_lakehouse.errors import DdlError
 
-_SHOWN: Final = 100
 _DEFAULT_DATABASE: Final = "test"
 
 _json_option = click.option("--json", "as_json", is_flag=True, help="As JSON.")
@@ -169,7 +168,7 @@ def _fault(statement: ScriptStatement, error: DdlError) -> dict[str, Any]:
 
 
 def _echo_parsed(statement: ScriptStatement, clauses: Sequence[Clause], fault: DdlError | None) -> None:
-    click.echo(f"{statement.line}: {_short(statement.text)}")
+    click.echo(f"{statement.line}: {short(statement.text)}")
     for clause in clauses:
         fields = {field.name: getattr(clause, field.name) for field in dataclasses.fields(clause)}
         words = [
@@ -185,7 +184,7 @@ def _echo_parsed(statement: ScriptStatement, clauses: Sequence[Clause], fault: D
 def _echo_fault(statement: ScriptStatement, error: DdlError) -> None:
     fault = _fault(statement, error)
     place = f"line {fault['line']}" + ("" if fault["column"] is None else f", column {fault['column']}")
-    text = str(error) if isinstance(error, DdlSyntaxError) else f"{error}, in: {_short(statement.text)}"
+    text = str(error) if isinstance(error, DdlSyntaxError) else f"{error}, in: {short(statement.text)}"
     click.echo(f"{fault['class']}, {place}: {text}", err=True)
 
 
@@ -198,11 +197,6 @@ def _words(value: Any) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(_words(item) for item in value)})"  # pyright: ignore[reportUnknownVariableType,reportUnknownArgumentType]
     return str(value)
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
 
 
 # --- Tables ---

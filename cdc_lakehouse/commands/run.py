@@ -36,6 +36,7 @@ from cdc_lakehouse.commands.common import (
     grid,
     print_json,
     problem_lines,
+    short,
 )
 from cdc_lakehouse.commands.follow import FollowedFeed, follow, unless_signalled, until_signalled
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
@@ -44,6 +45,7 @@ from cdc_lakehouse.errors import CdcError, ConcurrentRunError, ConfigurationErro
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.spark import start_session
 from cdc_lakehouse.pipeline.context import utc_now
+from cdc_lakehouse.pipeline.held_tables import by_name
 from cdc_lakehouse.pipeline.included_tables import unmatched_patterns
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.planned_repairs import TableRepair
@@ -312,7 +314,7 @@ def _describe(result: FeedResult, steps: Steps) -> None:
         result.checkpoint_time = commit_time(published.cut.checkpoint_ts).isoformat()
     result.published = published.new
     result.loaded_rows = sum(counts.events for counts in steps.loaded.counts.rows.values())
-    result.held = dict(applied.held)
+    result.held = by_name(applied.held.items(), steps.run.history.history.incarnations())
     result.quarantined = steps.run.quarantine.count()
     result.faults = list(steps.landed.faults)
     result.warnings = unmatched_patterns(steps.run.feed, steps.run.history.history)
@@ -359,7 +361,7 @@ def _text(result: FeedResult) -> str:
     ddl = [(table, change) for table in result.tables for change in table["ddl"]]
     if ddl:
         lines += ["", "  DDL applied:"]
-        lines += [f"    {change['effect']:<8} {change['statement'] or table['table']}" for table, change in ddl]
+        lines += [f"    {each['effect']:<8} {short(each['statement'] or table['table'])}" for table, each in ddl]
     return "\n".join([*lines, *problem_lines(result.held, result.quarantined, result.faults, result.warnings)])
 
 

@@ -1,23 +1,26 @@
-"""`cdc-lakehouse status`: where each feed stands. Neither Spark nor Dagster is started."""
+"""`cdc-lakehouse status`: where each feed stands. Neither Spark nor Dagster is started, and nothing is written."""
 
 from __future__ import annotations
 
 import datetime
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 import pyarrow.compute as pc
 
-from cdc_lakehouse.changelog.positions import lag_seconds
+from cdc_lakehouse.changelog.positions import BEGINNING, lag_seconds
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.commands.common import (
     DONE,
+    HELD,
     UNREACHABLE,
     chosen,
     configured,
     feed_option,
     grid,
     print_json,
+    printable,
     problem_lines,
 )
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
@@ -25,11 +28,13 @@ from cdc_lakehouse.errors import SourceUnreachableError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.table_health import health_document, table_health
-from cdc_lakehouse.lake.tables.checkpoints import CutRow
+from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, CutRow
+from cdc_lakehouse.lake.tables.lease import last_holder
+from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Segments, totals
 from cdc_lakehouse.lake.tables.source_metadata import DOUBTS_ADVICE
-from cdc_lakehouse.pipeline.feed_state import read_feed_state
+from cdc_lakehouse.pipeline.held_tables import by_name
 from cdc_lakehouse.pipeline.included_tables import unmatched_patterns
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.source import SourceStatus
@@ -37,10 +42,21 @@ from cdc_lakehouse.pipeline.source import SourceStatus
 
 @click.command()
 @feed_option
+@click.option("--check", "checks", is_flag=True, help="For monitoring: exit code 1 when something needs a person.")
 @click.option("--json", "as_json", is_flag=True, help="Print the status as JSON.")
 @configured
-def command(config: LakehouseConfig, feed_name: str | None, as_json: bool) -> int:
-    """Show the state of each feed: checkpoints, lag, tables, what is held and quarantined."""
+def command(config: LakehouseConfig, feed_name: str | None, checks: bool, as_json: bool) -> int:
+    """Show the state of each feed: checkpoints, lag, tables, what is held and quarantined.
+
+    Exit code 0: shown. 3: a source cannot be reached. With --check 1 in the place of both where a table is held, rows
+    are quarantined, a source cannot be used, nothing is published, or the cut is older than freshness_minutes; the
+    text ends with what it is.
+
+    \b
+    Examples:
+      cdc-lakehouse status
+      cdc-lakehouse status --feed shop --check
+    """
     now = datetime.datetime.now(datetime.UTC)
     lake = Lake(config.lake, config.storage)
     sources = [(feed, open_monitor(lake, feed).status()) for feed in chosen(config, feed_name)]
@@ -48,7 +64,9 @@ def command(config: LakehouseConfig, feed_name: str | None, as_json: bool) -> in
     if as_json:
         print_json({"feeds": statuses})
     else:
-        click.echo("\n\n".join(_text(status) for status in statuses))
+        click.echo("\n\n".join(_text(status, checks=checks) for status in statuses))
+    if checks:
+        return HELD if any(status["attention"] for status in statuses) else DONE
     unreachable = any(isinstance(source.error, SourceUnreachableError) for _, source in sources)
     return UNREACHABLE if unreachable else DONE
 
@@ -59,39 +77,105 @@ def _status(lake: Lake, feed: FeedConfig, source: SourceStatus, now: datetime.da
 
     `pending_records` are offsets of topics that are not landed. `landed_entries` of a Canal server are in the lake, the
     last one at `landed_position` of the binlog. `initial` is what is loaded of the feed's dump: its `position` (a TSO),
-    files, bytes and rows. `tables` are those of the published cut; `health` is of the table as it is now, None where it
-    is not at its place. `quarantined` counts what could not be used,
-    `discarded` what of it a person gave up. `contradictions` name messages that contradict an option of their format.
+    files, bytes and rows. `tables` are those of the published cut and the held ones: `checkpoint_ts` is of the last cut
+    that has the table, None for a held one that never was in a cut, and `held` the reason; `health` is of the table as
+    it is now, None where it is not at its place. `last_run` had the feed last: `ended_at` is None while it goes on.
+    `attention` says in sentences what needs a person. `quarantined` counts what could not be used, `discarded` what of
+    it a person gave up. `contradictions` name messages that contradict an option of their format.
     `warnings` say what may be a mistake in the configuration."""
-    state = read_feed_state(lake, feed, now)
-    return {
+    checkpoints = Checkpoints(lake, feed.name)
+    cut = checkpoints.last()
+    published = None if cut.checkpoint_ts == BEGINNING else cut.checkpoint_ts
+    rows = [] if published is None else checkpoints.rows(published)
+    quarantine = Quarantine(lake, feed.name)
+    history = SchemaHistory(lake, feed.name).history
+    held = by_name(cut.held, history.incarnations())
+    status = {
         "feed": feed.name,
         "source_checkpoint_ts": source.checkpoint_ts,
         "source_lag_seconds": None if source.checkpoint_ts is None else lag_seconds(source.checkpoint_ts, now),
         "pending_records": source.pending_records,
         "landed_entries": source.landed_entries,
         "landed_position": source.landed_position,
-        "published_checkpoint_ts": state.checkpoint_ts,
-        "published_lag_seconds": state.lag_seconds,
+        "published_checkpoint_ts": published,
+        "published_lag_seconds": None if published is None else lag_seconds(published, now),
         "initial": _initial(lake, feed),
-        "tables": [
-            {"database": row.database, "table": row.table, "rows": row.row_count, "health": _health(lake, feed, row)}
-            for row in sorted(state.cut, key=lambda row: (row.database, row.table))
-        ],
-        "held": dict(state.held),
-        "quarantined": state.quarantined_rows,
-        "discarded": state.discarded,
+        "last_run": _last_run(lake, feed, now),
+        "tables": _tables(lake, feed, checkpoints, rows, held, now),
+        "held": held,
+        "quarantined": quarantine.count(),
+        "discarded": quarantine.count("discarded"),
         "contradictions": [
             f"{conflict.topic}/{conflict.partition} from offset {conflict.offset} on: {conflict.reason}"
             for conflict in source.option_conflicts
         ],
-        "warnings": unmatched_patterns(feed, SchemaHistory(lake, feed.name).history),
+        "warnings": unmatched_patterns(feed, history),
         "error": None if source.error is None else str(source.error),
     }
+    return {**status, "attention": _attention(feed, status)}
 
 
-def _health(lake: Lake, feed: FeedConfig, row: CutRow) -> dict[str, Any] | None:
-    table = lake.load(CurrentTables(lake, feed).identifier(TableName(row.database, row.table)))
+def _tables(
+    lake: Lake,
+    feed: FeedConfig,
+    checkpoints: Checkpoints,
+    rows: Sequence[CutRow],
+    held: Mapping[str, str],
+    now: datetime.datetime,
+) -> list[dict[str, Any]]:
+    known: dict[str, tuple[TableName, CutRow | None]] = {}
+    for row in rows:
+        name = TableName(row.database, row.table)
+        known[str(name)] = name, row
+    for table in held.keys() - known.keys():
+        name = TableName(*table.partition(".")[::2])
+        own = checkpoints.rows_of(name)
+        known[table] = name, own[-1] if own else None
+    return [
+        {
+            "database": name.database,
+            "table": name.table,
+            "rows": None if row is None else row.row_count,
+            "checkpoint_ts": None if row is None else row.checkpoint_ts,
+            "lag_seconds": None if row is None else lag_seconds(row.checkpoint_ts, now),
+            "held": held.get(table),
+            "health": _health(lake, feed, name),
+        }
+        for table, (name, row) in sorted(known.items(), key=lambda each: (each[1][0].database, each[1][0].table))
+    ]
+
+
+def _last_run(lake: Lake, feed: FeedConfig, now: datetime.datetime) -> dict[str, Any] | None:
+    holder = last_holder(lake, feed.name)
+    if holder is None:
+        return None
+    ended_at = None if holder.is_alive(now) else holder.expires_at.isoformat(timespec="seconds")
+    return {"run": holder.run, "host": holder.host, "ended_at": ended_at, "was_killed": not holder.released}
+
+
+def _attention(feed: FeedConfig, status: dict[str, Any]) -> list[str]:
+    said = [f"{table} is held" for table in sorted(status["held"])]
+    if status["quarantined"]:
+        said.append(f"{status['quarantined']} rows are quarantined")
+    if status["contradictions"]:
+        said.append("messages contradict an option of their format")
+    if status["error"] is not None:
+        said.append("the source cannot be used")
+    lag, allowed = status["published_lag_seconds"], feed.freshness_minutes
+    if lag is None:
+        said.append("nothing is published")
+    elif lag > allowed * 60:
+        said.append(f"the cut is {_span(lag)} old, and freshness_minutes is {allowed}")
+    for table in status["tables"]:
+        own = feed.settings_of(table["database"], table["table"]).freshness_minutes
+        if own is not None and table["lag_seconds"] is not None and table["lag_seconds"] > own * 60:
+            name = f"{table['database']}.{table['table']}"
+            said.append(f"{name} is {_span(table['lag_seconds'])} old, and its freshness_minutes is {own}")
+    return said
+
+
+def _health(lake: Lake, feed: FeedConfig, name: TableName) -> dict[str, Any] | None:
+    table = lake.load(CurrentTables(lake, feed).identifier(name))
     return None if table is None else health_document(table_health(table))
 
 
@@ -110,12 +194,15 @@ def _initial(lake: Lake, feed: FeedConfig) -> dict[str, Any] | None:
     }
 
 
-def _text(status: dict[str, Any]) -> str:
+def _text(status: dict[str, Any], *, checks: bool) -> str:
     lines = [
         f"feed {status['feed']}",
         f"  source     {_source(status)}",
         f"  published  {_moment(status['published_checkpoint_ts'], status['published_lag_seconds'])}",
     ]
+    if (run := status["last_run"]) is not None:
+        ended = f"until {run['ended_at']}" if run["ended_at"] is not None else "it goes on"
+        lines.append(f"  last run   {run['run']} on {run['host']}, {ended}")
     if (initial := status["initial"]) is not None:
         lines.append(f"  initial    {_loaded(initial)}")
     if status["error"] is not None:
@@ -124,19 +211,32 @@ def _text(status: dict[str, Any]) -> str:
     if status["contradictions"]:
         lines.append(f"             {DOUBTS_ADVICE}")
     if status["tables"]:
-        header = ["table", "rows", "files", "KiB a file", "deleted", "compacted"]
+        header = ["table", "rows", "behind", "files", "KiB a file", "deleted", "compacted"]
         lines += ["", *grid(header, [_table_row(table) for table in status["tables"]])]
     problems = problem_lines(status["held"], status["quarantined"], [], status["warnings"], status["discarded"])
+    if checks:
+        problems += ["", *(f"  check: {each}" for each in status["attention"] or ["all is well"])]
     return "\n".join([*lines, *problems])
 
 
 def _table_row(table: dict[str, Any]) -> list[str]:
     name, health = f"{table['database']}.{table['table']}", table["health"]
+    rows = "-" if table["rows"] is None else str(table["rows"])
+    behind = "-" if table["lag_seconds"] is None else _span(table["lag_seconds"])
+    cells = [printable(name), rows, behind if table["held"] is None else f"{behind} (held)"]
     if health is None:
-        return [name, str(table["rows"]), "-", "-", "-", "-"]
+        return [*cells, "-", "-", "-", "-"]
     compacted = (health["compacted_at"] or "never")[:16]
     size = f"{health['average_bytes'] / 1024:.0f}"
-    return [name, str(table["rows"]), str(health["files"]), size, f"{health['delete_ratio']:.1%}", compacted]
+    return [*cells, str(health["files"]), size, f"{health['delete_ratio']:.1%}", compacted]
+
+
+def _span(seconds: float) -> str:
+    """A time as people read it."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
 
 
 def _loaded(initial: dict[str, Any]) -> str:

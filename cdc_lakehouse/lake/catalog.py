@@ -61,10 +61,20 @@ class Lake:
         return open_catalog(CATALOG, self.config.catalog.type, properties)
 
     def load(self, identifier: Identifier) -> Table | None:
+        """The table; None where it is not there. To look at a lake that nobody has written to makes none."""
+        if self._catalog is None and self._is_unmade():
+            return None
         try:
             return self.catalog.load_table(identifier.parts)
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
+
+    def _is_unmade(self) -> bool:
+        """Whether the catalog is a file that is not there yet, in a directory that can be looked into."""
+        uri = self.config.catalog.properties.get("uri", "")
+        path = Path(uri.removeprefix("sqlite:///"))
+        nearest = next((each for each in path.parents if each.exists()), path)
+        return uri.startswith("sqlite:///") and not path.exists() and nearest.is_dir()
 
     def ensure_namespace(self, namespace: str) -> None:
         with self._lock:

@@ -9,9 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.decoders.partition_summary import OptionConflict, PartitionSummary
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
+from cdc_lakehouse.lake.tables.lease import Lease
+from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.sources.kafka import Client
 from tests.commands import call
 from tests.kit.lakes import TestLake
@@ -21,7 +24,7 @@ from tests.pipeline import T0, Sink, lake_in
 KEYS = {
     "feed", "source_checkpoint_ts", "source_lag_seconds", "pending_records", "landed_entries", "landed_position",
     "published_checkpoint_ts", "published_lag_seconds", "tables", "held", "quarantined", "discarded", "contradictions",
-    "warnings", "error", "initial",
+    "warnings", "error", "initial", "last_run", "attention",
 }  # fmt: skip
 
 
@@ -60,7 +63,8 @@ def test_a_published_lake_says_what_is_in_it_and_what_is_wrong(lake: TestLake) -
     seen = status()
     assert (seen["published_checkpoint_ts"], seen["quarantined"]) == (T0 + 5, 2)
     shown = [(table["database"], table["table"], table["rows"], table["health"]) for table in seen["tables"]]
-    assert shown == [("d", "a", 12, None), ("d", "u", 0, None)]
+    # The last one is held, and was never in a cut.
+    assert shown == [("d", "a", 12, None), ("d", "u", 0, None), ("d", "x#1", None, None)]
     assert seen["held"] == {"d.x#1": "it's bad"}
     words = call("status").stdout
     assert all(each in words for each in (lake.name, str(T0 + 10), str(T0 + 5), "d.a", "12", "it's bad", "2 rows"))
@@ -80,7 +84,7 @@ def test_a_source_that_is_not_there_is_3_and_the_lake_is_still_told(lake: TestLa
     publish(lake, CutRow(T0 + 5, "d", "a", 1, 12, NOON))
     seen = status(exit_code=3)
     assert str(lake.sink) in seen["error"] and seen["source_checkpoint_ts"] is None
-    assert [table["table"] for table in seen["tables"]] == ["a"]
+    assert [table["table"] for table in seen["tables"]] == ["a", "x#1"]
 
 
 def test_a_checkpoint_that_cannot_be_read_is_told(lake: TestLake) -> None:
@@ -122,3 +126,68 @@ def test_a_table_that_is_not_published_is_2_and_the_others_are_named(lake: TestL
     publish(lake, CutRow(T0 + 5, "d", "a", None, 0, NOON))
     result = call("show", "d.b")
     assert result.exit_code == 2 and "d.b" in result.stderr and "d.a" in result.stderr
+
+
+def test_a_held_table_has_its_own_lag_and_the_name_that_people_know(lake: TestLake) -> None:
+    Sink(lake.sink).checkpoint(10)
+    lake.run().history.record([change(5, "t", 0, "", ID), change(6, "never", 0, "", ID)], NOON)
+    ids = {life.last.name.table: id for id, life in lake.run().history.history.incarnations().items()}
+    publish(lake, CutRow(T0 + 5, "d", "t", None, 3, NOON), CutRow(T0 + 5, "d", "a", None, 1, NOON))
+    held = ((ids["t"], "bad"), (ids["never"], "no key"))
+    later = T0 + (3_600_000 << 18)
+    lake.run().checkpoints.publish(Cut(later, held=held), [CutRow(later, "d", "a", None, 1, NOON)])
+    assert all("#" in id for id in ids.values())
+    seen = status()
+    assert seen["held"] == {"d.t": "bad", "d.never": "no key"}
+    tables = {table["table"]: table for table in seen["tables"]}
+    assert [(name, t["rows"], t["checkpoint_ts"], t["held"]) for name, t in sorted(tables.items())] == [
+        ("a", 1, later, None), ("never", None, None, "no key"), ("t", 3, T0 + 5, "bad"),
+    ]  # fmt: skip
+    assert tables["t"]["lag_seconds"] - tables["a"]["lag_seconds"] == pytest.approx(3600, abs=0.01)
+    assert "(held)" in call("status").stdout and "#" not in call("status").stdout
+
+
+def test_check_is_1_and_says_why_where_something_needs_a_person(lake: TestLake) -> None:
+    Sink(lake.sink).checkpoint(10)
+    assert call("status").exit_code == 0
+    result = call("status", "--check")
+    assert result.exit_code == 1 and "  check: nothing is published" in result.stdout
+    lake.run().checkpoints.publish(Cut(tso(utc_now()) - (120_000 << 18)), [])
+    result = call("status", "--check")
+    assert result.exit_code == 0 and "  check: all is well" in result.stdout
+    lake.configure(freshness_minutes=1)
+    result = call("status", "--check")
+    assert result.exit_code == 1 and "2 min old, and freshness_minutes is 1" in result.stdout
+    lake.configure(freshness_minutes=60)
+    lake.run().quarantine.replace(lambda _: False, [Rejected("s", 1, "BadLine", "m", None, "d", "x")], NOON)
+    assert "  check: 1 rows are quarantined" in call("status", "--check").stdout
+    lake.run().quarantine.replace(lambda _: True, [], NOON)
+    lake.run().checkpoints.publish(Cut(tso(utc_now()), held=(("d.x#1", "bad"),)), [])
+    result = call("status", "--check", "--json")
+    assert (result.exit_code, json.loads(result.stdout)["feeds"][0]["attention"]) == (1, ["d.x#1 is held"])
+
+
+def test_check_is_1_where_the_source_is_not_there(lake: TestLake) -> None:
+    lake.run().checkpoints.publish(Cut(tso(utc_now())), [])
+    result = call("status", "--check")
+    assert result.exit_code == 1 and "  check: the source cannot be used" in result.stdout
+
+
+def test_the_last_run_is_told_and_whether_it_goes_on(lake: TestLake) -> None:
+    Sink(lake.sink).checkpoint(10)
+    lease = Lease(lake.lake, lake.name, "the-run", utc_now)
+    lease.take()
+    seen = status()["last_run"]
+    assert (seen["run"], seen["ended_at"]) == ("the-run", None)
+    lease.release()
+    seen = status()["last_run"]
+    assert (seen["run"], seen["was_killed"]) == ("the-run", False) and seen["ended_at"] is not None
+
+
+@pytest.mark.parametrize("command", ["status", "show", "plan"])
+def test_to_look_before_the_first_run_makes_nothing(tmp_path: Path, command: str) -> None:
+    assert call("sample", "--directory", str(tmp_path), "--transactions", "20").exit_code == 0
+    before = sorted(tmp_path.iterdir())
+    result = call(command, config=tmp_path / "lakehouse.yaml")
+    assert result.exit_code == (2 if command == "show" else 0), result.output
+    assert sorted(tmp_path.iterdir()) == before

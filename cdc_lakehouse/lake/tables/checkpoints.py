@@ -89,6 +89,10 @@ class Checkpoints:
         found = self._table.scan().column("checkpoint_ts").unique().to_pylist()
         return sorted(found)
 
+    def all_rows(self) -> list[CutRow]:
+        """Of all cuts, in no order."""
+        return [CutRow(**row) for row in self._table.read()]
+
     def rows_of(self, table: TableName) -> list[CutRow]:
         """Of all cuts that have a table of that name, the oldest first."""
         named = And(equal("database", table.database), equal("table", table.table))

@@ -1,0 +1,265 @@
+"""`cdc-lakehouse report`: a page of HTML about each feed, in one file that needs nothing beside it.
+
+All texts are escaped: names and statements are the source's."""
+
+from __future__ import annotations
+
+import datetime
+import html
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+
+from cdc_lakehouse.changelog.positions import commit_time, lag_seconds
+from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, printable
+from cdc_lakehouse.config import LakehouseConfig
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.pipeline.context import utc_now
+from cdc_lakehouse.pipeline.report import FeedReport, ReportedTable, report
+
+_MOST_ROWS: Final = 200
+"""Of the quarantine, the DDL and the cuts: the newest ones."""
+_MOST_BARS: Final = 60
+_STYLE: Final = """
+:root{color-scheme:light dark;--line:#8884;--accent:#3b76c4;--bad:#c0392b;--good:#2e7d4f}
+body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem}
+h1{font-size:1.5rem}h2{font-size:1.25rem;margin-top:3rem;border-bottom:2px solid var(--accent)}h3{font-size:1.05rem}
+.tiles{display:flex;flex-wrap:wrap;gap:.75rem}.tile{border:1px solid var(--line);border-radius:.5rem;padding:.5rem 1rem}
+.tile b{display:block;font-size:1.25rem;font-variant-numeric:tabular-nums}.bad{color:var(--bad)}.good{color:var(--good)}
+.wide{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:.875rem}
+th,td{text-align:left;padding:.25rem .75rem .25rem 0;border-bottom:1px solid var(--line);vertical-align:top}
+.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}code{word-break:break-word;font-size:.8125rem}
+svg{width:100%;height:9rem}svg rect{fill:var(--accent)}svg text{font-size:11px;fill:currentColor}
+@media print{h2{break-before:page}}
+"""
+
+
+@click.command()
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("report.html"),
+    show_default=True,
+    help="The file to write; one that is there is written over.",
+)
+@feed_option
+@configured
+def command(config: LakehouseConfig, out: Path, feed_name: str | None) -> int:
+    """Write a page of HTML about each feed: lag, throughput, tables by size and change rate, health, what is held and
+    quarantined, DDL and cuts.
+
+    The file needs nothing beside it. It holds names of tables, statements and messages of errors, and no rows.
+    No table is changed.
+
+    \b
+    Example:
+      cdc-lakehouse report --feed shop --out report.html
+    """
+    now, lake = utc_now(), Lake(config.lake, config.storage)
+    reports = [report(feed, lake, now) for feed in chosen(config, feed_name)]
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(page(reports, now), encoding="utf-8")
+    click.echo(f"wrote {out}")
+    return DONE
+
+
+def page(reports: Sequence[FeedReport], now: datetime.datetime) -> str:
+    """The document."""
+    links = " · ".join(f'<a href="#feed-{number}">{_text(each.feed)}</a>' for number, each in enumerate(reports))
+    body = "".join(_feed(each, number) for number, each in enumerate(reports))
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>cdc-lakehouse report</title>'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none';style-src 'unsafe-inline'\">"
+        f"<style>{_STYLE}</style></head><body>"
+        f"<h1>Report of {_time(now)}</h1><p>{links}</p>{body}</body></html>\n"
+    )
+
+
+def _feed(report: FeedReport, number: int) -> str:
+    return "".join([
+        f'<section id="feed-{number}"><h2>Feed {_text(report.feed)}</h2>',
+        _tiles(report),
+        _notes(report),
+        "<h3>Changes by date</h3>",
+        _bars([(date or "no date", each.events) for date, each in report.by_date][-_MOST_BARS:]),
+        "<h3>Tables</h3>",
+        _tables(report),
+        "<h3>DDL</h3>",
+        _ddl(report),
+        "<h3>Quarantine</h3>",
+        _quarantine(report),
+        "<h3>Cuts</h3>",
+        _cuts(report),
+        "</section>",
+    ])  # fmt: skip
+
+
+def _tiles(report: FeedReport) -> str:
+    held = sum(table.held is not None for table in report.tables)
+    open_rows = sum(row.count for row in report.quarantine)
+    shown = report.source.checkpoint_ts
+    tiles = [
+        ("published", _ago(report, report.cuts[0].checkpoint_ts) if report.cuts else "nothing", not report.cuts),
+        ("tables", _count(len(report.tables)), False),
+        ("rows", _count(sum(table.row.row_count for table in report.tables if table.row is not None)), False),
+        ("changes decoded", _count(report.decoded.events), False),
+        ("held tables", _count(held), bool(held)),
+        ("quarantined", _count(open_rows), bool(open_rows)),
+    ]
+    if shown is not None:
+        tiles.insert(0, ("source", _ago(report, shown), False))
+    if report.source.pending_records is not None:
+        tiles.insert(0, ("offsets not landed", _count(report.source.pending_records), False))
+    return '<div class="tiles">' + "".join(
+        f'<div class="tile">{name}<b{" class=bad" if bad else ""}>{_text(value)}</b></div>' for name, value, bad in tiles
+    ) + "</div>"  # fmt: skip
+
+
+def _notes(report: FeedReport) -> str:
+    notes = [] if report.source.error is None else [f"the source cannot be used: {report.source.error}"]
+    notes += [f"{table.name} is held: {table.held}" for table in report.tables if table.held is not None]
+    notes += [*report.contradictions, *report.warnings]
+    if not notes:
+        return '<p class="good">Nothing is held, and nothing contradicts the configuration.</p>'
+    return f'<ul class="bad">{"".join(f"<li>{_text(note)}</li>" for note in notes)}</ul>'
+
+
+def _tables(report: FeedReport) -> str:
+    header = ["table", "rows", "behind", "KiB", "files", "deleted", "compacted", "changes", "inserts", "updates",
+              "deletes"]  # fmt: skip
+    by_size = sorted(report.tables, key=lambda table: -(table.health.bytes if table.health is not None else 0))
+    return _grid(header, [_table(report, table) for table in by_size], numbers=frozenset(range(1, len(header))))
+
+
+def _table(report: FeedReport, table: ReportedTable) -> list[str]:
+    row, health, changes = table.row, table.health, table.changes
+    files = ["–"] * 4
+    if health is not None:
+        compacted = "never" if health.compacted_at is None else f"{health.compacted_at:%Y-%m-%d %H:%M}"
+        files = [_count(health.bytes >> 10), _count(health.files), f"{health.delete_ratio:.1%}", compacted]
+    return [
+        str(table.name),
+        "–" if row is None else _count(row.row_count),
+        "–" if row is None else _ago(report, row.checkpoint_ts),
+        *files,
+        *(["–"] * 4 if changes is None else [_count(number) for number in (sum(changes), *changes)]),
+    ]
+
+
+def _ddl(report: FeedReport) -> str:
+    rows = [
+        [_time(commit_time(version.commit_ts)), str(version.name), version.effect, version.query]
+        for version in report.ddl[:_MOST_ROWS]
+    ]
+    return _grid(["time", "table", "effect", "statement"], rows, code=frozenset({3})) + _more(report.ddl)
+
+
+def _quarantine(report: FeedReport) -> str:
+    if not report.quarantine:
+        return "<p>Empty.</p>"
+    classes: Counter[str] = Counter()
+    for row in report.quarantine:
+        classes[row.error_class] += row.count
+    rows = [
+        [
+            row.id,
+            row.error_class,
+            f"{row.database or '*'}.{row.table or '*'}",
+            _count(row.count),
+            _time(row.quarantined_at),
+            row.segment if row.line is None else f"{row.segment} line {row.line}",
+            row.message,
+        ]
+        for row in sorted(report.quarantine, key=lambda row: row.quarantined_at, reverse=True)[:_MOST_ROWS]
+    ]
+    header = ["id", "class", "table", "rows", "since", "where", "message"]
+    return (
+        _grid(["class", "rows"], [[name, _count(count)] for name, count in classes.most_common()], frozenset({1}))
+        + _grid(header, rows, frozenset({3}), frozenset({5, 6}))
+        + _more(report.quarantine)
+    )
+
+
+def _cuts(report: FeedReport) -> str:
+    rows = [
+        [
+            str(cut.checkpoint_ts),
+            _time(commit_time(cut.checkpoint_ts)),
+            _time(cut.published_at),
+            _span(lag_seconds(cut.checkpoint_ts, cut.published_at)),
+            _count(cut.tables),
+            _count(cut.rows),
+        ]
+        for cut in report.cuts[:_MOST_ROWS]
+    ]
+    header = ["checkpoint-ts", "shows", "published", "lag then", "tables", "rows"]
+    return _grid(header, rows, frozenset({3, 4, 5})) + _more(report.cuts)
+
+
+# --- HTML ---
+
+
+def _text(value: str) -> str:
+    return html.escape(printable(value))
+
+
+def _grid(
+    header: Iterable[str],
+    rows: Sequence[Sequence[str]],
+    numbers: frozenset[int] = frozenset(),
+    code: frozenset[int] = frozenset(),
+) -> str:
+    if not rows:
+        return "<p>None.</p>"
+
+    def cells(tag: str, values: Iterable[str]) -> str:
+        return "".join(
+            f"<{tag}{' class=n' if place in numbers else ''}>"
+            + (f"<code>{_text(value)}</code>" if place in code and tag == "td" else _text(value))
+            + f"</{tag}>"
+            for place, value in enumerate(values)
+        )
+
+    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    return f'<div class="wide"><table><thead><tr>{cells("th", header)}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _bars(values: Sequence[tuple[str, int]]) -> str:
+    """A bar for each value, with its name and number as a tooltip."""
+    if not values:
+        return "<p>Nothing is decoded yet.</p>"
+    most, width = max(1, *(value for _, value in values)), 900 / len(values)
+    bars = "".join(
+        f'<g><title>{_text(name)}: {_count(value)}</title><rect x="{place * width + 1:.1f}" '
+        f'y="{110 - 100 * value / most:.1f}" width="{max(1.0, min(width - 2, 80)):.1f}" '
+        f'height="{100 * value / most:.1f}"/></g>'
+        for place, (name, value) in enumerate(values)
+    )
+    first, last = _text(values[0][0]), _text(values[-1][0])
+    ends = first if len(values) == 1 else f"{first} to {last}"
+    note = f'<text x="0" y="128">{ends}; the most on one date: {_count(most)}</text>'
+    return f'<svg viewBox="0 0 900 134" role="img" preserveAspectRatio="xMinYMid meet">{bars}{note}</svg>'
+
+
+def _more(rows: Sequence[object]) -> str:
+    return f"<p>and {_count(len(rows) - _MOST_ROWS)} older ones</p>" if len(rows) > _MOST_ROWS else ""
+
+
+def _count(number: int) -> str:
+    return f"{number:,}"
+
+
+def _time(moment: datetime.datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _ago(report: FeedReport, commit_ts: int) -> str:
+    return f"{_span(lag_seconds(commit_ts, report.at))} behind"
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds:,.0f} s" if seconds < 120 else f"{datetime.timedelta(seconds=round(seconds))}"

@@ -1,0 +1,143 @@
+"""What a report says of a feed, from the lake's own tables and the source. No JVM is started, nothing is written."""
+
+from __future__ import annotations
+
+import datetime
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow.compute as pc
+
+from cdc_lakehouse.changelog.positions import BEGINNING
+from cdc_lakehouse.changelog.schema import TableName, TableVersion
+from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.current.tables import CurrentTables
+from cdc_lakehouse.lake.table_health import TableHealth, table_health
+from cdc_lakehouse.lake.tables.checkpoints import CutRow
+from cdc_lakehouse.lake.tables.quarantine import Quarantined
+from cdc_lakehouse.lake.tables.segments import DECODED, Totals, totals
+from cdc_lakehouse.pipeline.context import no_spark
+from cdc_lakehouse.pipeline.held_tables import by_name
+from cdc_lakehouse.pipeline.included_tables import unmatched_patterns
+from cdc_lakehouse.pipeline.monitors import open_monitor
+from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.pipeline.source import SourceStatus
+
+
+@dataclass(frozen=True)
+class ReportedTable:
+    """A table of the last cut, or a held one. row: of the last cut that has the table. health: as the table is now.
+    changes: inserts, updates and deletes in its own segments; None where the source's segments are of many tables."""
+
+    name: TableName
+    row: CutRow | None
+    held: str | None
+    health: TableHealth | None
+    changes: tuple[int, int, int] | None
+
+
+@dataclass(frozen=True)
+class ReportedCut:
+    """A published cut: when (UTC), and how many tables and rows it shows."""
+
+    checkpoint_ts: int
+    published_at: datetime.datetime
+    tables: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class FeedReport:
+    """One feed at a moment. by_date: what was decoded, by feed date, the oldest first; None for segments without one.
+    ddl: versions that a statement made, the newest first. cuts: the newest first."""
+
+    feed: str
+    at: datetime.datetime
+    source: SourceStatus
+    tables: Sequence[ReportedTable]
+    decoded: Totals
+    by_date: Sequence[tuple[str | None, Totals]]
+    ddl: Sequence[TableVersion]
+    cuts: Sequence[ReportedCut]
+    quarantine: Sequence[Quarantined]
+    contradictions: Sequence[str]
+    warnings: Sequence[str]
+
+
+def report(feed: FeedConfig, lake: Lake, now: datetime.datetime) -> FeedReport:
+    """Where the feed stands. A source that cannot be reached is said in its status."""
+    run = FeedRun(feed, lake, no_spark, clock=lambda: now)
+    source = open_monitor(lake, feed).status()
+    decoded = run.segments.rows.filter(pc.field("state") == DECODED)
+    dates = sorted(pc.unique(decoded["feed_date"]).to_pylist(), key=lambda date: date or "")
+    history = run.history.history
+    return FeedReport(
+        feed.name,
+        now,
+        source,
+        _tables(run),
+        totals(decoded),
+        [(date, totals(decoded.filter(_is(date)))) for date in dates],
+        [v for v in reversed(history.versions) if v.query and v.kind != "seen"],
+        _cuts(run),
+        run.quarantine.open(),
+        [
+            f"{conflict.topic}/{conflict.partition} from offset {conflict.offset} on: {conflict.reason}"
+            for conflict in source.option_conflicts
+        ],
+        unmatched_patterns(feed, history),
+    )
+
+
+def _is(date: str | None) -> pc.Expression:
+    return pc.field("feed_date").is_null() if date is None else pc.field("feed_date") == date
+
+
+def _tables(run: FeedRun) -> list[ReportedTable]:
+    held = by_name(run.last_cut.held, run.history.history.incarnations())
+    rows: dict[str, CutRow | None] = dict.fromkeys(held)
+    names = {table: TableName(*table.partition(".")[::2]) for table in held}
+    for table in held:
+        own = run.checkpoints.rows_of(names[table])
+        rows[table] = own[-1] if own else None
+    if run.last_cut.checkpoint_ts != BEGINNING:
+        for row in run.last_cut_rows:
+            name = TableName(row.database, row.table)
+            rows[str(name)], names[str(name)] = row, name
+    changes = _changes(run)
+    return [
+        ReportedTable(names[table], row, held.get(table), _health(run, names[table]), changes.get(names[table]))
+        for table, row in sorted(rows.items())
+    ]
+
+
+def _health(run: FeedRun, name: TableName) -> TableHealth | None:
+    table = run.lake.load(CurrentTables(run.lake, run.feed).identifier(name))
+    return None if table is None else table_health(table)
+
+
+def _changes(run: FeedRun) -> Mapping[TableName, tuple[int, int, int]]:
+    counted = ("inserts", "updates", "deletes")
+    rows = run.segments.rows.filter(pc.field("table").is_valid() & pc.field("events").is_valid())
+    grouped = rows.group_by(["database", "table"]).aggregate([(column, "sum") for column in counted])
+    return {
+        TableName(row["database"], row["table"]): (
+            row["inserts_sum"] or 0,
+            row["updates_sum"] or 0,
+            row["deletes_sum"] or 0,
+        )
+        for row in grouped.to_pylist()
+    }
+
+
+def _cuts(run: FeedRun) -> list[ReportedCut]:
+    tables: Counter[int] = Counter()
+    rows: Counter[int] = Counter()
+    published: dict[int, datetime.datetime] = {}
+    for row in run.checkpoints.all_rows():
+        tables[row.checkpoint_ts] += 1
+        rows[row.checkpoint_ts] += row.row_count
+        published[row.checkpoint_ts] = row.published_at
+    return [ReportedCut(ts, published[ts], tables[ts], rows[ts]) for ts in sorted(published, reverse=True)]
