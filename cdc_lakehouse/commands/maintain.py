@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from cdc_lakehouse.commands.common import DONE, HELD, chosen, configured, feed_option, grid, print_json
+from cdc_lakehouse.commands.progress import ProgressLine, quiet_option
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.spark import build_session
@@ -20,22 +21,26 @@ from cdc_lakehouse.pipeline.maintenance import Maintained, Maintenance
 @click.option("--table", help="Only this table: database.table of the source, events or records.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@quiet_option
 @configured
-def command(config: LakehouseConfig, feed_name: str | None, table: str | None, dry_run: bool, as_json: bool) -> int:
+def command(
+    config: LakehouseConfig, feed_name: str | None, table: str | None, dry_run: bool, as_json: bool, quiet: bool
+) -> int:
     """Keep tables small: compaction, manifests, snapshots, orphan files, by what each table needs.
 
     It goes on beside runs of the feed, which wait for moments. Exit code 0: done. 1: something could not be done.
+
+    \b
+    Examples:
+      cdc-lakehouse maintain --dry-run
+      cdc-lakehouse maintain --table shop.orders
     """
     lake = Lake(config.lake, config.storage)
-    done = [
-        (
-            feed,
-            Maintenance(feed, lake, lambda: build_session(config.lake, config.storage)).maintain(
-                table, dry_run=dry_run
-            ),
-        )
-        for feed in chosen(config, feed_name)
-    ]
+    done: list[tuple[FeedConfig, Maintained]] = []
+    with ProgressLine(quiet=quiet):
+        for feed in chosen(config, feed_name):
+            maintenance = Maintenance(feed, lake, lambda: build_session(config.lake, config.storage))
+            done.append((feed, maintenance.maintain(table, dry_run=dry_run)))
     if as_json:
         print_json({"dry_run": dry_run, "feeds": [_document(feed, each) for feed, each in done]})
     else:

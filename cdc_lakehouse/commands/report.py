@@ -31,6 +31,7 @@ h1{font-size:1.5rem}h2{font-size:1.25rem;margin-top:3rem;border-bottom:2px solid
 .tile b{display:block;font-size:1.25rem;font-variant-numeric:tabular-nums}.bad{color:var(--bad)}.good{color:var(--good)}
 .wide{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:.875rem}
 th,td{text-align:left;padding:.25rem .75rem .25rem 0;border-bottom:1px solid var(--line);vertical-align:top}
+td:first-child{white-space:nowrap}
 .n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}code{word-break:break-word;font-size:.8125rem}
 svg{width:100%;height:9rem}svg rect{fill:var(--accent)}svg text{font-size:11px;fill:currentColor}
 @media print{h2{break-before:page}}
@@ -114,9 +115,11 @@ def _tiles(report: FeedReport) -> str:
         tiles.insert(0, ("source", _ago(report, shown), False))
     if report.source.pending_records is not None:
         tiles.insert(0, ("offsets not landed", _count(report.source.pending_records), False))
-    return '<div class="tiles">' + "".join(
-        f'<div class="tile">{name}<b{" class=bad" if bad else ""}>{_text(value)}</b></div>' for name, value, bad in tiles
-    ) + "</div>"  # fmt: skip
+    shown_tiles = (
+        f'<div class="tile">{name}<b{" class=bad" if bad else ""}>{_text(value)}</b></div>'
+        for name, value, bad in tiles
+    )
+    return f'<div class="tiles">{"".join(shown_tiles)}</div>'
 
 
 def _notes(report: FeedReport) -> str:
@@ -144,7 +147,7 @@ def _table(report: FeedReport, table: ReportedTable) -> list[str]:
     return [
         str(table.name),
         "–" if row is None else _count(row.row_count),
-        "–" if row is None else _ago(report, row.checkpoint_ts),
+        "–" if row is None else _span(lag_seconds(row.checkpoint_ts, report.at)),
         *files,
         *(["–"] * 4 if changes is None else [_count(number) for number in (sum(changes), *changes)]),
     ]
@@ -232,10 +235,10 @@ def _bars(values: Sequence[tuple[str, int]]) -> str:
     """A bar for each value, with its name and number as a tooltip."""
     if not values:
         return "<p>Nothing is decoded yet.</p>"
-    most, width = max(1, *(value for _, value in values)), 900 / len(values)
+    most, width = max(1, *(value for _, value in values)), min(60.0, 900 / len(values))
     bars = "".join(
         f'<g><title>{_text(name)}: {_count(value)}</title><rect x="{place * width + 1:.1f}" '
-        f'y="{110 - 100 * value / most:.1f}" width="{max(1.0, min(width - 2, 80)):.1f}" '
+        f'y="{110 - 100 * value / most:.1f}" width="{max(1.0, width - 2):.1f}" '
         f'height="{100 * value / most:.1f}"/></g>'
         for place, (name, value) in enumerate(values)
     )

@@ -39,6 +39,7 @@ from cdc_lakehouse.commands.common import (
     short,
 )
 from cdc_lakehouse.commands.follow import FollowedFeed, follow, unless_signalled, until_signalled
+from cdc_lakehouse.commands.progress import ProgressLine, quiet_option
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, ConfigurationError
@@ -70,6 +71,7 @@ _INSTANCE: Final = Path(__file__).with_name("dagster.yaml")
     help="With --follow: seconds between two looks at a source.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; with --follow a line for each pass.")
+@quiet_option
 @configured
 def command(
     config: LakehouseConfig,
@@ -78,12 +80,19 @@ def command(
     follows: bool,
     interval: float,
     as_json: bool,
+    quiet: bool,
 ) -> int:
     """Bring the tables up to date: land, decode, apply DDL and rows, publish.
 
     Exit code 0: done, or nothing to do. 1: something is held or quarantined. 2: the configuration is wrong.
     3: a source cannot be reached. 130 and 143: ended by SIGINT and SIGTERM, at once. With --follow it is 0: SIGINT or
     SIGTERM ends it after the pass under way, a second one at once.
+
+    \b
+    Examples:
+      cdc-lakehouse run --feed shop
+      cdc-lakehouse run --feed shop --partition 2026-11-18
+      cdc-lakehouse run --follow
     """
     if follows and partitions:
         raise click.UsageError("--follow takes what is new: it goes without --partition")
@@ -92,7 +101,7 @@ def command(
     for feed in feeds:
         _check_partitions(feed, partitions)
     with dg.DagsterInstance.get() as instance:
-        runner = _Runner(config, instance)
+        runner = _Runner(config, instance, quiet=quiet)
         if follows:
             _follow(runner, feeds, interval, as_json=as_json)
             return DONE
@@ -104,29 +113,34 @@ def command(
 @feed_option
 @click.option("--table", "tables", multiple=True, help="database.table of the dump. May be repeated. [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@quiet_option
 @configured
-def load(config: LakehouseConfig, feed_name: str | None, tables: Sequence[str], as_json: bool) -> int:
+def load(config: LakehouseConfig, feed_name: str | None, tables: Sequence[str], as_json: bool, quiet: bool) -> int:
     """Load tables of source.initial, whether they are loaded or not, and make a pass.
 
     A table of a later dump begins anew at that dump's position: what the lake had of it before is kept as a dropped
     table. Exit codes are those of `run`.
+
+    \b
+    Example:
+      cdc-lakehouse load --table shop.orders
     """
     prepare_instance()
     feeds = [feed for feed in chosen(config, feed_name) if feed.initial is not None]
     if not feeds:
         raise ConfigurationError("no feed has a dump to load", advice="set source.initial")
     with dg.DagsterInstance.get() as instance:
-        runner = _Runner(config, instance)
+        runner = _Runner(config, instance, quiet=quiet)
         again = tables or ("*",)
         results = unless_signalled(lambda: [runner.try_run(feed, load_again=again) for feed in feeds])
     return _print(results, as_json=as_json)
 
 
-def repair(config: LakehouseConfig, feed: FeedConfig, repairs: Sequence[TableRepair]) -> FeedResult:
+def repair(config: LakehouseConfig, feed: FeedConfig, repairs: Sequence[TableRepair], *, quiet: bool) -> FeedResult:
     """Make a pass over a feed that repairs rows on its way."""
     prepare_instance()
     with dg.DagsterInstance.get() as instance:
-        runner = _Runner(config, instance)
+        runner = _Runner(config, instance, quiet=quiet)
         return unless_signalled(lambda: runner.try_run(feed, repairs=repairs))
 
 
@@ -134,12 +148,19 @@ def repair(config: LakehouseConfig, feed: FeedConfig, repairs: Sequence[TableRep
 @click.argument("table_names", metavar="TABLE...", nargs=-1, required=True)
 @feed_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@quiet_option
 @configured
-def rebuild(config: LakehouseConfig, table_names: Sequence[str], feed_name: str | None, as_json: bool) -> int:
+def rebuild(
+    config: LakehouseConfig, table_names: Sequence[str], feed_name: str | None, as_json: bool, quiet: bool
+) -> int:
     """Recompute each TABLE (database.table) from all of its events, and make a pass.
 
     Readers see the table as it was until it is replaced, in one commit. A table that is held stays as it is. Exit codes
     are those of `run`; 2 where no feed has such a table.
+
+    \b
+    Example:
+      cdc-lakehouse rebuild shop.orders shop.payments
     """
     prepare_instance()
     feeds = chosen(config, feed_name)
@@ -149,7 +170,7 @@ def rebuild(config: LakehouseConfig, table_names: Sequence[str], feed_name: str 
         if not any(table in of_feed for of_feed in wanted.values()):
             raise ConfigurationError(f"there is no table {table}", advice="name one as database.table")
     with dg.DagsterInstance.get() as instance:
-        runner = _Runner(config, instance)
+        runner = _Runner(config, instance, quiet=quiet)
         concerned = [feed for feed in feeds if wanted[feed.name]]
         results = unless_signalled(
             lambda: [runner.try_run(feed, rebuild_tables=wanted[feed.name]) for feed in concerned]
@@ -197,8 +218,9 @@ class FeedResult:
 class _Runner:
     """Runs of feeds in this process, recorded in the Dagster instance."""
 
-    def __init__(self, config: LakehouseConfig, instance: dg.DagsterInstance) -> None:
+    def __init__(self, config: LakehouseConfig, instance: dg.DagsterInstance, *, quiet: bool) -> None:
         self.instance = instance
+        self._quiet = quiet
         self.lake = Lake(config.lake, config.storage)
         self._config = config
         self._definitions: dict[str, tuple[Sequence[TableName], dg.Definitions]] = {}
@@ -240,9 +262,7 @@ class _Runner:
             if partitions or rebuild_tables or repairs or open_monitor(self.lake, feed).new_dates():
                 # There is something to do: the JVM starts while the run does.
                 start_session(self._config.lake, self._config.storage)
-            executed = self._job(feed, job).execute_in_process(
-                instance=self.instance, tags=tags, run_config=settings, raise_on_error=False, run_id=run_id
-            )
+            executed = self._execute(self._job(feed, job), feed, run_id, tags, settings)
         finally:
             release_leases()
         result = FeedResult(feed.name, run_id)
@@ -252,6 +272,23 @@ class _Runner:
         elif steps is not None:
             _describe(result, steps)
         return result
+
+    def _execute(
+        self, job: dg.JobDefinition, feed: FeedConfig, run_id: str, tags: dict[str, str], settings: dict[str, Any]
+    ) -> dg.ExecuteInProcessResult:
+        with ProgressLine(quiet=self._quiet) as line:
+
+            def on_event(entry: dg.EventLogEntry) -> None:
+                event = entry.dagster_event
+                if event is None:
+                    line.say(f"{feed.name}: {entry.user_message}")
+                elif event.is_step_start:
+                    line.say(f"{feed.name}: {event.step_key} has begun")
+
+            self.instance.add_event_listener(run_id, on_event)
+            return job.execute_in_process(
+                instance=self.instance, tags=tags, run_config=settings, raise_on_error=False, run_id=run_id
+            )
 
     def _job(self, feed: FeedConfig, name: str) -> dg.JobDefinition:
         """A job of the feed with the tables of now as its assets."""

@@ -3,11 +3,16 @@ started."""
 
 from __future__ import annotations
 
+import csv
 import datetime
+import io
+from collections.abc import Sequence
+from typing import Any
 
 import click
+import pyarrow as pa
 
-from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, grid, printable
+from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, grid, print_json, printable
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
@@ -38,9 +43,32 @@ def _as_of(context: click.Context, parameter: click.Parameter, value: str | None
     help="A time (2026-11-22T10:00, UTC unless it says otherwise): the newest cut at or before it. A commit-ts: "
     "exactly that. A tag (day_2026-11-21).",
 )
+@click.option("--columns", help="Only these columns, with commas between.")
+@click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print the rows of one table as CSV.")
 @configured
-def command(config: LakehouseConfig, table: str | None, feed_name: str | None, rows: int, as_of: AsOf) -> int:
-    """Print rows of TABLE (database.table), or of every table, as of the published cut."""
+def command(
+    config: LakehouseConfig,
+    table: str | None,
+    feed_name: str | None,
+    rows: int,
+    as_of: AsOf,
+    columns: str | None,
+    as_json: bool,
+    as_csv: bool,
+) -> int:
+    """Print rows of TABLE (database.table), or of every table, as of the published cut.
+
+    In JSON and CSV binary values are hexadecimal digits; in JSON integers and floats are numbers, and other values that
+    JSON has not are texts. In CSV NULL is an empty field.
+
+    \b
+    Examples:
+      cdc-lakehouse show shop.orders --rows 20 --columns id,status,total
+      cdc-lakehouse show shop.orders --as-of 2026-11-22T10:00 --csv
+    """
+    if as_json and as_csv:
+        raise click.UsageError("--json and --csv exclude each other")
     lake = Lake(config.lake, config.storage)
     runs = [FeedRun(feed, lake, no_spark) for feed in chosen(config, feed_name)]
     found = [each for run in runs for each in readable_tables(run, as_of)]
@@ -48,12 +76,61 @@ def command(config: LakehouseConfig, table: str | None, feed_name: str | None, r
     if not wanted:
         known = ", ".join(str(each.name) for each in found) or "none"
         raise ConfigurationError(f"no table {table or ''} is published", advice=f"published are: {known}")
-    click.echo("\n\n".join(_text(each, rows) for each in wanted))
+    if as_csv and len(wanted) > 1:
+        raise click.UsageError("--csv prints one table: name it, and the feed where several have it")
+    names = None if columns is None else [name.strip() for name in columns.split(",")]
+    heads = [(each, *_head(each, rows, names)) for each in wanted]
+    if as_json:
+        print_json({"tables": [_document(*head) for head in heads]})
+    elif as_csv:
+        click.echo(_csv(heads[0][2]), nl=False)
+    else:
+        click.echo("\n\n".join(_text(*head) for head in heads))
     return DONE
 
 
-def _text(table: ReadableTable, limit: int) -> str:
+def _head(table: ReadableTable, limit: int, columns: Sequence[str] | None) -> tuple[int, pa.Table]:
+    """How many rows there are, and the first ones. Raises `ConfigurationError` for a column that there is not."""
     count, arrow = table.head(limit)
+    for name in columns or ():
+        if name not in arrow.column_names:
+            known = ", ".join(arrow.column_names)
+            raise ConfigurationError(f"{table.name} has no column {name}", advice=f"its columns are: {known}")
+    return count, arrow if columns is None else arrow.select(list(columns))
+
+
+def _document(table: ReadableTable, count: int, arrow: pa.Table) -> dict[str, Any]:
+    """`row_count` is of the whole table, `rows` are the first ones."""
+    rows = [{name: _json(value) for name, value in row.items()} for row in arrow.to_pylist()]
+    return {
+        "feed": table.run.feed.name,
+        "database": table.name.database,
+        "table": table.name.table,
+        "commit_ts": table.commit_ts,
+        "row_count": count,
+        "rows": rows,
+    }
+
+
+def _json(value: object) -> Any:
+    if isinstance(value, float) and value - value != 0:
+        return str(value)  # JSON has no NaN and no infinity.
+    return value if value is None or isinstance(value, bool | int | float | list) else _plain(value)
+
+
+def _csv(arrow: pa.Table) -> str:
+    lines = io.StringIO()
+    writer = csv.writer(lines, lineterminator="\n")
+    writer.writerow(arrow.column_names)
+    writer.writerows(["" if value is None else _plain(value) for value in row.values()] for row in arrow.to_pylist())
+    return lines.getvalue()
+
+
+def _plain(value: object) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _text(table: ReadableTable, count: int, arrow: pa.Table) -> str:
     title = f"{table.name}: {count} rows"
     if not count and table.snapshot_id is None:
         return title
@@ -62,6 +139,5 @@ def _text(table: ReadableTable, limit: int) -> str:
 
 
 def _cell(value: object) -> str:
-    text = value.hex() if isinstance(value, bytes) else "NULL" if value is None else str(value)
-    text = printable(text)
+    text = printable("NULL" if value is None else _plain(value))
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"

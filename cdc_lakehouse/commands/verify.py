@@ -22,6 +22,7 @@ from cdc_lakehouse.commands.common import (
     grid,
     print_json,
 )
+from cdc_lakehouse.commands.progress import ProgressLine, quiet_option
 from cdc_lakehouse.commands.run import repair
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.errors import CdcError, ConfigurationError
@@ -52,6 +53,7 @@ _WIDTH: Final = 60
 @click.option("--repair", "repairs", is_flag=True, help="Put differing rows right, and make a pass.")
 @click.option("--yes", is_flag=True, help="With --repair: do not ask.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@quiet_option
 @configured
 def command(
     config: LakehouseConfig,
@@ -63,32 +65,36 @@ def command(
     repairs: bool,
     yes: bool,
     as_json: bool,
+    quiet: bool,
 ) -> int:
     """Compare the tables of the published cut with the source database.
 
     Exit code 0: they are equal, or have been repaired. 1: rows differ. 2: something could not be checked, and no row
-    differs."""
+    differs.
+
+    \b
+    Examples:
+      cdc-lakehouse verify --table shop.orders --rows 100
+      cdc-lakehouse verify --repair
+    """
     if yes and not repairs:
         raise click.UsageError("--yes goes with --repair")
     lake = Lake(config.lake, config.storage)
     feeds = [(feed, feed.verify) for feed in chosen(config, feed_name)]
-    results = [
-        verify_feed(
-            functools.partial(FeedRun, feed, lake, no_spark),
-            verify,
-            tables,
-            VerifyOptions(attempts, pause, MOST_KEYS if repairs else rows),
-        )
-        for feed, verify in feeds
-        if verify is not None
-    ]
+    options = VerifyOptions(attempts, pause, MOST_KEYS if repairs else rows)
+    with ProgressLine(quiet=quiet):
+        results = [
+            verify_feed(functools.partial(FeedRun, feed, lake, no_spark), verify, tables, options)
+            for feed, verify in feeds
+            if verify is not None
+        ]
     if not results:
         raise ConfigurationError("no source database is configured", advice="set verify.url of the feed")
     if tables and not any(result.tables or result.held or result.error for result in results):
         raise ConfigurationError(f"no table {', '.join(tables)} is published")
     if not as_json:
         click.echo("\n\n".join(_text(result, rows) for result in results))
-    repaired = {result.feed: _repair(config, lake, result, ask=not yes) for result in results if repairs}
+    repaired = {result.feed: _repair(config, lake, result, ask=not yes, quiet=quiet) for result in results if repairs}
     if as_json:
         print_json({"feeds": [_document(result, rows, repaired.get(result.feed)) for result in results]})
     else:
@@ -110,7 +116,7 @@ class _Repair:
     is_whole: bool = False
 
 
-def _repair(config: LakehouseConfig, lake: Lake, result: FeedResult, *, ask: bool) -> _Repair:
+def _repair(config: LakehouseConfig, lake: Lake, result: FeedResult, *, ask: bool, quiet: bool) -> _Repair:
     """Repair the tables of a feed that differ, as far as they can be."""
     feed, done = config.feed(result.feed), _Repair()
     planned: list[TableRepair] = []
@@ -128,7 +134,7 @@ def _repair(config: LakehouseConfig, lake: Lake, result: FeedResult, *, ask: boo
     if ask and not click.confirm(question, err=True):
         done.refused |= {str(each.name): "not confirmed" for each in planned}
         return done
-    made = repair(config, feed, planned)
+    made = repair(config, feed, planned, quiet=quiet)
     if made.error is not None:
         done.refused |= {str(each.name): made.error for each in planned}
         return done

@@ -25,6 +25,7 @@ from cdc_lakehouse.config import CatalogConfig, LakeConfig, SparkConfig, Storage
 from cdc_lakehouse.lake.catalog import SQLITE_TIMEOUT_SECONDS
 from cdc_lakehouse.lake.file_io import spark_file_io
 from cdc_lakehouse.lake.jars import jar_directory, jar_packages
+from cdc_lakehouse.lake.jvm_output import filtered_stderr
 from cdc_lakehouse.lake.names import CATALOG
 
 _ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
@@ -47,7 +48,8 @@ def start_jvm(settings: Mapping[str, str]) -> JavaGateway | None:
         own = f"--properties-file {shlex.quote(str(file))} --load-spark-defaults"
         os.environ[_ARGUMENTS] = f"{own} {before or 'pyspark-shell'}"
         try:
-            return launch_gateway()
+            with filtered_stderr() as stderr:
+                return launch_gateway(popen_kwargs={"stderr": stderr})
         finally:
             if before is None:
                 del os.environ[_ARGUMENTS]

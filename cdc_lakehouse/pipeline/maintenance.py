@@ -46,6 +46,7 @@ from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import LANDED, Segments
 from cdc_lakehouse.pipeline.context import utc_now
+from cdc_lakehouse.pipeline.progress import Progress
 
 pc: Any = pyarrow.compute  # Its functions are made at run time, which type checkers do not see.
 
@@ -139,7 +140,12 @@ class Maintenance:
         # Of one table the cuts are not forgotten: what their rows name stays.
         rows = (0, 0) if wanted is not None else self._forget(dry_run=dry_run)
         self._forgotten_before = self._cutoff if dry_run and wanted is None else None
-        return Maintained(tuple(self._maintain(each, targets, dry_run=dry_run) for each in chosen), *rows)
+        progress = Progress(self._log, "tables are maintained", len(chosen))
+        done: list[MaintainedTable] = []
+        for each in chosen:
+            done.append(self._maintain(each, targets, dry_run=dry_run))
+            progress.add()
+        return Maintained(tuple(done), *rows)
 
     def _targets(self) -> list[_Target]:
         """The current-state tables, those that were dropped too, and the machinery tables that do not keep themselves

@@ -21,6 +21,7 @@ from cdc_lakehouse.config import VerifyConfig
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.current.changed_keys import keys_changed_above
 from cdc_lakehouse.pipeline.compared_table import Sides, sides_of
+from cdc_lakehouse.pipeline.progress import Progress
 from cdc_lakehouse.pipeline.row_differences import MOST_KEYS, Difference, Differences
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.sources.database.client import SourceDatabase
@@ -105,8 +106,12 @@ def verify_feed(
     names = sorted((name for name in taken if not wanted or str(name) in wanted), key=str)
     try:
         with SourceDatabase(config) as database:
-            tables = tuple(_verified(open_run, database, name, options) for name in names)
-            return FeedResult(feed.name, cut.checkpoint_ts, database.version, tables, held)
+            progress = Progress(run.log, "tables are compared", len(names))
+            tables: list[TableResult] = []
+            for name in names:
+                tables.append(_verified(open_run, database, name, options))
+                progress.add()
+            return FeedResult(feed.name, cut.checkpoint_ts, database.version, tuple(tables), held)
     except CdcError as error:
         return FeedResult(feed.name, cut.checkpoint_ts, None, (), held, str(error))
 

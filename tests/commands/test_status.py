@@ -12,6 +12,7 @@ import pytest
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.decoders.partition_summary import OptionConflict, PartitionSummary
 from cdc_lakehouse.decoders.problems import Rejected
+from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from cdc_lakehouse.lake.tables.lease import Lease
 from cdc_lakehouse.pipeline.context import utc_now
@@ -110,7 +111,10 @@ def test_rows_are_shown_as_of_the_published_cut(lake: TestLake) -> None:
     schema = pa.schema([pa.field("id", pa.int64()), pa.field("note", pa.string()), pa.field("blob", pa.binary())])
     where = (f"{lake.name}__d", "a")
     lake.lake.ensure_namespace(where[0])
-    table = lake.lake.catalog.create_table(where, schema)
+    lake.run().history.record([change(5, "a", 0, "", ID)], NOON)
+    (life,) = lake.run().history.history.incarnations().values()
+    properties = CurrentTables(lake.lake, lake.feed).first_properties(life) | {"format-version": "2"}
+    table = lake.lake.catalog.create_table(where, schema, properties=properties)
     table.append(pa.Table.from_pylist([{"id": 1, "note": "published\n", "blob": b"\xff\x00"}], schema=schema))
     snapshot = table.current_snapshot()
     assert snapshot is not None
@@ -120,9 +124,20 @@ def test_rows_are_shown_as_of_the_published_cut(lake: TestLake) -> None:
     assert result.exit_code == 0
     assert "d.a: 1 rows" in result.stdout and r"published\n" in result.stdout and "ff00" in result.stdout
     assert "later" not in result.stdout
+    (shown,) = json.loads(call("show", "d.a", "--json").stdout)["tables"]
+    assert shown == {
+        "feed": lake.name, "database": "d", "table": "a", "commit_ts": T0 + 5, "row_count": 1,
+        "rows": [{"id": 1, "note": "published\n", "blob": "ff00"}],
+    }  # fmt: skip
+    assert call("show", "d.a", "--csv").stdout == 'id,note,blob\n1,"published\n",ff00\n'
+    assert call("show", "d.a", "--csv", "--columns", "blob, id").stdout == "blob,id\nff00,1\n"
+    result = call("show", "d.a", "--columns", "id,nosuch")
+    assert result.exit_code == 2 and "nosuch" in result.stderr and "id, note, blob" in result.stderr
+    assert call("show", "d.a", "--csv", "--json").exit_code == 2
 
 
 def test_a_table_that_is_not_published_is_2_and_the_others_are_named(lake: TestLake) -> None:
+    lake.run().history.record([change(5, "a", 0, "", ID)], NOON)
     publish(lake, CutRow(T0 + 5, "d", "a", None, 0, NOON))
     result = call("show", "d.b")
     assert result.exit_code == 2 and "d.b" in result.stderr and "d.a" in result.stderr

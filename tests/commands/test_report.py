@@ -1,0 +1,105 @@
+"""The page of `report`: what is in the lake is in it, and nothing of the source is markup."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+from cdc_lakehouse.decoders.problems import Rejected
+from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
+from cdc_lakehouse.lake.tables.segments import Segment
+from tests.commands import call
+from tests.kit.lakes import TestLake
+from tests.lake import ID, NOON, change
+from tests.pipeline import T0, Sink
+
+BAD = "<script>alert(1)</script>"
+
+
+class Page(HTMLParser):
+    """The texts of a page, its tags, and the names of attributes by tag."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def report(lake: TestLake, tmp_path: Path) -> str:
+    path = tmp_path / "out" / "report.html"
+    result = call("report", "--out", str(path), config=lake.sink.parent / "lakehouse.yaml")
+    assert result.exit_code == 0, result.output
+    return path.read_text(encoding="utf-8")
+
+
+def fill(lake: TestLake) -> None:
+    Sink(lake.sink).checkpoint(10)
+    run = lake.run()
+    run.history.record([change(5, "t", 0, "", ID), change(6, BAD, 3, f"ALTER TABLE `{BAD}` ADD c INT", ID)], NOON)
+    counts = {"events": 7, "inserts": 4, "updates": 2, "deletes": 1, "decoded_at": NOON}
+    run.segments.land(
+        [
+            Segment(
+                segment=f"d/t/{date}", kind="file", size=9, batch=1, state="decoded", landed_at=NOON, database="d",
+                table="t", feed_date=date, **counts,
+            )
+            for date in ("2026-06-01", "2026-06-02")
+        ],
+        {},
+    )  # fmt: skip
+    run.quarantine.replace(lambda _: False, [Rejected("d/x&y", 3, "NotJson", f'"{BAD}', b"", "d", BAD)], NOON)
+    ids = {life.last.name.table: id for id, life in run.history.history.incarnations().items()}
+    run.checkpoints.publish(Cut(T0 + 4), [CutRow(T0 + 4, "d", "t", None, 1, NOON)])
+    run.checkpoints.publish(
+        Cut(T0 + 5, held=((ids[BAD], "bad & wrong"),)), [CutRow(T0 + 5, "d", "t", None, 1234, NOON)]
+    )
+
+
+def test_it_says_what_is_in_the_lake(lake: TestLake, tmp_path: Path) -> None:
+    fill(lake)
+    before = lake.metadata()
+    texts = Page(report(lake, tmp_path)).texts
+    for text in (f"Feed {lake.name}", "d.t", "1,234", "2026-06-01: 7", str(T0 + 4), str(T0 + 5), "NotJson", f"d.{BAD}"):
+        assert text in texts, text
+    row = texts[texts.index("d.t") :]
+    # Two segments of seven changes each.
+    assert row[7:11] == ["14", "8", "4", "2"]
+    assert any("bad & wrong" in text for text in texts)
+    assert lake.metadata() == before
+
+
+def test_what_the_source_calls_things_is_text(lake: TestLake, tmp_path: Path) -> None:
+    fill(lake)
+    text = report(lake, tmp_path)
+    page = Page(text)
+    assert "script" not in page.tags and "&lt;script&gt;" in text
+    assert f"ALTER TABLE `{BAD}` ADD c INT" in page.texts and f'"{BAD}' in page.texts and "d/x&y line 3" in page.texts
+
+
+def test_it_needs_nothing_beside_it(lake: TestLake, tmp_path: Path) -> None:
+    fill(lake)
+    text = report(lake, tmp_path)
+    page = Page(text)
+    assert not page.tags & {"link", "img", "iframe", "script", "object"} and "src" not in page.attributes
+    assert re.findall(r'href="([^"]*)"', text) == ["#feed-0"] and "url(" not in text and "@import" not in text
+
+
+def test_a_lake_that_is_not_there_and_a_source_that_cannot_be_reached_are_told(lake: TestLake, tmp_path: Path) -> None:
+    texts = Page(report(lake, tmp_path)).texts
+    assert "nothing" in texts and any("the source cannot be used" in text for text in texts)
+
+
+def test_one_feed(lake: TestLake, tmp_path: Path) -> None:
+    config = lake.sink.parent / "lakehouse.yaml"
+    assert call("report", "--feed", "nosuch", "--out", str(tmp_path / "r.html"), config=config).exit_code == 2
+    assert not (tmp_path / "r.html").exists()
