@@ -74,6 +74,10 @@ def tail_command(
 
     A destination has one consumer: do not use this while another one reads. A batch that --limit cuts is not
     acknowledged. An entry that cannot be read is printed in base64 with its error, and the exit code is then 1.
+
+    \b
+    Example:
+      cdc-lakehouse canal tail --host canal-1 --limit 10
     """
     settings = {
         "type": "canal", "addresses": [f"[{host}]:{port}" if ":" in host else f"{host}:{port}"],

@@ -38,6 +38,10 @@ def parse_command(as_json: bool) -> int:
     """Show the kinds and clauses of each statement.
 
     A statement that is not understood is shown with its error, and the next one goes on; the exit code is then 2.
+
+    \b
+    Example:
+      cdc-lakehouse ddl parse < schema.sql
     """
     faults = 0
     documents: list[dict[str, Any]] = []
@@ -70,6 +74,10 @@ def apply_command(as_json: bool, database: str) -> int:
 
     Statements are taken as a server accepted them: what does not fit is left out, with a note. The first statement that
     is not understood ends the work: its error is shown after the tables as they were before it, and the exit code is 2.
+
+    \b
+    Example:
+      mysqldump --no-data shop | cdc-lakehouse ddl apply --database shop
     """
     server = _Server(database)
     fault: tuple[ScriptStatement, DdlError] | None = None

@@ -24,6 +24,10 @@ def command(as_json: bool) -> int:
     with its permissions, the clock, and the dump and the database of a feed that has one. No table is changed.
 
     Exit code 0: all parts work. 1: one fails. 2: the configuration is wrong.
+
+    \b
+    Example:
+      cdc-lakehouse doctor
     """
     config = configuration.load()
     findings: list[Finding] = []

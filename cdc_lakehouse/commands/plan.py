@@ -21,7 +21,12 @@ from cdc_lakehouse.pipeline.run import FeedRun
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 @configured
 def command(config: LakehouseConfig, feed_name: str | None, as_json: bool) -> int:
-    """Show pending DDL: its effect, the statements that would run, and the rows that would be rewritten."""
+    """Show pending DDL: its effect, the statements that would run, and the rows that would be rewritten.
+
+    \b
+    Example:
+      cdc-lakehouse plan --feed shop
+    """
     lake = Lake(config.lake, config.storage)
     plans = [plan_ddl(FeedRun(feed, lake, no_spark)) for feed in chosen(config, feed_name)]
     if as_json:

@@ -4,6 +4,7 @@ A decision is one commit on top of what was read, and is refused while a run has
 
 from __future__ import annotations
 
+import datetime
 import getpass
 import os
 from collections.abc import Callable, Collection, Sequence
@@ -67,7 +68,12 @@ def list_(
     shows_all: bool,
     as_json: bool,
 ) -> int:
-    """List the rows of the quarantine that are open."""
+    """List the rows of the quarantine that are open.
+
+    \b
+    Example:
+      cdc-lakehouse quarantine list --table shop.orders
+    """
     lake, wanted = Lake(config.lake, config.storage), _filter(table, error_class)
     found: list[tuple[FeedConfig, Quarantine, list[Quarantined]]] = []
     for feed in chosen(config, feed_name):
@@ -90,9 +96,15 @@ def list_(
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the bytes to this file as they were.",
 )
+@click.option("--json", "as_json", is_flag=True, help="Print the row as JSON.")
 @configured
-def show(config: LakehouseConfig, id: str, feed_name: str | None, raw_path: Path | None) -> int:
-    """Print a row whole. Bytes that do not print are escaped."""
+def show(config: LakehouseConfig, id: str, feed_name: str | None, raw_path: Path | None, as_json: bool) -> int:
+    """Print a row whole. Bytes that do not print are escaped.
+
+    \b
+    Example:
+      cdc-lakehouse quarantine show 1f0c2a9be4d7 --raw line.json
+    """
     lake = Lake(config.lake, config.storage)
     feeds = chosen(config, feed_name)
     rows = [(feed.name, row) for feed in feeds for row in Quarantine(lake, feed.name).rows if row.id == id]
@@ -106,6 +118,10 @@ def show(config: LakehouseConfig, id: str, feed_name: str | None, raw_path: Path
         raw_path.write_bytes(row.raw)
     fields = {"id": row.id, "feed": feed, **asdict(row)}
     fields["raw"] = None if row.raw is None else row.raw.decode("utf-8", "backslashreplace")
+    if as_json:
+        times = {name: value.isoformat() for name, value in fields.items() if isinstance(value, datetime.datetime)}
+        print_json({**fields, **times})
+        return DONE
     width = max(map(len, fields))
     for name, value in fields.items():
         click.echo(f"{name:<{width}}  {'-' if value is None else printable(str(value))}")
@@ -119,6 +135,7 @@ def show(config: LakehouseConfig, id: str, feed_name: str | None, raw_path: Path
 @_class
 @click.option("--reason", required=True, help="Why; kept with the rows.")
 @click.option("--by", "who", help="Who; by default the user of the operating system.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 @configured
 def discard(
     config: LakehouseConfig,
@@ -128,6 +145,7 @@ def discard(
     error_class: str | None,
     reason: str,
     who: str | None,
+    as_json: bool,
 ) -> int:
     """Give up open rows: those with an ID, or all of --table and --class.
 
@@ -135,18 +153,36 @@ def discard(
     bytes are at the same place. `quarantine replay ID` takes it back.
 
     Exit code 0: discarded. 1: none of the rows is open, or a run has the feed. 2: there is no such row.
+
+    \b
+    Examples:
+      cdc-lakehouse quarantine discard 1f0c2a9be4d7 --reason "test data"
+      cdc-lakehouse quarantine discard --table shop.orders --class NotJson --reason "test data"
     """
     if not ids and (table is None or error_class is None):
         raise click.UsageError("say which rows: ID..., or --table with --class")
     if not reason.strip():
         raise click.UsageError("--reason must not be empty")
     chosen_rows = _meant(config, feed_name, ids, _filter(table, error_class), ("open",))
+    documents: list[dict[str, Any]] = []
     for run, rows in chosen_rows:
         discarded = run.quarantine.discard({row.id for row in rows}, who or _os_user(), reason, utc_now())
+        if as_json:
+            documents.append({
+                "feed": run.feed.name,
+                "discarded": sum(row.count for row in discarded),
+                "rows": [
+                    {"id": row.id, "segment": row.segment, "means": _MISSING_INPUT.get(row.error_class)}
+                    for row in discarded
+                ],
+            })  # fmt: skip
+            continue
         click.echo(f"feed {run.feed.name}: discarded {_count(discarded)}; the next run goes on without")
         for row in discarded:
             if row.error_class in _MISSING_INPUT:
                 click.echo(f"  {printable(row.segment)}: {_MISSING_INPUT[row.error_class]}")
+    if as_json:
+        print_json({"feeds": documents})
     return _exit_code(chosen_rows, "none of these rows is open")
 
 
@@ -154,8 +190,9 @@ def discard(
 @_ids
 @feed_option
 @_table
+@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 @configured
-def replay(config: LakehouseConfig, ids: Sequence[str], feed_name: str | None, table: str | None) -> int:
+def replay(config: LakehouseConfig, ids: Sequence[str], feed_name: str | None, table: str | None, as_json: bool) -> int:
     """Let the next run decode the segments of rows again: those with an ID, or the open ones of --table.
 
     It is for a fault of the configuration, or of a decoder, that was mended. A file that was mended is taken by itself
@@ -164,16 +201,27 @@ def replay(config: LakehouseConfig, ids: Sequence[str], feed_name: str | None, t
 
     Exit code 0: the next run does it. 1: none of the rows can be decoded again, a segment is not in the source any
     more, or a run has the feed. 2: there is no such row.
+
+    \b
+    Example:
+      cdc-lakehouse quarantine replay --table shop.orders
     """
     if not ids and table is None:
         raise click.UsageError("say which rows: ID..., or --table")
     chosen_rows = _meant(config, feed_name, ids, _filter(table, None), ("open", "discarded") if ids else ("open",))
+    documents: list[dict[str, Any]] = []
     for run, rows in chosen_rows:
         found = replay_rows(run, rows)
+        if as_json:
+            tried = [row.segment for row in found.others]
+            documents.append({"feed": run.feed.name, "decoded_again": len(found.landed), "tried_by_each_run": tried})
+            continue
         if found.landed:
             click.echo(f"feed {run.feed.name}: the next run decodes again {len(found.landed)} segments")
         for row in found.others:
             click.echo(f"  {printable(row.segment)}: each run tries it again by itself")
+    if as_json:
+        print_json({"feeds": documents})
     return _exit_code(chosen_rows, "none of these rows can be decoded again")
 
 

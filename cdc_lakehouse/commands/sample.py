@@ -57,6 +57,11 @@ def command(
     """Write a sample changefeed of a small shop: a sink, and a lakehouse.yaml that reads it.
 
     What exists in the directory is kept. With --follow, new files are added to an existing sink.
+
+    \b
+    Examples:
+      cdc-lakehouse sample --days 7
+      cdc-lakehouse sample --follow
     """
     sink = directory / "sink"
     directory.mkdir(parents=True, exist_ok=True)

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
-from cdc_lakehouse.commands.common import DONE, HELD, chosen, configured, feed_option
+from cdc_lakehouse.commands.common import DONE, HELD, chosen, configured, feed_option, print_json
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
@@ -23,11 +24,18 @@ from cdc_lakehouse.pipeline.table_decisions import Resumed, hold_table, resume_t
 @click.option("--reason", required=True, help="Why; `status` and the check nothing_held show it.")
 @click.option("--by", "held_by", help="Who holds the table. [default: the user of the system]")
 @feed_option
+@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 @configured
-def hold(config: LakehouseConfig, table: str, reason: str, held_by: str | None, feed_name: str | None) -> int:
+def hold(
+    config: LakehouseConfig, table: str, reason: str, held_by: str | None, feed_name: str | None, as_json: bool
+) -> int:
     """Hold TABLE (database.table) at its last cut until it is resumed. Its events are kept, and others go on.
 
     Exit code 0: held, from the next run on. 2: no feed has such a table.
+
+    \b
+    Example:
+      cdc-lakehouse hold shop.orders --reason "wrong prices since Monday"
     """
     held: list[FeedRun] = []
     refused: ConfigurationError | None = None
@@ -39,6 +47,9 @@ def hold(config: LakehouseConfig, table: str, reason: str, held_by: str | None, 
             refused = error
     if refused is not None and not held:
         raise refused
+    if as_json:
+        print_json({"feeds": [{"feed": run.feed.name, "table": table, "held": True} for run in held]})
+        return DONE
     for run in held:
         click.echo(f"feed {run.feed.name}: the next run holds {table}")
     return DONE
@@ -47,15 +58,22 @@ def hold(config: LakehouseConfig, table: str, reason: str, held_by: str | None, 
 @click.command()
 @click.argument("table")
 @feed_option
+@click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 @configured
-def resume(config: LakehouseConfig, table: str, feed_name: str | None) -> int:
+def resume(config: LakehouseConfig, table: str, feed_name: str | None, as_json: bool) -> int:
     """Let TABLE (database.table) go on that a person holds, or approve its rewrite that the policy holds.
 
     Exit code 0: the next run goes on. 1: nobody holds the table, and no rewrite of it waits.
+
+    \b
+    Example:
+      cdc-lakehouse resume shop.orders
     """
     runs = _runs(config, feed_name)
     resumed = [(run, found) for run in runs if (found := resume_table(run, table, utc_now()))]
-    for run, found in resumed:
+    if as_json:
+        print_json({"feeds": [_document(run, table, found) for run, found in resumed]})
+    for run, found in [] if as_json else resumed:
         click.echo("\n".join(_text(run, table, found)))
     if not resumed:
         _print_why_not(runs, table)
@@ -65,6 +83,13 @@ def resume(config: LakehouseConfig, table: str, feed_name: str | None) -> int:
 def _runs(config: LakehouseConfig, feed_name: str | None) -> list[FeedRun]:
     lake = Lake(config.lake, config.storage)
     return [FeedRun(feed, lake, no_spark) for feed in chosen(config, feed_name)]
+
+
+def _document(run: FeedRun, table: str, resumed: Resumed) -> dict[str, Any]:
+    """`approved` are the statements whose rewrite is carried out by the next run."""
+    approved = [version.query or version.kind for version in resumed.approved]
+    return {"feed": run.feed.name, "table": table, "held": False, "hold_ended": resumed.hold is not None,
+            "approved": approved}  # fmt: skip
 
 
 def _text(run: FeedRun, table: str, resumed: Resumed) -> list[str]:

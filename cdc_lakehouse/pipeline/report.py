@@ -6,8 +6,9 @@ import datetime
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import pyarrow.compute as pc
+import pyarrow.compute
 
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
@@ -24,6 +25,8 @@ from cdc_lakehouse.pipeline.included_tables import unmatched_patterns
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import SourceStatus
+
+pc: Any = pyarrow.compute  # Its functions are made at run time, which type checkers do not see.
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ def report(feed: FeedConfig, lake: Lake, now: datetime.datetime) -> FeedReport:
     )
 
 
-def _is(date: str | None) -> pc.Expression:
+def _is(date: str | None) -> Any:
     return pc.field("feed_date").is_null() if date is None else pc.field("feed_date") == date
 
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+import click
 import pytest
-from click.testing import Result
+from click.testing import CliRunner, Result
 
+from cdc_lakehouse.cli import main
 from cdc_lakehouse.lake.tables.lease import Lease
 from cdc_lakehouse.pipeline.context import utc_now
 from tests import commands
@@ -128,6 +133,7 @@ def test_a_mistyped_path_leaves_nothing_behind(call: Call, tmp_path: Path, monke
         (("sample", "--help"), HEAVY),
         (("status", "--help"), {"dagster", "pyspark", "boto3"}),
         (("run", "--help"), {"boto3"}),
+        (("report", "--help"), {"dagster", "boto3"}),
         (("--version",), HEAVY),
         (("--help",), HEAVY),
         (("canal", "tail", "--help"), HEAVY),
@@ -143,3 +149,61 @@ def test_help_has_every_command_and_an_unknown_one_is_refused(call: Call) -> Non
     assert result.exit_code == 0
     assert all(f"\n  {command} " in result.stdout for command in ("ddl", "run", "sample", "show", "status"))
     assert call("rnu").exit_code == 2
+
+
+def leaves(group: click.Group, *above: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from leaves(command, *above, name)
+        else:
+            yield (*above, name), command
+
+
+def test_every_command_has_examples_with_options_that_it_has() -> None:
+    for names, command in leaves(main):
+        assert "-h, --help" in CliRunner().invoke(main, [*names, "-h"]).stdout, names
+        examples = re.findall(rf"cdc-lakehouse {' '.join(names)}(?= |$)(.*)", command.help or "", re.MULTILINE)
+        assert examples, f"{names} has no example"
+        options = {option for parameter in command.params for option in parameter.opts}
+        for example in examples:
+            used = re.findall(r"(?<= )--[a-z-]+", example)
+            assert set(used) <= options, (names, example)
+
+
+@pytest.mark.parametrize("command", ["doctor", "status", "plan", "show", "run", "load", "rebuild", "maintain", "verify",
+                                     "hold", "resume"])  # fmt: skip
+def test_what_is_printed_is_there_as_json(command: str) -> None:
+    assert "--json" in CliRunner().invoke(main, [command, "-h"]).stdout
+
+
+def test_the_option_names_the_configuration_before_the_environment_does(
+    lake: TestLake, call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    Sink(lake.sink).checkpoint(10)
+    # Set by the option itself: put back when the test ends.
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    monkeypatch.chdir(lake.sink.parent)
+    result = call("--config", "lakehouse.yaml", "status", "--json", config=tmp_path / "absent.yaml")
+    assert result.exit_code == 0 and json.loads(result.stdout)["feeds"][0]["feed"] == lake.name
+    result = call("--config", "nosuch.yaml", "status")
+    assert result.exit_code == 2 and str(lake.sink.parent / "nosuch.yaml") in result.stderr
+
+
+def test_names_are_completed_without_loading_commands() -> None:
+    program = (
+        "import os, sys\nos.environ.update(_CDC_LAKEHOUSE_COMPLETE='bash_complete', COMP_WORDS=sys.argv[1], "
+        "COMP_CWORD='1')\nfrom cdc_lakehouse.cli import main\n"
+        "try:\n    main(prog_name='cdc-lakehouse')\nexcept SystemExit:\n    pass\n"
+        "print('|', *sorted({name.partition('.')[0] for name in sys.modules}))"
+    )
+
+    def complete(words: str) -> tuple[list[str], set[str]]:
+        done = subprocess.run([sys.executable, "-c", program, words], capture_output=True, text=True, check=True)
+        found, _, loaded = done.stdout.partition("|")
+        return found.split(), set(loaded.split())
+
+    found, loaded = complete("cdc-lakehouse re")
+    assert found == ["plain,rebuild", "plain,report", "plain,resume"] and not loaded & HEAVY
+    assert complete("cdc-lakehouse --con")[0] == ["plain,--config"]
