@@ -32,9 +32,9 @@ _SECTIONS: Final = {
         "show": ("show:command", "Print rows of current-state tables."),
         "plan": ("plan:command", "Show what pending DDL will do, without doing it."),
         "verify": ("verify:command", "Compare the tables with the source database."),
-        "alerts": ("alerts:command", "Try the receivers of alerts."),
-        "metrics": ("metrics:command", "Print the state of the feeds for Prometheus, or serve it."),
         "report": ("report:command", "Write a page of HTML about each feed."),
+        "metrics": ("metrics:command", "Print the state of the feeds for Prometheus, or serve it."),
+        "alerts": ("alerts:command", "Try the receivers of alerts."),
     },
     "Decide": {
         "hold": ("table_decisions:hold", "Keep a table as it is until it is resumed."),
