@@ -42,9 +42,9 @@ def _maintenance(feed: FeedConfig) -> dg.AssetsDefinition:
         group_name=feed.name,
     )
     def maintenance(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
-        config = configuration.load()
+        config = configuration_of(feed.name)
         lake = Lake(config.lake, config.storage)
-        done = Maintenance(config.feed(feed.name), lake, lambda: lakehouse.spark.spark_session, log=context.log)
+        done = Maintenance(config.feed(feed.name), lake, lambda: lakehouse.spark.session(config), log=context.log)
         return dg.MaterializeResult(metadata=_metadata(done.maintain()))
 
     return maintenance
