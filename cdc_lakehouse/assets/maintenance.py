@@ -7,9 +7,8 @@ from typing import Any
 
 import dagster as dg
 
-from cdc_lakehouse import config as configuration
 from cdc_lakehouse.assets import keys
-from cdc_lakehouse.assets.resources import Lakehouse
+from cdc_lakehouse.assets.resources import Lakehouse, configuration_of
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.table_health import TableHealth
