@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import sys
 from collections.abc import Iterator
@@ -65,7 +66,7 @@ def know_orders(project: Path) -> None:
     attributes = yaml.safe_load((project / "my_project/defs/shop/defs.yaml").read_text())["attributes"]
     config = Component(**attributes).configuration(project / "my_project/defs/shop")
     history = SchemaHistory(Lake(config.lake, config.storage), "shop")
-    history.record([change(10, "orders", CREATE, database="shop")], NOON)
+    history.record([dataclasses.replace(change(10, "orders", CREATE), database="shop")], NOON)
 
 
 def test_the_project_of_the_page_loads(project: Path) -> None:
@@ -136,7 +137,7 @@ def test_what_is_wrong_is_said(tmp_path: Path, attributes: dict[str, Any], said:
 
 def test_secrets_come_by_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEY", "from-environment")
-    s3 = {"access_key_id": "id", "secret_access_key": "${KEY}"}
+    s3 = {"access_key_id": "${KEY}", "secret_access_key": "${KEY}"}
     config = Component(lake=LAKE, storage={"s3": s3}, feed=FEED).configuration(tmp_path)
     assert config.storage.s3.secret_access_key == "from-environment"
     assert config.lake.warehouse == (tmp_path / "lake").as_uri()
