@@ -40,7 +40,8 @@ class FeedComponent(dg.Component, dg.Model, dg.Resolvable):
         if self.config is not None:
             if (self.lake, self.storage, self.feed) != (None, None, None):
                 raise ConfigurationError(
-                    f"the component in {folder} has config and other attributes", advice="use config alone, or the others"
+                    f"the component in {folder} has config and other attributes",
+                    advice="use config alone, or the others",
                 )
             return configuration.load(folder / self.config)
         sections = {"lake": self.lake, "storage": self.storage, "feeds": None if self.feed is None else [self.feed]}

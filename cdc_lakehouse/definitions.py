@@ -21,7 +21,6 @@ from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake
 
-
 # One object for all that a process loads: Dagster merges definitions only where a resource is the same one.
 _LAKEHOUSE: Final = Lakehouse(spark=LakeSpark())
 

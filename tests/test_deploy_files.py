@@ -49,9 +49,7 @@ def test_what_the_dockerfile_copies_is_there_and_in_its_context() -> None:
     text = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
     taken = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     copied = {
-        source
-        for line in re.findall(r"^COPY (?!--from)(.*)$", text, re.MULTILINE)
-        for source in line.split()[:-1]
+        source for line in re.findall(r"^COPY (?!--from)(.*)$", text, re.MULTILINE) for source in line.split()[:-1]
     }
     assert copied and copied == taken and all((ROOT / source).exists() for source in copied)
     version = re.search(r"ARG PYTHON=([\d.]+)", text)
@@ -106,7 +104,13 @@ def test_every_program_that_is_started_is_there() -> None:
 
 def test_the_instance_is_that_of_the_command_line_with_postgres() -> None:
     ours = read("dagster.yaml")
-    assert set(ours.pop("storage")["postgres"]["postgres_db"]) >= {"hostname", "username", "password", "db_name", "port"}
+    assert set(ours.pop("storage")["postgres"]["postgres_db"]) >= {
+        "hostname",
+        "username",
+        "password",
+        "db_name",
+        "port",
+    }
     usual = yaml.safe_load((ROOT / "cdc_lakehouse/commands/dagster.yaml").read_text(encoding="utf-8"))
     assert ours == usual
 
@@ -153,4 +157,6 @@ def test_catalogs_of_the_page_are_valid(tmp_path: Path, monkeypatch: pytest.Monk
 def test_extras_of_the_page_are_those_of_the_package() -> None:
     extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
     pages = PAGE + (ROOT / "docs/dagster-project.md").read_text(encoding="utf-8")
-    assert extras == {"glue", "hive", "k8s", "postgres"} and all(f"`{extra}`" in pages or extra in pages for extra in extras)
+    assert extras == {"glue", "hive", "k8s", "postgres"} and all(
+        f"`{extra}`" in pages or extra in pages for extra in extras
+    )

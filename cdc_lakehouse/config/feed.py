@@ -60,7 +60,9 @@ class TableSettings(Section):
     )
     owners: tuple[Owner, ...] | None = Field(None, description="Owners of the table's assets, in place of the feed's.")
     tags: Tags = Field(default_factory=dict, description="Tags of the table's assets, beside the feed's.")
-    group: Group | None = Field(None, description="Dagster group of the table, in place of <group of the feed>/<database>.")
+    group: Group | None = Field(
+        None, description="Dagster group of the table, in place of <group of the feed>/<database>."
+    )
     freshness_minutes: Annotated[int, Field(gt=0)] | None = Field(
         None, description="The table, which changes all the time, is not fresh when nothing came for longer than this."
     )
@@ -145,9 +147,7 @@ class FeedConfig(Section):
     key_prefix: tuple[Annotated[str, Field(min_length=1, pattern="^[^/]+$")], ...] = Field(
         (), description="What the keys of the feed's assets begin with, before its name."
     )
-    group: Group | None = Field(
-        None, description="Dagster group of the feed's assets, in place of its name."
-    )
+    group: Group | None = Field(None, description="Dagster group of the feed's assets, in place of its name.")
     verify: VerifyConfig | None = Field(None, description="The source database, for `cdc-lakehouse verify`.")
 
     @field_validator("name")

@@ -104,9 +104,7 @@ def test_plain_definitions_of_the_page_load(project: Path, monkeypatch: pytest.M
 
 def test_feeds_are_merged_with_a_project_that_has_spark_and_an_executor(tmp_path: Path) -> None:
     def feed(name: str) -> dg.Definitions:
-        return build_definitions(
-            Component(lake=LAKE, feed={**FEED, "name": name}).configuration(tmp_path / name)
-        )
+        return build_definitions(Component(lake=LAKE, feed={**FEED, "name": name}).configuration(tmp_path / name))
 
     @dg.asset
     def own(spark: dg.ResourceParam[str]) -> None: ...

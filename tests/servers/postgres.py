@@ -41,8 +41,12 @@ def postgres_server(directory: Path, *databases: str) -> Iterator[int]:
         )
 
     call("initdb", "-D", str(data), "-U", USER, "-A", "scram-sha-256", "--no-sync", f"--pwfile={password}")
-    call("postgres", "--single", "-D", str(data), "postgres", said="".join(f"CREATE DATABASE {d};\n" for d in databases))
+    call(
+        "postgres", "--single", "-D", str(data), "postgres", said="".join(f"CREATE DATABASE {d};\n" for d in databases)
+    )
     port = free_port()
     options = ["-h", "127.0.0.1", "-p", str(port), "-c", "fsync=off", "-c", f"unix_socket_directories={data}"]
-    with running([*as_other, str(home / "bin/postgres"), "-D", str(data), *options], port, directory / "log", environment):
+    with running(
+        [*as_other, str(home / "bin/postgres"), "-D", str(data), *options], port, directory / "log", environment
+    ):
         yield port

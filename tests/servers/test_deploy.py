@@ -165,7 +165,9 @@ def test_the_parts_of_the_compose_file_run(
 
     seen = tables(installed, env)
     check_tables(seen, tmp_path / "demo/sink")
-    statuses = query(installed, postgres, "dagster", "SELECT DISTINCT status FROM runs WHERE pipeline_name LIKE 'shop_%'")
+    statuses = query(
+        installed, postgres, "dagster", "SELECT DISTINCT status FROM runs WHERE pipeline_name LIKE 'shop_%'"
+    )
     assert ["SUCCESS"] in statuses
     (count,) = query(installed, postgres, "iceberg", "SELECT count(*) FROM iceberg_tables")
     assert count[0] > len(seen)
@@ -183,7 +185,9 @@ def _filled(value: str, given: dict[str, str]) -> str:
 
 def wait_for_run(url: str, logs: Path) -> dict[str, Any]:
     """The first run that has ended, by the webserver."""
-    question = json.dumps({"query": "{ runsOrError { ... on Runs { results { status pipelineName runId } } } }"}).encode()
+    question = json.dumps(
+        {"query": "{ runsOrError { ... on Runs { results { status pipelineName runId } } } }"}
+    ).encode()
     deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:
         request = urllib.request.Request(url, data=question, headers={"Content-Type": "application/json"})
@@ -274,5 +278,7 @@ def check_without_spark(installed: Installed) -> None:
     installed.run("cdc-lakehouse", "doctor", env={**env, "CDC_LAKEHOUSE_CONFIG": str(installed.directory / written)})
     installed.run("cdc-lakehouse", "status", env=env)
     installed.run("dagster", "definitions", "validate", "-m", "cdc_lakehouse.definitions", env=env)
-    where = installed.run("python", "-c", "import cdc_lakehouse; print(cdc_lakehouse.__file__, cdc_lakehouse.FeedComponent)")
+    where = installed.run(
+        "python", "-c", "import cdc_lakehouse; print(cdc_lakehouse.__file__, cdc_lakehouse.FeedComponent)"
+    )
     assert str(installed.environment) in where

@@ -380,4 +380,6 @@ def _run(command: Sequence[str], environment: Mapping[str, str] | None = None) -
 if __name__ == "__main__":
     for server in _GO_SERVERS:
         sys.stdout.write(f"{go_server(server)}\n")
-    sys.stdout.write(f"{azurite()[1]}\n{mysqld()[0]}\n{canal('CanalServer')[-2]}\n{kafka()}\n{postgres()}\n{spark_jars()}\n")
+    sys.stdout.write(
+        f"{azurite()[1]}\n{mysqld()[0]}\n{canal('CanalServer')[-2]}\n{kafka()}\n{postgres()}\n{spark_jars()}\n"
+    )
