@@ -1,7 +1,8 @@
 """What the definitions of assets say of them, before any run: group, kinds, owners, tags, names of tables, freshness.
 
 A feed's own assets are in its group, by default `<feed>`, the current-state tables of a database in
-`<group>/<database>`, and their schemas in `<group>/<database>/schema`: so a database of 500 tables is one box in the graph, which can be opened.
+`<group>/<database>`, and their schemas in `<group>/<database>/schema`: so a database of 500 tables is one box in the
+graph, which can be opened.
 """
 
 from __future__ import annotations

@@ -60,9 +60,7 @@ class TableSettings(Section):
     )
     owners: tuple[Owner, ...] | None = Field(None, description="Owners of the table's assets, in place of the feed's.")
     tags: Tags = Field(default_factory=dict, description="Tags of the table's assets, beside the feed's.")
-    group: Group | None = Field(
-        None, description="Dagster group of the table, in place of <group of the feed>/<database>."
-    )
+    group: Group | None = Field(None, description="Dagster group of the table, in place of that of its database.")
     freshness_minutes: Annotated[int, Field(gt=0)] | None = Field(
         None, description="The table, which changes all the time, is not fresh when nothing came for longer than this."
     )

@@ -40,8 +40,8 @@ def running(
     environment: Mapping[str, str] | None = None,
     directory: Path | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """The server, from when it takes connections (where it has a port) until the end of the block. It ends with this process too, however
-    that ends."""
+    """The server, from when it takes connections (where it has a port) until the end of the block. It ends with this
+    process too, however that ends."""
     # Linux sends the signal when the parent dies; other systems have no such thing.
     with_parent = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
     with log.open("wb") as out:
