@@ -114,6 +114,7 @@ def compose() -> dict[str, Any]:
     return yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))["services"]
 
 
+@pytest.mark.long
 def test_the_parts_of_the_compose_file_run(
     installed: Installed, postgres: int, s3: S3Server, tmp_path: Path, home: Path
 ) -> None:
@@ -204,6 +205,7 @@ def wait_for_run(url: str, logs: Path) -> dict[str, Any]:
     raise AssertionError(f"no run has ended:\n{tails}")
 
 
+@pytest.mark.long
 def test_a_rest_catalog_and_s3(installed: Installed, s3: S3Server, tmp_path: Path, home: Path) -> None:
     """And a catalog that is restored from a backup: the lake goes on from there, and has every row once."""
     sample(installed, tmp_path / "demo")
