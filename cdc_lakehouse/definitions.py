@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import dagster as dg
 
 from cdc_lakehouse import config as configuration
+from cdc_lakehouse.assets import keys
 from cdc_lakehouse.assets.alerts import build_alerts
 from cdc_lakehouse.assets.assets import build_assets
 from cdc_lakehouse.assets.checks import build_checks
 from cdc_lakehouse.assets.jobs import build_dates_job, build_new_job, build_tables_job, build_verify
 from cdc_lakehouse.assets.keys import known_tables
 from cdc_lakehouse.assets.maintenance import build_maintenance
-from cdc_lakehouse.assets.resources import Lakehouse, LakeSpark
+from cdc_lakehouse.assets.resources import Lakehouse, LakeSpark, use_configuration
 from cdc_lakehouse.assets.retention import build_retention
 from cdc_lakehouse.assets.sensors import build_sensor
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake
 
+# One object for all that a process loads: Dagster merges definitions only where a resource is the same one.
+_LAKEHOUSE: Final = Lakehouse(spark=LakeSpark())
+
 
 def build_definitions(config: LakehouseConfig) -> dg.Definitions:
+    """Assets, checks, jobs, schedules and sensors of the feeds of a configuration, and the resource `lakehouse`, to be
+    merged with the definitions of a project. Feeds of one code location have different names, also in different
+    configurations."""
+    use_configuration(config)
     lake = Lake(config.lake, config.storage)
-    spark = LakeSpark()
-    composed = dg.Definitions.merge(
-        dg.Definitions(resources={"spark": spark, "lakehouse": Lakehouse(spark=spark)}),
-        build_retention((feed.name for feed in config.feeds), config.dagster.keep_runs_days),
-        build_alerts(lake, config),
-    )
+    composed = dg.Definitions(resources={"lakehouse": _LAKEHOUSE})
     for feed in config.feeds:
+        keys.use_prefix(feed)
         tables = known_tables(lake, feed)
         new = build_new_job(feed)
         dates = build_dates_job(feed)
@@ -41,7 +47,6 @@ def build_definitions(config: LakehouseConfig) -> dg.Definitions:
                 jobs=[new, build_tables_job(feed), *([] if dates is None else [dates]), *verify_jobs],
                 schedules=schedules,
                 sensors=[build_sensor(lake, feed, new, tables)],
-                executor=dg.in_process_executor,
             ),
         )
     return composed
@@ -50,7 +55,14 @@ def build_definitions(config: LakehouseConfig) -> dg.Definitions:
 @dg.definitions
 def defs() -> dg.Definitions:
     try:
-        return build_definitions(configuration.load())
+        config = configuration.load()
+        return dg.Definitions.merge(
+            build_definitions(config),
+            build_retention((feed.name for feed in config.feeds), config.dagster.keep_runs_days),
+            build_alerts(Lake(config.lake, config.storage), config),
+            # In one process, runs of assets that are chosen in the UI have one JVM, as the jobs have.
+            dg.Definitions(executor=dg.in_process_executor),
+        )
     except CdcError as error:
         # Its sentence says what to do. Where in the code it was found, which Dagster shows too, is no help.
         raise error.with_traceback(None) from None

@@ -25,44 +25,57 @@ _SCHEDULES: Final[dict[DateSeparator, tuple[str, str]]] = {
 """Format and cron schedule of the partitions, by `date_separator`."""
 
 
+_prefixes: Final[dict[str, tuple[str, ...]]] = {}
+"""What stands before a feed's name, by feed. A process has the definitions of one code location."""
+
+
+def use_prefix(feed: FeedConfig) -> None:
+    """Have the keys of a feed's assets begin with its `key_prefix`, from now on."""
+    _prefixes[feed.name] = feed.key_prefix
+
+
+def _key(feed: str, *parts: str) -> dg.AssetKey:
+    return dg.AssetKey([*_prefixes.get(feed, ()), feed, *parts])
+
+
 def source_key(feed: str) -> dg.AssetKey:
     """The external asset of the change log."""
-    return dg.AssetKey([feed, "source"])
+    return _key(feed, "source")
 
 
 def snapshot_key(feed: str) -> dg.AssetKey:
     """The asset of what the initial dump held."""
-    return dg.AssetKey([feed, "snapshot"])
+    return _key(feed, "snapshot")
 
 
 def raw_key(feed: str) -> dg.AssetKey:
     """The asset of what landed."""
-    return dg.AssetKey([feed, "raw"])
+    return _key(feed, "raw")
 
 
 def events_key(feed: str) -> dg.AssetKey:
     """The asset of the changes of all tables."""
-    return dg.AssetKey([feed, "events"])
+    return _key(feed, "events")
 
 
 def schema_key(feed: str, table: TableName) -> dg.AssetKey:
     """The asset of a table's DDL and columns."""
-    return dg.AssetKey([feed, "schema", table.database, table.table])
+    return _key(feed, "schema", table.database, table.table)
 
 
 def current_key(feed: str, table: TableName) -> dg.AssetKey:
     """The asset of a table's current rows."""
-    return dg.AssetKey([feed, "current", table.database, table.table])
+    return _key(feed, "current", table.database, table.table)
 
 
 def checkpoint_key(feed: str) -> dg.AssetKey:
     """The asset of the published cut."""
-    return dg.AssetKey([feed, "checkpoint"])
+    return _key(feed, "checkpoint")
 
 
 def maintenance_key(feed: str) -> dg.AssetKey:
     """The asset of what keeps the feed's tables small."""
-    return dg.AssetKey([feed, "maintenance"])
+    return _key(feed, "maintenance")
 
 
 def output_name(kind: str, table: TableName) -> str:

@@ -7,9 +7,8 @@ from typing import Any
 
 import dagster as dg
 
-from cdc_lakehouse import config as configuration
 from cdc_lakehouse.assets import keys
-from cdc_lakehouse.assets.resources import Lakehouse
+from cdc_lakehouse.assets.resources import Lakehouse, configuration_of
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.table_health import TableHealth
@@ -42,9 +41,9 @@ def _maintenance(feed: FeedConfig) -> dg.AssetsDefinition:
         group_name=feed.name,
     )
     def maintenance(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
-        config = configuration.load()
+        config = configuration_of(feed.name)
         lake = Lake(config.lake, config.storage)
-        done = Maintenance(config.feed(feed.name), lake, lambda: lakehouse.spark.spark_session, log=context.log)
+        done = Maintenance(config.feed(feed.name), lake, lambda: lakehouse.spark.session(config), log=context.log)
         return dg.MaterializeResult(metadata=_metadata(done.maintain()))
 
     return maintenance

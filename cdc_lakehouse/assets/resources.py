@@ -5,10 +5,12 @@ from typing import Any
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
-from pydantic import Field
+from pydantic import Field, PrivateAttr
+from pyspark.sql import SparkSession
 
-from cdc_lakehouse import config as configuration
 from cdc_lakehouse.assets.leases import release_leases, tag_run, take_lease
+from cdc_lakehouse.config import LakehouseConfig
+from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.spark import build_session
 from cdc_lakehouse.pipeline.planned_repairs import TableRepair
@@ -22,15 +24,25 @@ DATES_TAG = "cdc/dates"
 
 
 class LakeSpark(LazyPySparkResource):
-    """Spark with the settings of `lakehouse.yaml`. They are read when the session starts and are not configured in the
-    resource: they can hold secrets, and Dagster shows the configuration of resources."""
+    """Spark with the settings of a configuration. They are not configured in the resource: they can hold secrets, and
+    Dagster shows the configuration of resources."""
 
     spark_config: dict[str, Any] = Field(default_factory=dict)
+    _config: LakehouseConfig | None = PrivateAttr(None)
+
+    def session(self, config: LakehouseConfig) -> SparkSession:
+        """The run's session, which is started where there is none. Raises `ConfigurationError` for a second lake."""
+        first = self._config or config
+        if (first.lake, first.storage) != (config.lake, config.storage):
+            raise ConfigurationError(
+                "the feeds of this run have different lakes", advice="start a run for the feeds of each"
+            )
+        self._config = first
+        return self.spark_session
 
     def _init_session(self) -> None:
-        if self._spark_session is None:
-            config = configuration.load()
-            self._spark_session = build_session(config.lake, config.storage)
+        if self._spark_session is None and self._config is not None:
+            self._spark_session = build_session(self._config.lake, self._config.storage)
 
 
 class Lakehouse(dg.ConfigurableResource[Any]):
@@ -46,14 +58,14 @@ class Lakehouse(dg.ConfigurableResource[Any]):
         """The run's steps: one object for all ops of a run, which share a process. Raises `ConcurrentRunError`."""
         run_id = context.run.run_id
         if run_id not in _STEPS:
-            config = configuration.load()
+            config = configuration_of(feed)
             lake = Lake(config.lake, config.storage)
             lease = take_lease(context.instance, lake, feed, run_id)
             tag_run(context.instance, feed, run_id)
             run = FeedRun(
                 config.feed(feed),
                 lake,
-                lambda: self.spark.spark_session,
+                lambda: self.spark.session(config),
                 dates=dates_to_decode(context),
                 load_again=frozenset(json.loads(context.run.tags.get(LOAD_TAG, "[]"))),
                 repairs=_REPAIRS.pop(run_id, ()),
@@ -64,6 +76,7 @@ class Lakehouse(dg.ConfigurableResource[Any]):
         return _STEPS[run_id]
 
 
+_CONFIGURATIONS: dict[str, LakehouseConfig] = {}
 _STEPS: dict[str, Steps] = {}
 _REPAIRS: dict[str, tuple[TableRepair, ...]] = {}
 
@@ -71,6 +84,16 @@ _REPAIRS: dict[str, tuple[TableRepair, ...]] = {}
 def give_repairs(run_id: str, repairs: tuple[TableRepair, ...]) -> None:
     """What a run of this process, which is about to begin, is to repair: rows are nothing for tags."""
     _REPAIRS[run_id] = repairs
+
+
+def use_configuration(config: LakehouseConfig) -> None:
+    """Have the runs of this process take the feeds of a configuration as it says, from now on."""
+    _CONFIGURATIONS.update((feed.name, config) for feed in config.feeds)
+
+
+def configuration_of(feed: str) -> LakehouseConfig:
+    """The configuration that has a feed of this process's definitions."""
+    return _CONFIGURATIONS[feed]
 
 
 def take_steps(run_id: str) -> Steps | None:

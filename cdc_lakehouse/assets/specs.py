@@ -1,7 +1,8 @@
 """What the definitions of assets say of them, before any run: group, kinds, owners, tags, names of tables, freshness.
 
-A feed's own assets are in the group `<feed>`, the current-state tables of a database in `<feed>/<database>`, and their
-schemas in `<feed>/<database>/schema`: so a database of 500 tables is one box in the graph, which can be opened.
+A feed's own assets are in its group, by default `<feed>`, the current-state tables of a database in
+`<group>/<database>`, and their schemas in `<group>/<database>/schema`: so a database of 500 tables is one box in the
+graph, which can be opened.
 """
 
 from __future__ import annotations
@@ -103,14 +104,14 @@ def checkpoint_spec(feed: FeedConfig) -> Spec:
 
 
 def _of_feed(feed: FeedConfig) -> Spec:
-    return {"group_name": feed.name, "owners": feed.owners, "tags": feed.tags}
+    return {"group_name": feed.asset_group, "owners": feed.owners, "tags": feed.tags}
 
 
 def _of_table(feed: FeedConfig, table: TableName, layer: str = "") -> Spec:
     database, name = table.database, table.table
     # What a group's name cannot hold: two databases can share a group.
     readable = re.sub(r"\W", "_", database, flags=re.ASCII)
-    group = feed.settings_of(database, name).group or f"{feed.name}/{readable}"
+    group = feed.settings_of(database, name).group or f"{feed.asset_group}/{readable}"
     return {
         "group_name": f"{group}/{layer}" if layer else group,
         "owners": feed.owners_of(database, name),

@@ -3,7 +3,7 @@
 from cdc_lakehouse.config.alerts import AlertReceiver, EmailReceiver, ProblemKind, SlackReceiver, WebhookReceiver
 from cdc_lakehouse.config.database import DatabaseAddress, DatabaseConnection
 from cdc_lakehouse.config.feed import FeedConfig, PolicyConfig, TablesConfig, TableSettings
-from cdc_lakehouse.config.file import ENVIRONMENT_VARIABLE, LakehouseConfig, config_path, load
+from cdc_lakehouse.config.file import ENVIRONMENT_VARIABLE, LakehouseConfig, config_path, load, validate
 from cdc_lakehouse.config.initial import DumpCsv, InitialLoad
 from cdc_lakehouse.config.section import anchor_uri
 from cdc_lakehouse.config.sources import (
@@ -34,5 +34,5 @@ __all__ = [
     "EmailReceiver", "FeedConfig", "GcsStorage", "InitialLoad", "KafkaFormat", "KafkaSource", "LakeConfig",
     "LakehouseConfig", "PolicyConfig", "ProblemKind", "Protocol", "S3Storage", "SlackReceiver", "SparkConfig",
     "StorageConfig", "StorageSinkSource", "TableSettings", "TablesConfig", "VerifyConfig", "WebhookReceiver",
-    "anchor_uri", "config_path", "load",
+    "anchor_uri", "config_path", "load", "validate",
 ]  # fmt: skip

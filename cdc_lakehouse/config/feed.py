@@ -60,7 +60,7 @@ class TableSettings(Section):
     )
     owners: tuple[Owner, ...] | None = Field(None, description="Owners of the table's assets, in place of the feed's.")
     tags: Tags = Field(default_factory=dict, description="Tags of the table's assets, beside the feed's.")
-    group: Group | None = Field(None, description="Dagster group of the table, in place of <feed>/<database>.")
+    group: Group | None = Field(None, description="Dagster group of the table, in place of that of its database.")
     freshness_minutes: Annotated[int, Field(gt=0)] | None = Field(
         None, description="The table, which changes all the time, is not fresh when nothing came for longer than this."
     )
@@ -142,6 +142,10 @@ class FeedConfig(Section):
     maintenance: MaintenanceConfig = Field(
         default_factory=MaintenanceConfig.nothing, description="When tables are rewritten, and what is kept."
     )
+    key_prefix: tuple[Annotated[str, Field(min_length=1, pattern="^[^/]+$")], ...] = Field(
+        (), description="What the keys of the feed's assets begin with, before its name."
+    )
+    group: Group | None = Field(None, description="Dagster group of the feed's assets, in place of its name.")
     verify: VerifyConfig | None = Field(None, description="The source database, for `cdc-lakehouse verify`.")
 
     @field_validator("name")
@@ -180,6 +184,11 @@ class FeedConfig(Section):
     def canal(self) -> CanalSource:
         """The source of a feed of a Canal server. Raises `ConfigurationError` for other feeds."""
         return self._source_of(CanalSource, "canal")
+
+    @property
+    def asset_group(self) -> str:
+        """The group of the feed's assets."""
+        return self.group or self.name
 
     @property
     def initial(self) -> InitialLoad | None:

@@ -87,8 +87,17 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
     environment = os.environ if environment is None else environment
     path = config_path(environment) if path is None else path.absolute()
     raw = read_mapping(path, advice=f"write it, or point {ENVIRONMENT_VARIABLE} at it")
+    return validate(raw, path.parent, str(path), environment)
+
+
+def validate(
+    raw: dict[str, Any], base: Path, place: str, environment: Mapping[str, str] | None = None
+) -> LakehouseConfig:
+    """The configuration of what a file has, wherever it was read: its paths are relative to `base`, and errors name
+    `place`. Raises as `load` does."""
+    environment = os.environ if environment is None else environment
     unset: list[Fault] = []
-    resolved = _resolve(raw, (), unset, lambda found: resolve(found, environment, path.parent))
+    resolved = _resolve(raw, (), unset, lambda found: resolve(found, environment, base))
     faults = [*plain_secrets(raw), *unset]
     try:
         config = LakehouseConfig.model_validate(resolved)
@@ -96,8 +105,8 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
         faults += _not_about(faults, _faults(error, resolved, raw))
     else:
         if not faults:
-            return _anchor(config, path.parent)
-    raise ConfigurationError("\n".join([f"{path} is not valid:", *(f"  {fault}" for fault in faults)]))
+            return _anchor(config, base)
+    raise ConfigurationError("\n".join([f"{place} is not valid:", *(f"  {fault}" for fault in faults)]))
 
 
 def _resolve(value: Any, place: Place, unset: list[Fault], stands_for: Callable[[re.Match[str]], str]) -> Any:

@@ -47,7 +47,8 @@ class Lake:
     def _open(self) -> Catalog:
         file_io = pyiceberg_file_io(self.config.warehouse, self.storage)
         self._expires_at = file_io.expires_at
-        properties = {**file_io.pyiceberg, **self.config.catalog.properties, "warehouse": self.config.warehouse}
+        # A catalog may have a name for what it calls a warehouse, which is no place.
+        properties = {"warehouse": self.config.warehouse, **file_io.pyiceberg, **self.config.catalog.properties}
         if self.config.warehouse.startswith("file:"):
             _ensure_directory(Path(urlsplit(self.config.warehouse).path), "lake.warehouse")
         uri = properties.get("uri", "")

@@ -17,10 +17,17 @@ PACKAGES: Final = (
 )
 
 
+_DRIVERS: Final = {"postgresql": "org.postgresql:postgresql:42.7.8"}
+"""JDBC drivers of catalogs, by the scheme of their URI."""
+
+
 def jar_packages(config: LakeConfig) -> tuple[str, ...]:
-    """What a session needs from Maven: Iceberg's runtime and what the warehouse, and `lake.spark.conf`, ask for."""
+    """What a session needs from Maven: Iceberg's runtime and what the warehouse, the catalog and `lake.spark.conf` ask
+    for."""
+    database = (config.catalog.uri or "").partition(":")[0].partition("+")[0]
+    driver = _DRIVERS.get(database) if config.catalog.type == "sql" else None
     further = config.spark.conf.get("spark.jars.packages", "")
-    return (*PACKAGES, *packages(config.warehouse), *filter(None, further.split(",")))
+    return (*PACKAGES, *packages(config.warehouse), *filter(None, [driver]), *filter(None, further.split(",")))
 
 
 def jar_directory(config: LakeConfig) -> Path:

@@ -201,10 +201,11 @@ def _jdbc(uri: str) -> dict[str, str]:
     return settings
 
 
-def _prefetch() -> None:
-    """Fetch the jars into the user's cache, so that the first run does not wait for them."""
-    catalog = CatalogConfig.model_validate({"type": "hive", "uri": "thrift://127.0.0.1:1"})  # Never opened.
-    config = LakeConfig(warehouse="file:///nowhere", catalog=catalog, spark=SparkConfig.model_validate({}))
+def _prefetch(warehouse: str, catalog_uri: str, further: str) -> None:
+    """Fetch the jars of such a warehouse and catalog, so that the first run does not wait for them."""
+    catalog = CatalogConfig.model_validate({"type": "sql", "uri": catalog_uri})  # Never opened.
+    spark = SparkConfig.model_validate({"conf": {"spark.jars.packages": further} if further else {}})
+    config = LakeConfig(warehouse=warehouse, catalog=catalog, spark=spark)
     if not jar_directory(config).is_dir():
         build_session(config).stop()
 
@@ -212,5 +213,8 @@ def _prefetch() -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--prefetch", action="store_true", required=True)
-    parser.parse_args()
-    _prefetch()
+    parser.add_argument("--warehouse", default="file:///nowhere", help="such as s3://any")
+    parser.add_argument("--catalog-uri", default="sqlite:///nowhere", help="such as postgresql://any")
+    parser.add_argument("--packages", default="", help="as lake.spark.conf has them in spark.jars.packages")
+    arguments = parser.parse_args()
+    _prefetch(arguments.warehouse, arguments.catalog_uri, arguments.packages)

@@ -34,18 +34,28 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def running(
-    command: Sequence[str], port: int, log: Path, environment: Mapping[str, str] | None = None
+    command: Sequence[str],
+    port: int | None,
+    log: Path,
+    environment: Mapping[str, str] | None = None,
+    directory: Path | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """The server, from when it takes connections until the end of the block. It ends with this process too, however
-    that ends."""
+    """The server, from when it takes connections (where it has a port) until the end of the block. It ends with this
+    process too, however that ends."""
     # Linux sends the signal when the parent dies; other systems have no such thing.
     with_parent = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [*with_parent, *command], stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment
+            [*with_parent, *command],
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            cwd=directory,
         )
     try:
-        _wait(process, port, log)
+        if port is not None:
+            _wait(process, port, log)
         yield process
     finally:
         process.terminate()

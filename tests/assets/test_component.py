@@ -1,0 +1,153 @@
+"""Feeds in a Dagster project of somebody else: the project of docs/dagster-project.md, as it stands there."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+import yaml
+
+from cdc_lakehouse import FeedComponent
+from cdc_lakehouse.assets import keys
+from cdc_lakehouse.component import FeedComponent as Component
+from cdc_lakehouse.config import load
+from cdc_lakehouse.definitions import build_definitions
+from cdc_lakehouse.errors import CdcError, ConfigurationError
+from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
+from tests.lake import CREATE, NOON, change
+
+PAGE = Path(__file__).parents[2] / "docs" / "dagster-project.md"
+FEED = {
+    "name": "shop",
+    "source": {
+        "type": "storage_sink", "uri": "./sink", "protocol": "canal-json", "date_separator": "day", "time_zone": "UTC",
+    },
+    "start_date": "2026-11-01",
+}  # fmt: skip
+LAKE = {"warehouse": "./lake", "catalog": {"type": "sql", "uri": "sqlite:///./catalog.db"}}
+
+
+@pytest.fixture(autouse=True)
+def no_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prefixes end with the test."""
+    monkeypatch.setattr(keys, "_prefixes", {})
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The project of the page."""
+    blocks = re.findall(r"```\w+\n# ([\w./]+)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) >= 7
+    for name, text in blocks:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    for folder in ("my_project", "my_project/defs"):
+        (tmp_path / folder / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    for name in [name for name in sys.modules if name.split(".")[0] == "my_project"]:
+        del sys.modules[name]
+
+
+def load_project(project: Path) -> dg.Definitions:
+    return dg.load_from_defs_folder(path_within_project=project / "my_project")
+
+
+def know_orders(project: Path) -> None:
+    """The lake of the page's component has the table `shop.orders`."""
+    attributes = yaml.safe_load((project / "my_project/defs/shop/defs.yaml").read_text())["attributes"]
+    config = Component(**attributes).configuration(project / "my_project/defs/shop")
+    history = SchemaHistory(Lake(config.lake, config.storage), "shop")
+    history.record([dataclasses.replace(change(10, "orders", CREATE), database="shop")], NOON)
+
+
+def test_the_project_of_the_page_loads(project: Path) -> None:
+    know_orders(project)
+    found = load_project(project)
+    graph = found.resolve_asset_graph()
+    orders = dg.AssetKey(["cdc", "shop", "current", "shop", "orders"])
+    assert graph.get(orders).group_name == "cdc/shop"
+    assert graph.get(dg.AssetKey(["cdc", "shop", "raw"])).group_name == "cdc"
+    assert graph.get(dg.AssetKey(["payments", "raw"])).group_name == "payments"
+    assert graph.get(dg.AssetKey("revenue")).parent_keys == {orders}
+    assert {sensor.name for sensor in found.sensors or ()} >= {"shop_checkpoint", "payments_checkpoint"}
+    source = yaml.safe_load((project / "models/sources.yml").read_text())["sources"][0]["tables"][0]
+    assert dg.AssetKey(source["config"]["meta"]["dagster"]["asset_key"]) == orders
+    keys_of_checks = {key.asset_key for key in graph.asset_check_keys}
+    assert orders in keys_of_checks and keys_of_checks <= set(graph.get_all_asset_keys())
+
+
+def test_a_table_that_changed_runs_what_hangs_on_it(project: Path) -> None:
+    know_orders(project)
+    found = load_project(project)
+    orders = dg.AssetKey(["cdc", "shop", "current", "shop", "orders"])
+    instance = dg.DagsterInstance.ephemeral()
+    assert dg.evaluate_automation_conditions(found, instance).total_requested == 0
+    before = dg.evaluate_automation_conditions(found, instance)
+    instance.report_runless_asset_event(dg.AssetMaterialization(orders))
+    after = dg.evaluate_automation_conditions(found, instance, cursor=before.cursor)
+    assert after.get_num_requested(dg.AssetKey("revenue")) == 1
+
+
+def test_plain_definitions_of_the_page_load(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = __import__("my_project.plain", fromlist=["defs"]).defs
+    assert dg.AssetKey(["payments", "events"]) in loaded.resolve_asset_graph().get_all_asset_keys()
+
+
+def test_feeds_are_merged_with_a_project_that_has_spark_and_an_executor(tmp_path: Path) -> None:
+    def feed(name: str) -> dg.Definitions:
+        return build_definitions(Component(lake=LAKE, feed={**FEED, "name": name}).configuration(tmp_path / name))
+
+    @dg.asset
+    def own(spark: dg.ResourceParam[str]) -> None: ...
+
+    theirs = dg.Definitions([own], resources={"spark": "theirs"}, executor=dg.multiprocess_executor)
+    merged = dg.Definitions.merge(theirs, feed("a"), feed("b"))
+    dg.Definitions.validate_loadable(merged)
+
+
+def test_it_is_found_by_dagsters_tools() -> None:
+    assert "FeedComponent" in dir(__import__("cdc_lakehouse")) and FeedComponent is Component
+    assert set(Component.get_model_cls().model_fields) == {"lake", "storage", "feed", "config"}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "said"),
+    [
+        ({"lake": LAKE}, "feeds"),
+        ({"lake": LAKE, "feed": {**FEED, "start": 1}}, "feeds[0].start"),
+        ({"config": "lakehouse.yaml", "lake": LAKE}, "config alone"),
+        ({"config": "lakehouse.yaml"}, "lakehouse.yaml"),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path: Path, attributes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(said)):
+        Component(**attributes).configuration(tmp_path)
+
+
+def test_secrets_come_by_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEY", "from-environment")
+    s3 = {"access_key_id": "${KEY}", "secret_access_key": "${KEY}"}
+    config = Component(lake=LAKE, storage={"s3": s3}, feed=FEED).configuration(tmp_path)
+    assert config.storage.s3.secret_access_key == "from-environment"
+    assert config.lake.warehouse == (tmp_path / "lake").as_uri()
+    s3["secret_access_key"] = "plain"
+    with pytest.raises(CdcError, match="secret"):
+        Component(lake=LAKE, storage={"s3": s3}, feed=FEED).configuration(tmp_path)
+
+
+def test_a_prefix_is_that_of_the_feed_alone(tmp_path: Path) -> None:
+    path = tmp_path / "lakehouse.yaml"
+    feeds = [{**FEED, "name": "a", "key_prefix": ["x", "y"]}, {**FEED, "name": "b"}]
+    path.write_text(yaml.safe_dump({"lake": LAKE, "feeds": feeds}), encoding="utf-8")
+    found = build_definitions(load(path)).resolve_asset_graph().get_all_asset_keys()
+    assert {key.path[0] for key in found} == {"x", "b"}
+    assert {tuple(key.path[:3]) for key in found if key.path[0] == "x"} == {("x", "y", "a")}

