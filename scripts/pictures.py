@@ -19,7 +19,6 @@ PAGES = {
     "table": "assets/shop/current/shop/orders",
     "checks": "assets/shop/checkpoint?view=checks&checkDetail=nothing_held",
     "sensor-tick": "locations/cdc_lakehouse/sensors/shop_checkpoint",
-    "runs": "runs",
 }
 
 

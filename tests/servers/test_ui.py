@@ -54,6 +54,8 @@ class Ui:
         name = self.page.get_by_text(f"{self.feed}_checkpoint", exact=True).first
         # A row has a box to choose it, and the switch.
         switch = name.locator("xpath=ancestor::*[count(.//input)=2][1]//input").last
+        # Until Dagster has said how it is, it shows as off.
+        expect(switch).to_be_checked(checked=not on)
         switch.set_checked(on, force=True)
         expect(switch).to_be_checked(checked=on)
 
