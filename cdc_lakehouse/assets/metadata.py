@@ -15,6 +15,7 @@ from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.mysql_types import type_text
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, lag_seconds
 from cdc_lakehouse.changelog.schema import Column, TableVersion, as_lines, column_changes
+from cdc_lakehouse.decoders.event_schema import EVENTS, SYNTHETIC
 from cdc_lakehouse.lake.current.tables import TableState
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS
 from cdc_lakehouse.lake.names import CATALOG, Identifier
@@ -188,9 +189,32 @@ def column_schema(version: TableVersion) -> dg.TableSchema:
     )
 
 
-def column_schema_of(columns: pa.Schema) -> dg.TableSchema:
-    """The columns of a machinery table."""
-    return dg.TableSchema(columns=[dg.TableColumn(each.name, str(each.type)) for each in columns])
+_ICEBERG_TYPES: Final = {pa.int64(): "long", pa.bool_(): "boolean", pa.timestamp("us", "UTC"): "timestamptz"}
+_EVENT_COLUMNS: Final = {
+    "feed_date": "date of the flush, not of the commit",
+    "schema_name": "database in the source",
+    "table_name": "table in the source",
+    "table_version": "TSO of the table's version; 0 where messages are read",
+    "physical_partition": "TiDB's id of the partition",
+    "op": "I, U or D; R for a row of the initial load",
+    "commit_ts": "TSO of the change",
+    "commit_time": "its wall-clock time",
+    "before": "JSON: the row that a DELETE removed, or an UPDATE's old values",
+    "after": "JSON: the new row of an INSERT or UPDATE",
+    "segment": "file, or range of offsets, that the event came in",
+    "line": "line of the file from 1, or offset of the message",
+    SYNTHETIC: "whether a DDL moved the row",
+}
+
+
+def events_schema() -> dg.TableSchema:
+    """The columns of `events` with their Iceberg types."""
+    return dg.TableSchema(
+        columns=[
+            dg.TableColumn(each.name, _ICEBERG_TYPES.get(each.type, str(each.type)), _EVENT_COLUMNS[each.name])
+            for each in EVENTS
+        ]
+    )
 
 
 def table_schema(state: TableState, version: TableVersion, table: Table) -> dg.TableSchema:

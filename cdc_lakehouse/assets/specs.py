@@ -15,10 +15,9 @@ from typing import Any
 import dagster as dg
 
 from cdc_lakehouse.assets import keys
-from cdc_lakehouse.assets.metadata import column_schema_of, table_name
+from cdc_lakehouse.assets.metadata import events_schema, table_name
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
-from cdc_lakehouse.decoders.event_schema import EVENTS
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.names import Identifier
@@ -65,7 +64,7 @@ def events_spec(feed: FeedConfig) -> Spec:
         deps=[keys.raw_key(feed.name)],
         description="Every change of every table, once, with its place in the source. Values are the source's text.",
         kinds={"spark", "iceberg"},
-        metadata={**_stored(system_table(feed.name, "events")), "dagster/column_schema": column_schema_of(EVENTS)},
+        metadata={**_stored(system_table(feed.name, "events")), "dagster/column_schema": events_schema()},
         **_of_feed(feed),
     )
 

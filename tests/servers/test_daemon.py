@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import json
 import os
 import signal
-import subprocess
-import sys
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,69 +15,11 @@ import pytest
 from cdc_lakehouse.lake.tables.lease import Holder, last_holder
 from cdc_lakehouse.sample import changefeed
 from tests.kit.lakes import TestLake
-from tests.kit.processes import command_of, in_session
 from tests.kit.shop import check_shop
 from tests.kit.waiting import until
-from tests.servers.process import free_port
+from tests.servers.dev import Dev
 
 pytestmark = pytest.mark.server
-
-ROOT = Path(__file__).parents[2]
-WORKSPACE = "load_from: [{python_module: {module_name: tests.servers.impatient, working_directory: %s}}]\n"
-
-
-class Dev:
-    """Processes of `scripts/dev`: a session of their own."""
-
-    def __init__(self, lake: TestLake, directory: Path) -> None:
-        self.log = directory / "log"
-        self.home = directory / "dagster_home"
-        self.port = free_port()
-        workspace = directory / "workspace.yaml"
-        workspace.write_text(WORKSPACE % ROOT)
-        self._environment = {
-            **os.environ,
-            "BIN": str(Path(sys.executable).parent),
-            "CDC_LAKEHOUSE_CONFIG": str(lake.config_path),
-            "DAGSTER_HOME": str(self.home),
-            "PORT": str(self.port),
-            "WORKSPACE": str(workspace),
-        }
-
-    @contextlib.contextmanager
-    def running(self) -> Iterator[subprocess.Popen[bytes]]:
-        """From when the UI answers. All processes are gone when the block has ended, whatever ended them."""
-        with self.log.open("ab") as log:
-            # As in the background of a script, where SIGINT is ignored.
-            dev = subprocess.Popen(
-                [str(ROOT / "scripts/dev")],
-                env=self._environment,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
-            )
-        try:
-            until(lambda: self._answers() or dev.poll() is not None, 180)
-            assert self._answers(), self.log.read_text()
-            yield dev
-            until(lambda: not in_session(dev.pid), 60)
-            left = [command_of(each) for each in in_session(dev.pid)]
-            assert not left, left
-        finally:
-            for each in in_session(dev.pid):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(each, signal.SIGKILL)
-            dev.wait()
-
-    def kill(self, dev: subprocess.Popen[bytes], words: str) -> None:
-        (process,) = [each for each in in_session(dev.pid) if words in command_of(each)]
-        os.kill(process, signal.SIGKILL)
-
-    def _answers(self) -> bool:
-        with contextlib.suppress(OSError):
-            return urllib.request.urlopen(f"http://127.0.0.1:{self.port}/server_info", timeout=5).status == 200
-        return False
 
 
 def test_runs_go_on_whatever_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
