@@ -31,7 +31,7 @@ def build_definitions(config: LakehouseConfig) -> dg.Definitions:
     configurations."""
     use_configuration(config)
     lake = Lake(config.lake, config.storage)
-    composed = dg.Definitions(resources={"lakehouse": _LAKEHOUSE})
+    composed = dg.Definitions.merge(dg.Definitions(resources={"lakehouse": _LAKEHOUSE}), build_alerts(lake, config))
     for feed in config.feeds:
         keys.use_prefix(feed)
         tables = known_tables(lake, feed)
@@ -59,7 +59,6 @@ def defs() -> dg.Definitions:
         return dg.Definitions.merge(
             build_definitions(config),
             build_retention((feed.name for feed in config.feeds), config.dagster.keep_runs_days),
-            build_alerts(Lake(config.lake, config.storage), config),
             # In one process, runs of assets that are chosen in the UI have one JVM, as the jobs have.
             dg.Definitions(executor=dg.in_process_executor),
         )
