@@ -22,6 +22,10 @@ def test(config: LakehouseConfig, as_json: bool) -> int:
     """Send a test message to each receiver of `alerts`, and say which took it.
 
     Exit code 0: all took it. 1: one did not. 2: the configuration is wrong, or has no receivers.
+
+    \b
+    Example:
+      cdc-lakehouse alerts test
     """
     if not config.alerts:
         raise ConfigurationError("the configuration has no receivers of alerts", advice="add them as `alerts`")

@@ -56,6 +56,11 @@ def command(config: LakehouseConfig, feed_name: str | None, listen: str | None) 
 
     Without --listen it is printed once, for the textfile collector of the node exporter. Metrics of runs need the
     Dagster instance: DAGSTER_HOME, or the one beside the configuration.
+
+    \b
+    Examples:
+      cdc-lakehouse metrics --feed shop
+      cdc-lakehouse metrics --listen 127.0.0.1:9464
     """
     feeds = chosen(config, feed_name)
     address = None if listen is None else _address(listen)
