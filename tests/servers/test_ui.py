@@ -9,6 +9,8 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+
+pytest.importorskip("playwright", reason="the browser's driver is not installed: run scripts/setup")
 from playwright.sync_api import Page, expect, sync_playwright
 
 from cdc_lakehouse.assets.jobs import dates_job_name, decide_op_name, new_job_name, tables_job_name
@@ -23,6 +25,7 @@ _LOCATION = "tests.servers.impatient"
 
 pytestmark = [
     pytest.mark.server,
+    pytest.mark.long,
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the PATH (Debian: apt-get install chromium)"),
 ]
 
