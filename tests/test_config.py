@@ -152,7 +152,7 @@ def test_a_key_that_is_missing(tmp_path: Path, path: str) -> None:
 @pytest.mark.parametrize(
     ("path", "meant"),
     [
-        ("tables", "alerts"),
+        ("tables", None),
         ("lake.warehose", "warehouse"),
         ("lake.spark.cnf", "conf"),
         ("feeds.0.sink", None),

@@ -33,8 +33,8 @@ from cdc_lakehouse.pipeline.steps import Steps
 
 Context = dg.AssetExecutionContext | dg.OpExecutionContext
 
-# The policy is marked as beta, and every load would say so.
-warnings.filterwarnings("ignore", category=dg.BetaWarning, message=".*backfill_policy.*")
+# The policy and owners are marked as beta, and every load would say so.
+warnings.filterwarnings("ignore", category=dg.BetaWarning, message=".*(backfill_policy|owners).*")
 
 
 @dataclass(frozen=True)

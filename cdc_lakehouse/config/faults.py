@@ -17,6 +17,7 @@ Place = tuple[int | str, ...]
 _CHOICE: Final = re.compile(r"'([^']*)'")
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _LEAST_LIKENESS: Final = 0.6
+_LIKE_WITHOUT_FIRST: Final = 0.68
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +127,12 @@ def _question(meant: str | None) -> str:
 
 def _nearest(given: object, known: Iterable[str]) -> str | None:
     by_spelling = {_spelling(each): each for each in known}
-    near = difflib.get_close_matches(_spelling(given), by_spelling, 1, _LEAST_LIKENESS)
-    return by_spelling[near[0]] if near else None
+    word = _spelling(given)
+    for near in difflib.get_close_matches(word, by_spelling, 3, _LEAST_LIKENESS):
+        # Few people mistake the first letter: without it two words must be more alike.
+        if near[:1] == word[:1] or difflib.SequenceMatcher(None, word, near).ratio() >= _LIKE_WITHOUT_FIRST:
+            return by_spelling[near]
+    return None
 
 
 def _spelling(word: object) -> str:

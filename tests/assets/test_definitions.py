@@ -197,7 +197,7 @@ def test_an_asset_says_where_it_is_stored_and_what_database_it_comes_from(known:
     events = node(dg.AssetKey([known.name, "events"]))
     assert events.metadata["dagster/table_name"] == f"lake.cdc_{known.name}.events"
     columns = {column.name: column.type for column in events.metadata["dagster/column_schema"].columns}
-    assert (columns["commit_ts"], columns["after"]) == ("int64", "string")
+    assert (columns["commit_ts"], columns["after"]) == ("long", "string")
     assert node(dg.AssetKey([known.name, "schema", "d", "a"])).kinds == {"tidb"}
     source = node(dg.AssetKey([known.name, "source"]))
     assert source.kinds == {"ticdc", "tidb"} and not source.is_executable
