@@ -20,6 +20,8 @@ from cdc_lakehouse.pipeline.source import SourceMonitor, SourceState
 
 ATTEMPT_TAG: Final = "cdc/attempt"
 _INTERVAL_SECONDS: Final = 30
+_KILLED: Final = "transient"
+"""The kind of failure of a run that Dagster itself found dead: nothing was left to say it."""
 _FIRST_WAIT_SECONDS: Final = 60
 _LONGEST_WAIT_SECONDS: Final = 3600
 
@@ -95,7 +97,7 @@ def retry_decision(last: dg.RunRecord | None, feed: str, cursor: str, now: datet
     run = last.dagster_run
     if run.status == dg.DagsterRunStatus.CANCELED:
         ended = "was cancelled"
-    elif run.status == dg.DagsterRunStatus.FAILURE and run.tags.get(FAILURE_TAG) == "transient":
+    elif run.status == dg.DagsterRunStatus.FAILURE and run.tags.get(FAILURE_TAG, _KILLED) == _KILLED:
         ended = "failed"
     else:
         return None

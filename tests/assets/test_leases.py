@@ -238,12 +238,14 @@ def test_a_process_takes_a_feed_for_one_run_after_the_other(instance: dg.Dagster
         ("transient", 2, 241, 3),
         ("transient", 30, 3601, 31),
         ("permanent", 0, 9999, None),
+        (None, 0, 61, 1),  # Dagster itself found it dead.
     ],
 )
 def test_what_may_pass_is_tried_again_after_longer_and_longer(
-    instance: dg.DagsterInstance, kind: str, attempt: int, after_seconds: int, expected: int | None
+    instance: dg.DagsterInstance, kind: str | None, attempt: int, after_seconds: int, expected: int | None
 ) -> None:
-    run_id = started(instance, {**HERE, FAILURE_TAG: kind, ATTEMPT_TAG: str(attempt)})
+    failure = {} if kind is None else {FAILURE_TAG: kind}
+    run_id = started(instance, {**HERE, **failure, ATTEMPT_TAG: str(attempt)})
     instance.report_run_failed(run_of(instance, run_id))
     (record,) = instance.get_run_records()
     assert record.end_time is not None
