@@ -328,11 +328,11 @@ def test_a_session_only_reads(feed: VerifiedFeed) -> None:
     feed.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     with SourceDatabase(VerifyConfig(url=feed.url)) as database:
         with pytest.raises(SourceError, match=r"denied.*: the user needs SELECT"):
-            database._all("INSERT INTO d.t VALUES (1)")
+            database.all("INSERT INTO d.t VALUES (1)")
         feed.execute(f"GRANT INSERT ON d.* TO {USER}@'%'")
     try:
         with SourceDatabase(VerifyConfig(url=feed.url)) as database, pytest.raises(SourceError, match="READ ONLY"):
-            database._all("INSERT INTO d.t VALUES (1)")
+            database.all("INSERT INTO d.t VALUES (1)")
     finally:
         feed.execute(f"REVOKE INSERT ON d.* FROM {USER}@'%'")
 
