@@ -38,6 +38,11 @@ def _key(feed: str, *parts: str) -> dg.AssetKey:
     return dg.AssetKey([*_prefixes.get(feed, ()), feed, *parts])
 
 
+def is_of(feed: str, key: dg.AssetKey) -> bool:
+    """Whether the key is of an asset of the feed."""
+    return key.has_prefix(_key(feed).path)
+
+
 def source_key(feed: str) -> dg.AssetKey:
     """The external asset of the change log."""
     return _key(feed, "source")

@@ -8,6 +8,7 @@ from typing import Final
 
 import dagster as dg
 from dagster import DagsterEventType
+from dagster_shared.error import SerializableErrorInfo
 
 from cdc_lakehouse.assets.leases import FEED_TAG
 from cdc_lakehouse.errors import CdcError
@@ -42,16 +43,21 @@ def last_runs(instance: dg.DagsterInstance, feed: str) -> Iterator[LastRun]:
             yield LastRun(run.run_id, job, ended, seconds, error)
 
 
+def telling_error(error: SerializableErrorInfo) -> SerializableErrorInfo:
+    """The project's own error among an error and its causes, else the innermost one."""
+    own = _names(CdcError)
+    while error.cause is not None and error.cls_name not in own:
+        error = error.cause
+    return error
+
+
 def _error(instance: dg.DagsterInstance, run_id: str) -> str:
     """The project's own error, else the innermost one, of the first step that failed; else what Dagster says."""
-    own = _names(CdcError)
     for record in instance.get_records_for_run(run_id, of_type=DagsterEventType.STEP_FAILURE, limit=1).records:
         event = record.event_log_entry.dagster_event
         found = None if event is None else event.step_failure_data.error
-        while found is not None and found.cause is not None and found.cls_name not in own:
-            found = found.cause
         if found is not None:
-            return _first_line(found.message)
+            return _first_line(telling_error(found).message)
     for record in instance.get_records_for_run(run_id, of_type=DagsterEventType.RUN_FAILURE, limit=1).records:
         event = record.event_log_entry.dagster_event
         if event is not None and event.message:

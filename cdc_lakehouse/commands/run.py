@@ -16,9 +16,9 @@ from typing import Any, Final
 import click
 import dagster as dg
 
-from cdc_lakehouse import errors
 from cdc_lakehouse.assets.jobs import dates_job_name, decide_op_name, new_job_name, partition_tags, tables_job_name
 from cdc_lakehouse.assets.keys import known_tables, partitions_of
+from cdc_lakehouse.assets.last_runs import telling_error
 from cdc_lakehouse.assets.leases import find_unfinished, release_leases, take_lease
 from cdc_lakehouse.assets.resources import DATES_TAG, LOAD_TAG, give_repairs, take_steps
 from cdc_lakehouse.assets.sensors import look, run_tags
@@ -52,9 +52,6 @@ from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.planned_repairs import TableRepair
 from cdc_lakehouse.pipeline.steps import Steps
 
-_OWN_ERRORS: Final = frozenset(
-    name for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, CdcError)
-)
 _INSTANCE: Final = Path(__file__).with_name("dagster.yaml")
 """The settings of an instance that has none."""
 
@@ -338,9 +335,8 @@ def _failure(executed: dg.ExecuteInProcessResult) -> tuple[str, int]:
     """The error of the step that failed, and its exit code: the project's own, else the innermost one."""
     for event in executed.all_events:
         if event.is_step_failure and (found := event.step_failure_data.error) is not None:
-            while found.cause is not None and found.cls_name not in _OWN_ERRORS:
-                found = found.cause
-            return found.message.strip(), exit_code_named(found.cls_name)
+            told = telling_error(found)
+            return told.message.strip(), exit_code_named(told.cls_name)
     return "the run failed; see its log", HELD
 
 

@@ -85,7 +85,11 @@ def detect_initial(uri: str, base: Path) -> tuple[dict[str, Any], str]:
     path, _ = split_query(uri)
     storage, secrets = store_options(uri)
     root = anchor_uri(path, base)
-    tool = detect_dump(_open(root, storage, secrets))
+    return _initial(root, _open(root, storage, secrets))
+
+
+def _initial(root: str, store: ObjectStore) -> tuple[dict[str, Any], str]:
+    tool = detect_dump(store)
     if tool is None:
         raise SourceError(
             f"{root} holds no finished dump",
@@ -114,7 +118,9 @@ def _detect_sink(uri: str, base: Path) -> Detected:
     initial: dict[str, Any] | None = None
     found: list[str] = []
     if {_SNAPSHOT, _INCREMENTAL} <= set(store.directories()):
-        initial, said = detect_initial(f"{root}/{_SNAPSHOT}", base)
+        # In the sink's own bucket, which is reached in the same way.
+        snapshot = f"{root}/{_SNAPSHOT}"
+        initial, said = _initial(snapshot, _open(snapshot, storage, secrets))
         found.append(said)
         root = f"{root}/{_INCREMENTAL}"
         store = _open(root, storage, secrets)

@@ -6,6 +6,7 @@ started."""
 from __future__ import annotations
 
 import datetime
+import functools
 import os
 import re
 import shutil
@@ -29,6 +30,7 @@ from cdc_lakehouse.lake.faults import writing_to_warehouse
 from cdc_lakehouse.lake.jars import jar_directory
 from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.pipeline.monitors import open_monitor
+from cdc_lakehouse.pipeline.source import SourceMonitor, SourceStatus
 from cdc_lakehouse.sources.database.client import SourceDatabase
 from cdc_lakehouse.sources.database.snapshot import position_of
 from cdc_lakehouse.sources.dump.directory import read_dump
@@ -66,9 +68,12 @@ def diagnose(config: LakehouseConfig) -> Iterator[Finding]:
         ("warehouse", lambda: _warehouse(lake)),
     ]
     for feed in config.feeds:
+        monitor = open_monitor(lake, feed)
+        # The source is asked once, when the first part needs it.
+        status = functools.cache(monitor.status)
         parts += [
-            (f"{feed.name}: source", lambda feed=feed: _source(lake, feed)),
-            (f"{feed.name}: clock", lambda feed=feed: _clock(lake, feed)),
+            (f"{feed.name}: source", lambda monitor=monitor, status=status: _source(monitor, status())),
+            (f"{feed.name}: clock", lambda status=status: _clock(status())),
         ]
         if feed.initial is not None:
             parts.append((f"{feed.name}: dump", lambda feed=feed: _dump(lake, feed)))
@@ -161,9 +166,7 @@ def _warehouse(lake: Lake) -> Finding:
     return _ok("a file was written to the warehouse, read, and removed")
 
 
-def _source(lake: Lake, feed: FeedConfig) -> Finding:
-    monitor = open_monitor(lake, feed)
-    status = monitor.status()
+def _source(monitor: SourceMonitor, status: SourceStatus) -> Finding:
     if status.error is not None:
         raise status.error
     dates = monitor.new_dates()
@@ -177,8 +180,8 @@ def _source(lake: Lake, feed: FeedConfig) -> Finding:
     return _ok(", ".join(seen))
 
 
-def _clock(lake: Lake, feed: FeedConfig) -> Finding:
-    shown = open_monitor(lake, feed).status().checkpoint_ts
+def _clock(status: SourceStatus) -> Finding:
+    shown = status.checkpoint_ts
     if shown is None or commit_time(shown) <= utc_now() + _CLOCK_SLACK:
         return _ok("the source is not ahead of this machine's clock")
     ahead = commit_time(shown) - utc_now()

@@ -250,10 +250,10 @@ class Maintenance:
             return self._procedures.rewrite_manifests(target.identifier)
 
     def _expire(self, target: _Target, targets: Sequence[_Target]) -> int:
-        if self._tags_over(target):
+        if self._tags_over(target, self._load(target)):
             # A run's commit does it too, but for a table that has not changed since.
             with self._lease():
-                self._iceberg.remove_tags(target.identifier, self._tags_over(target))
+                self._iceberg.remove_tags(target.identifier, self._tags_over(target, self._load(target)))
         if not self._outdated_snapshots(target, self._load(target), targets):
             return 0
         with self._lease():
@@ -262,17 +262,17 @@ class Maintenance:
                 self._iceberg.expire_snapshots(target.identifier, outdated)
         return len(outdated)
 
-    def _tags_over(self, target: _Target) -> tuple[str, ...]:
+    def _tags_over(self, target: _Target, table: Table) -> tuple[str, ...]:
         """Tags of cuts that are over, counted as runs do: by the newest cut's time."""
         newest = Checkpoints(self._lake, self._feed.name).last().checkpoint_ts
         if target.state is None or newest == BEGINNING:
             return ()
-        return plan_tags(tags_of(self._load(target)), None, newest, self._lake.config.cuts).removed
+        return plan_tags(tags_of(table), None, newest, self._lake.config.cuts).removed
 
     def _outdated_snapshots(self, target: _Target, table: Table, targets: Sequence[_Target]) -> list[int]:
         """Those that are older than cuts are kept, and that nothing needs: no kept cut, no branch or tag, and of
         `events` no run that goes on after another one, or decodes again."""
-        over = self._tags_over(target)
+        over = self._tags_over(target, table)
         named = {ref.snapshot_id for name, ref in table.refs().items() if name not in over}
         needed = named | {table.metadata.current_snapshot_id}
         if target.state is not None:

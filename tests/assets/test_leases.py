@@ -14,6 +14,7 @@ import dagster as dg
 import pytest
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
+from cdc_lakehouse.assets import keys
 from cdc_lakehouse.assets.leases import (
     FAILURE_TAG,
     FEED_TAG,
@@ -295,6 +296,20 @@ def test_runs_of_assets_that_a_person_started_and_backfills_are_waited_for(
         instance.add_backfill(backfill)
     assert run_id in str(find_unfinished(instance, lake.lake, FEED, now()))
     assert find_backfill(instance, FEED) == f"backfill b{FEED} of the feed is not finished"
+
+
+def test_runs_and_backfills_are_a_feeds_where_its_keys_have_a_prefix_too(
+    instance: dg.DagsterInstance, lake: TestLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(keys._prefixes, FEED, ("lake", "eu"))
+    chosen, status = [keys.raw_key(FEED)], dg.DagsterRunStatus.NOT_STARTED
+    assert chosen == [dg.AssetKey(["lake", "eu", FEED, "raw"])]
+    run_id = "0d6ab5b2-9f1e-4b1e-8a52-000000000004"
+    instance.add_run(dg.DagsterRun("__ASSET_JOB", run_id=run_id, status=status, asset_selection=frozenset(chosen)))
+    instance.add_backfill(PartitionBackfill("b", BulkActionStatus.REQUESTED, False, {}, 0.0, asset_selection=chosen))
+    assert run_id in str(find_unfinished(instance, lake.lake, FEED, now()))
+    assert find_backfill(instance, FEED) == "backfill b of the feed is not finished"
+    assert find_unfinished(instance, lake.lake, "eu", now()) is None and find_backfill(instance, "eu") is None
 
 
 def test_a_run_waits_for_maintenance_and_is_no_dead_one_meanwhile(instance: dg.DagsterInstance, lake: TestLake) -> None:
