@@ -32,7 +32,7 @@ from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.tables.quarantine import Quarantine, Quarantined
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import Segments, index_gaps
-from cdc_lakehouse.lake.tables.source_metadata import DOUBTS_ADVICE, Signals
+from cdc_lakehouse.lake.tables.source_metadata import OPTION_CONFLICT_ADVICE, Signals
 from cdc_lakehouse.pipeline.context import no_spark, utc_now
 from cdc_lakehouse.pipeline.included_tables import unmatched_patterns
 from cdc_lakehouse.pipeline.monitors import open_monitor
@@ -158,16 +158,16 @@ def _cut_rows(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
 
 def _option_conflicts(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
     """No message contradicts an option of its format, such as before_2022_03_20."""
-    doubts = Signals(lake, feed.name).doubts()
+    conflicts = Signals(lake, feed.name).option_conflicts()
     metadata = {
-        "messages": sum(doubt.count for doubt in doubts),
+        "messages": sum(conflict.count for conflict in conflicts),
         "where": _where(
-            f"`{doubt.topic}` partition {doubt.partition} from offset {doubt.offset} on, {doubt.count} messages: "
-            f"{doubt.reason}"
-            for doubt in doubts
+            f"`{conflict.topic}` partition {conflict.partition} from offset {conflict.offset} on, "
+            f"{conflict.count} messages: {conflict.reason}"
+            for conflict in conflicts
         ),
     }
-    return _result(not doubts, f"{doubts[0].reason}. {DOUBTS_ADVICE}" if doubts else None, metadata)
+    return _result(not conflicts, f"{conflicts[0].reason}. {OPTION_CONFLICT_ADVICE}" if conflicts else None, metadata)
 
 
 def _lossy_text(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:

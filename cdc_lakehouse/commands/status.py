@@ -32,7 +32,7 @@ from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, CutRow
 from cdc_lakehouse.lake.tables.lease import last_holder
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Segments, totals
-from cdc_lakehouse.lake.tables.source_metadata import DOUBTS_ADVICE
+from cdc_lakehouse.lake.tables.source_metadata import OPTION_CONFLICT_ADVICE
 from cdc_lakehouse.pipeline.feed_state import read_feed_state
 from cdc_lakehouse.pipeline.held_tables import by_name
 from cdc_lakehouse.pipeline.included_tables import unmatched_patterns
@@ -205,7 +205,7 @@ def _text(status: dict[str, Any], *, checks: bool) -> str:
         lines.append(f"  error      {status['error']}")
     lines += [f"  options    {conflict}" for conflict in status["contradictions"]]
     if status["contradictions"]:
-        lines.append(f"             {DOUBTS_ADVICE}")
+        lines.append(f"             {OPTION_CONFLICT_ADVICE}")
     if status["tables"]:
         header = ["table", "rows", "behind", "files", "KiB a file", "deleted", "compacted"]
         lines += ["", *grid(header, [_table_row(table) for table in status["tables"]])]

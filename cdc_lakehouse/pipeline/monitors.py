@@ -114,7 +114,7 @@ class _RecordMonitor:
         return []
 
     def _conflicts(self) -> Sequence[OptionConflict]:
-        return Signals(self._lake, self._feed.name).doubts() if self.has_options else ()
+        return Signals(self._lake, self._feed.name).option_conflicts() if self.has_options else ()
 
 
 class TopicMonitor(_RecordMonitor):

@@ -21,7 +21,7 @@ SHAPES = {
 STATEMENTS = ("ALTER TABLE t ADD b INT", "ALTER TABLE t DROP b", "DROP TABLE t", "CREATE TABLE t (id INT PRIMARY KEY)")
 
 
-def sight(ts: int, shape: str) -> ObservedColumns:
+def observed(ts: int, shape: str) -> ObservedColumns:
     return ObservedColumns(ts, "d", "t", SHAPES[shape], ("id",), origin_of("x", 0, ts, ts))
 
 
@@ -40,19 +40,21 @@ def statement(ts: int, text: str) -> Statement:
 
 
 def seen(signals: Signals) -> list[tuple[int, int]]:
-    return sorted((row.batch, row.commit_ts) for row in signals.rows if row.kind == "sight")
+    return sorted((row.batch, row.commit_ts) for row in signals.rows if row.kind == "columns")
 
 
-def test_a_sight_is_kept_where_it_is_news(lake: TestLake) -> None:
+def test_columns_are_kept_where_it_is_news(lake: TestLake) -> None:
     signals = Signals(lake.lake, lake.name)
-    signals.write(1, {("x", 0, 1): finds(sight(10, "a")), ("x", 1, 1): finds(sight(12, "a"), sight(15, "ab"))})
-    signals.write(2, {("x", 0, 2): finds(sight(20, "a"), statement(30, STATEMENTS[0]), sight(40, "a"), sight(41, "a"))})
-    signals.write(3, {("x", 1, 3): finds(sight(9, "a"), sight(50, "ab"), sight(51, "a"))})
+    signals.write(1, {("x", 0, 1): finds(observed(10, "a")), ("x", 1, 1): finds(observed(12, "a"), observed(15, "ab"))})
+    signals.write(
+        2, {("x", 0, 2): finds(observed(20, "a"), statement(30, STATEMENTS[0]), observed(40, "a"), observed(41, "a"))}
+    )
+    signals.write(3, {("x", 1, 3): finds(observed(9, "a"), observed(50, "ab"), observed(51, "a"))})
     assert seen(signals) == [(1, 10), (1, 15), (2, 40), (3, 9), (3, 50)]
     assert seen(Signals(lake.lake, lake.name)) == seen(signals)
     # A batch that is decoded again says the same as before.
     rows = set(signals.rows)
-    signals.write(1, {("x", 0, 1): finds(sight(10, "a")), ("x", 1, 1): finds(sight(12, "a"), sight(15, "ab"))})
+    signals.write(1, {("x", 0, 1): finds(observed(10, "a")), ("x", 1, 1): finds(observed(12, "a"), observed(15, "ab"))})
     assert set(signals.rows) == rows
 
 
@@ -62,7 +64,7 @@ TOLD = st.lists(st.sampled_from([*SHAPES, *STATEMENTS]), min_size=1, max_size=12
 @given(TOLD, st.randoms(use_true_random=False))
 def test_what_is_left_out_changes_no_schema(told: list[str], rng: Any) -> None:
     """In any number of batches and partitions, each with a part of the log."""
-    log = [sight(ts, each) if each in SHAPES else statement(ts, each) for ts, each in enumerate(told, 10)]
+    log = [observed(ts, each) if each in SHAPES else statement(ts, each) for ts, each in enumerate(told, 10)]
     signals = Signals.__new__(Signals)
     signals._table, signals._rows = _NoTable(), []  # type: ignore[assignment]
     cuts = sorted(rng.randrange(len(log) + 1) for _ in range(3))

@@ -1,10 +1,10 @@
 """The `signals` table: what messages of topics say beside rows, each batch's once.
 
-A `statement` is a DDL. A `sight` is the first row of a batch and partition that has some columns. A `position` says
-how far a partition has come in a batch: the greatest commit-ts, the watermark, and the end of the last whole
-transaction. A `doubt` says that messages contradict an option of their format. `damage` is of a table whose text was
-damaged before it came here: by column, in how many changes. A `left out` is of a table that had rows in a batch which
-the feed did not take: it is the first batch of such ones."""
+A `statement` is a DDL. `columns` are those of a table that a row is the first to have, in its batch and partition. A
+`position` says how far a partition has come in a batch: the greatest commit-ts, the watermark, and the end of the last
+whole transaction. An `option conflict` says that messages contradict an option of their format. `damage` is of a table
+whose text was damaged before it came here: by column, in how many changes. A `left out` is of a table that had rows in
+a batch which the feed did not take: it is the first batch of such ones."""
 
 from __future__ import annotations
 
@@ -38,16 +38,21 @@ SCHEMA: Final = pa.schema([
     pa.field("time_ms", pa.int64()),
 ])  # fmt: skip
 
-DOUBTS_ADVICE: Final = "Mend the feed's configuration, then run the dates again: rows were read with the wrong option."
+OPTION_CONFLICT_ADVICE: Final = (
+    "Mend the feed's configuration, then run the dates again: rows were read with the wrong option."
+)
+
+_EARLIER_KINDS: Final = {"sight": "columns", "doubt": "option conflict"}
+"""As earlier lakes have them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """`text` is a statement's, or as JSON a sight's columns and key, why messages are in doubt and how many they are,
-    or the columns of a damage."""
+    """`text` is a statement's, or as JSON the columns and key of a table, why messages contradict an option and how
+    many do, or the columns of a damage."""
 
     batch: int
-    kind: Literal["statement", "sight", "position", "doubt", "damage", "left out"]
+    kind: Literal["statement", "columns", "position", "option conflict", "damage", "left out"]
     topic: str
     partition: int
     offset: int | None
@@ -81,7 +86,9 @@ class Signals:
     @property
     def rows(self) -> Sequence[Signal]:
         if self._rows is None:
-            self._rows = [Signal(**row) for row in self._table.read()]
+            self._rows = [
+                Signal(**{**row, "kind": _EARLIER_KINDS.get(row["kind"], row["kind"])}) for row in self._table.read()
+            ]
         return self._rows
 
     def write(self, batch: int, finds: Summaries) -> None:
@@ -129,20 +136,20 @@ class Signals:
         topic of the old one."""
         found: set[TableName] = set()
         for row in self.rows:
-            if row.topic == topic and row.kind in ("statement", "sight") and row.table:
+            if row.topic == topic and row.kind in ("statement", "columns") and row.table:
                 name = TableName(row.database or "", row.table)
-                before = None if row.kind == "sight" else renamed_from(name, row.text or "")
+                before = None if row.kind == "columns" else renamed_from(name, row.text or "")
                 found.add(before or name)
         return found
 
-    def doubts(self) -> list[OptionConflict]:
+    def option_conflicts(self) -> list[OptionConflict]:
         """In the order of the topics."""
         found: list[OptionConflict] = []
         for row in self.rows:
-            if row.kind == "doubt":
+            if row.kind == "option conflict":
                 reason, count = json.loads(row.text or '["", 0]')
                 found.append(OptionConflict(row.topic, row.partition, row.offset or 0, reason, count))
-        return sorted(found, key=lambda doubt: (doubt.topic, doubt.partition, doubt.offset))
+        return sorted(found, key=lambda conflict: (conflict.topic, conflict.partition, conflict.offset))
 
     def damage(self) -> Mapping[TableName, Mapping[str, int]]:
         """Changes with damaged text, by table and column."""
@@ -159,12 +166,12 @@ class Signals:
         return {TableName(row.database or "", row.table or ""): row.batch for row in rows}
 
     def told(self) -> Iterator[Statement | ObservedColumns]:
-        """Statements and sights, as the log of DDL takes them."""
+        """Statements and observed columns, as the log of DDL takes them."""
         for row in self.rows:
             origin = origin_of(row.topic, row.partition, row.offset or 0, row.commit_ts)
             if row.kind == "statement":
                 yield Statement(row.commit_ts, row.database or "", row.table or "", row.text or "", origin, row.time_ms)
-            elif row.kind == "sight":
+            elif row.kind == "columns":
                 columns, key = json.loads(row.text or "[[], null]")
                 yield ObservedColumns(
                     row.commit_ts,
@@ -177,14 +184,14 @@ class Signals:
 
 
 def _with_news(batch: int, signals: Iterable[Signal], others: Sequence[Signal]) -> Iterator[Signal]:
-    """Without sights that tell what an earlier one of their topic has told, of this batch or of one before, where no
+    """Without columns that tell what an earlier one of their topic has told, of this batch or of one before, where no
     statement came between, and without tables that were left out before: else every partition of every batch would say
     what every table looks like."""
     signals = list(signals)
     stated = sorted(row.commit_ts for row in (*others, *signals) if row.kind == "statement")
     seen: dict[tuple[object, ...], list[int]] = {}
     for row in others:
-        if row.kind == "sight" and row.batch < batch:
+        if row.kind == "columns" and row.batch < batch:
             bisect.insort(seen.setdefault((row.topic, row.database, row.table, row.text), []), row.commit_ts)
     left_out = {(row.database, row.table) for row in others if row.kind == "left out" and row.batch < batch}
     for row in sorted(signals, key=lambda row: row.commit_ts):
@@ -192,7 +199,7 @@ def _with_news(batch: int, signals: Iterable[Signal], others: Sequence[Signal]) 
             if (row.database, row.table) in left_out:
                 continue
             left_out.add((row.database, row.table))
-        if row.kind == "sight":
+        if row.kind == "columns":
             same = seen.setdefault((row.topic, row.database, row.table, row.text), [])
             place = bisect.bisect_right(same, row.commit_ts)
             if place and bisect.bisect_right(stated, row.commit_ts) == bisect.bisect_left(stated, same[place - 1]):
@@ -208,17 +215,17 @@ def _signals(batch: int, finds: Summaries) -> Iterable[Signal]:
         yield Signal(batch, "position", topic, partition, None, last_ts, found.watermark, found.ended_ts)
         if (conflict := found.option_conflict) is not None:
             text = json.dumps([conflict.reason, conflict.count], ensure_ascii=False)
-            yield Signal(batch, "doubt", topic, partition, conflict.offset, 0, text=text)
+            yield Signal(batch, "option conflict", topic, partition, conflict.offset, 0, text=text)
         for offset, each in found.statements:
             yield Signal(
                 batch, "statement", topic, partition, offset, each.commit_ts,
                 database=each.database, table=each.table, text=each.text, time_ms=each.time_ms,
             )  # fmt: skip
-        for offset, sight in found.observed.values():
-            text = json.dumps([sight.columns, sight.key], ensure_ascii=False)
+        for offset, observed in found.observed.values():
+            text = json.dumps([observed.columns, observed.key], ensure_ascii=False)
             yield Signal(
-                batch, "sight", topic, partition, offset, sight.commit_ts,
-                database=sight.database, table=sight.table, text=text,
+                batch, "columns", topic, partition, offset, observed.commit_ts,
+                database=observed.database, table=observed.table, text=text,
             )  # fmt: skip
         for (database, table), columns in sorted(found.lossy.items()):
             text = json.dumps(columns, ensure_ascii=False)
