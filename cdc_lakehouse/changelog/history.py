@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from cdc_lakehouse.changelog.ddl_kinds import LOAD
+from cdc_lakehouse.changelog.live_tables import Live
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange, TableName, TableVersion
-from cdc_lakehouse.changelog.versions import Live, kind_of, versions_of
+from cdc_lakehouse.changelog.versions import kind_of, versions_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,10 @@ from typing import Final
 
 from cdc_lakehouse.changelog.ddl.parser import parse_type
 from cdc_lakehouse.changelog.history import in_order, place_of
+from cdc_lakehouse.changelog.live_tables import Live
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName, TableVersion
-from cdc_lakehouse.changelog.versions import Live, versions_of
+from cdc_lakehouse.changelog.versions import versions_of
 from cdc_lakehouse.errors import DdlError
 
 # TiCDC says the name alone: what holds any value of the type, without a loss.

@@ -15,9 +15,10 @@ import click
 from cdc_lakehouse.changelog.ddl.clauses import Clause, CreateDatabase, DdlSyntaxError, DropDatabase, UseDatabase
 from cdc_lakehouse.changelog.ddl.definitions import ColumnDefinition, TableName
 from cdc_lakehouse.changelog.ddl.parser import parse
+from cdc_lakehouse.changelog.live_tables import Live
 from cdc_lakehouse.changelog.mysql_types import ColumnType, server_type_text, type_text
 from cdc_lakehouse.changelog.schema import SchemaChange, TableVersion
-from cdc_lakehouse.changelog.versions import Live, versions_of
+from cdc_lakehouse.changelog.versions import versions_of
 from cdc_lakehouse.commands.common import BAD_INPUT, DONE, exits, grid, print_json, short
 from cdc_lakehouse.errors import DdlError
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pymysql
 
+from cdc_lakehouse.changelog.live_tables import Live
 from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, server_type_text
 from cdc_lakehouse.changelog.schema import Column, SchemaChange, TableVersion
-from cdc_lakehouse.changelog.versions import Live, versions_of
+from cdc_lakehouse.changelog.versions import versions_of
 from tests.servers.ddl_sequences import ServerDatabase, ServerTable
 from tests.servers.mysql import MySqlServer
 

@@ -1,0 +1,83 @@
+"""The tables that exist at a point of the history."""
+
+from __future__ import annotations
+
+from cdc_lakehouse.changelog import ddl_kinds
+from cdc_lakehouse.changelog.column_matching import (
+    clauses_of,
+)
+from cdc_lakehouse.changelog.ddl import clauses as ddl
+from cdc_lakehouse.changelog.schema import (
+    SchemaChange,
+    TableName,
+    TableVersion,
+)
+
+
+class Live:
+    """The tables that exist at a point of the history, and when a name was last given up."""
+
+    def __init__(self) -> None:
+        self._tables: dict[TableName, TableVersion] = {}
+        self._vacated: dict[TableName, int] = {}
+        self._births: dict[TableName, int] = {}
+        self._loaded: dict[TableName, int] = {}
+        self._known: set[str] = set()
+
+    def get(self, name: TableName) -> TableVersion | None:
+        return self._tables.get(name)
+
+    def names(self) -> set[TableName]:
+        return set(self._tables)
+
+    def in_database(self, database: str) -> list[TableVersion]:
+        return [version for name, version in sorted(self._tables.items(), key=str) if name.database == database]
+
+    def vacated(self, name: TableName) -> int:
+        """When the name was last given up; 0 when it never was."""
+        return self._vacated.get(name, 0)
+
+    def next_incarnation(self, name: TableName, *, loaded_ts: int | None = None) -> str:
+        """Numbered under the name that it is born with: the same however often the history is worked out again. With a
+        dump's position the numbers begin anew, for what the log has from before it may come to light after it."""
+        since = self._loaded.get(name) if loaded_ts is None else loaded_ts
+        number = self._births.get(name, 0) + 1 if loaded_ts is None else 1
+        return f"{name.identity}{'' if since is None else f'@{since}'}#{number}"
+
+    def record(self, version: TableVersion) -> None:
+        if not version.incarnation:
+            return
+        if version.incarnation not in self._known:
+            if version.kind == ddl_kinds.LOAD:
+                self._loaded[version.name], self._births[version.name] = version.commit_ts, 0
+            self._births[version.name] = self._births.get(version.name, 0) + 1
+            self._known.add(version.incarnation)
+        for name in (version.previous_name, version.name if version.effect == "drop" else None):
+            if name is not None and self._holds(name, version.incarnation):
+                del self._tables[name]
+                self._vacated[name] = version.commit_ts
+        if version.effect != "drop":
+            self._tables[version.name] = version
+
+    def rename_source(self, change: SchemaChange) -> TableName | None:
+        """The old name in a RENAME's statement; None when it does not say one."""
+        clauses, _ = clauses_of(change)
+        for clause in clauses or ():
+            if isinstance(clause, ddl.RenameTable) and clause.new_name.name.lower() == change.table.lower():
+                return self.resolve(clause.table, change)
+        return None
+
+    def resolve(self, name: ddl.TableName, change: SchemaChange) -> TableName:
+        """The name of a table that a statement names. One without a database is of the session's, which schema files do
+        not say: of the file's, or of the only one that has such a table."""
+        if name.database is not None:
+            return TableName(name.database, name.name)
+        own = TableName(change.database, name.name)
+        if change.kind == "text" and change.database:
+            return own
+        others = [live for live in self._tables if live.table == name.name]
+        return others[0] if own not in self._tables and len(others) == 1 else own
+
+    def _holds(self, name: TableName, incarnation: str) -> bool:
+        live = self._tables.get(name)
+        return live is not None and live.incarnation == incarnation

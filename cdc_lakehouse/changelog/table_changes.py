@@ -1,0 +1,296 @@
+"""What a statement makes of one table: its next version, or the first one of another incarnation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from cdc_lakehouse.changelog import ddl_kinds, partitions
+from cdc_lakehouse.changelog.column_matching import (
+    MatchedColumns,
+    first_columns,
+    handle_key,
+    match_columns,
+    unique_keys_after,
+)
+from cdc_lakehouse.changelog.ddl import clauses as ddl
+from cdc_lakehouse.changelog.ddl.definitions import Partitioning
+from cdc_lakehouse.changelog.live_tables import Live
+from cdc_lakehouse.changelog.mysql_types import type_change
+from cdc_lakehouse.changelog.schema import (
+    Column,
+    Effect,
+    SchemaChange,
+    SourceColumn,
+    Swap,
+    TableName,
+    TableVersion,
+    UniqueKey,
+)
+from cdc_lakehouse.errors import DdlError
+
+_OLDER: Final = "the table is older than the feed: rows that were not changed since are not in it"
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """A change as it is of one table: `columns` are those after it, `clauses` None where the statement is not
+    understood, for that `reason`."""
+
+    source: SchemaChange
+    name: TableName
+    kind: str
+    columns: tuple[SourceColumn, ...] = ()
+    clauses: Sequence[ddl.Clause] | None = ()
+    reason: str | None = None
+    charset: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+def create(change: TableChange, live: Live) -> Iterator[TableVersion]:
+    previous = live.get(change.name)
+    if previous is not None:
+        yield replaced(previous, change)
+    like = None
+    unique_keys: tuple[UniqueKey, ...] = ()
+    partitioning = None
+    for clause in change.clauses or ():
+        if isinstance(clause, ddl.CreateTableLike):
+            like = live.get(live.resolve(clause.source, change.source))
+        if isinstance(clause, ddl.CreateTable):
+            partitioning = clause.partitioning
+    matched = first_columns(change.columns, change.clauses or (), like.columns if like else ())
+    if like is not None:
+        unique_keys, partitioning = _keys_like(like, matched.columns), like.partitioning
+    unique_keys = unique_keys_after(unique_keys, matched.columns, change.clauses or ())
+    note = joined(change.reason, *change.notes)
+    yield born(change, live, matched, unique_keys, change.source.commit_ts, note, partitioning)
+
+
+def _keys_like(like: TableVersion, columns: Sequence[Column]) -> tuple[UniqueKey, ...]:
+    """The unique keys of another table, over columns of the same names."""
+    ids = {column.name.lower(): column.id for column in columns}
+    names = {column.id: column.name.lower() for column in like.columns}
+    return tuple(
+        UniqueKey(key.name, tuple(ids[names[id]] for id in key.columns))
+        for key in like.unique_keys
+        if all(names[id] in ids for id in key.columns)
+    )
+
+
+def replaced(previous: TableVersion, change: TableChange) -> TableVersion:
+    note = "the table was created again, though no statement in the log drops the earlier one"
+    return next_version(previous, change, "drop", note=note)
+
+
+def first_known(change: TableChange, live: Live) -> TableVersion:
+    """A table that is older than the feed. Its name was its own since the last table of that name gave it up."""
+    matched = first_columns(change.columns, change.clauses or ())
+    unique_keys = unique_keys_after((), matched.columns, change.clauses or ())
+    return born(change, live, matched, unique_keys, live.vacated(change.name), _OLDER)
+
+
+def born(
+    change: TableChange,
+    live: Live,
+    matched: MatchedColumns,
+    unique_keys: tuple[UniqueKey, ...],
+    since: int,
+    note: str | None,
+    partitioning: Partitioning | None = None,
+) -> TableVersion:
+    """The first version of an incarnation."""
+    primary_key = _primary(change.columns, matched.columns)
+    return TableVersion(
+        commit_ts=change.source.commit_ts,
+        name=change.name,
+        incarnation=live.next_incarnation(
+            change.name, loaded_ts=change.source.commit_ts if change.kind == ddl_kinds.LOAD else None
+        ),
+        kind=change.kind,
+        effect="create",
+        query=change.source.query,
+        origin=change.source.origin,
+        columns=matched.columns,
+        key=handle_key(primary_key, unique_keys, matched.columns),
+        unique_keys=unique_keys,
+        next_id=matched.next_id,
+        partitioning=partitioning,
+        since=since,
+        note=note,
+        primary_key=primary_key,
+        charset=change.charset,
+    )
+
+
+def rename(change: TableChange, live: Live, source: TableName | None) -> Iterator[TableVersion]:
+    previous = None if source is None else live.get(source)
+    if previous is None:
+        if (same := live.get(change.name)) is not None:
+            yield held_version(same, change, f"the statement does not say which table became {change.name}")
+        else:
+            # With the old name: what may yet be read of it is then known to come late.
+            yield replace(first_known(replace(change, clauses=()), live), previous_name=source)
+        return
+    if (occupant := live.get(change.name)) is not None and occupant.incarnation != previous.incarnation:
+        note = f"its name was given to {source}, though no statement in the log drops or renames it"
+        yield next_version(occupant, change, "drop", note=note)
+    # The columns stay: a RENAME changes none, and TiCDC leaves the key out of the file of a name in between.
+    yield next_version(previous, change, "move", name=change.name, previous_name=previous.name)
+
+
+def alter(previous: TableVersion, change: TableChange) -> TableVersion:
+    clauses = change.clauses or ()
+    matched = match_columns(previous.columns, previous.next_id, change.columns, change.clauses)
+    if matched.hold is not None:
+        return held_version(previous, change, f"{matched.hold}: {change.reason}")
+    unique_keys = unique_keys_after(previous.unique_keys, matched.columns, clauses)
+    primary_key = _primary_key_after(previous, change, matched.columns)
+    mattered = change.reason if matched.columns != previous.columns else None
+    version = next_version(
+        previous,
+        change,
+        _effect(previous.columns, matched),
+        columns=matched.columns,
+        key=handle_key(primary_key, unique_keys, matched.columns),
+        unique_keys=unique_keys,
+        next_id=matched.next_id,
+        partitioning=partitions.after(previous.partitioning, clauses),
+        note=joined(*matched.notes, *change.notes, mattered),
+        primary_key=primary_key,
+        charset=change.charset or previous.charset,
+    )
+    if version.key != previous.key and version.key:
+        return replace(version, effect="rewrite", note=joined(_rekeyed(previous, version), version.note))
+    return version
+
+
+def _rekeyed(previous: TableVersion, version: TableVersion) -> str:
+    before = ", ".join(previous.key_names)
+    return f"rows are identified by {', '.join(version.key_names)} from here on, before by {before or 'nothing'}"
+
+
+def exchange(previous: TableVersion, change: TableChange, live: Live) -> list[TableVersion]:
+    found = next((clause for clause in change.clauses or () if isinstance(clause, ddl.ExchangePartition)), None)
+    if found is None:
+        return [held_version(previous, change, f"the statement does not say which rows change places: {change.reason}")]
+    other = live.get(live.resolve(found.other, change.source))
+    if other is None:
+        reason = f"the rows of table {found.other.name} are not in the log: it is older than the feed"
+        return [held_version(previous, change, reason)]
+    reason = _no_swap(previous, other, found.partition)
+    if reason is not None:
+        return [held_version(table, change, reason) for table in (previous, other)]
+    swap = Swap(previous.incarnation, found.partition, other.incarnation)
+    return [next_version(table, change, "swap", swap=swap) for table in (previous, other)]
+
+
+def _no_swap(partitioned: TableVersion, plain: TableVersion, partition: str) -> str | None:
+    """Why the rows cannot change places; None when they can."""
+    if partitioned.partitioning is None:
+        return f"the partitions of table {partitioned.name} are not known: it is older than the feed"
+    if [column.name.lower() for column in partitioned.carried] != [column.name.lower() for column in plain.carried]:
+        return f"tables {partitioned.name} and {plain.name} do not have the same columns"
+    try:
+        partitions.rows_of(partitioned.partitioning, partition)
+    except DdlError as error:
+        return str(error)
+    return None
+
+
+def empty_partitions(previous: TableVersion, change: TableChange) -> TableVersion:
+    names: tuple[str, ...] | None = ()
+    for clause in change.clauses or ():
+        if isinstance(clause, ddl.DropPartitions | ddl.TruncatePartitions):
+            names = clause.names
+    if names is None:
+        return next_version(previous, change, "empty")
+    if not names:
+        return held_version(previous, change, f"the statement does not say which partitions: {change.reason}")
+    if previous.partitioning is None:
+        return held_version(previous, change, "the table's partitions are not known: it is older than the feed")
+    try:
+        for name in names:
+            partitions.rows_of(previous.partitioning, name)
+    except DdlError as error:
+        return held_version(previous, change, str(error))
+    scheme = partitions.after(previous.partitioning, change.clauses or ())
+    return next_version(previous, change, "empty", emptied=names, partitioning=scheme)
+
+
+def _effect(previous: Sequence[Column], matched: MatchedColumns) -> Effect:
+    old = {column.id: column for column in previous}
+    kept = [(old[column.id], column) for column in matched.columns if column.id in old]
+    changes = [type_change(before.type, after.type) for before, after in kept]
+    if "convert" in changes:
+        return "rewrite"
+    same_names = [column.name for column in previous] == [column.name for column in matched.columns]
+    same_ids = [column.id for column in previous] == [column.id for column in matched.columns]
+    return "none" if same_ids and same_names and "widen" not in changes else "evolve"
+
+
+def _primary_key_after(previous: TableVersion, change: TableChange, columns: Sequence[Column]) -> tuple[int, ...]:
+    """Some schema files leave the primary key out: it is gone only where the statement drops it."""
+    shown = _primary(change.columns, columns)
+    if shown or _drops_primary_key(change):
+        return shown
+    present = {column.id for column in columns}
+    return tuple(id for id in previous.primary_key if id in present)
+
+
+def _drops_primary_key(change: TableChange) -> bool:
+    for clause in change.clauses or ():
+        match clause:
+            case ddl.DropPrimaryKey():
+                return True
+            case ddl.DropIndex() | ddl.DropConstraint() if clause.drops_primary_key:
+                return True
+            case _:
+                pass
+    return change.kind == "drop_primary_key"
+
+
+def _primary(shown: Sequence[SourceColumn], columns: Sequence[Column]) -> tuple[int, ...]:
+    flagged = {column.name for column in shown if column.primary_key}
+    return tuple(column.id for column in columns if column.name in flagged)
+
+
+# --- Versions ---
+
+
+def plain_version(change: SchemaChange, effect: Effect, kind: str) -> TableVersion:
+    """A version of nothing: a DDL of a database or a view."""
+    return TableVersion(
+        commit_ts=change.commit_ts,
+        name=TableName(change.database, "" if change.kind in ("text", "repeated") else change.table),
+        incarnation="",
+        kind=kind,
+        effect=effect,
+        query=change.query,
+        origin=change.origin,
+        since=change.commit_ts,
+    )
+
+
+def held_version(previous: TableVersion, change: TableChange, reason: str | None) -> TableVersion:
+    return next_version(previous, change, "hold", hold=reason or "the statement cannot be carried out")
+
+
+def next_version(previous: TableVersion, change: TableChange, effect: Effect, **changed: Any) -> TableVersion:
+    """The version that follows: as the one before, but for what is `changed`."""
+    own = {"emptied": (), "swap": None, "previous_name": None, "note": None, "hold": None, **changed}
+    return replace(
+        previous,
+        commit_ts=change.source.commit_ts,
+        since=change.source.commit_ts,
+        kind=change.kind,
+        effect=effect,
+        query=change.source.query,
+        origin=change.source.origin,
+        **own,
+    )
+
+
+def joined(*notes: str | None) -> str | None:
+    return "; ".join(note for note in notes if note) or None
