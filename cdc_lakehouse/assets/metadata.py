@@ -128,20 +128,19 @@ def state_metadata(
     snapshot = table.current_snapshot()
     if snapshot is not None and snapshot.summary is not None:
         numbers["snapshot_id"] = str(snapshot.snapshot_id)
-        numbers |= file_metadata(snapshot.summary.additional_properties)
+        numbers |= file_metadata(snapshot.summary.additional_properties, state.row_count)
     return numbers
 
 
-def file_metadata(summary: Mapping[str, str]) -> Metadata:
-    """The files of a table, from a snapshot's summary. `delete_ratio` is the share of the rows in data files that are
+def file_metadata(summary: Mapping[str, str], rows: int) -> Metadata:
+    """The files of a table, from a snapshot's summary and its live rows. `delete_ratio` is the share of the rows in data files that are
     deleted: what a compaction would remove."""
     written = int(summary.get("total-records", "0"))
-    deleted = int(summary.get("total-position-deletes", "0"))
     return {
         "files": int(summary.get("total-data-files", "0")),
         "delete_files": int(summary.get("total-delete-files", "0")),
         "bytes": int(summary.get("total-files-size", "0")),
-        "delete_ratio": round(deleted / written, 4) if written else 0.0,
+        "delete_ratio": round((written - rows) / written, 4) if written else 0.0,
     }
 
 

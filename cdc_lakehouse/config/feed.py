@@ -24,6 +24,7 @@ _FEED_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _Source = TypeVar("_Source", StorageSinkSource, KafkaSource, CanalSource)
 Drop = Literal["keep", "purge"]
 Rewrite = Literal["apply", "hold"]
+FormatVersion = Literal[2, 3]
 
 
 class DdlOverride(Section):
@@ -58,6 +59,7 @@ class TableSettings(Section):
     virtual_columns: tuple[str, ...] | None = Field(
         None, description="Virtual generated columns, which are in schema files but not in csv rows."
     )
+    format_version: FormatVersion | None = Field(None, description="Overrides the feed's format_version.")
     owners: tuple[Owner, ...] | None = Field(None, description="Owners of the table's assets, in place of the feed's.")
     tags: Tags = Field(default_factory=dict, description="Tags of the table's assets, beside the feed's.")
     group: Group | None = Field(None, description="Dagster group of the table, in place of that of its database.")
@@ -129,6 +131,11 @@ class FeedConfig(Section):
         default_factory=TablesConfig.nothing, description="Which tables are taken, and their settings."
     )
     namespace: str = Field("{database}", description="Namespace of the current-state tables.")
+    format_version: FormatVersion = Field(
+        3,
+        description="Iceberg format version of the current-state tables: 3, or 2 for engines that cannot read 3. "
+        "A table of version 2 can be upgraded, one of version 3 stays so.",
+    )
     start_date: datetime.date = Field(description="The first Dagster partition.")
     policy: PolicyConfig = Field(
         default_factory=PolicyConfig.nothing, description="What to do with input that is not right."
@@ -232,6 +239,10 @@ class FeedConfig(Section):
     def rewrite_of(self, database: str, table: str) -> Rewrite:
         """What is done with a statement that rewrites the table's rows."""
         return self.settings_of(database, table).ddl.rewrite or self.policy.ddl.rewrite
+
+    def format_version_of(self, database: str, table: str) -> FormatVersion:
+        """The Iceberg format version of the table."""
+        return self.settings_of(database, table).format_version or self.format_version
 
     def zero_dates_of(self, database: str, table: str) -> Literal["null", "string", "error"]:
         """What becomes of the table's zero and partial dates."""

@@ -137,11 +137,11 @@ def conservation(table: Table) -> Conservation:
     made, before = _last_batch(table)
     if before is None and made and made[-1].parent_snapshot_id is not None:
         # Maintenance let it expire: there is nothing to compare with.
-        rows = row_count(table.current_snapshot())
+        rows = row_count(table, table.current_snapshot())
         return Conservation(rows, 0, rows, None)
     written = sum(max(0, _total(each, "added-records") - _live_rows_replaced(each)) for each in made)
-    after = row_count(table.current_snapshot())
-    return Conservation(row_count(before), written, after, int(changed_keys) if changed_keys else None)
+    after = row_count(table, table.current_snapshot())
+    return Conservation(row_count(table, before), written, after, int(changed_keys) if changed_keys else None)
 
 
 def _live_rows_replaced(snapshot: Snapshot) -> int:
@@ -241,11 +241,11 @@ def _rows_of(table: Table | None, snapshot_id: int, cut: int) -> int | None:
     if table is None or snapshot is None:
         return None
     if _batch(snapshot)[1] != str(cut):
-        return row_count(snapshot)
+        return row_count(table, snapshot)
     return sum(file.live_rows for file in live_files(table, (), snapshot=snapshot))
 
 
 def event_counts(lake: Lake, feed: str) -> EventCounts:
     table = lake.load(system_table(feed, "events"))
-    rows = 0 if table is None else row_count(table.current_snapshot())
+    rows = 0 if table is None else row_count(table, table.current_snapshot())
     return EventCounts(totals(Segments(lake, feed).rows.filter(pc.field("state") == DECODED)).events, rows)

@@ -10,6 +10,7 @@ import datetime
 import json
 import struct
 import uuid
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -49,23 +50,20 @@ from pyiceberg.utils.truncate import truncate_upper_bound_binary_string, truncat
 from pyroaring import BitMap64
 
 from cdc_lakehouse.errors import StoredFormError
-from cdc_lakehouse.lake.deletion_vectors import (
-    FIRST_SPEC,
-    StoredVector,
-    read_vector,
-    vector_json,
-    write_vectors,
-)
+from cdc_lakehouse.lake.deletion_vectors import FIRST_SPEC, StoredVector, read_vector, vector_json
+from cdc_lakehouse.lake.position_deletes import DATA_FILE, StoredPositions, positions_json, read_positions
 
 POSITION: Final = "position"
 """The column of `read_rows` with a row's position in its file, from 0."""
+
+StoredDeletes = StoredVector | StoredPositions
 
 Range = tuple[Any, Any]
 """The least and the greatest value that are of interest, both included; None where there is no end."""
 
 _DATA, _POSITION_DELETES = 0, 1
 _ADDED, _DELETED = 1, 2
-_PUFFIN: Final = "PUFFIN"
+_PUFFIN, _PARQUET = "PUFFIN", "PARQUET"
 _BATCH_ROWS: Final = 1 << 17
 _FIELD_ID: Final = b"PARQUET:field_id"
 
@@ -82,7 +80,7 @@ def column(field_id: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A data file that a table has, and its deletion vector.
+    """A data file that a table has, and the deletes of its rows: a deletion vector, or files of positions.
 
     size: in bytes. record_count: rows, deleted ones too. bounds: by field id the lower and the upper bound as in the
     manifest (Iceberg's single-value serialization); of texts and binaries they may be cut, which makes them wider.
@@ -93,12 +91,16 @@ class StoredFile:
     size: int
     record_count: int
     bounds: Mapping[int, tuple[bytes | None, bytes | None]] = field(default_factory=dict)
-    vector: StoredVector | None = None
+    deletes: tuple[StoredDeletes, ...] = ()
     partition: tuple[str | None, ...] = ()
 
     @property
+    def deleted_rows(self) -> int:
+        return sum(each.cardinality for each in self.deletes)
+
+    @property
     def live_rows(self) -> int:
-        return self.record_count - (0 if self.vector is None else self.vector.cardinality)
+        return self.record_count - self.deleted_rows
 
 
 def live_files(
@@ -113,29 +115,52 @@ def live_files(
     `bounds_of` are the fields whose bounds are wanted, None for all: tables may have hundreds of columns, and files
     are handed to tasks. `added_by` are the snapshots whose new files are wanted, None for all files. Raises
     StoredFormError for files that are not the project's: those that are partitioned otherwise than the table was when
-    it was made, and deletes that are not deletion vectors.
+    it was made, and deletes that are not by position, or not of one data file.
     """
-    snapshot = snapshot or table.current_snapshot()
+    files, _ = _files_and_dangling(table, bounds_of, added_by, snapshot or table.current_snapshot())
+    return files
+
+
+def dangling_deletes(table: Table) -> list[str]:
+    """Delete files of the current snapshot that delete nothing any more, as JSON of Iceberg's `ContentFileParser`: the
+    rows of their data file were written again. Of deletion vectors Iceberg itself leaves none. Raises StoredFormError
+    as `live_files`."""
+    _, dangling = _files_and_dangling(table, (), None, table.current_snapshot())
+    return dangling
+
+
+def _files_and_dangling(
+    table: Table, bounds_of: Collection[int] | None, added_by: Collection[int] | None, snapshot: Snapshot | None
+) -> tuple[list[StoredFile], list[str]]:
     if snapshot is None:
-        return []
+        return [], []
     manifests = [m for m in snapshot.manifests(table.io) if m.has_added_files() or m.has_existing_files()]
     for manifest in manifests:
         if manifest.partition_spec_id != FIRST_SPEC:
             raise _foreign(table, "its files are partitioned")
-    data: list[Record] = []
-    vectors: dict[str, StoredVector] = {}
+    data: list[tuple[Record, bool]] = []
+    deletes: dict[str, list[StoredDeletes]] = defaultdict(list)
     for manifest, entries in zip(manifests, _read_manifests(table.io, manifests), strict=True):
         for status, entry in entries:
             if entry[_PLACES["content"]] == _DATA:
                 added = status == _ADDED and manifest.added_snapshot_id
-                if added_by is None or added in added_by:
-                    data.append(entry)
-                continue
-            path, vector = _vector_of(entry, manifest.partition_spec_id, table)
-            if path in vectors:
-                raise _foreign(table, f"the data file {path} has two deletion vectors")
-            vectors[path] = vector
-    return [_stored_file(entry, vectors.get(entry[_PLACES["file_path"]]), bounds_of) for entry in data]
+                data.append((entry, added_by is None or added in added_by))
+            else:
+                path, stored = _deletes_of(entry, manifest.partition_spec_id, table)
+                deletes[path].append(stored)
+    files: list[StoredFile] = []
+    for entry, is_wanted in data:
+        own = _in_force(deletes.pop(entry[_PLACES["file_path"]], []), table)
+        if is_wanted:
+            files.append(_stored_file(entry, own, bounds_of))
+    return files, [each.content_file for left in deletes.values() for each in left]
+
+
+def _in_force(deletes: Sequence[StoredDeletes], table: Table) -> tuple[StoredDeletes, ...]:
+    vectors = [each for each in deletes if isinstance(each, StoredVector)]
+    if len(vectors) > 1 or (vectors and len(deletes) > 1):
+        raise _foreign(table, f"a data file has a deletion vector and other deletes ({vectors[0].path})")
+    return tuple(deletes)
 
 
 def _read_manifests(io: FileIO, manifests: Sequence[ManifestFile]) -> Iterable[list[tuple[int, Record]]]:
@@ -150,12 +175,12 @@ def _read_manifests(io: FileIO, manifests: Sequence[ManifestFile]) -> Iterable[l
     return ExecutorFactory.get_or_create().map(read, manifests)
 
 
-def _stored_file(entry: Record, vector: StoredVector | None, bounds_of: Collection[int] | None) -> StoredFile:
+def _stored_file(entry: Record, deletes: tuple[StoredDeletes, ...], bounds_of: Collection[int] | None) -> StoredFile:
     path, record_count, size = _values(entry, "file_path", "record_count", "file_size_in_bytes")
     lower, upper = (bounds or {} for bounds in _values(entry, "lower_bounds", "upper_bounds"))
     wanted = lower.keys() | upper.keys() if bounds_of is None else bounds_of
     bounds = {id: (lower.get(id), upper.get(id)) for id in wanted if id in lower or id in upper}
-    return StoredFile(path, size, record_count, bounds, vector, _partition_of(entry))
+    return StoredFile(path, size, record_count, bounds, deletes, _partition_of(entry))
 
 
 def _partition_of(entry: Record) -> tuple[str | None, ...]:
@@ -163,26 +188,28 @@ def _partition_of(entry: Record) -> tuple[str | None, ...]:
     return tuple(partition[place] for place in range(len(partition)))
 
 
-def _vector_of(entry: Record, spec_id: int, table: Table) -> tuple[str, StoredVector]:
-    """The path of the data file that a delete file is of, and its vector."""
+def _deletes_of(entry: Record, spec_id: int, table: Table) -> tuple[str, StoredDeletes]:
+    """The path of the data file that a delete file is of, and the deletes."""
     content, path, file_format, data_file = _values(
         entry, "content", "file_path", "file_format", "referenced_data_file"
     )
     offset, size, file_size, cardinality = _values(
         entry, "content_offset", "content_size_in_bytes", "file_size_in_bytes", "record_count"
     )
-    if content != _POSITION_DELETES or file_format.upper() != _PUFFIN or data_file is None:
-        raise _foreign(table, f"it has deletes that are not deletion vectors ({path})")
-    text = vector_json(
-        path,
-        data_file,
-        offset=offset,
-        size=size,
-        cardinality=cardinality,
-        file_size=file_size,
-        spec_id=spec_id,
-        partition=_partition_of(entry),
-    )
+    place: dict[str, Any] = {"spec_id": spec_id, "partition": _partition_of(entry)}
+    kind = file_format.upper() if content == _POSITION_DELETES else "others"
+    if kind == _PARQUET:
+        # Writers that do not name the data file show it by the bounds.
+        lower, upper = (bounds or {} for bounds in _values(entry, "lower_bounds", "upper_bounds"))
+        least = lower.get(DATA_FILE.field_id)
+        if data_file is None and least is not None and least == upper.get(DATA_FILE.field_id):
+            data_file = least.decode()
+    if kind not in (_PARQUET, _PUFFIN) or data_file is None:
+        raise _foreign(table, f"it has deletes that are not by position, or not of one data file ({path})")
+    if kind == _PARQUET:
+        text = positions_json(path, data_file, cardinality=cardinality, file_size=file_size, **place)
+        return data_file, StoredPositions(path, cardinality, text)
+    text = vector_json(path, data_file, offset=offset, size=size, cardinality=cardinality, file_size=file_size, **place)
     return data_file, StoredVector(path, offset, size, cardinality, text)
 
 
@@ -193,7 +220,7 @@ def _values(entry: Record, *names: str) -> tuple[Any, ...]:
 def _foreign(table: Table, why: str) -> StoredFormError:
     return StoredFormError(
         f"the Iceberg table {'.'.join(table.name())} has been changed by another writer: {why}",
-        advice="write its rows anew as an unpartitioned table of format version 3, or drop it and load it again",
+        advice="write its rows anew as an unpartitioned table without deletes, or drop it and load it again",
     )
 
 
@@ -263,9 +290,7 @@ def read_rows(
     them by Parquet's statistics are not read (rows outside of it may still come, NULLs need not).
     """
     fields = [_top_level(schema, field_id) for field_id in field_ids]
-    deleted = np.empty(0, np.int64)
-    if file.vector is not None:
-        deleted = np.frombuffer(read_vector(io, file.vector).to_array(), np.uint64).astype(np.int64)
+    deleted = np.frombuffer(read_deleted(io, file).to_array(), np.uint64).astype(np.int64)
     with io.new_input(file.path).open() as stream, pq.ParquetFile(stream, pre_buffer=True) as parquet:
         columns = _columns_by_id(parquet)
         names = [columns[id].name for id in field_ids if id in columns]
@@ -283,6 +308,14 @@ def read_rows(
             for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[number], columns=names, use_threads=False):
                 yield _without(_typed(batch, fields, position), deleted, position)
                 position += batch.num_rows
+
+
+def read_deleted(io: FileIO, file: StoredFile) -> BitMap64:
+    """The positions of a file's deleted rows, from 0. Raises StoredFormError when its deletes are damaged."""
+    found = BitMap64()
+    for each in file.deletes:
+        found |= read_vector(io, each) if isinstance(each, StoredVector) else read_positions(io, each, file.path)
+    return found
 
 
 def _top_level(schema: Schema, field_id: int) -> NestedField:
@@ -445,28 +478,6 @@ def write_file(io: FileIO, path: str, schema: Schema, rows: pa.Table, properties
 def new_path(location: str, properties: Mapping[str, str], ending: str) -> str:
     """Where a new file of the table at this location goes; the table's properties say how files are laid out."""
     return load_location_provider(location, dict(properties)).new_data_location(f"{uuid.uuid4()}{ending}")
-
-
-def delete_rows(
-    io: FileIO,
-    location: str,
-    properties: Mapping[str, str],
-    files: Sequence[StoredFile],
-    deleted: Mapping[str, BitMap64],
-) -> tuple[list[str], list[str]]:
-    """Write the deletion vectors of the files that rows are deleted of, by path, as one new file of the table at this
-    location; return these delete files, and those that they take the place of, as JSON for Iceberg's
-    `ContentFileParser`. A data file has one vector: the new one holds the rows of the old one too."""
-    replaced: list[str] = []
-    vectors: dict[str, BitMap64] = {}
-    touched = [file for file in files if deleted.get(file.path)]
-    for file in touched:
-        vectors[file.path] = deleted[file.path]
-        if file.vector is not None:
-            vectors[file.path] = deleted[file.path] | read_vector(io, file.vector)
-            replaced.append(file.vector.content_file)
-    path = new_path(location, properties, "-deletes.puffin")
-    return write_vectors(io, path, vectors, {file.path: file.partition for file in touched}), replaced
 
 
 def _file_schema(schema: Schema) -> Schema:

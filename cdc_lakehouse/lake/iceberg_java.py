@@ -92,6 +92,19 @@ class IcebergJavaApi:
                 raise _changed_by_another() from error
             raise
 
+    def remove_deletes(self, identifier: Identifier, snapshot_id: int | None, content_files: Sequence[str]) -> None:
+        """Remove delete files that delete no row any more, in a commit of their own; JSON of `ContentFileParser`. Raises
+        `TransientError` when the table's current snapshot is another than the one that they are of."""
+        table = self.load(identifier)
+        snapshot = table.currentSnapshot()
+        if snapshot is None or snapshot.snapshotId() != snapshot_id:
+            raise _changed_by_another()
+        rewrite = table.newRewrite().validateFromSnapshot(snapshot_id)
+        with _lost_races():
+            for file in _Files(self, table, (), content_files, ()).vectors():
+                rewrite.deleteFile(file)
+            rewrite.commit()
+
     def expire_snapshots(self, identifier: Identifier, snapshots: Iterable[int]) -> None:
         """Let these snapshots of a table expire, no other ones, and delete the files that only they name. Raises
         `TransientError` when one of them is named by a branch or a tag by now."""
@@ -201,8 +214,14 @@ class TableTransaction:
         self._table = transaction.table()
         self._expected = expected_snapshot
         self._changed = False
+        self._upgraded = False
         if self._current_snapshot() != expected_snapshot:
             raise _changed_by_another()
+
+    def upgrade(self, format_version: int) -> None:
+        """Let the table have this format version from here on: there is no way back."""
+        self._transaction.updateProperties().set("format-version", str(format_version)).commit()
+        self._upgraded = True
 
     def change_schema(self, steps: Iterable[Iterable[SchemaOperation]]) -> None:
         """Change the schema in steps. The names in a step are those before it: a name that a column gives up can be
@@ -232,9 +251,9 @@ class TableTransaction:
     ) -> int | None:
         """Commit everything at once; return the new snapshot's id, None where there is none.
 
-        The files are JSON of `ContentFileParser`, as `data_files.write_file` and `deletion_vectors.write_vectors` give
-        them and as `StoredVector` has it. data_files, vectors: added. replaced_vectors: taken away; a data file has one
-        vector. replace_all: the rows before go, all of them. mark: where no file changes, make a snapshot without rows
+        The files are JSON of `ContentFileParser`, as `data_files.write_file` and `row_deletes.delete_rows` give them.
+        data_files, vectors: added; for a table of version 2 the latter are files of positions. replaced_vectors: taken
+        away; a data file has one vector. replace_all: the rows before go, all of them. mark: where no file changes, make a snapshot without rows
         of its own, so that what is read by snapshot has the new schema or the summary. summary: entries of the
         new snapshot's summary. tags: they alone are no reason for a commit.
 
@@ -257,7 +276,7 @@ class TableTransaction:
             else:
                 snapshot = False
             self._change_properties(properties or {}, removed_properties)
-            if not (snapshot or self._changed or properties or removed_properties):
+            if not (snapshot or self._changed or self._upgraded or properties or removed_properties):
                 return None
             self._change_tags(tags)
             made = self._current_snapshot() if snapshot else None

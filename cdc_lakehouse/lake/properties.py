@@ -27,6 +27,9 @@ WHOLE_AT: Final = "cdc.whole-at"
 UNCLEAR: Final = "cdc.unclear"
 """Of the frontier: `true` when the sink held files of which nothing could be made."""
 
+ROW_COUNT: Final = "cdc.row-count"
+"""Live rows of a current-state table that has, or had, format version 2; docs/tables.md says why."""
+
 LEASE_RUN: Final = "cdc.lease-run"
 """Of the lease: the run that has the feed."""
 LEASE_HOST: Final = "cdc.lease-host"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import datetime
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Operation, Snapshot
 
 from cdc_lakehouse.lake.data_files import StoredFile, live_files
 from cdc_lakehouse.lake.properties import COMPACTED_AT
@@ -20,7 +19,7 @@ SMALL_SHARE: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class TableHealth:
-    """From the table's metadata alone. bytes: of data files and deletion vectors. rows: in data files, those that are
+    """From the table's metadata alone. bytes: of data files and deletes. rows: in data files, those that are
     deleted too. compacted_at: in UTC, None where maintenance never rewrote files."""
 
     files: int = 0
@@ -80,8 +79,7 @@ def worn_files(table: Table, target_bytes: int, min_small_files: int, max_delete
     partitions: dict[Collection[str | None], list[StoredFile]] = defaultdict(list)
     worn: list[StoredFile] = []
     for file in live_files(table, ()):
-        deleted = 0 if file.vector is None else file.vector.cardinality
-        if deleted and deleted / file.record_count >= max_delete_ratio:
+        if file.deletes and file.deleted_rows / file.record_count >= max_delete_ratio:
             worn.append(file)
         elif file.size < target_bytes // SMALL_SHARE:
             partitions[file.partition].append(file)
@@ -94,19 +92,3 @@ def worn_files(table: Table, target_bytes: int, min_small_files: int, max_delete
 def manifest_count(table: Table) -> int:
     snapshot = table.current_snapshot()
     return 0 if snapshot is None else len(snapshot.manifests(table.io))
-
-
-def same_rows(table: Table) -> Sequence[int]:
-    """The ids of the current snapshot and of those before it that hold the same rows, in other files."""
-    found: list[int] = []
-    snapshot = table.current_snapshot()
-    while snapshot is not None:
-        found.append(snapshot.snapshot_id)
-        parent = snapshot.parent_snapshot_id
-        snapshot = table.snapshot_by_id(parent) if parent is not None and _is_rewrite(snapshot) else None
-    return found
-
-
-def _is_rewrite(snapshot: Snapshot) -> bool:
-    """Whether a snapshot holds the rows of the one before, in other files."""
-    return snapshot.summary is not None and snapshot.summary.operation is Operation.REPLACE

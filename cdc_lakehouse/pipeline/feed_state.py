@@ -80,7 +80,9 @@ def read_feed_state(lake: Lake, feed: FeedConfig, now: datetime.datetime) -> Fee
 def read_sizes(lake: Lake, feed: str) -> FeedSizes:
     """Of the tables `events` and `segments`. Raises `CatalogUnreachableError` where the lake cannot be read."""
     events = lake.load(system_table(feed, "events"))
-    return FeedSizes(0 if events is None else row_count(events.current_snapshot()), Segments(lake, feed).waiting())
+    return FeedSizes(
+        0 if events is None else row_count(events, events.current_snapshot()), Segments(lake, feed).waiting()
+    )
 
 
 def held_table(incarnation: str) -> TableName:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig, TablesConfig
 from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
+from cdc_lakehouse.lake.current.typed_rows import initial_value
+from cdc_lakehouse.lake.row_deletes import FIRST_WITH_VECTORS
 from cdc_lakehouse.lake.tables.manual_holds import ManualHold
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.segments import FILE, Segment, index_gaps, table_versions
@@ -84,13 +87,26 @@ def unapproved(
     name = life.last.name
     if run.feed.rewrite_of(name.database, name.table) == "apply" or life.dropped_ts is not None:
         return ()
-    rewrites = [version for version in life.versions[1:] if version.effect == "rewrite"]
+    rewrites = [
+        version
+        for before, version in itertools.pairwise(life.versions)
+        if version.effect == "rewrite" or _fills_rows(run, before, version, name)
+    ]
     approved = run.approvals.upto(life.id) if rewrites else 0
     waiting = [version for version in rewrites if version.commit_ts > max(approved, life.emptied_ts)]
     state = find(life) if waiting else None
     if state is None or not state.row_count:
         return ()
     return [version for version in waiting if version.commit_ts > state.applied_ts]
+
+
+def _fills_rows(run: FeedRun, before: TableVersion, version: TableVersion, name: TableName) -> bool:
+    """Whether rows of before get values of new columns by being written again: format version 2 has no defaults."""
+    if run.feed.format_version_of(name.database, name.table) >= FIRST_WITH_VECTORS:
+        return False
+    value_format = run.value_format(version)
+    new = [column for column in version.carried if before.column(column.id) is None]
+    return any(initial_value(column, value_format) is not None for column in new)
 
 
 def waiting_reason(life: Incarnation, waiting: Sequence[TableVersion]) -> str:

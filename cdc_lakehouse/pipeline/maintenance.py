@@ -26,7 +26,8 @@ from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, ConfigurationError, TransientError, in_one_line
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.current.cut_tags import plan_tags, tags_of
-from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
+from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, same_rows
+from cdc_lakehouse.lake.data_files import dangling_deletes
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.maintenance import Procedures
 from cdc_lakehouse.lake.names import Identifier
@@ -35,7 +36,6 @@ from cdc_lakehouse.lake.table_health import (
     SMALL_SHARE,
     TableHealth,
     manifest_count,
-    same_rows,
     table_health,
     worn_files,
 )
@@ -187,6 +187,7 @@ class Maintenance:
 
     def _done(self, target: _Target, targets: Sequence[_Target]) -> Actions:
         compacted = self._compact(target)
+        self._remove_dangling_deletes(target)
         self._show_newest(target)
         manifests = self._rewrite_manifests(target)
         return Actions(compacted, manifests, self._expire(target, targets))
@@ -210,6 +211,17 @@ class Maintenance:
                 break
         return compacted
 
+    def _remove_dangling_deletes(self, target: _Target) -> None:
+        """Position deletes of data files that were written again: a compaction leaves them, unlike vectors."""
+        if target.state is None or not table_health(self._load(target)).deleted_rows:
+            return
+        if dangling_deletes(self._load(target)):
+            with self._lease():
+                table = self._load(target)
+                files = dangling_deletes(table)
+                if files:
+                    self._iceberg.remove_deletes(target.identifier, table.metadata.current_snapshot_id, files)
+
     def _worn(self, table: Table) -> Any:
         settings = self._settings
         target = settings.target_file_mb * _MB
@@ -231,14 +243,18 @@ class Maintenance:
     def _show_newest(self, target: _Target) -> None:
         """The newest cut names the rewritten files of a table, also where maintenance ended right after it wrote them,
         or another writer has rewritten them."""
-        if target.state is not None and len(same_rows(self._load(target))) > 1:
+        if target.state is not None and len(self._same_rows(target)) > 1:
             with self._lease():
                 self._show(target)
+
+    def _same_rows(self, target: _Target) -> Sequence[int]:
+        table = self._load(target)
+        return same_rows(table, table.current_snapshot())
 
     def _show(self, target: _Target) -> None:
         if target.state is None:
             return
-        newest, *earlier = same_rows(self._load(target))
+        newest, *earlier = self._same_rows(target)
         name = target.state.name
         checkpoints = Checkpoints(self._lake, self._feed.name)
         checkpoints.show_instead(name.database, name.table, dict.fromkeys(earlier, newest))

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.schema import TableVersion, as_lines, column_changes
+from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.current.schema_plan import Add, Drop, Move, Plan, Rename, SchemaOperation, Widen, plan_evolution
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.lake.current.typed_rows import lake_columns, lake_name
 from cdc_lakehouse.lake.names import quote
+from cdc_lakehouse.lake.row_deletes import FIRST_WITH_VECTORS
 from cdc_lakehouse.pipeline.holds import unapproved, waiting_reason
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.table_changes import is_purged
+from cdc_lakehouse.pipeline.table_changes import format_refusal, is_purged
 from cdc_lakehouse.pipeline.table_update import converted_columns, target_of
 
 
@@ -36,7 +38,7 @@ class PendingStatement:
 
 @dataclass(frozen=True)
 class TablePlan:
-    """What a current-state table will go through. `rewritten` are the rows whose values are converted."""
+    """What a current-state table will go through. `rewritten` are the rows that are written again."""
 
     table: str
     iceberg_table: str
@@ -66,12 +68,19 @@ def plan_ddl(run: FeedRun) -> FeedPlan:
     concerned = {version.incarnation for version in pending if version.incarnation and version.commit_ts <= checkpoint}
     concerned |= set(run.last_cut.held_incarnations)
     tables = CurrentTables(run.lake, run.feed)
+    if run.settings != run.last_cut.settings:
+        concerned |= {id for id, life in lives.items() if _has_other_format(run.feed, life, tables.find(life))}
     plans = [
         _table(run, tables, life)
         for id, whole in lives.items()
         if id in concerned and (life := whole.upto(checkpoint)) is not None
     ]
     return FeedPlan(run.feed.name, checkpoint, statements, tuple(plans))
+
+
+def _has_other_format(feed: FeedConfig, life: Incarnation, state: TableState | None) -> bool:
+    name = life.last.name
+    return state is not None and state.format_version != feed.format_version_of(name.database, name.table)
 
 
 def _foreseen(run: FeedRun) -> tuple[int, History]:
@@ -115,9 +124,17 @@ def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> TablePlan:
         )
         statements = () if life.dropped_ts is not None else (f"CREATE TABLE {wanted.sql} ({columns})",)
         return TablePlan(str(life.last.name), str(wanted), 0, 0, statements, hold)
+    hold = hold or format_refusal(run.feed, life, state)
     plan = _evolution(run, life, state, life.versions[0] if applied is None else applied.last)
-    names = [lake_name(column) for column in life.last.carried if column.id in plan.rewritten]
-    statements = [*_schema_statements(plan, state, names)]
+    version = run.feed.format_version_of(life.last.name.database, life.last.name.table)
+    statements = [f"ALTER TABLE {state.identifier.sql} SET TBLPROPERTIES ('format-version'='{version}')"]
+    if version <= state.format_version:
+        statements.clear()
+    columns = [column for column in life.last.carried if column.id in plan.rewritten]
+    known = {column.id for column in state.columns}
+    converted = [lake_name(column) for column in columns if column.id in known]
+    filled = [lake_name(column) for column in columns if column.id not in known]
+    statements += _schema_statements(plan, state, converted, filled)
     statements += [f"DELETE FROM {state.identifier.sql}" for version in new if version.effect == "empty"]
     if life.dropped_ts is not None:
         statements = [f"DROP TABLE {state.identifier.sql}"] if is_purged(run, life) else ["(kept, marked as dropped)"]
@@ -130,16 +147,20 @@ def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> TablePlan:
 def _evolution(run: FeedRun, life: Incarnation, state: TableState, applied: TableVersion) -> Plan:
     target = target_of(life)
     columns = lake_columns(life.last.carried, run.value_format(life.last))
-    return plan_evolution(state.columns, columns, state.order, converted_columns(target, applied))
+    version = run.feed.format_version_of(life.last.name.database, life.last.name.table)
+    converted, defaults = converted_columns(target, applied), version >= FIRST_WITH_VECTORS
+    return plan_evolution(state.columns, columns, state.order, converted, defaults=defaults)
 
 
-def _schema_statements(plan: Plan, state: TableState, rewritten: Iterable[str]) -> Iterator[str]:
+def _schema_statements(plan: Plan, state: TableState, converted: Iterable[str], filled: Iterable[str]) -> Iterator[str]:
     """As SQL would say them; they are commits of metadata through Iceberg's own interface."""
     for step in plan.steps:
         for operation in step:
             yield f"ALTER TABLE {state.identifier.sql} {_words(operation)}"
-    for name in rewritten:
+    for name in converted:
         yield f"UPDATE {state.identifier.sql} SET {quote(name)} = convert({quote(name)})"
+    for name in filled:
+        yield f"UPDATE {state.identifier.sql} SET {quote(name)} = DEFAULT"
 
 
 def _words(operation: SchemaOperation) -> str:

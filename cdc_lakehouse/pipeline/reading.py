@@ -90,7 +90,7 @@ class ReadableTable:
             rows = self.arrow()
             return rows.num_rows, rows.slice(0, limit)
         table = self._table(self.identifier)
-        return row_count(table.snapshot_by_id(self.snapshot_id)), self.arrow(limit)
+        return row_count(table, table.snapshot_by_id(self.snapshot_id)), self.arrow(limit)
 
     def arrow(self, limit: int | None = None) -> pa.Table:
         """All rows, or so many of them."""

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING, row_stage, synthetic_stage
 from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
+from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.errors import TableHeldError
 from cdc_lakehouse.lake.current.keyed_events import KeyedSpan
@@ -209,6 +210,8 @@ def _changes(
     void = max([life.emptied_ts, *(version.commit_ts for version in key_changes(run.feed, life))])
     if state is None or not state.schema_fingerprint:
         return TableChanges(number, life, state, BEGINNING, checkpoint_ts, void, False, (), key)
+    if (refusal := format_refusal(run.feed, life, state)) is not None:
+        raise TableHeldError(refusal)
     applied, batch = max(state.applied_ts, passed_ts), max(state.applied_batch, batch)
     before = life.upto(state.applied_ts)
     rebuild = before is None or schema_fingerprint(before, run.value_format(before.last)) != state.schema_fingerprint
@@ -216,6 +219,19 @@ def _changes(
     recompute = life.last.name in run.rebuild and life.dropped_ts is None
     redecoded = () if rebuild or recompute else tuple(news.redecoded(life, applied, batch, void_for_all))
     return TableChanges(number, life, state, applied, checkpoint_ts, void, rebuild, redecoded, key, recompute)
+
+
+def format_refusal(feed: FeedConfig, life: Incarnation, state: TableState) -> str | None:
+    """Why a table cannot have the format version of the configuration; None where it can."""
+    name = life.last.name
+    wanted = feed.format_version_of(name.database, name.table)
+    if wanted >= state.format_version:
+        return None
+    return (
+        f"the Iceberg table {state.identifier} has format version {state.format_version}, the configuration asks for "
+        f'{wanted}, and Iceberg has no way back: set tables.settings."{name}".format_version to '
+        f"{state.format_version}, or drop the Iceberg table and make it anew with `cdc-lakehouse rebuild {name}`"
+    )
 
 
 def _has_ddl(life: Incarnation, above: int) -> bool:

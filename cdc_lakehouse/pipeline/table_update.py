@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyiceberg.io import load_file_io
@@ -22,7 +22,7 @@ from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target, lake_column
 from cdc_lakehouse.lake.current.update_job import PlannedTable, UpdatedTable
 from cdc_lakehouse.lake.current.update_tasks import StoredTable, TableUpdate
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
-from cdc_lakehouse.lake.data_files import delete_rows, live_files
+from cdc_lakehouse.lake.data_files import live_files
 from cdc_lakehouse.lake.iceberg_java import TableTransaction
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.properties import (
@@ -35,10 +35,12 @@ from cdc_lakehouse.lake.properties import (
     KEY,
     KEYS_TOUCHED,
     LINEAGE,
+    ROW_COUNT,
     STAGED,
     TABLE,
     of_batch,
 )
+from cdc_lakehouse.lake.row_deletes import FIRST_WITH_VECTORS, delete_rows
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.table_changes import TableChanges
 from cdc_lakehouse.pipeline.table_renames import TableLocation
@@ -47,7 +49,8 @@ from cdc_lakehouse.pipeline.table_renames import TableLocation
 @dataclass(frozen=True)
 class PlannedUpdate:
     """The update of one table: what tasks have to do, what stands, and how the schema changes. `transaction` is open,
-    where the plan changes the schema: tasks write under the ids that it gave."""
+    where the plan changes the schema: tasks write under the ids that it gave. `format_version` is the one that the
+    table will have."""
 
     changes: TableChanges
     table: PlannedTable
@@ -55,6 +58,11 @@ class PlannedUpdate:
     plan: Plan
     transaction: TableTransaction | None
     tags: TagChanges
+    format_version: int
+
+    @property
+    def is_upgraded(self) -> bool:
+        return self.state.format_version < self.format_version
 
     @property
     def update(self) -> TableUpdate:
@@ -76,10 +84,13 @@ def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> P
     table = run.lake.load(state.identifier)
     assert table is not None, state.identifier
     target = target_of(changes.life)
-    plan = _evolution(changes, state, target, value_format)
+    format_version = run.feed.format_version_of(changes.target.name.database, changes.target.name.table)
+    plan = _evolution(changes, state, target, value_format, format_version)
     transaction, schema = None, table.schema()
-    if plan.steps:
+    if plan.steps or state.format_version < format_version:
         transaction = run.iceberg.transaction(state.identifier, state.snapshot_id)
+        if state.format_version < format_version:
+            transaction.upgrade(format_version)
         transaction.change_schema(plan.steps)
         schema = Schema.model_validate_json(transaction.schema_json())
     stays = bool(state.row_count) and not changes.replaces_all_rows
@@ -99,7 +110,7 @@ def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> P
         skips_rejected=run.feed.policy.quarantine == "skip" or _has_discarded(run, changes),
     )
     planned = PlannedTable(update, changes.events, rewrites=bool(plan.rewritten) and stays)
-    return PlannedUpdate(changes, planned, state, plan, transaction, _tags(run, table, changes))
+    return PlannedUpdate(changes, planned, state, plan, transaction, _tags(run, table, changes), format_version)
 
 
 def _tags(run: FeedRun, table: Table, changes: TableChanges) -> TagChanges:
@@ -123,11 +134,14 @@ def _has_discarded(run: FeedRun, changes: TableChanges) -> bool:
     )
 
 
-def _evolution(changes: TableChanges, state: TableState, target: Target, value_format: ValueFormat) -> Plan:
+def _evolution(
+    changes: TableChanges, state: TableState, target: Target, value_format: ValueFormat, format_version: int
+) -> Plan:
     columns = lake_columns(target.columns, value_format)
     if not changes.rebuild:
         converted = frozenset() if changes.replaces_all_rows else converted_columns(target, changes.applied_version)
-        return plan_evolution(state.columns, columns, state.order, converted, state.staged)
+        defaults = format_version >= FIRST_WITH_VECTORS
+        return plan_evolution(state.columns, columns, state.order, converted, state.staged, defaults=defaults)
     # What the columns were is not what they were thought to be: none of them is kept.
     columns = [replace(column, initial=None) for column in columns]
     leftover = [*state.staged, *(column.name for column in state.columns)]
@@ -150,7 +164,7 @@ def commit(run: FeedRun, planned: PlannedUpdate, updated: UpdatedTable) -> None:
     deletes = bool(updated.deleted) if stays else bool(state.row_count)
     same = changes.state is not None and fingerprint == changes.state.schema_fingerprint
     same = same and (state.dropped_ts is None) == (changes.life.dropped_ts is None)
-    if same and not (updated.files or deletes or planned.plan.steps):
+    if same and not (updated.files or deletes or planned.plan.steps or planned.is_upgraded):
         return
     _audit(planned, updated)
     name = changes.target.name
@@ -177,7 +191,11 @@ def commit(run: FeedRun, planned: PlannedUpdate, updated: UpdatedTable) -> None:
         mark=bool(planned.plan.steps) and state.snapshot_id is not None,
         properties=properties,
         removed_properties=_outlived(changes.life, state),
-        summary={CHECKPOINT_TS: str(changes.checkpoint_ts), **of_batch(run.segments.batch)},
+        summary={
+            CHECKPOINT_TS: str(changes.checkpoint_ts),
+            **of_batch(run.segments.batch),
+            **_row_count(planned, updated),
+        },
         tags=planned.tags,
     )
 
@@ -201,17 +219,29 @@ def _audit(planned: PlannedUpdate, updated: UpdatedTable) -> None:
         raise TransientError("the files that were written do not hold the rows that they should", advice="run again")
 
 
+def _row_count(planned: PlannedUpdate, updated: UpdatedTable) -> Mapping[str, str]:
+    """The live rows that the commit leaves, where the table needs them said."""
+    if planned.format_version >= FIRST_WITH_VECTORS and not planned.state.counts_rows:
+        return {}
+    rows = _rows_of(updated.files) + _rows_of(updated.rewritten)
+    if planned.update.stored is not None and not planned.replaces_all:
+        rows += sum(file.live_rows for file in planned.update.stored.files)
+        rows -= sum(len(positions) for positions in updated.deleted.values())
+    return {ROW_COUNT: str(rows)}
+
+
 def _rows_of(data_files: Sequence[str]) -> int:
     return sum(json.loads(file)["record-count"] for file in data_files)
 
 
 def _vectors(run: FeedRun, planned: PlannedUpdate, updated: UpdatedTable) -> tuple[Sequence[str], Sequence[str]]:
-    """The deletion vectors of the rows that go, and those that they take the place of."""
+    """The deletes of the rows that go, and those that they take the place of."""
     if not updated.deleted or planned.update.stored is None:
         return (), ()
     io = load_file_io(dict(run.lake.catalog.properties), planned.update.location)
     update = planned.update
-    return delete_rows(io, update.location, update.properties, planned.update.stored.files, updated.deleted)
+    files, version = planned.update.stored.files, planned.format_version
+    return delete_rows(io, update.location, update.properties, version, files, updated.deleted)
 
 
 def _create(run: FeedRun, tables: CurrentTables, changes: TableChanges, value_format: ValueFormat) -> TableState:

@@ -111,14 +111,16 @@ def stored(text: str, vector: StoredVector | None = None) -> StoredFile:
         for key in ("lower-bounds", "upper-bounds")
     )
     bounds = {id: (lower.get(id), upper.get(id)) for id in lower | upper}
-    return StoredFile(file["file-path"], file["file-size-in-bytes"], file["record-count"], bounds, vector)
+    return StoredFile(
+        file["file-path"], file["file-size-in-bytes"], file["record-count"], bounds, () if vector is None else (vector,)
+    )
 
 
 def delete(path: Path, file: StoredFile, positions: Sequence[int]) -> StoredFile:
     (text,) = write_vectors(IO, str(path), {file.path: BitMap64(positions)})
     seen = json.loads(text)
     vector = StoredVector(str(path), seen["content-offset"], seen["content-size-in-bytes"], len(positions), text)
-    return StoredFile(file.path, file.size, file.record_count, file.bounds, vector)
+    return StoredFile(file.path, file.size, file.record_count, file.bounds, (vector,))
 
 
 def read(file: StoredFile, schema: Schema, field_ids: Sequence[int], **options: Any) -> list[dict[str, Any]]:

@@ -21,8 +21,8 @@ from cdc_lakehouse.lake import iceberg_java
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.schema_plan import Add, Drop, Move, Rename, SchemaOperation, Widen
 from cdc_lakehouse.lake.current.tables import TABLE_PROPERTIES
-from cdc_lakehouse.lake.data_files import StoredFile, live_files, may_contain, read_rows, write_file
-from cdc_lakehouse.lake.deletion_vectors import read_vector, write_vectors
+from cdc_lakehouse.lake.data_files import StoredFile, live_files, may_contain, read_deleted, read_rows, write_file
+from cdc_lakehouse.lake.deletion_vectors import write_vectors
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi, TableTransaction
 from cdc_lakehouse.lake.names import Identifier, quote
 from tests.kit.lakes import lake_config
@@ -86,9 +86,9 @@ class TransactedTable:
                 for row in part.to_pylist():
                     if wanted({field.name: row[f"f{field.field_id}"] for field in fields}):
                         positions.add(row["position"])
-            if positions and file.vector is not None:
-                positions |= read_vector(table.io, file.vector)
-                replaced.append(file.vector.content_file)
+            if positions:
+                positions |= read_deleted(table.io, file)
+                replaced += [each.content_file for each in file.deletes]
             bitmaps[file.path] = positions
         return write_vectors(table.io, self.path("puffin"), bitmaps), replaced
 
@@ -186,7 +186,7 @@ def test_vectors_of_python_and_of_spark_follow_each_other(new_table: Callable[..
         table.sql(f"DELETE FROM {{t}} WHERE {condition}")
         left -= gone
         assert table.ids() == sorted(left)
-    assert [file.vector is not None for file in table.files] == [True, True]
+    assert [len(file.deletes) for file in table.files] == [1, 1]
     table.sql("UPDATE {t} SET name = 'u' WHERE id = 8")
     vectors, replaced = table.delete(lambda row: row["id"] in (8, 9, 190))
     assert len(vectors) == 3 and len(replaced) == 2
@@ -429,7 +429,7 @@ def test_all_rows_can_be_replaced(new_table: Callable[..., TransactedTable]) -> 
     )
     assert made == table.snapshot_id
     assert table.rows() == [{"id": 8, "name": None, "n": 1}]
-    assert [file.vector for file in table.files] == [None]
+    assert [file.deletes for file in table.files] == [()]
     snapshot = table.table.current_snapshot()
     assert snapshot is not None and snapshot.summary is not None
     summary = snapshot.summary.additional_properties
@@ -576,5 +576,5 @@ def test_a_vector_is_found_after_manifests_are_merged(
     assert len(replaced) == 2
     table.begin().commit(vectors=vectors, replaced_vectors=replaced)
     assert table.ids() == sorted(left - {3, 7})
-    current = {file.vector.content_file for file in table.files if file.vector is not None}
+    current = {each.content_file for file in table.files for each in file.deletes}
     assert len(current) == 4 and not current & set(replaced)

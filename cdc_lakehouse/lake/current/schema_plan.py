@@ -64,7 +64,8 @@ class LakeColumn:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """`steps` are carried out one after the other; the names in one are those before it. `rewritten` are the columns
-    whose old values must be converted: they are dropped and made anew."""
+    whose values rows of before must be given by writing them again: those whose old values must be converted, which
+    are dropped and made anew, and new ones whose default the table's format cannot say."""
 
     steps: tuple[tuple[SchemaOperation, ...], ...]
     rewritten: tuple[int, ...]
@@ -76,12 +77,14 @@ def plan_evolution(
     order: Sequence[str],
     converted: frozenset[int] = frozenset(),
     leftover: Sequence[str] = (),
+    *,
+    defaults: bool = True,
 ) -> Plan:
     """Plan the way from the `current` columns to the `target` ones.
 
     `order` are the names of all columns of the table as they stand, also those that are not the source's; these go
     behind the source's. `converted` are ids whose values change though the Iceberg type may stay (a time with fewer
-    digits). `leftover` are columns that go, whatever they are.
+    digits). `leftover` are columns that go, whatever they are. `defaults`: the table's format has initial defaults.
     """
     have = {column.id: column for column in current}
     changed: list[SchemaOperation] = [Drop(name) for name in leftover]
@@ -95,8 +98,9 @@ def plan_evolution(
             if old.type != column.type:
                 changed.append(Widen(old.name, column.type))
             continue
-        added.append(Add(column.name, column.type, column.initial if old is None else None))
-        if old is not None:
+        default = column.initial if old is None else None
+        added.append(Add(column.name, column.type, default if defaults else None))
+        if old is not None or not (defaults or default is None):
             rewritten.append(column.id)
     changed += [Drop(column.name) for column in current if column.id not in kept]
     renames = {

@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.types import ListType
 
 from cdc_lakehouse.changelog.history import Incarnation
@@ -34,16 +34,19 @@ from cdc_lakehouse.lake.properties import (
     FEED,
     INCARNATION,
     LINEAGE,
+    ROW_COUNT,
     STAGED,
     TABLE,
 )
 
+FORMAT_VERSION: Final = "format-version"
 TABLE_PROPERTIES: Final = {
-    "format-version": "3",
-    # Deletion vectors: copying files for a few changed rows costs 25 times as much.
+    # Deletes of rows: copying files for a few changed rows costs 25 times as much.
     "write.delete.mode": "merge-on-read",
     "write.update.mode": "merge-on-read",
     "write.merge.mode": "merge-on-read",
+    # Of version 2, where another writer deletes rows.
+    "write.delete.granularity": "file",
     "write.distribution-mode": "none",
     "write.parquet.compression-codec": "zstd",
     "write.metadata.delete-after-commit.enabled": "true",
@@ -55,7 +58,8 @@ TABLE_PROPERTIES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """A current-state table as it stands in the lake: what readers see, and what of the feed is in it."""
+    """A current-state table as it stands in the lake: what readers see, and what of the feed is in it. `counts_rows`:
+    its snapshots have `ROW_COUNT`."""
 
     identifier: Identifier
     incarnation: str
@@ -69,6 +73,8 @@ class TableState:
     row_count: int
     snapshot_id: int | None
     dropped_ts: int | None
+    format_version: int
+    counts_rows: bool
 
 
 class CurrentTables:
@@ -134,11 +140,13 @@ class CurrentTables:
         return self._lake.location(path_part(where.namespace), f"{path_part(where.name)}-{own}")
 
     def first_properties(self, life: Incarnation) -> dict[str, str]:
+        name = life.last.name
         return {
             **TABLE_PROPERTIES,
+            FORMAT_VERSION: str(self._feed.format_version_of(name.database, name.table)),
             FEED: self._feed.name,
-            DATABASE: life.last.name.database,
-            TABLE: life.last.name.table,
+            DATABASE: name.database,
+            TABLE: name.table,
             INCARNATION: life.id,
             APPLIED_TS: "0",
             APPLIED_BATCH: "0",
@@ -169,18 +177,42 @@ def state_of(identifier: Identifier, table: Table) -> TableState:
         columns=columns,
         order=tuple(field.name for field in fields),
         staged=tuple(json.loads(properties.get(STAGED, "[]"))),
-        row_count=row_count(snapshot),
+        row_count=row_count(table, snapshot),
         snapshot_id=None if snapshot is None else snapshot.snapshot_id,
         dropped_ts=None if dropped is None else int(dropped),
+        format_version=table.format_version,
+        counts_rows=_counted_rows(table, snapshot) is not None,
     )
 
 
-def row_count(snapshot: Snapshot | None) -> int:
-    """Live rows, from the snapshot's summary: deletion vectors name each deleted row once."""
+def row_count(table: Table, snapshot: Snapshot | None) -> int:
+    """Live rows of a snapshot of a table, from summaries: a row is deleted once. Deletes of version 2 are there, for a
+    while, after the rows of their data file were written again; there the run that wrote the rows has counted them."""
     if snapshot is None or snapshot.summary is None:
         return 0
+    counted = _counted_rows(table, snapshot)
     totals = snapshot.summary.additional_properties
-    return int(totals.get("total-records", "0")) - int(totals.get("total-position-deletes", "0"))
+    summed = int(totals.get("total-records", "0")) - int(totals.get("total-position-deletes", "0"))
+    return summed if counted is None else counted
+
+
+def _counted_rows(table: Table, snapshot: Snapshot | None) -> int | None:
+    for id in same_rows(table, snapshot):
+        run = table.snapshot_by_id(id)
+        if run is not None and run.summary is not None and ROW_COUNT in run.summary.additional_properties:
+            return int(run.summary.additional_properties[ROW_COUNT])
+    return None
+
+
+def same_rows(table: Table, snapshot: Snapshot | None) -> Sequence[int]:
+    """The ids of a snapshot and of those before it that hold the same rows, in other files."""
+    found: list[int] = []
+    while snapshot is not None:
+        found.append(snapshot.snapshot_id)
+        parent = snapshot.parent_snapshot_id
+        is_rewrite = snapshot.summary is not None and snapshot.summary.operation is Operation.REPLACE
+        snapshot = table.snapshot_by_id(parent) if parent is not None and is_rewrite else None
+    return found
 
 
 def iceberg_name(field_type: object) -> str:

@@ -33,13 +33,13 @@ from cdc_lakehouse.lake.data_files import (
     POSITION,
     StoredFile,
     column,
-    delete_rows,
     live_files,
     may_contain,
     read_rows,
 )
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.properties import BATCH, of_batch
+from cdc_lakehouse.lake.row_deletes import delete_rows
 from cdc_lakehouse.lake.tables.event_files import WRITTEN, EventReader, EventWriter
 from cdc_lakehouse.lake.tables.segments import DECODED, MOVED_ROWS_PREFIX, Segment
 
@@ -246,7 +246,7 @@ class Events:
 
         found = ExecutorFactory.get_or_create().map(positions, files)
         deleted = dict(zip((file.path for file in files), found, strict=True))
-        return delete_rows(table.io, table.location(), table.properties, files, deleted)
+        return delete_rows(table.io, table.location(), table.properties, table.format_version, files, deleted)
 
     def counts(self, batch: int) -> BatchCounts:
         """What each segment of a batch gave, read back from the batch's own commit."""

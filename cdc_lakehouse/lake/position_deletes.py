@@ -1,0 +1,78 @@
+"""Position deletes of Iceberg v2: which rows of a data file are deleted, as their positions in a Parquet file.
+
+The project writes a file of them for each data file, as it writes vectors: whoever deletes further rows writes a file
+that holds the earlier rows too, and takes the earlier one away in the same commit. Other writers add files instead."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType
+from pyroaring import BitMap64
+
+from cdc_lakehouse.errors import StoredFormError
+
+DATA_FILE: Final = NestedField(2147483546, "file_path", StringType(), required=True)
+POSITION: Final = NestedField(2147483545, "pos", LongType(), required=True)
+COLUMNS: Final = Schema(DATA_FILE, POSITION)
+"""Iceberg's reserved fields, sorted by both."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPositions:
+    """A file with deleted rows of one data file that a table has.
+
+    cardinality: deleted rows. content_file: the delete file as JSON of Iceberg's `ContentFileParser`, enough to remove
+    it from the table.
+    """
+
+    path: str
+    cardinality: int
+    content_file: str
+
+
+def read_positions(io: FileIO, stored: StoredPositions, data_file: str) -> BitMap64:
+    """The positions of the data file's deleted rows, from 0. Raises StoredFormError when they cannot be read."""
+    try:
+        with io.new_input(stored.path).open() as stream, pq.ParquetFile(stream) as parquet:
+            rows = parquet.read(columns=[DATA_FILE.name, POSITION.name], use_threads=False)
+        found = BitMap64(rows.filter(pc.field(DATA_FILE.name) == data_file).column(POSITION.name).to_pylist())
+    except (pa.ArrowInvalid, KeyError) as error:
+        raise _damaged(stored, str(error)) from error
+    if len(found) != stored.cardinality:
+        raise _damaged(stored, f"it has {len(found)} rows of {data_file}, not {stored.cardinality}")
+    return found
+
+
+def positions_json(
+    path: str, data_file: str, *, cardinality: int, file_size: int, spec_id: int, partition: Sequence[str | None]
+) -> str:
+    """The delete file as JSON of Iceberg's `ContentFileParser`. Sizes are in bytes."""
+    return as_position_deletes(
+        {
+            "spec-id": spec_id,
+            "file-path": path,
+            "file-format": "parquet",
+            "partition": list(partition),
+            "file-size-in-bytes": file_size,
+            "record-count": cardinality,
+        },
+        data_file,
+    )
+
+
+def as_position_deletes(file: Mapping[str, Any], data_file: str) -> str:
+    """A file in Iceberg's JSON as one of deletes of a data file."""
+    return json.dumps({**file, "content": "position-deletes", "referenced-data-file": data_file}, ensure_ascii=False)
+
+
+def _damaged(stored: StoredPositions, why: str) -> StoredFormError:
+    return StoredFormError(f"the position deletes at {stored.path} cannot be used: {why}")
