@@ -133,8 +133,8 @@ def state_metadata(
 
 
 def file_metadata(summary: Mapping[str, str], rows: int) -> Metadata:
-    """The files of a table, from a snapshot's summary and its live rows. `delete_ratio` is the share of the rows in data files that are
-    deleted: what a compaction would remove."""
+    """The files of a table of so many live rows, from a snapshot's summary. `delete_ratio` is the share of the rows in
+    data files that are deleted: what a compaction would remove."""
     written = int(summary.get("total-records", "0"))
     return {
         "files": int(summary.get("total-data-files", "0")),

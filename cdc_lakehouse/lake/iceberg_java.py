@@ -93,8 +93,9 @@ class IcebergJavaApi:
             raise
 
     def remove_deletes(self, identifier: Identifier, snapshot_id: int | None, content_files: Sequence[str]) -> None:
-        """Remove delete files that delete no row any more, in a commit of their own; JSON of `ContentFileParser`. Raises
-        `TransientError` when the table's current snapshot is another than the one that they are of."""
+        """Remove delete files that delete no row any more, in a commit of their own; JSON of `ContentFileParser`.
+
+        Raises `TransientError` when the table's current snapshot is another than the one that they are of."""
         table = self.load(identifier)
         snapshot = table.currentSnapshot()
         if snapshot is None or snapshot.snapshotId() != snapshot_id:
@@ -252,10 +253,10 @@ class TableTransaction:
         """Commit everything at once; return the new snapshot's id, None where there is none.
 
         The files are JSON of `ContentFileParser`, as `data_files.write_file` and `row_deletes.delete_rows` give them.
-        data_files, vectors: added; for a table of version 2 the latter are files of positions. replaced_vectors: taken
-        away; a data file has one vector. replace_all: the rows before go, all of them. mark: where no file changes, make a snapshot without rows
-        of its own, so that what is read by snapshot has the new schema or the summary. summary: entries of the
-        new snapshot's summary. tags: they alone are no reason for a commit.
+        data_files, vectors: added; of a table of version 2 the latter are files of positions. replaced_vectors: taken
+        away; a data file has one vector. replace_all: the rows before go, all of them. mark: where no file changes,
+        make a snapshot without rows of its own, so that what is read by snapshot has the new schema or the summary.
+        summary: entries of the new snapshot's summary. tags: they alone are no reason for a commit.
 
         Raises TransientError when another writer has changed the table. With nothing to do, nothing is committed.
         """
