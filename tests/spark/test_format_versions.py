@@ -1,0 +1,199 @@
+"""Tables of Iceberg's format version 2, for engines that cannot read 3: the same rows, with files of positions in place
+of deletion vectors, and rows written again in place of defaults of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_lakehouse.changelog.schema import SourceColumn
+from cdc_lakehouse.lake.check_queries import conservation, cut_tables
+from cdc_lakehouse.lake.data_files import dangling_deletes, live_files
+from cdc_lakehouse.lake.position_deletes import StoredPositions
+from cdc_lakehouse.lake.table_health import table_health
+from cdc_lakehouse.pipeline.maintenance import Maintenance
+from cdc_lakehouse.pipeline.steps import run_all
+from tests import LONG
+from tests.kit.data_sets import apply_stage
+from tests.kit.hand_sinks import ADD_COLUMN, COLUMNS, CREATE, CSV, HandSink, integer, put
+from tests.kit.kills import kill_everywhere
+from tests.kit.lakes import TestLake
+from tests.kit.truth import Truth
+from tests.spark.test_data_sets import SOUND, check
+from tests.spark.test_maintenance import maintain
+
+pytestmark = pytest.mark.spark
+
+# Updates and deletes with defaults of new columns, partitions that are emptied, tables that change their names.
+FEW = ["canal-json/add_columns_defaults", "canal-json/partitions_range", "csv/random_3"]
+SEVEN = SourceColumn("n", integer("n").type, default="7")
+WIDE = (*COLUMNS, SEVEN)
+
+
+@pytest.mark.parametrize("name", SOUND if LONG else FEW)
+def test_data_sets(name: str, data_sets: Path, new_lake: Callable[..., TestLake]) -> None:
+    truth = Truth(data_sets / name)
+    lake = new_lake(source=truth.source, format_version=2)
+    for stage in range(len(truth.stages)):
+        apply_stage(truth.dataset, stage, lake.sink)
+        run_all(lake.run())
+        check(lake, truth, stage)
+        check_counts(lake)
+    assert {table.format_version for table in lake.tables().values()} <= {2}
+    assert not puffins(lake)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["random_3", "rename_swap"])
+def test_data_sets_killed_after_each_commit(name: str, data_sets: Path, new_lake: Callable[..., TestLake]) -> None:
+    truth = Truth(data_sets / "canal-json" / name)
+    lake = new_lake(source=truth.source, format_version=2)
+    for stage in range(len(truth.stages)):
+        apply_stage(truth.dataset, stage, lake.sink)
+        assert kill_everywhere(lake, lambda: run_all(lake.run()))
+        lake.check(truth.tables(stage))
+        check_counts(lake)
+
+
+def check_counts(lake: TestLake) -> None:
+    for each in cut_tables(lake.lake, lake.feed):
+        assert each.rows == each.in_snapshot, each
+    for name, table in lake.tables().items():
+        assert conservation(table).holds, name
+
+
+def puffins(lake: TestLake, table: str = "") -> list[Path]:
+    warehouse = Path(lake.config.lake.warehouse.removeprefix("file://"))
+    return sorted(warehouse.glob(f"{lake.name}__*/{table}*/**/*.puffin"))
+
+
+def kinds(lake: TestLake, table: str) -> list[list[str]]:
+    """The kinds of deletes of each data file of a table."""
+    files = live_files(lake.tables()["d", table])
+    return sorted([type(each).__name__ for each in file.deletes] for file in files)
+
+
+def small(new_lake: Callable[..., TestLake], **feed: Any) -> tuple[TestLake, HandSink]:
+    """Tables `p` and `u` of version 2, each of two data files with deleted rows."""
+    lake = new_lake(source=CSV, tables={"settings": {f"d.{table}": {"format_version": 2} for table in "pu"}}, **feed)
+    sink = HandSink(lake.sink)
+    for table in ("p", "u", "other"):
+        sink.schema(table, 1, *COLUMNS, action=CREATE, query=f"CREATE TABLE `{table}` (`id` BIGINT PRIMARY KEY)")
+        put(sink, table, 1, *(("I", 3, id, id) for id in range(1, 6)))
+    sink.checkpoint(5)
+    lake.go_through()
+    for table in ("p", "u"):
+        put(sink, table, 1, ("U", 12, 1, 10), ("D", 12, 2, 2), ("I", 12, 8, 8), index=2)
+    sink.checkpoint(15)
+    lake.go_through()
+    for table in ("p", "u"):
+        put(sink, table, 1, ("U", 22, 1, 11), ("D", 22, 3, 3), index=3)
+    sink.checkpoint(25)
+    lake.go_through()
+    return lake, sink
+
+
+SMALL = [(1, 11, "22"), (4, 4, "3"), (5, 5, "3"), (8, 8, "12")]
+
+
+def rows(lake: TestLake, table: str) -> list[tuple[Any, ...]]:
+    """With the time of the change alone in the text."""
+    return [(id, v, s.removeprefix(table), *more) for id, v, s, *more in lake.rows(table)]
+
+
+def test_a_table_is_upgraded_in_place_and_has_no_way_back(new_lake: Callable[..., TestLake]) -> None:
+    lake, sink = small(new_lake)
+    versions = {name: table.format_version for (_, name), table in lake.tables().items()}
+    assert versions == {"p": 2, "u": 2, "other": 3}
+    assert rows(lake, "p") == SMALL
+    assert kinds(lake, "p") == [[], ["StoredPositions"], ["StoredPositions"]], "one file of positions a data file"
+
+    # A statement and changes come with the upgrade of one table, the other one is upgraded alone.
+    lake.configure(tables={})
+    sink.schema("p", 30, *WIDE, action=ADD_COLUMN, query="ALTER TABLE `p` ADD COLUMN `n` INT DEFAULT 7")
+    put(sink, "p", 30, ("D", 32, 4, 4, 7))
+    sink.checkpoint(35)
+    before = {file.path for name in "pu" for file in live_files(lake.tables()["d", name])}
+    snapshot = lake.tables()["d", "u"].metadata.current_snapshot_id
+    lake.go_through()
+    assert {table.format_version for table in lake.tables().values()} == {3}
+    assert {file.path for name in "pu" for file in live_files(lake.tables()["d", name])} == before
+    assert lake.tables()["d", "u"].metadata.current_snapshot_id == snapshot
+    assert kinds(lake, "p") == [[], ["StoredPositions"], ["StoredVector"]], "a vector takes the earlier positions over"
+    assert kinds(lake, "u") == [[], ["StoredPositions"], ["StoredPositions"]]
+    assert rows(lake, "u") == SMALL
+    left = [(*row, 7) for row in SMALL if row[0] != 4]
+    assert rows(lake, "p") == left
+    check_counts(lake)
+    before_idle = lake.metadata()
+    run_all(lake.run())
+    assert lake.metadata() == before_idle
+
+    # Spark writes files with deleted positions of version 2 anew, and what they leave is taken away.
+    lake.configure(maintenance={"min_small_files": 2})
+    maintain(lake)
+    check_counts(lake)
+    for table, expected in (("p", left), ("u", SMALL)):
+        assert rows(lake, table) == expected
+        health = table_health(lake.tables()["d", table])
+        assert (health.files, health.deleted_rows) == (1, 0)
+
+    lake.configure(tables={"settings": {"d.p": {"format_version": 2}}})
+    held = run_all(lake.run()).applied.held
+    assert list(held) == ["d.p#1"]
+    assert f"{lake.name}__d.p" in held["d.p#1"] and 'tables.settings."d.p".format_version' in held["d.p#1"]
+    assert "cdc-lakehouse rebuild d.p" in held["d.p#1"]
+    assert rows(lake, "p") == left, "it stays readable"
+    lake.lake.catalog.drop_table((f"{lake.name}__d", "p"))
+    lake.go_through()
+    assert lake.tables()["d", "p"].format_version == 2
+    assert rows(lake, "p") == left
+    check_counts(lake)
+
+
+def test_a_column_with_a_default_is_written_into_rows(new_lake: Callable[..., TestLake]) -> None:
+    lake, sink = small(new_lake, policy={"ddl": {"rewrite": "hold"}})
+    for table in ("p", "u"):
+        columns, query = (WIDE, "`n` INT DEFAULT 7") if table == "p" else ((*COLUMNS, integer("n")), "`n` INT")
+        sink.schema(table, 30, *columns, action=ADD_COLUMN, query=f"ALTER TABLE `{table}` ADD COLUMN {query}")
+    put(sink, "p", 30, ("D", 32, 4, 4, 7))
+    sink.checkpoint(35)
+    held = run_all(lake.run()).applied.held
+    assert list(held) == ["d.p#1"] and "rewrites the table's rows" in held["d.p#1"], held
+    assert rows(lake, "u") == [(*row, None) for row in SMALL]
+
+    lake.configure(policy={})
+    lake.go_through()
+    assert rows(lake, "p") == [(*row, 7) for row in SMALL if row[0] != 4]
+    fields = {field.name: field for field in lake.tables()["d", "p"].schema().fields}
+    assert fields["n"].initial_default is None
+    check_counts(lake)
+
+
+def test_compaction_leaves_no_deletes(new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it ended before it took them away: rows are counted without them, and the next one does it."""
+    lake, sink = small(new_lake, maintenance={"min_small_files": 2})
+    with monkeypatch.context() as patched:
+        patched.setattr(Maintenance, "_remove_dangling_deletes", lambda self, target: None)
+        maintain(lake, "d.p")
+    table = lake.tables()["d", "p"]
+    assert len(live_files(table)) == 1 and dangling_deletes(table), "else this shows nothing"
+    check_counts(lake)
+    put(sink, "p", 1, ("D", 32, 4, 4), index=4)
+    sink.checkpoint(35)
+    lake.go_through()
+    left = [row for row in SMALL if row[0] != 4]
+    assert rows(lake, "p") == left
+    check_counts(lake)
+    assert {row["row_count"] for row in lake.machinery("checkpoints") if row["table"] == "p"} == {5, 4, 3}
+
+    maintain(lake)
+    for name, expected in (("p", left), ("u", SMALL)):
+        table = lake.tables()["d", name]
+        assert rows(lake, name) == expected
+        assert not dangling_deletes(table) and table_health(table).deleted_rows == 0
+        assert not any(isinstance(each, StoredPositions) for file in live_files(table) for each in file.deletes)
+    check_counts(lake)
