@@ -359,6 +359,13 @@ def test_settings_of_a_table_go_before_the_policy(tmp_path: Path) -> None:
     assert [feed.settings_of("shop", table).primary_key for table in "abc"] == [None, ("id", "n"), None]
 
 
+def test_the_format_version_is_of_a_table_or_of_the_feed(tmp_path: Path) -> None:
+    tables = put("feeds.0.tables", {"settings": {"shop.a": {"format_version": 3}, "shop.b": {"format_version": 2}}})
+    of_feed = put("feeds.0.format_version", 2)
+    assert [read(tmp_path, tables).feed("shop").format_version_of("shop", table) for table in "abc"] == [3, 2, 3]
+    assert [read(tmp_path, tables, of_feed).feed("shop").format_version_of("shop", t) for t in "abc"] == [3, 2, 2]
+
+
 def test_settings_of_spark_are_text_and_glue_needs_no_uri(tmp_path: Path) -> None:
     """YAML reads `true` and `4` as other things; Spark takes text and knows only the lower case."""
     spark = put("lake.spark", {"conf": {"spark.a": True, "spark.b": 4, "spark.c": "x"}})

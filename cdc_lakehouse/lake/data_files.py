@@ -57,6 +57,7 @@ POSITION: Final = "position"
 """The column of `read_rows` with a row's position in its file, from 0."""
 
 StoredDeletes = StoredVector | StoredPositions
+"""A deletion vector, or a file of positions, of one data file."""
 
 Range = tuple[Any, Any]
 """The least and the greatest value that are of interest, both included; None where there is no end."""

@@ -25,6 +25,9 @@ POSITION: Final = NestedField(2147483545, "pos", LongType(), required=True)
 COLUMNS: Final = Schema(DATA_FILE, POSITION)
 """Iceberg's reserved fields, sorted by both."""
 
+BATCH_ROWS: Final = 1 << 17
+"""So many are read and written at a time: each has the whole path of its data file."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoredPositions:
@@ -41,10 +44,13 @@ class StoredPositions:
 
 def read_positions(io: FileIO, stored: StoredPositions, data_file: str) -> BitMap64:
     """The positions of the data file's deleted rows, from 0. Raises StoredFormError when they cannot be read."""
+    found = BitMap64()
+    names = [DATA_FILE.name, POSITION.name]
     try:
         with io.new_input(stored.path).open() as stream, pq.ParquetFile(stream) as parquet:
-            rows = parquet.read(columns=[DATA_FILE.name, POSITION.name], use_threads=False)
-        found = BitMap64(rows.filter(pc.field(DATA_FILE.name) == data_file).column(POSITION.name).to_pylist())
+            for batch in parquet.iter_batches(BATCH_ROWS, columns=names, use_threads=False):
+                own = batch.filter(pc.field(DATA_FILE.name) == data_file)
+                found.update(own.column(POSITION.name).to_pylist())
     except (pa.ArrowInvalid, KeyError) as error:
         raise _damaged(stored, str(error)) from error
     if len(found) != stored.cardinality:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 from pyiceberg.io import FileIO
 from pyiceberg.table import TableProperties
@@ -14,7 +15,7 @@ from pyroaring import BitMap64
 
 from cdc_lakehouse.lake.data_files import DataFileWriter, StoredFile, new_path, read_deleted
 from cdc_lakehouse.lake.deletion_vectors import write_vectors
-from cdc_lakehouse.lake.position_deletes import COLUMNS, DATA_FILE, POSITION, as_position_deletes
+from cdc_lakehouse.lake.position_deletes import BATCH_ROWS, COLUMNS, DATA_FILE, POSITION, as_position_deletes
 
 FIRST_WITH_VECTORS: Final = 3
 """The first format version that has deletion vectors, and initial defaults of columns."""
@@ -55,6 +56,8 @@ def write_positions(io: FileIO, path: str, file: StoredFile, positions: BitMap64
     own = {name: value for name, value in properties.items() if name.startswith("write.parquet.")}
     own[TableProperties.DEFAULT_WRITE_METRICS_MODE] = "full"
     writer = DataFileWriter(io, path, COLUMNS, own, file.partition)
-    rows = {DATA_FILE.name: pa.repeat(file.path, len(positions)), POSITION.name: pa.array(positions, pa.int64())}
-    writer.write(pa.table(rows))
+    numbers = np.frombuffer(positions.to_array(), np.uint64).astype(np.int64)
+    for start in range(0, len(numbers), BATCH_ROWS):
+        part = numbers[start : start + BATCH_ROWS]
+        writer.write(pa.table({DATA_FILE.name: pa.repeat(file.path, len(part)), POSITION.name: pa.array(part)}))
     return as_position_deletes(json.loads(writer.close()), file.path)

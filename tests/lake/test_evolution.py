@@ -140,3 +140,10 @@ def test_a_default_is_of_new_columns_only() -> None:
     plan = plan_evolution([LakeColumn(1, "a", "int", 7)], target, ["a"])
     added = [(add.type, add.default) for step in plan.steps for add in step if isinstance(add, schema_plan.Add)]
     assert added == [("string", None), ("int", 5)]
+
+
+def test_without_defaults_rows_are_written_again() -> None:
+    target = [LakeColumn(1, "a", "int", 7), LakeColumn(2, "b", "int", 5), LakeColumn(3, "c", "int")]
+    plan = plan_evolution(target[:1], target, ["a"], defaults=False)
+    added = [(add.name, add.default) for step in plan.steps for add in step if isinstance(add, schema_plan.Add)]
+    assert (added, plan.rewritten) == ([("b", None), ("c", None)], (2,))

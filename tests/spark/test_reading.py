@@ -114,16 +114,30 @@ ENTRIES: list[Entry] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def cuts(lake_root: Any, tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> TestLake:
+def make_cuts(lake: TestLake) -> TestLake:
     """Four cuts on three days."""
-    lake = TestLake(lake_root, tmp_path_factory.mktemp("cuts"), lambda: spark)
     feed = Changefeed(lake.sink)
     for entry in ENTRIES:
         feed.send(entry)
         if entry.commit_ts in CUTS.values():
             assert feed.advance(0) == entry.commit_ts
             lake.go_through()
+    return lake
+
+
+@pytest.fixture(scope="module")
+def cuts(lake_root: Any, tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> TestLake:
+    return make_cuts(TestLake(lake_root, tmp_path_factory.mktemp("cuts"), lambda: spark))
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def any_cuts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TestLake:
+    """In each of Iceberg's format versions; those of 2 have position deletes, and rows older than a default."""
+    if request.param == 3:
+        return request.getfixturevalue("cuts")
+    root, session = request.getfixturevalue("lake_root"), request.getfixturevalue("spark")
+    lake = TestLake(root, tmp_path_factory.mktemp("cuts_2"), lambda: session, format_version=2)
+    assert {table.format_version for table in make_cuts(lake).tables().values()} == {2}
     return lake
 
 
@@ -194,25 +208,25 @@ PLAIN = [("busy", None, CUTS["D"]), ("quiet", None, CUTS["D"]), ("busy", "day_20
          ("quiet", "day_2026-01-01", CUTS["A"]), ("busy", f"cut_{CUTS['C']}", CUTS["C"])]  # fmt: skip
 
 
-def test_spark_with_plain_settings_reads_tags(cuts: TestLake, spark: SparkSession) -> None:
+def test_spark_with_plain_settings_reads_tags(any_cuts: TestLake, spark: SparkSession) -> None:
     plain = spark.newSession()
-    uri = cuts.config.lake.catalog.uri or ""
+    uri = any_cuts.config.lake.catalog.uri or ""
     plain.conf.set("spark.sql.catalog.lake", "org.apache.iceberg.spark.SparkCatalog")
     plain.conf.set("spark.sql.catalog.lake.type", "jdbc")
     plain.conf.set("spark.sql.catalog.lake.uri", f"jdbc:sqlite:{uri.removeprefix('sqlite:///')}")
     plain.conf.set("spark.sql.catalog.lake.jdbc.schema-version", "V1")
-    plain.conf.set("spark.sql.catalog.lake.warehouse", cuts.config.lake.warehouse)
+    plain.conf.set("spark.sql.catalog.lake.warehouse", any_cuts.config.lake.warehouse)
     for name, tag, commit_ts in PLAIN:
         version = "" if tag is None else f" VERSION AS OF '{tag}'"
-        found = plain.sql(f"SELECT * FROM lake.{cuts.name}__{DATABASE}.{name}{version}").collect()
+        found = plain.sql(f"SELECT * FROM lake.{any_cuts.name}__{DATABASE}.{name}{version}").collect()
         assert sorted(tuple(row) for row in found) == sorted(rows_of(ENTRIES, name, commit_ts)), (name, tag)
 
 
-def test_pyiceberg_and_duckdb_over_its_arrow_read_tags(cuts: TestLake) -> None:
-    lake = cuts.config.lake
+def test_pyiceberg_and_duckdb_over_its_arrow_read_tags(any_cuts: TestLake) -> None:
+    lake = any_cuts.config.lake
     catalog = load_catalog("lake", type="sql", uri=lake.catalog.uri, warehouse=lake.warehouse)
     for name, tag, commit_ts in PLAIN:
-        scan = catalog.load_table(f"{cuts.name}__{DATABASE}.{name}").scan()
+        scan = catalog.load_table(f"{any_cuts.name}__{DATABASE}.{name}").scan()
         arrow = (scan if tag is None else scan.use_ref(tag)).to_arrow()
         expected = rows_of(ENTRIES, name, commit_ts)
         assert seen(arrow) == expected, (name, tag)
@@ -242,10 +256,10 @@ with duckdb.connect() as connection:
 """
 
 
-def test_duckdbs_own_extension_reads_tags(cuts: TestLake) -> None:
+def test_duckdbs_own_extension_reads_tags(any_cuts: TestLake) -> None:
     """CDC_TESTS_DUCKDB: an interpreter whose DuckDB has the extension, where it cannot be fetched."""
-    tables = {name: cuts.tables()[DATABASE, name] for name in ("busy", "quiet")}
-    asked = [(tables[n].metadata_location, None if tag is None else tags(cuts, n)[tag]) for n, tag, _ in PLAIN]
+    tables = {name: any_cuts.tables()[DATABASE, name] for name in ("busy", "quiet")}
+    asked = [(tables[n].metadata_location, None if tag is None else tags(any_cuts, n)[tag]) for n, tag, _ in PLAIN]
     python = os.environ.get("CDC_TESTS_DUCKDB", sys.executable)
     done = subprocess.run([python, "-c", _EXTENSION], input=json.dumps(asked), capture_output=True, text=True)
     if done.returncode or "missing" in (answer := json.loads(done.stdout)):

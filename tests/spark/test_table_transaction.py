@@ -545,15 +545,20 @@ def test_files_that_spark_wrote_are_read(new_table: Callable[..., TransactedTabl
             assert values[n] in found
 
 
-def test_deletes_of_another_kind_are_another_writers(new_table: Callable[..., TransactedTable]) -> None:
+def test_deletes_of_several_data_files_are_another_writers(new_table: Callable[..., TransactedTable]) -> None:
     table = new_table()
     table.sql("DROP TABLE {t}")
     table.sql("CREATE TABLE {t} (id bigint) USING iceberg TBLPROPERTIES ('format-version'='2', "
               "'write.delete.mode'='merge-on-read')")  # fmt: skip
     table.sql("INSERT INTO {t} SELECT /*+ COALESCE(1) */ id FROM range(10)")
-    assert sum(file.record_count for file in table.files) == 10
+    table.sql("INSERT INTO {t} SELECT /*+ COALESCE(1) */ id FROM range(10, 20)")
+    assert sum(file.record_count for file in table.files) == 20
     table.sql("DELETE FROM {t} WHERE id = 3")
-    with pytest.raises(StoredFormError, match="not deletion vectors"):
+    table.sql("DELETE FROM {t} WHERE id IN (4, 11)")
+    assert table.ids() == [id for id in range(20) if id not in (3, 4, 11)]
+    table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.granularity'='partition')")
+    table.sql("DELETE FROM {t} WHERE id IN (5, 12)")
+    with pytest.raises(StoredFormError, match="not of one data file"):
         live_files(table.table)
 
 
