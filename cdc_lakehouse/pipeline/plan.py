@@ -79,8 +79,11 @@ def plan_ddl(run: FeedRun) -> FeedPlan:
 
 
 def _has_other_format(feed: FeedConfig, life: Incarnation, state: TableState | None) -> bool:
-    name = life.last.name
-    return state is not None and state.format_version != feed.format_version_of(name.database, name.table)
+    return state is not None and life.dropped_ts is None and state.format_version != _format_version(feed, life)
+
+
+def _format_version(feed: FeedConfig, life: Incarnation) -> int:
+    return feed.format_version_of(life.last.name.database, life.last.name.table)
 
 
 def _foreseen(run: FeedRun) -> tuple[int, History]:
@@ -126,14 +129,13 @@ def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> TablePlan:
         return TablePlan(str(life.last.name), str(wanted), 0, 0, statements, hold)
     hold = hold or format_refusal(run.feed, life, state)
     plan = _evolution(run, life, state, life.versions[0] if applied is None else applied.last)
-    version = run.feed.format_version_of(life.last.name.database, life.last.name.table)
-    statements = [f"ALTER TABLE {state.identifier.sql} SET TBLPROPERTIES ('format-version'='{version}')"]
-    if version <= state.format_version:
-        statements.clear()
+    version = _format_version(run.feed, life)
+    upgrade = f"ALTER TABLE {state.identifier.sql} SET TBLPROPERTIES ('format-version'='{version}')"
     columns = [column for column in life.last.carried if column.id in plan.rewritten]
     known = {column.id for column in state.columns}
     converted = [lake_name(column) for column in columns if column.id in known]
     filled = [lake_name(column) for column in columns if column.id not in known]
+    statements = [upgrade] if version > state.format_version else []
     statements += _schema_statements(plan, state, converted, filled)
     statements += [f"DELETE FROM {state.identifier.sql}" for version in new if version.effect == "empty"]
     if life.dropped_ts is not None:
@@ -147,8 +149,8 @@ def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> TablePlan:
 def _evolution(run: FeedRun, life: Incarnation, state: TableState, applied: TableVersion) -> Plan:
     target = target_of(life)
     columns = lake_columns(life.last.carried, run.value_format(life.last))
-    version = run.feed.format_version_of(life.last.name.database, life.last.name.table)
-    converted, defaults = converted_columns(target, applied), version >= FIRST_WITH_VECTORS
+    converted = converted_columns(target, applied)
+    defaults = _format_version(run.feed, life) >= FIRST_WITH_VECTORS
     return plan_evolution(state.columns, columns, state.order, converted, defaults=defaults)
 
 

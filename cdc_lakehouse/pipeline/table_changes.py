@@ -222,10 +222,10 @@ def _changes(
 
 
 def format_refusal(feed: FeedConfig, life: Incarnation, state: TableState) -> str | None:
-    """Why a table cannot have the format version of the configuration; None where it can."""
+    """Why a table cannot have the format version of the configuration; None where it can, or was dropped."""
     name = life.last.name
     wanted = feed.format_version_of(name.database, name.table)
-    if wanted >= state.format_version:
+    if wanted >= state.format_version or life.dropped_ts is not None:
         return None
     return (
         f"the Iceberg table {state.identifier} has format version {state.format_version}, the configuration asks for "

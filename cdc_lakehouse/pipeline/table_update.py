@@ -84,7 +84,8 @@ def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> P
     table = run.lake.load(state.identifier)
     assert table is not None, state.identifier
     target = target_of(changes.life)
-    format_version = run.feed.format_version_of(changes.target.name.database, changes.target.name.table)
+    wanted = run.feed.format_version_of(changes.target.name.database, changes.target.name.table)
+    format_version = max(wanted, state.format_version)
     plan = _evolution(changes, state, target, value_format, format_version)
     transaction, schema = None, table.schema()
     if plan.steps or state.format_version < format_version:
