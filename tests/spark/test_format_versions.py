@@ -12,13 +12,14 @@ import pytest
 from cdc_lakehouse.changelog.schema import SourceColumn
 from cdc_lakehouse.lake.check_queries import conservation, cut_tables
 from cdc_lakehouse.lake.data_files import dangling_deletes, live_files
+from cdc_lakehouse.lake.maintenance import Procedures
 from cdc_lakehouse.lake.position_deletes import StoredPositions
 from cdc_lakehouse.lake.table_health import table_health
 from cdc_lakehouse.pipeline.maintenance import Maintenance
 from cdc_lakehouse.pipeline.steps import run_all
 from tests import LONG
 from tests.kit.data_sets import apply_stage
-from tests.kit.hand_sinks import ADD_COLUMN, COLUMNS, CREATE, CSV, HandSink, integer, put
+from tests.kit.hand_sinks import ADD_COLUMN, COLUMNS, CREATE, CSV, HandSink, integer, put, row
 from tests.kit.kills import kill_everywhere
 from tests.kit.lakes import TestLake
 from tests.kit.truth import Truth
@@ -31,6 +32,12 @@ pytestmark = pytest.mark.spark
 FEW = ["canal-json/add_columns_defaults", "canal-json/partitions_range", "csv/random_3"]
 SEVEN = SourceColumn("n", integer("n").type, default="7")
 WIDE = (*COLUMNS, SEVEN)
+
+
+@pytest.fixture
+def no_orphans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To look for orphans takes most of the time of maintenance."""
+    monkeypatch.setattr(Procedures, "remove_orphan_files", lambda *_, **__: 0)
 
 
 @pytest.mark.parametrize("name", SOUND if LONG else FEW)
@@ -104,6 +111,7 @@ def rows(lake: TestLake, table: str) -> list[tuple[Any, ...]]:
     return [(id, v, s.removeprefix(table), *more) for id, v, s, *more in lake.rows(table)]
 
 
+@pytest.mark.usefixtures("no_orphans")
 def test_a_table_is_upgraded_in_place_and_has_no_way_back(new_lake: Callable[..., TestLake]) -> None:
     lake, sink = small(new_lake)
     versions = {name: table.format_version for (_, name), table in lake.tables().items()}
@@ -114,7 +122,7 @@ def test_a_table_is_upgraded_in_place_and_has_no_way_back(new_lake: Callable[...
     # A statement and changes come with the upgrade of one table, the other one is upgraded alone.
     lake.configure(tables={})
     sink.schema("p", 30, *WIDE, action=ADD_COLUMN, query="ALTER TABLE `p` ADD COLUMN `n` INT DEFAULT 7")
-    put(sink, "p", 30, ("D", 32, 4, 4, 7))
+    sink.rows("d/p", 30, row("D", "p", 32, "4", "4", '"p3"', "7"))
     sink.checkpoint(35)
     before = {file.path for name in "pu" for file in live_files(lake.tables()["d", name])}
     snapshot = lake.tables()["d", "u"].metadata.current_snapshot_id
@@ -125,7 +133,7 @@ def test_a_table_is_upgraded_in_place_and_has_no_way_back(new_lake: Callable[...
     assert kinds(lake, "p") == [[], ["StoredPositions"], ["StoredVector"]], "a vector takes the earlier positions over"
     assert kinds(lake, "u") == [[], ["StoredPositions"], ["StoredPositions"]]
     assert rows(lake, "u") == SMALL
-    left = [(*row, 7) for row in SMALL if row[0] != 4]
+    left = [(*each, 7) for each in SMALL if each[0] != 4]
     assert rows(lake, "p") == left
     check_counts(lake)
     before_idle = lake.metadata()
@@ -159,20 +167,21 @@ def test_a_column_with_a_default_is_written_into_rows(new_lake: Callable[..., Te
     for table in ("p", "u"):
         columns, query = (WIDE, "`n` INT DEFAULT 7") if table == "p" else ((*COLUMNS, integer("n")), "`n` INT")
         sink.schema(table, 30, *columns, action=ADD_COLUMN, query=f"ALTER TABLE `{table}` ADD COLUMN {query}")
-    put(sink, "p", 30, ("D", 32, 4, 4, 7))
+    sink.rows("d/p", 30, row("D", "p", 32, "4", "4", '"p3"', "7"))
     sink.checkpoint(35)
     held = run_all(lake.run()).applied.held
     assert list(held) == ["d.p#1"] and "rewrites the table's rows" in held["d.p#1"], held
-    assert rows(lake, "u") == [(*row, None) for row in SMALL]
+    assert rows(lake, "u") == [(*each, None) for each in SMALL]
 
     lake.configure(policy={})
     lake.go_through()
-    assert rows(lake, "p") == [(*row, 7) for row in SMALL if row[0] != 4]
+    assert rows(lake, "p") == [(*each, 7) for each in SMALL if each[0] != 4]
     fields = {field.name: field for field in lake.tables()["d", "p"].schema().fields}
     assert fields["n"].initial_default is None
     check_counts(lake)
 
 
+@pytest.mark.usefixtures("no_orphans")
 def test_compaction_leaves_no_deletes(new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where it ended before it took them away: rows are counted without them, and the next one does it."""
     lake, sink = small(new_lake, maintenance={"min_small_files": 2})
@@ -185,10 +194,10 @@ def test_compaction_leaves_no_deletes(new_lake: Callable[..., TestLake], monkeyp
     put(sink, "p", 1, ("D", 32, 4, 4), index=4)
     sink.checkpoint(35)
     lake.go_through()
-    left = [row for row in SMALL if row[0] != 4]
+    left = [each for each in SMALL if each[0] != 4]
     assert rows(lake, "p") == left
     check_counts(lake)
-    assert {row["row_count"] for row in lake.machinery("checkpoints") if row["table"] == "p"} == {5, 4, 3}
+    assert {each["row_count"] for each in lake.machinery("checkpoints") if each["table"] == "p"} == {5, 4, 3}
 
     maintain(lake)
     for name, expected in (("p", left), ("u", SMALL)):

@@ -4,6 +4,7 @@ that they should, and cuts that are kept can be read."""
 from __future__ import annotations
 
 import datetime
+import functools
 import itertools
 import os
 from collections.abc import Callable
@@ -230,13 +231,14 @@ def test_maintenance_between_any_two_commits_of_a_run(new_lake: Callable[..., Te
 
 
 @pytest.mark.usefixtures("no_orphans")
+@pytest.mark.parametrize("format_version", [3, pytest.param(2, marks=pytest.mark.long)])
 def test_maintenance_that_is_killed_anywhere(
-    new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
+    format_version: int, new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease, "_is_gone", lambda _: True)  # The process of the killed one.
     # A lease that cannot be written looks as if another run had just taken it: that would be waited for.
     monkeypatch.setattr(maintenance, "_PATIENCE", datetime.timedelta(0))
-    lake, sink = new_feed(new_lake, 3)
+    lake, sink = new_feed(functools.partial(new_lake, format_version=format_version), 3)
     committed: list[str] = []
     for number in itertools.count(1):
         with KillAtCommit(number)(lake) as killed:
