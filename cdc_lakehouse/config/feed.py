@@ -24,7 +24,7 @@ _FEED_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _Source = TypeVar("_Source", StorageSinkSource, KafkaSource, CanalSource)
 Drop = Literal["keep", "purge"]
 Rewrite = Literal["apply", "hold"]
-FormatVersion = Literal[2, 3]
+FormatVersion = Annotated[int, Field(ge=2, le=3)]
 
 
 class DdlOverride(Section):
@@ -240,7 +240,7 @@ class FeedConfig(Section):
         """What is done with a statement that rewrites the table's rows."""
         return self.settings_of(database, table).ddl.rewrite or self.policy.ddl.rewrite
 
-    def format_version_of(self, database: str, table: str) -> FormatVersion:
+    def format_version_of(self, database: str, table: str) -> int:
         """The Iceberg format version of the table."""
         return self.settings_of(database, table).format_version or self.format_version
 
