@@ -16,6 +16,7 @@ from cdc_lakehouse.lake.maintenance import Procedures
 from cdc_lakehouse.lake.position_deletes import StoredPositions
 from cdc_lakehouse.lake.table_health import table_health
 from cdc_lakehouse.pipeline.maintenance import Maintenance
+from cdc_lakehouse.pipeline.plan import TablePlan, plan_ddl
 from cdc_lakehouse.pipeline.steps import run_all
 from tests import LONG
 from tests.kit.data_sets import apply_stage
@@ -83,6 +84,10 @@ def kinds(lake: TestLake, table: str) -> list[list[str]]:
     return sorted([type(each).__name__ for each in file.deletes] for file in files)
 
 
+def planned(lake: TestLake) -> dict[str, TablePlan]:
+    return {each.table: each for each in plan_ddl(lake.run()).tables}
+
+
 def small(new_lake: Callable[..., TestLake], **feed: Any) -> tuple[TestLake, HandSink]:
     """Tables `p` and `u` of version 2, each of two data files with deleted rows."""
     lake = new_lake(source=CSV, tables={"settings": {f"d.{table}": {"format_version": 2} for table in "pu"}}, **feed)
@@ -124,6 +129,8 @@ def test_a_table_is_upgraded_in_place_and_has_no_way_back(new_lake: Callable[...
     sink.schema("p", 30, *WIDE, action=ADD_COLUMN, query="ALTER TABLE `p` ADD COLUMN `n` INT DEFAULT 7")
     sink.rows("d/p", 30, row("D", "p", 32, "4", "4", '"p3"', "7"))
     sink.checkpoint(35)
+    for table in ("d.p", "d.u"):
+        assert "SET TBLPROPERTIES ('format-version'='3')" in planned(lake)[table].statements[0]
     before = {file.path for name in "pu" for file in live_files(lake.tables()["d", name])}
     snapshot = lake.tables()["d", "u"].metadata.current_snapshot_id
     lake.go_through()
@@ -150,6 +157,7 @@ def test_a_table_is_upgraded_in_place_and_has_no_way_back(new_lake: Callable[...
         assert (health.files, health.deleted_rows) == (1, 0)
 
     lake.configure(tables={"settings": {"d.p": {"format_version": 2}}})
+    assert "Iceberg has no way back" in (planned(lake)["d.p"].hold or "")
     held = run_all(lake.run()).applied.held
     assert list(held) == ["d.p#1"]
     assert f"{lake.name}__d.p" in held["d.p#1"] and 'tables.settings."d.p".format_version' in held["d.p#1"]
