@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import os
 import resource
+import shutil
 import signal
 import sqlite3
 import threading
@@ -156,7 +157,7 @@ def _disk_full(world: World, number: int) -> bool:
     Spark may write more than some bytes to a file."""
     root = Path(world.lake.config.lake.warehouse.removeprefix("file://"))
     balloon = root / "balloon"
-    free = os.statvfs(root).f_bavail * os.statvfs(root).f_frsize
+    free = shutil.disk_usage(world.lake.config_path).free
     if free < _SMALL:
 
         def fill() -> None:
