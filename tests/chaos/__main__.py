@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import functools
 import itertools
 import logging
 import random
@@ -10,6 +12,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -19,10 +22,11 @@ from tests.chaos.processes import PROCESS_FAULTS
 from tests.chaos.scenario import Protocol, scenario
 from tests.chaos.world import Fault, Tally, play
 from tests.kit.lakes import TestLake, lake_config
+from tests.servers.kafka import Broker
 
 _MEMORY = Path("/dev/shm")
 """A commit of SQLite's waits for the disk."""
-_PROTOCOLS: Final[tuple[Protocol, ...]] = ("canal-json", "csv")
+_PROTOCOLS: Final[tuple[Protocol, ...]] = ("canal-json", "csv", "topic")
 _EVERY = 3
 """A run in a process of its own takes as long as several in this one."""
 
@@ -34,17 +38,27 @@ def main() -> int:
     parser.add_argument("--batches", type=int, default=None, help="how many at most")
     parser.add_argument("--histories", type=int, default=30, help="of a batch")
     parser.add_argument("--only", type=int, action="append", help="this history of a batch, from 0; may be repeated")
+    parser.add_argument("--protocol", action="append", choices=_PROTOCOLS, help="only this one; may be repeated")
     parser.add_argument("--fault", action="append", help="only this one; may be repeated")
     parser.add_argument("--directory", type=Path, help="of the lakes; where its file system is small it is filled up")
     options = parser.parse_args()
     first = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
     _say(f"seed {first}")
     directory = options.directory or (_MEMORY if _MEMORY.is_dir() else None)
-    with tempfile.TemporaryDirectory(prefix="chaos-", dir=directory) as place:
-        return _batches(options, first, Path(place))
+    with tempfile.TemporaryDirectory(prefix="chaos-", dir=directory) as place, contextlib.ExitStack() as servers:
+        return _batches(options, first, Path(place), functools.cache(lambda: _broker(Path(place), servers)))
 
 
-def _batches(options: argparse.Namespace, first: int, root: Path) -> int:
+def _broker(root: Path, servers: contextlib.ExitStack) -> Broker:
+    directory = root / "kafka"
+    directory.mkdir()
+    broker = Broker(directory)
+    broker.start()
+    servers.callback(broker.stop)
+    return broker
+
+
+def _batches(options: argparse.Namespace, first: int, root: Path, broker: Callable[[], Broker]) -> int:
     logging.getLogger("pyiceberg").setLevel(logging.ERROR)
     every: dict[str, Fault] = {**FAULTS, **PROCESS_FAULTS}
     session = build_session(lake_config(root))
@@ -59,10 +73,10 @@ def _batches(options: argparse.Namespace, first: int, root: Path) -> int:
             break
         # By the seed alone, so that one batch can be had again.
         names = options.fault or [*FAULTS, *(PROCESS_FAULTS if seed % _EVERY == 0 else ())]
-        played = scenario(seed, names, _PROTOCOLS, options.histories)
+        played = scenario(seed, names, options.protocol or _PROTOCOLS, options.histories)
         began = time.monotonic()
         try:
-            lake = play(played.of(options.only) if options.only else played, every, new_lake, tally)
+            lake = play(played.of(options.only) if options.only else played, every, new_lake, tally, broker)
         except Exception:  # noqa: BLE001 - The next batch may be right; all of the wrong ones are wanted.
             wrong.append(seed)
             _say(f"seed {seed} is wrong:\n{traceback.format_exc()}")

@@ -27,6 +27,8 @@ _POLICIES: Final[tuple[dict[str, Any], ...]] = (
 )
 
 Protocol = Literal["canal-json", "csv", "topic"]
+OF_FILES: Final = ("late file", "unreadable file")
+"""Faults that a topic does not have."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,8 @@ def scenario(
     """Histories that end with a pass up to their last entry, every table taken."""
     chance = random.Random(seed)
     protocol = chance.choice(protocols)
+    if protocol == "topic":
+        faults = [fault for fault in faults if fault not in OF_FILES] or ["none"]
     clock = new_clock()
     databases = [_Database(seed, number, clock) for number in range(histories)]
     steps: list[Step] = []

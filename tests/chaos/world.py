@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime
 import itertools
 import logging
+import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -21,6 +22,8 @@ from tests.kit.lakes import TestLake
 from tests.model.changefeed import Changefeed
 from tests.model.fold import Ddl, fold
 from tests.model.history import Flush
+from tests.model.topic import Record, TopicWriter
+from tests.servers.kafka import Broker, Sent
 
 _RUNS: Final = itertools.count(1)
 _WAITING: Final = "configuration takes"
@@ -47,11 +50,20 @@ Fault = Callable[["World", int], bool]
 class World:
     """One feed of some databases. Its runs take the lease as those of a process do, by a clock that faults may turn."""
 
-    def __init__(self, new_lake: Callable[..., TestLake], played: Scenario, tally: Tally) -> None:
-        is_csv = played.protocol == "csv"
+    def __init__(
+        self, new_lake: Callable[..., TestLake], played: Scenario, tally: Tally, broker: Callable[[], Broker] | None
+    ) -> None:
+        is_csv, topic = played.protocol == "csv", None
         csv = {"include-commit-ts": True, "output-old-value": played.old_values}
-        self.lake = new_lake(source={"protocol": "csv", "csv": csv} if is_csv else {})
-        self.feeds = {name: Changefeed(self.lake.sink, is_csv, played.old_values, name) for name in played.databases}
+        source: dict[str, Any] = {"protocol": "csv", "csv": csv} if is_csv else {}
+        if played.protocol == "topic":
+            assert broker is not None
+            source, topic = _topic(broker(), played.seed)
+        self.lake = new_lake(source=source)
+        self._dates = "segments" if topic is None else "records"
+        self.feeds = {
+            name: Changefeed(self.lake.sink, is_csv, played.old_values, name, topic) for name in played.databases
+        }
         self.truth = Truth(self.feeds.values())
         self.tally = tally
         self.offset = datetime.timedelta()
@@ -115,6 +127,9 @@ class World:
 
     def go_through(self, step: Pass, fault: Fault) -> None:
         for feed in self.feeds.values():
+            feed.flush(4)
+        # Of all: behind it comes nothing new of any.
+        for feed in self.feeds.values():
             feed.checkpoint(step.upto)
         (upto,) = {feed.checkpoint_ts for feed in self.feeds.values()}
         self.configure(step.during)
@@ -127,7 +142,7 @@ class World:
         self.wait_for_lease()
         self._recover(upto, step.after)
         if step.again:
-            dates = {row["feed_date"] for row in self.lake.machinery("segments")} - {None}
+            dates = {row["feed_date"] for row in self.lake.machinery(self._dates)} - {None}
             self.run(dates=frozenset(dates))
             self.truth.check_tables(self.lake, upto, step.after.excluded)
         self.tally.passes += 1
@@ -161,10 +176,29 @@ class World:
         return {name: place for name, place in self.lake.metadata().items() if not name.endswith(".lease")}
 
 
-def play(played: Scenario, faults: dict[str, Fault], new_lake: Callable[..., TestLake], tally: Tally) -> TestLake:
+def _topic(broker: Broker, seed: int) -> tuple[dict[str, Any], Callable[[], TopicWriter]]:
+    """A feed's source, and what writes to it."""
+    chance = random.Random(seed)
+    partitions, by_key = chance.randint(1, 3), chance.random() < 0.5
+    name = broker.create(partitions=partitions)
+
+    def send(records: Sequence[Record]) -> None:
+        broker.send(name, [Sent(each.value, at=each.at_ms, partition=each.partition) for each in records])
+
+    source = {"type": "kafka", "format": "ticdc-canal-json", "bootstrap_servers": broker.bootstrap, "topics": [name]}
+    return source, lambda: TopicWriter(send, partitions, by_key, chance)
+
+
+def play(
+    played: Scenario,
+    faults: dict[str, Fault],
+    new_lake: Callable[..., TestLake],
+    tally: Tally,
+    broker: Callable[[], Broker] | None = None,
+) -> TestLake:
     """Raises where the lake is not as the model is."""
     logging.getLogger("cdc_lakehouse").setLevel(logging.CRITICAL)
-    world = World(new_lake, played, tally)
+    world = World(new_lake, played, tally, broker)
     for step in played.steps:
         match step:
             case Pass():

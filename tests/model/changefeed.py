@@ -5,7 +5,7 @@ The bytes are those of the sample's writer. What the tables should hold is the m
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -17,6 +17,7 @@ from cdc_lakehouse.sample.database import column_definition, create_statement
 from cdc_lakehouse.sample.sink_writer import SinkWriter
 from tests.model.fold import LIMIT, Column, Ddl, Entry, RowChange, Table, Tables, Values, apply
 from tests.model.history import PARTITIONED
+from tests.model.topic import TopicWriter
 
 DATABASE: Final = "shop"
 _ACTIONS: Final = {
@@ -37,10 +38,12 @@ class Changefeed:
     csv: bool = False
     old_values: bool = False
     database: str = DATABASE
+    topic: Callable[[], TopicWriter] | None = None
+    """Where it goes in the place of a sink."""
     date: int = 1
     checkpoint_ts: int = 0
     entries: list[Entry] = field(default_factory=list)
-    _writer: SinkWriter = field(init=False)
+    _writer: SinkWriter | TopicWriter = field(init=False)
     _tables: Tables = field(default_factory=dict)
     _versions: dict[str, int] = field(default_factory=dict)
     _sent: list[sink_writer.RowChange] = field(default_factory=list)
@@ -78,7 +81,7 @@ class Changefeed:
         """What waits is lost, and what is above the checkpoint is sent once more."""
         csv = sink_writer.csv_with_old_values if self.old_values else sink_writer.csv
         encode, extension = (csv, "csv") if self.csv else (sink_writer.canal_json, "json")
-        self._writer = SinkWriter(self.sink, encode, extension)
+        self._writer = self.topic() if self.topic else SinkWriter(self.sink, encode, extension)
         self._writer.write(change for change in self._sent if change.commit_ts > self.checkpoint_ts)
 
     def _now(self) -> datetime.datetime:
