@@ -23,8 +23,10 @@ class Truth:
     def __init__(self, feeds: Collection[Changefeed]) -> None:
         self._feeds = feeds
         self._at: dict[int, dict[Name, Any]] = {}
-        self._cuts: dict[tuple[int, Name], int | None] = {}
-        """The snapshots of cuts that were read."""
+        self._cuts: set[tuple[int, Name, int | None]] = set()
+        """Of cuts that were read, with the table's snapshot."""
+        self._current: dict[int, tuple[Any, Any]] = {}
+        """What the live tables were seen to hold, by their snapshots: a cut has the same ones."""
 
     def tables(self, upto: int) -> dict[Name, Any]:
         """Up to the checkpoint at most: what is behind it changes no more."""
@@ -44,16 +46,22 @@ class Truth:
         if found.keys() - left != expected.keys() - left:
             raise WrongError(f"tables: {sorted(found.keys() - left)}, not {sorted(expected.keys() - left)}")
         for name in sorted(found.keys() - left):
-            _same(f"table {name} at {upto}", seen(found[name].schema(), found[name].scan()), expected[name])
+            shown = seen(found[name].schema(), found[name].scan())
+            _same(f"table {name} at {upto}", shown, expected[name])
+            snapshot = found[name].current_snapshot()
+            if snapshot is not None and snapshot.schema_id == found[name].metadata.current_schema_id:
+                self._current[snapshot.snapshot_id] = shown
 
     def check_cuts(self, lake: TestLake, *, purged: bool = False, once_more: bool = False) -> int:
         """Every cut that was ever published is there, and shows by its snapshots what the model has at its
         checkpoint-ts; gives how many cuts. What was read before is read again with `once_more`: a snapshot does not
         change. `purged`: a table may be gone with its snapshots."""
+        if once_more:
+            self._current.clear()
         cuts: dict[int, list[dict[str, Any]]] = defaultdict(list)
         for row in lake.machinery("checkpoints"):
             cuts[row["checkpoint_ts"]].append(row)
-        missing = {upto for upto, _ in self._cuts} - cuts.keys()
+        missing = {upto for upto, _, _ in self._cuts} - cuts.keys()
         if missing:
             raise WrongError(f"cuts that were published are gone: {sorted(missing)}")
         tables = _by_snapshot(lake)
@@ -63,10 +71,10 @@ class Truth:
             if len(set(names)) < len(names) or set(names) - expected.keys():
                 raise WrongError(f"the cut at {upto} has {names}, where there are {sorted(expected)}")
             for row, name in zip(rows, names, strict=True):
-                snapshot = row["snapshot_id"]
-                if once_more or self._cuts.get((upto, name), 0) != snapshot:
+                place = (upto, name, row["snapshot_id"])
+                if once_more or place not in self._cuts:
                     self._check_row(row, expected[name], tables, purged=purged)
-                    self._cuts[upto, name] = snapshot
+                    self._cuts.add(place)
         return len(cuts)
 
     def _check_row(self, row: dict[str, Any], wanted: Any, tables: dict[int, Any], *, purged: bool) -> None:
@@ -75,8 +83,10 @@ class Truth:
             raise WrongError(f"{what} has {row['row_count']} rows, not {len(wanted[1])}")
         snapshot = row["snapshot_id"]
         if snapshot in tables:
-            scan = tables[snapshot].scan(snapshot_id=snapshot)
-            _same(what, seen(scan.projection(), scan), wanted)
+            if snapshot not in self._current:
+                scan = tables[snapshot].scan(snapshot_id=snapshot)
+                self._current[snapshot] = seen(scan.projection(), scan)
+            _same(what, self._current[snapshot], wanted)
         elif snapshot is not None and not purged:
             raise WrongError(f"{what} is of a snapshot that no table has")
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import sys
+import time
+import traceback
 from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -10,6 +13,8 @@ from hypothesis import strategies as st
 
 from tests.fuzz.mutations import mutated
 from tests.fuzz.targets import TARGETS, survive
+
+_ROUND = 200
 
 
 def try_examples(name: str, first: int, count: int, last: Path | None = None) -> None:
@@ -39,3 +44,20 @@ def try_examples(name: str, first: int, count: int, last: Path | None = None) ->
             raise
 
     one()
+
+
+def go_on(name: str, first: int, minutes: float, last: Path) -> None:
+    """Examples for so many minutes; ends the process with 1 where one is wrong."""
+    ends, number = time.monotonic() + minutes * 60, first
+    while time.monotonic() < ends:
+        try:
+            try_examples(name, number, _ROUND, last)
+        except Exception:  # noqa: BLE001 - Whatever it is, it is wrong.
+            say(f"{name}, seed {number}:\n{traceback.format_exc()}")
+            sys.exit(1)
+        number += 1
+    say(f"{name}: {(number - first) * _ROUND} examples in {minutes:g} minutes, seeds {first} to {number - 1}")
+
+
+def say(line: str) -> None:
+    print(line, flush=True)  # noqa: T201 - For the terminal.
