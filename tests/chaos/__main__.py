@@ -59,7 +59,9 @@ def _broker(root: Path, servers: contextlib.ExitStack) -> Broker:
 
 
 def _batches(options: argparse.Namespace, first: int, root: Path, broker: Callable[[], Broker]) -> int:
+    logging.basicConfig(format="%(asctime)s %(message)s")
     logging.getLogger("pyiceberg").setLevel(logging.ERROR)
+    logging.getLogger("chaos").setLevel(logging.INFO)
     every: dict[str, Fault] = {**FAULTS, **PROCESS_FAULTS}
     session = build_session(lake_config(root))
     tally, wrong, numbers = Tally(), [], itertools.count(1)

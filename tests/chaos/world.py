@@ -25,6 +25,7 @@ from tests.model.history import Flush
 from tests.model.topic import Record, TopicWriter
 from tests.servers.kafka import Broker, Sent
 
+_LOG: Final = logging.getLogger("chaos")
 _RUNS: Final = itertools.count(1)
 _WAITING: Final = "configuration takes"
 """Said of a table that exchanges rows with one that is left out."""
@@ -134,6 +135,7 @@ class World:
         (upto,) = {feed.checkpoint_ts for feed in self.feeds.values()}
         self.configure(step.during)
         happened = fault(self, step.number)
+        _LOG.info("%s at %d: %s", step.fault, step.number, "happened" if happened else "its moment did not come")
         (self.tally.faults if happened else self.tally.missed)[step.fault] += 1
         if not self.may_be_wrong:
             self.truth.check_cuts(self.lake, purged=self._purged)

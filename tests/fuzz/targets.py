@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import functools
+import json
 import socket
 import tempfile
 from collections.abc import Callable, Sequence
@@ -121,7 +123,8 @@ def _schema_files() -> list[Variant]:
     found = SchemaFilePath("schema", "", _TS, None, "")
 
     def read(content: bytes) -> None:
-        read_schema_file(_stored({"schema": content}), found)
+        change = dataclasses.asdict(read_schema_file(_stored({"schema": content}), found))
+        json.dumps(change, ensure_ascii=False, default=str).encode()
 
     def read_metadata(content: bytes) -> None:
         read_checkpoint(_stored({"metadata": content}))
