@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.fuzz.mutations import mutated
 from tests.fuzz.targets import TARGETS, survive
 
-_ROUND = 200
+_ROUND = 50
 
 
 def try_examples(name: str, first: int, count: int, last: Path | None = None) -> None:

@@ -28,7 +28,7 @@ from tests.kit.lakes import TestLake
 _SAID: Final = "the run is killed before this commit"
 _REFUSE: Final = f"SELECT RAISE(ABORT, '{_SAID}') WHERE (SELECT count(*) FROM test_commits) >= {{}}"
 _HOLD: Final = (
-    "SELECT (WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 30000000) SELECT max(i) FROM n)"
+    "SELECT (WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 6000000) SELECT max(i) FROM n)"
     " WHERE (SELECT count(*) FROM test_commits) = {}"
 )
 _TABLES: Final = ("iceberg_tables", "iceberg_namespace_properties")
