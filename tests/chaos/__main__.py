@@ -8,6 +8,7 @@ import functools
 import itertools
 import logging
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -42,6 +43,8 @@ def main() -> int:
     parser.add_argument("--fault", action="append", help="only this one; may be repeated")
     parser.add_argument("--directory", type=Path, help="of the lakes; where its file system is small it is filled up")
     options = parser.parse_args()
+    # So that what it has made goes with it.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     first = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
     _say(f"seed {first}")
     directory = options.directory or (_MEMORY if _MEMORY.is_dir() else None)
