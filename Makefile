@@ -7,7 +7,7 @@ export PYTHONDONTWRITEBYTECODE = 1
 SHELL := bash
 export TIMEFORMAT = $@: %0R s (%0U s of CPU in user mode, %0S s in the kernel)
 
-.PHONY: help setup servers proto demo dev test quick test-long chaos docs reference check lint types imports unit spark
+.PHONY: help setup servers proto demo dev test quick test-long chaos fuzz docs reference check lint types imports unit spark
 
 help: ## Show what can be made
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -39,6 +39,9 @@ test-long: setup servers ## All of them and the large products, with random exam
 MINUTES ?= 10
 chaos: setup ## Random histories and faults for MINUTES (10), the first one of SEED (a random one)
 	time $(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+fuzz: setup ## Spoilt bytes for each decoder for MINUTES (10) each, the first ones of SEED (a random one)
+	time $(BIN)/python -m tests.fuzz --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 docs: setup ## The documentation as a site, into site/; links and navigation are checked
 	time ./scripts/docs

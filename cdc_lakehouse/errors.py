@@ -79,6 +79,10 @@ class WarehouseFullError(TransientError):
     """There is no room for more files in the warehouse."""
 
 
+class EngineError(TransientError):
+    """Spark, its JVM or one of its workers failed, or ended."""
+
+
 class SourceError(PermanentError):
     """The source answers, but what it holds cannot be used: the feed waits until that is mended."""
 

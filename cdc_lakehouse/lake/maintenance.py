@@ -6,11 +6,9 @@ import datetime
 from collections.abc import Mapping
 from typing import Any
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from cdc_lakehouse.errors import TransientError, in_one_line
+from cdc_lakehouse.lake.faults import engine_errors
 from cdc_lakehouse.lake.names import CATALOG, Identifier
 
 
@@ -42,7 +40,5 @@ class Procedures:
     def _call(self, procedure: str, table: Identifier, arguments: str = "", **values: Any) -> list[Any]:
         more = f", {arguments}" if arguments else ""
         statement = f"CALL {CATALOG}.system.{procedure}(table => :table{more})"
-        try:
+        with engine_errors():
             return self._spark.sql(statement, args={"table": table.sql, **values}).collect()
-        except (PySparkException, Py4JError) as error:
-            raise TransientError(f"{procedure} of {table} failed: {in_one_line(error)}", advice="run again") from error

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.decoders.problems import BAD_VALUE
-from cdc_lakehouse.lake.faults import writing_to_warehouse
+from cdc_lakehouse.lake.faults import engine_errors, writing_to_warehouse
 from cdc_lakehouse.lake.properties import of_batch
 from cdc_lakehouse.lake.tables.events import BatchCounts, with_counts
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
@@ -127,7 +127,7 @@ class Steps:
         for each in self._order[len(self._results) : number + 1]:
             self.run.require_lease()
             # The errors of sources are the project's own already.
-            with writing_to_warehouse():
+            with writing_to_warehouse(), engine_errors():
                 self._results.append(each(self))
         return self._results[number]
 

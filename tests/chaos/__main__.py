@@ -1,47 +1,70 @@
-"""Histories for as long as one likes: `python -m tests.chaos --minutes 10 --seed 1`."""
+"""Batches of histories for as long as one likes: `python -m tests.chaos --minutes 10 --seed 1`."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import functools
 import itertools
 import logging
 import random
+import signal
 import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from cdc_lakehouse.lake.spark import build_session
 from tests.chaos.faults import FAULTS
 from tests.chaos.processes import PROCESS_FAULTS
-from tests.chaos.scenario import scenario
+from tests.chaos.scenario import Protocol, scenario
 from tests.chaos.world import Fault, Tally, play
 from tests.kit.lakes import TestLake, lake_config
+from tests.servers.kafka import Broker
 
 _MEMORY = Path("/dev/shm")
 """A commit of SQLite's waits for the disk."""
-_EVERY = 25
-"""A run in a process of its own takes as long as several histories."""
+_PROTOCOLS: Final[tuple[Protocol, ...]] = ("canal-json", "csv", "topic")
+_EVERY = 3
+"""A run in a process of its own takes as long as several in this one."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--seed", type=int, default=None, help="of the first history")
-    parser.add_argument("--histories", type=int, default=None, help="how many at most")
+    parser.add_argument("--seed", type=int, default=None, help="of the first batch of histories")
+    parser.add_argument("--batches", type=int, default=None, help="how many at most")
+    parser.add_argument("--histories", type=int, default=30, help="of a batch")
+    parser.add_argument("--only", type=int, action="append", help="this history of a batch, from 0; may be repeated")
+    parser.add_argument("--protocol", action="append", choices=_PROTOCOLS, help="only this one; may be repeated")
     parser.add_argument("--fault", action="append", help="only this one; may be repeated")
     parser.add_argument("--directory", type=Path, help="of the lakes; where its file system is small it is filled up")
     options = parser.parse_args()
+    # So that what it has made goes with it.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     first = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
     _say(f"seed {first}")
     directory = options.directory or (_MEMORY if _MEMORY.is_dir() else None)
-    with tempfile.TemporaryDirectory(prefix="chaos-", dir=directory) as place:
-        return _histories(options, first, Path(place))
+    with tempfile.TemporaryDirectory(prefix="chaos-", dir=directory) as place, contextlib.ExitStack() as servers:
+        return _batches(options, first, Path(place), functools.cache(lambda: _broker(Path(place), servers)))
 
 
-def _histories(options: argparse.Namespace, first: int, root: Path) -> int:
+def _broker(root: Path, servers: contextlib.ExitStack) -> Broker:
+    directory = root / "kafka"
+    directory.mkdir()
+    broker = Broker(directory)
+    broker.start()
+    servers.callback(broker.stop)
+    return broker
+
+
+def _batches(options: argparse.Namespace, first: int, root: Path, broker: Callable[[], Broker]) -> int:
+    logging.basicConfig(format="%(asctime)s %(message)s")
     logging.getLogger("pyiceberg").setLevel(logging.ERROR)
+    logging.getLogger("chaos").setLevel(logging.INFO)
     every: dict[str, Fault] = {**FAULTS, **PROCESS_FAULTS}
     session = build_session(lake_config(root))
     tally, wrong, numbers = Tally(), [], itertools.count(1)
@@ -51,24 +74,32 @@ def _histories(options: argparse.Namespace, first: int, root: Path) -> int:
         return TestLake(root, root / f"feed{next(numbers)}", lambda: session, **feed)
 
     for seed in itertools.count(first):
-        if time.monotonic() > ends or (options.histories is not None and seed - first >= options.histories):
+        if time.monotonic() > ends or (options.batches is not None and seed - first >= options.batches):
             break
-        # By the seed alone, so that one history can be had again.
-        names = options.fault or list(PROCESS_FAULTS if seed % _EVERY == 0 else FAULTS)
+        # By the seed alone, so that one batch can be had again.
+        names = options.fault or [*FAULTS, *(PROCESS_FAULTS if seed % _EVERY == 0 else ())]
+        played = scenario(seed, names, options.protocol or _PROTOCOLS, options.histories)
         began = time.monotonic()
         try:
-            play(scenario(seed, names), every, new_lake, tally)
-        except Exception:  # noqa: BLE001 - The next history may be right; all of the wrong ones are wanted.
+            lake = play(played.of(options.only) if options.only else played, every, new_lake, tally, broker)
+        except Exception:  # noqa: BLE001 - The next batch may be right; all of the wrong ones are wanted.
             wrong.append(seed)
             _say(f"seed {seed} is wrong:\n{traceback.format_exc()}")
         else:
-            _say(f"seed {seed}: {time.monotonic() - began:.1f} s")
+            # What a batch leaves makes the next one slower.
+            lake.remove()
+            _say(f"seed {seed}: {time.monotonic() - began:.1f} s; {_said(tally)}")
     session.stop()
-    _say(f"{tally.histories} histories of {tally.histories + len(wrong)} are right; {tally.passes} passes")
-    _say(f"{tally.cuts} cuts were read; runs ended by these errors: {dict(tally.errors)}")
-    _say(f"faults: {dict(tally.faults)}; whose moment did not come: {dict(tally.missed)}")
-    _say(f"wrong: {wrong}")
+    _say(f"{_said(tally)}\nwrong: {wrong}")
     return 1 if wrong else 0
+
+
+def _said(tally: Tally) -> str:
+    return (
+        f"{tally.histories} histories with {tally.entries} entries are right; {tally.passes} passes, {tally.cuts} cuts;"
+        f" runs ended by these errors: {dict(tally.errors)}; faults: {dict(tally.faults)};"
+        f" whose moment did not come: {dict(tally.missed)}"
+    )
 
 
 def _say(line: str) -> None:

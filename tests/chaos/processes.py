@@ -1,4 +1,4 @@
-"""Faults that end processes: the command line in a process of its own, and SIGKILL when it has made its n-th commit."""
+"""Faults that end processes: the command line in a process of its own, and SIGKILL while it makes its n-th commit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.chaos.world import Fault, World
-from tests.kit.kills import count_commits
+from tests.kit.kills import hold_commit
 from tests.kit.processes import command_of, descendants
 from tests.kit.waiting import until
 
@@ -36,18 +36,15 @@ def _hit(world: World, number: int, command: str, *, whole: bool) -> bool:
     world.wait_for_lease()
     with world.lease():
         pass
-    with count_commits(world.lake) as count, _process(world) as process:
-        until(lambda: count() >= number or process.poll() is not None)
+    with hold_commit(world.lake, number) as is_there, _process(world) as process:
+        until(lambda: is_there() or process.poll() is not None)
         if process.poll() is not None:
             return False
         if whole:
             os.killpg(process.pid, signal.SIGKILL)
         else:
             victims = [each for each in descendants(process.pid) if command_of(each).split(" ")[0].endswith(command)]
-            victim = next(iter(victims), None) if command else process.pid
-            if victim is None:
-                return False
-            os.kill(victim, signal.SIGKILL)
+            os.kill(victims[0] if command else process.pid, signal.SIGKILL)
         process.wait(120)
         return process.returncode != 0
 

@@ -1,20 +1,23 @@
-"""A history of a seed: what the database does, how the changefeed brings it, when the project runs, and what goes wrong
-then. The same seed gives the same history in any process."""
+"""Histories of a seed that one changefeed brings: what each database does, when the project runs, and what goes wrong
+then. The same seed gives the same histories in any process."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
 
-from tests.model.changefeed import DATABASE
 from tests.model.fold import Entry
-from tests.model.history import NAMES, ROWS, STATEMENTS, Flush, History, Midnight, Restart
+from tests.model.history import NAMES, ROWS, STATEMENTS, Flush, History, Midnight, Restart, new_clock
 
-_COMMANDS: Final = (12, 45)
-_KINDS: Final = ("row", "statement", "flush", "midnight", "restart", "pass")
-_WEIGHTS: Final = (56, 14, 8, 5, 5, 12)
+_PASSES: Final = (3, 5)
+_COMMANDS: Final = (3, 11)
+"""Of a database before each pass."""
+_KINDS: Final = ("row", "statement", "flush")
+_WEIGHTS: Final = (56, 14, 8)
+_FEED_STEPS: Final = 0.015
+"""How often midnight comes, or the changefeed starts again, for each command."""
 _POLICIES: Final[tuple[dict[str, Any], ...]] = (
     {},
     {"quarantine": "skip"},
@@ -23,23 +26,28 @@ _POLICIES: Final[tuple[dict[str, Any], ...]] = (
     {"ddl": {"rewrite": "hold"}},
 )
 
+Protocol = Literal["canal-json", "csv", "topic"]
+OF_FILES: Final = ("late file", "unreadable file")
+"""Faults that a topic does not have."""
+
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run is configured with. `keys`: whether the configuration names the keys that the tables have anyway."""
+    """What a run is configured with. `excluded` are names as `database.table`. `keys`: databases of which the
+    configuration names the keys that the tables have anyway."""
 
-    excluded: str | None = None
+    excluded: frozenset[str] = frozenset()
+    keys: frozenset[str] = frozenset()
     policy: dict[str, Any] = field(default_factory=dict[str, Any])
-    keys: bool = False
     start_date: str = "2026-01-01"
 
 
 @dataclass(frozen=True)
 class Pass:
-    """The checkpoint is `behind` entries back. The project runs with settings under which a fault hits it at its n-th
-    commit, and once more, with other settings, without one. `again`: then each date is decoded once more."""
+    """The checkpoint goes to `upto`. The project runs with settings under which a fault hits it at its n-th commit, and
+    once more, with other settings, without one. `again`: then each date is decoded once more."""
 
-    behind: int
+    upto: int
     fault: str
     number: int
     during: Settings
@@ -47,66 +55,109 @@ class Pass:
     again: bool = False
 
 
-Step = Entry | Flush | Midnight | Restart | Pass
+@dataclass(frozen=True)
+class Of:
+    """A step of one database."""
+
+    database: str
+    step: Entry | Flush
+
+
+Step = Of | Midnight | Restart | Pass
 
 
 @dataclass(frozen=True)
 class Scenario:
     seed: int
-    csv: bool
+    protocol: Protocol
     old_values: bool
+    databases: Sequence[str]
     steps: Sequence[Step]
 
+    def of(self, numbers: Sequence[int]) -> Scenario:
+        """Some of its histories alone, with the same passes and faults."""
+        kept = [self.databases[number] for number in numbers]
+        steps = [step for step in self.steps if not isinstance(step, Of) or step.database in kept]
+        return replace(self, databases=kept, steps=steps)
 
-def scenario(seed: int, faults: Sequence[str], length: tuple[int, int] = _COMMANDS) -> Scenario:
-    """A history that ends with a pass up to its last entry, every table taken."""
+
+class _Database:
+    """One history: its random numbers are its own."""
+
+    def __init__(self, seed: int, number: int, clock: Iterator[int]) -> None:
+        self.name = f"shop{number}"
+        self.chance = random.Random(f"{seed}/{number}")
+        self.history = History(clock)
+
+    def command(self) -> Iterator[Entry | Flush]:
+        kind = self.chance.choices(_KINDS, _WEIGHTS)[0]
+        if kind == "flush":
+            self.history.pause()
+            yield Flush(self.chance.randint(1, 5))
+            return
+        named = self.chance.choice(ROWS if kind == "row" else STATEMENTS)
+        yield from self.history.command(named, *(self.chance.randrange(12) for _ in range(3)))
+
+    def excluded(self) -> set[str]:
+        return {f"{self.name}.{self.chance.choice(NAMES)}"} if self.chance.random() < 0.25 else set()
+
+
+def scenario(
+    seed: int,
+    faults: Sequence[str],
+    protocols: Sequence[Protocol],
+    histories: int,
+    passes: tuple[int, int] = _PASSES,
+) -> Scenario:
+    """Histories that end with a pass up to their last entry, every table taken."""
     chance = random.Random(seed)
-    history = History()
-    steps: list[Step] = [*history.create("t0", 0), *history.create("t1", 1)]
-    for _ in range(chance.randint(*length)):
-        match chance.choices(_KINDS, _WEIGHTS)[0]:
-            case "row":
-                steps += history.command(chance.choice(ROWS), *_numbers(chance))
-            case "statement":
-                steps += history.command(chance.choice(STATEMENTS), *_numbers(chance))
-            case other:
-                history.pause()
-                steps.append(_of_feed(other, chance, faults))
-    last = Pass(0, chance.choice(faults), chance.randint(1, 12), Settings(), Settings(), again=chance.random() < 0.2)
-    return Scenario(seed, chance.random() < 0.5, chance.random() < 0.5, [*steps, last])
+    protocol = chance.choice(protocols)
+    if protocol == "topic":
+        faults = [fault for fault in faults if fault not in OF_FILES] or ["none"]
+    clock = new_clock()
+    databases = [_Database(seed, number, clock) for number in range(histories)]
+    steps: list[Step] = []
+    for each in databases:
+        created = [*each.history.create("t0", 0), *each.history.create("t1", 1)]
+        steps += [Of(each.name, entry) for entry in created]
+    last = chance.randint(*passes) - 1
+    for number in range(last + 1):
+        turns = [each for each in databases for _ in range(each.chance.randint(*_COMMANDS))]
+        chance.shuffle(turns)
+        for each in turns:
+            if chance.random() < _FEED_STEPS:
+                _pause(databases)
+                steps.append(chance.choice((Midnight(), Restart())))
+            steps += [Of(each.name, step) for step in each.command()]
+        _pause(databases)
+        steps.append(_pass(steps, chance, faults, databases, last=number == last))
+    return Scenario(seed, protocol, chance.random() < 0.5, [each.name for each in databases], steps)
 
 
-def _numbers(chance: random.Random) -> tuple[int, int, int]:
-    return chance.randrange(12), chance.randrange(12), chance.randrange(12)
+def _pause(databases: Sequence[_Database]) -> None:
+    for each in databases:
+        each.history.pause()
 
 
-def _of_feed(kind: str, chance: random.Random, faults: Sequence[str]) -> Step:
-    match kind:
-        case "flush":
-            return Flush(chance.randint(1, 5))
-        case "midnight":
-            return Midnight()
-        case "restart":
-            return Restart()
-        case _:
-            return Pass(
-                behind=chance.randrange(5),
-                fault=chance.choice(faults),
-                number=chance.randint(1, 12),
-                during=_settings(chance),
-                after=Settings(excluded=_excluded(chance), keys=chance.random() < 0.2),
-                again=chance.random() < 0.1,
-            )
-
-
-def _settings(chance: random.Random) -> Settings:
-    return Settings(
-        excluded=_excluded(chance),
-        policy=chance.choice(_POLICIES),
-        keys=chance.random() < 0.2,
-        start_date=chance.choice(["2026-01-01", "2025-06-01"]),
+def _pass(
+    steps: Sequence[Step], chance: random.Random, faults: Sequence[str], databases: Sequence[_Database], *, last: bool
+) -> Pass:
+    times = sorted(step.step.commit_ts for step in steps if isinstance(step, Of) and not isinstance(step.step, Flush))
+    behind = 0 if last else chance.randrange(min(len(times), 5 * len(databases)))
+    return Pass(
+        upto=times[-1 - behind],
+        fault=chance.choice(faults),
+        number=chance.randint(1, 12 + 2 * len(databases)) if chance.random() < 0.5 else chance.randint(1, 12),
+        during=Settings() if last else _settings(chance, databases, whole=False),
+        after=Settings() if last else _settings(chance, databases, whole=True),
+        again=chance.random() < (0.2 if last else 0.1),
     )
 
 
-def _excluded(chance: random.Random) -> str | None:
-    return f"{DATABASE}.{chance.choice(NAMES)}" if chance.random() < 0.25 else None
+def _settings(chance: random.Random, databases: Sequence[_Database], *, whole: bool) -> Settings:
+    """`whole`: nothing but names of tables and keys is other than usual, so that no table is held."""
+    excluded = frozenset(name for each in databases for name in each.excluded())
+    keys = frozenset(each.name for each in databases if each.chance.random() < 0.2)
+    if whole:
+        return Settings(excluded, keys)
+    return Settings(excluded, keys, chance.choice(_POLICIES), chance.choice(["2026-01-01", "2025-06-01"]))

@@ -1,14 +1,14 @@
-"""The lake compared with the model: the tables, every cut that is published, and that each event is there once."""
+"""The lake compared with the model: the tables, every cut that was published, and that each event is there once."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any
 
 from tests.kit.lakes import TestLake
-from tests.model.changefeed import DATABASE
-from tests.model.fold import Entry, fold, seen
+from tests.model.changefeed import Changefeed
+from tests.model.fold import fold, seen
 
 Name = tuple[str, str]
 
@@ -17,42 +17,78 @@ class WrongError(AssertionError):
     """The lake is not as the model is."""
 
 
-def check_tables(lake: TestLake, entries: Sequence[Entry], upto: int, except_for: Collection[str] = ()) -> None:
-    """The live tables are as of `upto`, but for some (`database.table`)."""
-    expected = typed(entries, upto)
-    found = lake.tables()
-    left = {name for name in {*expected, *found} if ".".join(name) in except_for}
-    if found.keys() - left != expected.keys() - left:
-        raise WrongError(f"tables: {sorted(found.keys() - left)}, not {sorted(expected.keys() - left)}")
-    for name in found.keys() - left:
-        _same(f"table {name} at {upto}", seen(found[name].schema(), found[name].scan()), expected[name])
+class Truth:
+    """What the tables of all databases of a feed are at a commit-ts, and what of the lake was compared with it."""
 
+    def __init__(self, feeds: Collection[Changefeed]) -> None:
+        self._feeds = feeds
+        self._at: dict[int, dict[Name, Any]] = {}
+        self._cuts: set[tuple[int, Name, int | None]] = set()
+        """Of cuts that were read, with the table's snapshot."""
+        self._current: dict[int, tuple[Any, Any]] = {}
+        """What the live tables were seen to hold, by their snapshots: a cut has the same ones."""
 
-def check_cuts(lake: TestLake, entries: Sequence[Entry], *, purged: bool = False) -> int:
-    """Every cut that is published shows, by its snapshots, what the model has at its checkpoint-ts; gives how many
-    cuts. `purged`: a table may be gone with its snapshots."""
-    cuts: dict[int, list[dict[str, Any]]] = defaultdict(list)
-    for row in lake.machinery("checkpoints"):
-        cuts[row["checkpoint_ts"]].append(row)
-    tables = _by_snapshot(lake)
-    for upto, rows in cuts.items():
-        expected = typed(entries, upto)
-        names = [(row["database"], row["table"]) for row in rows]
-        if len(set(names)) < len(names) or set(names) - expected.keys():
-            raise WrongError(f"the cut at {upto} has {names}, where there are {sorted(expected)}")
-        for row, name in zip(rows, names, strict=True):
-            snapshot, wanted = row["snapshot_id"], expected[name]
-            if row["row_count"] != len(wanted[1]):
-                raise WrongError(f"the cut at {upto} has {row['row_count']} rows of {name}, not {len(wanted[1])}")
-            if snapshot is None:
-                continue
-            if snapshot not in tables:
-                if not purged:
-                    raise WrongError(f"the cut at {upto} names a snapshot of {name} that no table has")
-                continue
-            scan = tables[snapshot].scan(snapshot_id=snapshot)
-            _same(f"{name} in the cut at {upto}", seen(scan.projection(), scan), wanted)
-    return len(cuts)
+    def tables(self, upto: int) -> dict[Name, Any]:
+        """Up to the checkpoint at most: what is behind it changes no more."""
+        if upto not in self._at:
+            self._at[upto] = {
+                (feed.database, name): table.typed()
+                for feed in self._feeds
+                for name, table in fold(feed.entries, upto).items()
+            }
+        return self._at[upto]
+
+    def check_tables(self, lake: TestLake, upto: int, except_for: Collection[str] = ()) -> None:
+        """The live tables are as of `upto`, but for some (`database.table`)."""
+        expected = self.tables(upto)
+        found = lake.tables()
+        left = {name for name in {*expected, *found} if ".".join(name) in except_for}
+        if found.keys() - left != expected.keys() - left:
+            raise WrongError(f"tables: {sorted(found.keys() - left)}, not {sorted(expected.keys() - left)}")
+        for name in sorted(found.keys() - left):
+            shown = seen(found[name].schema(), found[name].scan())
+            _same(f"table {name} at {upto}", shown, expected[name])
+            snapshot = found[name].current_snapshot()
+            if snapshot is not None and snapshot.schema_id == found[name].metadata.current_schema_id:
+                self._current[snapshot.snapshot_id] = shown
+
+    def check_cuts(self, lake: TestLake, *, purged: bool = False, once_more: bool = False) -> int:
+        """Every cut that was ever published is there, and shows by its snapshots what the model has at its
+        checkpoint-ts; gives how many cuts. What was read before is read again with `once_more`: a snapshot does not
+        change. `purged`: a table may be gone with its snapshots."""
+        if once_more:
+            self._current.clear()
+        cuts: dict[int, list[dict[str, Any]]] = defaultdict(list)
+        for row in lake.machinery("checkpoints"):
+            cuts[row["checkpoint_ts"]].append(row)
+        missing = {upto for upto, _, _ in self._cuts} - cuts.keys()
+        if missing:
+            raise WrongError(f"cuts that were published are gone: {sorted(missing)}")
+        tables = _by_snapshot(lake)
+        for upto, rows in cuts.items():
+            expected = self.tables(upto)
+            names = [(row["database"], row["table"]) for row in rows]
+            if len(set(names)) < len(names) or set(names) - expected.keys():
+                raise WrongError(f"the cut at {upto} has {names}, where there are {sorted(expected)}")
+            for row, name in zip(rows, names, strict=True):
+                place = (upto, name, row["snapshot_id"])
+                if once_more or place not in self._cuts:
+                    self._check_row(row, expected[name], tables, purged=purged)
+                    self._cuts.add(place)
+        return len(cuts)
+
+    def _check_row(self, row: dict[str, Any], wanted: Any, tables: dict[int, Any], *, purged: bool) -> None:
+        what = f"{row['database']}.{row['table']} in the cut at {row['checkpoint_ts']}"
+        if row["row_count"] != len(wanted[1]):
+            raise WrongError(f"{what} has {row['row_count']} rows, not {len(wanted[1])}")
+        snapshot = row["snapshot_id"]
+        if snapshot in tables:
+            if snapshot not in self._current:
+                scan = tables[snapshot].scan(snapshot_id=snapshot)
+                self._current[snapshot] = seen(scan.projection(), scan)
+            _same(what, self._current[snapshot], wanted)
+        elif snapshot is not None and not purged:
+            raise WrongError(f"{what} is of a snapshot that no table has")
 
 
 def check_events(lake: TestLake) -> None:
@@ -67,10 +103,6 @@ def check_events(lake: TestLake) -> None:
     wrong = {name: (count, found.get(name)) for name, count in said.items() if found.get(name) != count}
     if wrong:
         raise WrongError(f"segments with other numbers of events than they say: {wrong}")
-
-
-def typed(entries: Sequence[Entry], upto: int) -> dict[Name, Any]:
-    return {(DATABASE, name): table.typed() for name, table in fold(entries, upto).items()}
 
 
 def _same(what: str, found: Any, expected: Any) -> None:

@@ -1,12 +1,13 @@
-"""A lake that lives through a history."""
+"""A lake that lives through histories."""
 
 from __future__ import annotations
 
 import datetime
 import itertools
 import logging
+import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -15,13 +16,16 @@ from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.lease import LEASE, Lease
 from cdc_lakehouse.pipeline.steps import Steps, run_all
-from tests.chaos.scenario import Pass, Scenario, Settings
-from tests.chaos.truth import WrongError, check_cuts, check_events, check_tables
+from tests.chaos.scenario import Midnight, Of, Pass, Restart, Scenario, Settings
+from tests.chaos.truth import Truth, WrongError, check_events
 from tests.kit.lakes import TestLake
-from tests.model.changefeed import DATABASE, Changefeed
+from tests.model.changefeed import Changefeed
 from tests.model.fold import Ddl, fold
-from tests.model.history import Flush, Midnight, Restart
+from tests.model.history import Flush
+from tests.model.topic import Record, TopicWriter
+from tests.servers.kafka import Broker, Sent
 
+_LOG: Final = logging.getLogger("chaos")
 _RUNS: Final = itertools.count(1)
 _WAITING: Final = "configuration takes"
 """Said of a table that exchanges rows with one that is left out."""
@@ -32,6 +36,7 @@ class Tally:
     """What has happened, over all histories. `faults` are those that did, `missed` those whose moment did not come."""
 
     histories: int = 0
+    entries: int = 0
     passes: int = 0
     cuts: int = 0
     faults: Counter[str] = field(default_factory=Counter[str])
@@ -44,12 +49,23 @@ Fault = Callable[["World", int], bool]
 
 
 class World:
-    """One feed. Its runs take the lease as those of a process do, by a clock that faults may turn."""
+    """One feed of some databases. Its runs take the lease as those of a process do, by a clock that faults may turn."""
 
-    def __init__(self, new_lake: Callable[..., TestLake], played: Scenario, tally: Tally) -> None:
+    def __init__(
+        self, new_lake: Callable[..., TestLake], played: Scenario, tally: Tally, broker: Callable[[], Broker] | None
+    ) -> None:
+        is_csv, topic = played.protocol == "csv", None
         csv = {"include-commit-ts": True, "output-old-value": played.old_values}
-        self.lake = new_lake(source={"protocol": "csv", "csv": csv} if played.csv else {})
-        self.feed = Changefeed(self.lake.sink, played.csv, played.old_values)
+        source: dict[str, Any] = {"protocol": "csv", "csv": csv} if is_csv else {}
+        if played.protocol == "topic":
+            assert broker is not None
+            source, topic = _topic(broker(), played.seed)
+        self.lake = new_lake(source=source)
+        self._dates = "segments" if topic is None else "records"
+        self.feeds = {
+            name: Changefeed(self.lake.sink, is_csv, played.old_values, name, topic) for name in played.databases
+        }
+        self.truth = Truth(self.feeds.values())
         self.tally = tally
         self.offset = datetime.timedelta()
         self.may_be_wrong = False
@@ -93,80 +109,111 @@ class World:
 
     def configure(self, settings: Settings) -> None:
         self._purged = self._purged or settings.policy.get("ddl", {}).get("drop") == "purge"
+        keys = [self._keys(self.feeds[name]) for name in self.feeds if name in settings.keys]
         self.lake.configure(
             tables={
-                "exclude": [settings.excluded] if settings.excluded else [],
-                "settings": self._keys() if settings.keys else {},
+                "exclude": sorted(settings.excluded),
+                "settings": {name: key for each in keys for name, key in each},
             },
             policy=settings.policy,
             start_date=settings.start_date,
         )
 
-    def _keys(self) -> dict[str, Any]:
+    def _keys(self, feed: Changefeed) -> list[tuple[str, Any]]:
         """The keys that tables have anyway. They count for all of a table's rows: not where the key was another one."""
-        if any(isinstance(each, Ddl) and each.kind in ("rekey", "retype") for each in self.feed.entries):
-            return {}
-        found = fold(self.feed.entries, self.feed.checkpoint_ts)
-        return {f"{DATABASE}.{name}": {"primary_key": list(table.key)} for name, table in found.items()}
+        if any(isinstance(each, Ddl) and each.kind in ("rekey", "retype") for each in feed.entries):
+            return []
+        found = fold(feed.entries, feed.checkpoint_ts)
+        return [(f"{feed.database}.{name}", {"primary_key": list(table.key)}) for name, table in found.items()]
 
     def go_through(self, step: Pass, fault: Fault) -> None:
-        upto = self.feed.advance(step.behind)
+        for feed in self.feeds.values():
+            feed.flush(4)
+        # Of all: behind it comes nothing new of any.
+        for feed in self.feeds.values():
+            feed.checkpoint(step.upto)
+        (upto,) = {feed.checkpoint_ts for feed in self.feeds.values()}
         self.configure(step.during)
         happened = fault(self, step.number)
+        _LOG.info("%s at %d: %s", step.fault, step.number, "happened" if happened else "its moment did not come")
         (self.tally.faults if happened else self.tally.missed)[step.fault] += 1
         if not self.may_be_wrong:
-            check_cuts(self.lake, self.feed.entries, purged=self._purged)
+            self.truth.check_cuts(self.lake, purged=self._purged)
         self.may_be_wrong = False
         self.configure(step.after)
         self.wait_for_lease()
         self._recover(upto, step.after)
         if step.again:
-            dates = {row["feed_date"] for row in self.lake.machinery("segments")} - {None}
+            dates = {row["feed_date"] for row in self.lake.machinery(self._dates)} - {None}
             self.run(dates=frozenset(dates))
-            check_tables(self.lake, self.feed.entries, upto, self._left_out(step.after))
+            self.truth.check_tables(self.lake, upto, step.after.excluded)
         self.tally.passes += 1
 
     def _recover(self, upto: int, settings: Settings) -> None:
         done = self.run()
         held = {str(done.applied.lives[id].last.name): reason for id, reason in done.applied.held.items()}
-        wrongly = {name: why for name, why in held.items() if settings.excluded is None or _WAITING not in why}
+        left_out = {name.partition(".")[0] for name in settings.excluded}
+        wrongly = {
+            name: why for name, why in held.items() if name.partition(".")[0] not in left_out or _WAITING not in why
+        }
         if wrongly:
             raise WrongError(f"held: {wrongly}")
         if done.published.cut.checkpoint_ts != upto:
             raise WrongError(f"the cut is {done.published.cut.checkpoint_ts}, not {upto}")
-        check_tables(self.lake, self.feed.entries, upto, {*held, *self._left_out(settings)})
-
-    def _left_out(self, settings: Settings) -> set[str]:
-        return {settings.excluded} if settings.excluded else set()
+        self.truth.check_tables(self.lake, upto, {*held, *settings.excluded})
+        self.truth.check_cuts(self.lake, purged=self._purged)
 
     def finish(self) -> None:
-        """What holds at the end of a history."""
+        """What holds at the end of the histories."""
         check_events(self.lake)
-        self.tally.cuts += check_cuts(self.lake, self.feed.entries, purged=self._purged)
+        self.tally.cuts += self.truth.check_cuts(self.lake, purged=self._purged, once_more=True)
         before = self._metadata()
         self.run()
         if self._metadata() != before:
             raise WrongError("a run with nothing to do has changed something")
-        self.tally.histories += 1
+        self.tally.histories += len(self.feeds)
+        self.tally.entries += sum(len(feed.entries) for feed in self.feeds.values())
 
     def _metadata(self) -> dict[str, str]:
         return {name: place for name, place in self.lake.metadata().items() if not name.endswith(".lease")}
 
 
-def play(played: Scenario, faults: dict[str, Fault], new_lake: Callable[..., TestLake], tally: Tally) -> None:
+def _topic(broker: Broker, seed: int) -> tuple[dict[str, Any], Callable[[], TopicWriter]]:
+    """A feed's source, and what writes to it."""
+    chance = random.Random(seed)
+    partitions, by_key = chance.randint(1, 3), chance.random() < 0.5
+    name = broker.create(partitions=partitions)
+
+    def send(records: Sequence[Record]) -> None:
+        broker.send(name, [Sent(each.value, at=each.at_ms, partition=each.partition) for each in records])
+
+    source = {"type": "kafka", "format": "ticdc-canal-json", "bootstrap_servers": broker.bootstrap, "topics": [name]}
+    return source, lambda: TopicWriter(send, partitions, by_key, chance)
+
+
+def play(
+    played: Scenario,
+    faults: dict[str, Fault],
+    new_lake: Callable[..., TestLake],
+    tally: Tally,
+    broker: Callable[[], Broker] | None = None,
+) -> TestLake:
     """Raises where the lake is not as the model is."""
     logging.getLogger("cdc_lakehouse").setLevel(logging.CRITICAL)
-    world = World(new_lake, played, tally)
+    world = World(new_lake, played, tally, broker)
     for step in played.steps:
         match step:
             case Pass():
                 world.go_through(step, faults[step.fault])
-            case Flush():
-                world.feed.flush(step.lines)
             case Midnight():
-                world.feed.date += 1
+                for feed in world.feeds.values():
+                    feed.date += 1
             case Restart():
-                world.feed.restart()
-            case _:
-                world.feed.send(step)
+                for feed in world.feeds.values():
+                    feed.restart()
+            case Of(database, Flush(lines)):
+                world.feeds[database].flush(lines)
+            case Of(database, entry):
+                world.feeds[database].send(entry)
     world.finish()
+    return world.lake

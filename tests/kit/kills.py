@@ -26,6 +26,11 @@ from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi, TableTransaction
 from tests.kit.lakes import TestLake
 
 _SAID: Final = "the run is killed before this commit"
+_REFUSE: Final = f"SELECT RAISE(ABORT, '{_SAID}') WHERE (SELECT count(*) FROM test_commits) >= {{}}"
+_HOLD: Final = (
+    "SELECT (WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 6000000) SELECT max(i) FROM n)"
+    " WHERE (SELECT count(*) FROM test_commits) = {}"
+)
 _TABLES: Final = ("iceberg_tables", "iceberg_namespace_properties")
 
 
@@ -70,19 +75,36 @@ class KillAtCommit:
 
 
 @contextlib.contextmanager
-def count_commits(lake: TestLake) -> Iterator[Callable[[], int]]:
-    """Asks how many commits were made since the block began, by whatever process."""
+def hold_commit(lake: TestLake, number: int) -> Iterator[Callable[[], bool]]:
+    """The n-th commit since the block began (from 1), by whatever process, takes some seconds in the database: time to
+    kill who makes it. Asks whether one is there."""
     path = lake.lake.catalog.properties["uri"].removeprefix("sqlite:///").partition("?")[0]
     with contextlib.closing(sqlite3.connect(path, timeout=60, isolation_level=None)) as catalog:
-        catalog.executescript(f"{_REMOVE} CREATE TABLE test_commits (what TEXT); {_triggers(1 << 30)}")
+        catalog.executescript(f"{_REMOVE} CREATE TABLE test_commits (what TEXT); {_triggers(number, _HOLD)}")
+
+        def is_there() -> bool:
+            if catalog.execute("SELECT count(*) FROM test_commits").fetchone()[0] != number - 1:
+                return False
+            # Whoever writes now makes that commit.
+            catalog.execute("PRAGMA busy_timeout = 0")
+            try:
+                catalog.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                return True
+            else:
+                catalog.execute("ROLLBACK")
+                return False
+            finally:
+                catalog.execute("PRAGMA busy_timeout = 60000")
+
         try:
-            yield lambda: catalog.execute("SELECT count(*) FROM test_commits").fetchone()[0]
+            yield is_there
         finally:
             catalog.executescript(_REMOVE)
 
 
-def _triggers(number: int) -> str:
-    """For each table and kind of statement: it is refused, or written down."""
+def _triggers(number: int, at: str = _REFUSE) -> str:
+    """For each table and kind of statement: it is written down, and the n-th is met."""
     made: list[str] = []
     for table, kind in itertools.product(_TABLES, ("INSERT", "UPDATE", "DELETE")):
         row = "OLD" if kind == "DELETE" else "NEW"
@@ -93,7 +115,7 @@ def _triggers(number: int) -> str:
             verb = f"CASE WHEN {same} THEN 'update ' ELSE 'rename ' END"
         made.append(
             f"CREATE TRIGGER test_{kind}_{table} BEFORE {kind} ON {table} BEGIN"
-            f" SELECT RAISE(ABORT, '{_SAID}') WHERE (SELECT count(*) FROM test_commits) >= {number - 1};"
+            f" {at.format(number - 1)};"
             f" INSERT INTO test_commits VALUES ({verb} || {name}); END;"
         )
     return "".join(made)

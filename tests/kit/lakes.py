@@ -6,6 +6,7 @@ import itertools
 import json
 import logging
 import re
+import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Set
 from pathlib import Path
@@ -78,6 +79,17 @@ class TestLake:
                 for identifier in self.lake.catalog.list_tables(namespace):
                     found[".".join(identifier)] = self.lake.catalog.load_table(identifier).metadata_location
         return found
+
+    def remove(self) -> None:
+        """All of the feed, with its files, without asking the product: where many feeds come one after the other."""
+        warehouse = Path(self.config.lake.warehouse.removeprefix("file://"))
+        for namespace in self.lake.catalog.list_namespaces():
+            if namespace[0] == f"cdc_{self.name}" or namespace[0].startswith(f"{self.name}__"):
+                for identifier in self.lake.catalog.list_tables(namespace):
+                    self.lake.catalog.drop_table(identifier)
+                self.lake.catalog.drop_namespace(namespace)
+                shutil.rmtree(warehouse / namespace[0], ignore_errors=True)
+        shutil.rmtree(self.config_path.parent, ignore_errors=True)
 
     def machinery(self, name: str) -> list[dict[str, Any]]:
         """Rows of one of the feed's own tables, row images as dicts; none when the table is not there."""

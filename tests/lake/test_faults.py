@@ -10,13 +10,16 @@ from pathlib import Path
 
 import pyarrow.fs
 import pytest
+from py4j.java_gateway import GatewayParameters, JavaGateway
+from py4j.protocol import Py4JNetworkError
+from pyspark.errors import PythonException
 
 from cdc_lakehouse.config import LakeConfig
 from cdc_lakehouse.definitions import defs
-from cdc_lakehouse.errors import CatalogUnreachableError, CdcError, ConfigurationError, WarehouseFullError
+from cdc_lakehouse.errors import CatalogUnreachableError, CdcError, ConfigurationError, EngineError, WarehouseFullError
 from cdc_lakehouse.lake import catalog as lake_catalog
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.faults import warehouse_fault
+from cdc_lakehouse.lake.faults import engine_errors, warehouse_fault
 from cdc_lakehouse.lake.tables.lease import Lease
 from cdc_lakehouse.pipeline.context import utc_now
 from tests.kit.lakes import TestLake
@@ -139,3 +142,15 @@ def test_definitions_say_the_sentence_without_a_trace_of_the_catalog(
     with pytest.raises(ConfigurationError, match=r"lake\.catalog\.uri: the database cannot be used") as raised:
         defs()
     assert "sqlalchemy" not in "".join(traceback.format_exception(raised.value))
+
+
+def test_a_jvm_that_has_ended_is_an_error_that_may_pass() -> None:
+    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=1))
+    with pytest.raises(EngineError, match=r"Py4JNetworkError|does not answer") as raised, engine_errors():
+        gateway.jvm.System.currentTimeMillis()
+    assert isinstance(raised.value.__cause__, Py4JNetworkError | ConnectionError)
+
+
+def test_what_spark_says_of_a_worker_that_died_is_its_first_line() -> None:
+    with pytest.raises(EngineError, match=r"^Spark failed: PythonException Job aborted: run again"), engine_errors():
+        raise PythonException("Job aborted\njava.io.EOFException")

@@ -5,7 +5,7 @@ The bytes are those of the sample's writer. What the tables should hold is the m
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -17,6 +17,7 @@ from cdc_lakehouse.sample.database import column_definition, create_statement
 from cdc_lakehouse.sample.sink_writer import SinkWriter
 from tests.model.fold import LIMIT, Column, Ddl, Entry, RowChange, Table, Tables, Values, apply
 from tests.model.history import PARTITIONED
+from tests.model.topic import TopicWriter
 
 DATABASE: Final = "shop"
 _ACTIONS: Final = {
@@ -31,15 +32,18 @@ _FIRST_DAY: Final = datetime.datetime(2025, 12, 31, tzinfo=datetime.UTC)
 
 @dataclass
 class Changefeed:
-    """Rows wait until they are flushed. With csv `old_values` is its output-old-value."""
+    """Of one database. Rows wait until they are flushed. With csv `old_values` is its output-old-value."""
 
     sink: Path
     csv: bool = False
     old_values: bool = False
+    database: str = DATABASE
+    topic: Callable[[], TopicWriter] | None = None
+    """Where it goes in the place of a sink."""
     date: int = 1
     checkpoint_ts: int = 0
     entries: list[Entry] = field(default_factory=list)
-    _writer: SinkWriter = field(init=False)
+    _writer: SinkWriter | TopicWriter = field(init=False)
     _tables: Tables = field(default_factory=dict)
     _versions: dict[str, int] = field(default_factory=dict)
     _sent: list[sink_writer.RowChange] = field(default_factory=list)
@@ -64,23 +68,27 @@ class Changefeed:
 
     def advance(self, behind: int) -> int:
         """Everything is written, and the checkpoint goes to the entry that is so many back."""
-        self.flush(4)
-        self.checkpoint_ts = max(self.checkpoint_ts, self.entries[max(0, len(self.entries) - 1 - behind)].commit_ts)
-        self._writer.checkpoint(self.checkpoint_ts)
+        self.checkpoint(self.entries[max(0, len(self.entries) - 1 - behind)].commit_ts)
         return self.checkpoint_ts
+
+    def checkpoint(self, commit_ts: int) -> None:
+        """Everything is written, and the checkpoint goes to a commit-ts, never back."""
+        self.flush(4)
+        self.checkpoint_ts = max(self.checkpoint_ts, commit_ts)
+        self._writer.checkpoint(self.checkpoint_ts)
 
     def restart(self) -> None:
         """What waits is lost, and what is above the checkpoint is sent once more."""
         csv = sink_writer.csv_with_old_values if self.old_values else sink_writer.csv
         encode, extension = (csv, "csv") if self.csv else (sink_writer.canal_json, "json")
-        self._writer = SinkWriter(self.sink, encode, extension)
+        self._writer = self.topic() if self.topic else SinkWriter(self.sink, encode, extension)
         self._writer.write(change for change in self._sent if change.commit_ts > self.checkpoint_ts)
 
     def _now(self) -> datetime.datetime:
         return _FIRST_DAY + datetime.timedelta(days=self.date)
 
     def _schema_file(self, ddl: Ddl) -> None:
-        query, before = _query(ddl, self._tables), self._tables.get(ddl.table)
+        query, before = _query(ddl, self._tables, self.database), self._tables.get(ddl.table)
         apply(self._tables, ddl)
         name = ddl.new_name if ddl.kind == "rename table" else ddl.table
         table = self._tables.get(name, before)
@@ -92,12 +100,14 @@ class Changefeed:
     def _write_schema(self, commit_ts: int, name: str, table: Table, action: int, query: str) -> None:
         self._versions[name] = commit_ts
         columns = tuple(_source_columns(table))
-        self._writer.write_ddl(SchemaChange(commit_ts, DATABASE, name, action, query, columns, origin=""), self._now())
+        self._writer.write_ddl(
+            SchemaChange(commit_ts, self.database, name, action, query, columns, origin=""), self._now()
+        )
 
     def _changes(self, change: RowChange, table: Table) -> Iterable[sink_writer.RowChange]:
         """The messages of a change. What of the images they carry depends on the format and the change's style."""
         before, after = change.before, change.after
-        name = TableName(DATABASE, change.table)
+        name = TableName(self.database, change.table)
         written = sink_writer.Table(name, self._versions[change.table], tuple(_source_columns(table)))
 
         def inserted(row: Values) -> sink_writer.RowChange:
@@ -136,8 +146,8 @@ def _partition(change: RowChange, table: Table, row: Values) -> str:
     return f"{sum(map(ord, row[table.key[0]] or '')) % 2 + 100}" if change.table == PARTITIONED else ""
 
 
-def _query(ddl: Ddl, tables: Tables) -> str:
-    name = TableName(DATABASE, ddl.table)
+def _query(ddl: Ddl, tables: Tables, database: str) -> str:
+    name = TableName(database, ddl.table)
     match ddl.kind:
         case "create":
             created = create_statement(name, list(_source_columns(Table(list(ddl.columns), ddl.key, {}))))
@@ -147,7 +157,7 @@ def _query(ddl: Ddl, tables: Tables) -> str:
         case "truncate":
             return f"TRUNCATE TABLE {name.quoted}"
         case "rename table":
-            return f"RENAME TABLE {name.quoted} TO {TableName(DATABASE, ddl.new_name).quoted}"
+            return f"RENAME TABLE {name.quoted} TO {TableName(database, ddl.new_name).quoted}"
         case "add":
             assert ddl.column is not None
             place = " FIRST" if ddl.first else ""
@@ -161,7 +171,7 @@ def _query(ddl: Ddl, tables: Tables) -> str:
             key = ", ".join(quoted(column) for column in ddl.key)
             return f"ALTER TABLE {name.quoted} DROP PRIMARY KEY, ADD PRIMARY KEY ({key})"
         case "exchange":
-            other = TableName(DATABASE, ddl.new_name).quoted
+            other = TableName(database, ddl.new_name).quoted
             return f"ALTER TABLE {name.quoted} EXCHANGE PARTITION `{ddl.name}` WITH TABLE {other}"
         case "drop column":
             return f"ALTER TABLE {name.quoted} DROP COLUMN {quoted(ddl.name)}"

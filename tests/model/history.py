@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -95,13 +95,19 @@ def scenarios(draw: st.DrawFn, excluding: bool = False) -> list[Step]:
     return [*steps, Run(0, None)]
 
 
+def new_clock() -> Iterator[int]:
+    """Commit-ts one after the other."""
+    return itertools.count(_START, 1 << 18)
+
+
 class History:
     """The database as it stands, and what can be done to it: `command` takes a kind of `ROWS` or `STATEMENTS` and three
     numbers from 0 to 11, which say what of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Iterator[int] | None = None) -> None:
+        """`clock` gives commit-ts: histories of one feed have one."""
         self._tables: Tables = {}
-        self._clock = itertools.count(_START, 1 << 18)
+        self._clock = clock or new_clock()
         self._now = next(self._clock)
         self._over = False
         """Nothing of this time comes any more: a statement comes after the rows, a checkpoint after everything."""

@@ -197,6 +197,8 @@ def test_a_file_that_is_no_document(tmp_path: Path, content: bytes, said: str) -
         {"TableVersion": "soon"},
         {"TableVersion": None},
         {"Type": "CREATE"},
+        {"Type": float("inf")},
+        {"Query": "\ud800"},
     ],
     ids=shown,
 )
@@ -208,8 +210,11 @@ def test_a_document_that_lacks_something(tmp_path: Path, changed: dict[str, Any]
     assert refused.value.segment is not None
 
 
-@pytest.mark.parametrize("column", [{"ColumnPrecision": "x"}, {"ColumnScale": "1.5"}, {"ColumnId": "x"}])
-def test_a_number_that_is_none_is_refused_though_the_checksum_is_right(tmp_path: Path, column: dict[str, str]) -> None:
+@pytest.mark.parametrize("column", [
+    {"ColumnPrecision": "x"}, {"ColumnScale": "1.5"}, {"ColumnId": "x"}, {"ColumnPrecision": float("inf")},
+    {"ColumnElems": [7]}, {"ColumnElems": "a"},
+])  # fmt: skip
+def test_what_no_column_has_is_refused_though_the_checksum_is_right(tmp_path: Path, column: dict[str, Any]) -> None:
     with pytest.raises(SchemaFileError, match="lacks what it must have"):
         read_column(tmp_path, **column)
 

@@ -12,15 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
-from py4j.protocol import Py4JError
 from pyroaring import BitMap64
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cdc_lakehouse.decoders.files.tasks import errors_of_tasks
 from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
-from cdc_lakehouse.errors import TransientError
 from cdc_lakehouse.lake.current.keyed_events import with_columns
 from cdc_lakehouse.lake.current.update_tasks import (
     CHANGED_ROWS,
@@ -91,7 +88,7 @@ class UpdateJob:
         self, tables: Sequence[PlannedTable], events: DataFrame | None, reader: EventReader | None = None
     ) -> dict[int, UpdatedTable]:
         """By the number of each table, of the keyed `events` of all, but of those that tasks read themselves, with the
-        `reader`. Raises `TransientError` where Spark or the storage fails."""
+        `reader`. Raises what tasks raise of the project's errors, and Spark's own."""
         found = {table.update.table_no: UpdatedTable(table.update) for table in tables}
         places, tasks = _places(tables, self._spark.sparkContext.defaultParallelism)
         plans = [
@@ -153,12 +150,8 @@ class UpdateJob:
         if events is not None:
             rows = rows.unionAll(with_columns(events, CHANGED_ROWS))
         work = functools.partial(run_tasks, self._properties, reader)
-        try:
-            with errors_of_tasks():
-                found = rows.repartitionById(tasks, F.col("task")).mapInArrow(work, RESULT_COLUMNS).collect()
-        except (PySparkException, Py4JError) as error:
-            reason = str(error).partition("\n")[0]
-            raise TransientError(f"the tables could not be updated: {reason}", advice="run again") from error
+        with errors_of_tasks():
+            found = rows.repartitionById(tasks, F.col("task")).mapInArrow(work, RESULT_COLUMNS).collect()
         return (Result(*row) for row in found)
 
 

@@ -46,8 +46,10 @@ def read_schema_file(store: ObjectStore, file: SchemaFilePath) -> SchemaChange:
                 segment=file.path,
                 advice="restore the file as TiCDC wrote it",
             )
+        # No text of it is half a surrogate pair, which nothing can store.
+        go_json(table).encode()
         return _change(table, file)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise SchemaFileError(
             f"the schema file lacks what it must have: {type(error).__name__} {error}", segment=file.path
         ) from None
@@ -105,12 +107,15 @@ def _column(column: dict[str, Any]) -> SourceColumn:
     declared = str(column["ColumnType"])
     # The documents call the length ColumnLength; the code writes ColumnPrecision.
     length = number("ColumnPrecision") if "ColumnPrecision" in column else number("ColumnLength")
+    elements = column.get("ColumnElems") or []
+    if not (isinstance(elements, list) and all(isinstance(each, str) for each in cast("list[Any]", elements))):
+        raise TypeError("ColumnElems is no list of texts")
     source_id = column.get("ColumnId")
     default = column.get("ColumnDefault")
     return SourceColumn(
         name=name,
         type=ColumnType.of(
-            declared, length=length, scale=number("ColumnScale"), elements=tuple(column.get("ColumnElems") or ())
+            declared, length=length, scale=number("ColumnScale"), elements=tuple(cast("list[str]", elements))
         ),
         nullable=column.get("ColumnNullable") != "false",
         primary_key=column.get("ColumnIsPk") == "true",

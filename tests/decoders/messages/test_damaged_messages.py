@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -71,7 +72,8 @@ def check(decoders: Sequence[Decode], value: bytes) -> None:
             if isinstance(message, MessageError):
                 continue
             assert isinstance(message, Message)
-            repr(message).encode("utf-8")
+            # Not `repr`, which escapes half a surrogate pair.
+            json.dumps(dataclasses.asdict(message), ensure_ascii=False, default=str).encode()
             for number in (message.origin.time_ms, message.origin.log_offset):
                 assert number is None or 0 <= number < 1 << 63
             for part in message.parts:
