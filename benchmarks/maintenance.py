@@ -160,7 +160,9 @@ def _measure(worn: Worn, changes: int, passes: int, every: int) -> None:
 
 
 def _pass(some: Sequence[Pass]) -> str:
-    return f"{statistics.median(each.seconds for each in some):.2f} | {statistics.median(each.cpu for each in some):.2f}"
+    return (
+        f"{statistics.median(each.seconds for each in some):.2f} | {statistics.median(each.cpu for each in some):.2f}"
+    )
 
 
 def _say(worn: Worn, when: str, seconds: float | None) -> None:
