@@ -67,7 +67,7 @@ class Retention:
             sum(file.file_size_in_bytes for file in files),
             len(copies),
             sum(copy.size for copy in copies),
-            self._passed.num_rows,
+            self.passed.num_rows,
         )
 
     def remove(self) -> Removed:
@@ -75,8 +75,8 @@ class Retention:
         removed = self.outdated()
         if self._files and self._records is not None:
             remove_before(self._records, self._batch, self._files)
-        if self._passed.num_rows:
-            self._run.segments.summarize(self._passed)
+        if self.passed.num_rows:
+            self._run.segments.summarize(self.passed)
         for copy in self._copies:
             self._run.lake.delete(f"{self._archive.store.uri}/{copy.path}")
         return removed
@@ -139,8 +139,8 @@ class Retention:
     # --- Segments ---
 
     @functools.cached_property
-    def _passed(self) -> pa.Table:
-        """Columns of `SCHEMA`."""
+    def passed(self) -> pa.Table:
+        """The segments that go: columns of `SCHEMA`."""
         rows, days = self._run.segments.rows, self._settings.keep_segments_days
         if days is None:
             return rows.slice(0, 0)
@@ -152,8 +152,9 @@ class Retention:
             & (pc.field("max_commit_ts").is_null() | (pc.field("max_commit_ts") <= self._run.last_cut.checkpoint_ts))
             & ~pc.field("segment").isin(self._open_names)
         )
+        least = min((batch for _, batch in self._batches), default=_NEVER)
         ranges = over & (pc.field("record_batch") < first_batch(self._run.lake, self._run.feed.name))
-        ranges = ranges & (pc.field("kind") == OFFSETS) & (pc.field("batch") <= self._least_batch)
+        ranges = ranges & (pc.field("kind") == OFFSETS) & (pc.field("batch") <= least)
         return pa.concat_tables([rows.filter(ranges), self._passed_files(rows, over)])
 
     def _passed_files(self, rows: pa.Table, over: Any) -> pa.Table:
@@ -179,31 +180,24 @@ class Retention:
             }
         )
         limited = files.join(limits, names, join_type="inner")
-        return limited.filter(pc.field("feed_date") <= pc.field("upto")).select(SCHEMA.names)
+        return limited.filter(pc.field("feed_date") <= pc.field("upto")).select(SCHEMA.names).cast(SCHEMA)
 
     @functools.cached_property
     def _batches(self) -> list[tuple[frozenset[TableName], int]]:
-        """The names of each table that is not dropped, and the batch up to which it has what it can have."""
+        """The names of each table, and the batch up to which it has what it can have; a dropped one waits for none."""
         run, tables = self._run, CurrentTables(self._run.lake, self._run.feed)
         found: list[tuple[frozenset[TableName], int]] = []
         for life in run.history.history.incarnations().values():
             if life.dropped_ts is not None and life.dropped_ts <= run.last_cut.checkpoint_ts:
+                found.append((frozenset(life.names), _ALWAYS))
                 continue
             state = tables.find(life)
             applied = _NEVER if state is None else state.applied_batch
             found.append((frozenset(life.names), max(applied, run.last_cut.batch if is_shown(run, life) else _NEVER)))
         return found
 
-    @functools.cached_property
-    def _least_batch(self) -> int:
-        return min((batch for _, batch in self._batches), default=_NEVER)
-
     def _batch_of(self, name: TableName) -> int:
-        own = [batch for names, batch in self._batches if name in names]
-        return min(own, default=_ALWAYS if self._is_dropped(name) else _NEVER)
-
-    def _is_dropped(self, name: TableName) -> bool:
-        return any(name in life.names for life in self._run.history.history.incarnations().values())
+        return min((batch for names, batch in self._batches if name in names), default=_NEVER)
 
 
 def _last_passed(dates: list[tuple[str, bool]]) -> str | None:
