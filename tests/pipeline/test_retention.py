@@ -12,11 +12,13 @@ import pytest
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 
+from cdc_lakehouse.decoders.partition_summary import PartitionSummary
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.properties import of_batch
 from cdc_lakehouse.lake.tables.checkpoints import Cut
 from cdc_lakehouse.lake.tables.records import RecordCommits, files_before, first_batch, remove_before, removed_upto
 from cdc_lakehouse.lake.tables.segments import Totals, totals
+from cdc_lakehouse.pipeline.holds import find_holds
 from cdc_lakehouse.pipeline.retention import Removed, Retention
 from cdc_lakehouse.pipeline.run import FeedRun
 from tests.kit.lakes import TestLake
@@ -95,7 +97,7 @@ def test_what_every_table_has_passed_goes_but_the_newest_date(feed: Feed) -> Non
     assert feed.totals() == before
     # All files are still there; without the listing state the whole sink is listed.
     landed = feed.run().source.land()
-    assert (landed.new, landed.faults, landed.listed) == ((), (), 6)
+    assert (landed.new, landed.faults, landed.files_listed) == ((), (), 6)
     feed.day("t", days=3)
     assert len(feed.lake.run().segments.undecoded("file")) == 1
     feed.decode()
@@ -183,3 +185,20 @@ def test_messages_go_by_whole_files(lake: TestLake, records: Table, batch: int, 
         remove_before(records, batch, files)
     assert sorted(row["batch"] for row in lake.machinery("records")) == left
     assert (first_batch(lake.lake, lake.name), removed_upto(lake.lake, lake.name)) == (batch if files else 0, upto)
+
+
+def test_a_table_whose_messages_went_while_it_was_left_out_is_held(tmp_path: Path) -> None:
+    source = {"type": "kafka", "format": "canal-json", "bootstrap_servers": "127.0.0.1:1", "topics": ["x"]}
+    lake = lake_in(tmp_path, source=source, tables={"exclude": ["d.z"]})
+    # Batches of the topic: `z` is left out from 1 on, `a` from 2 on, `b` from 3 on.
+    for batch, name in enumerate("zab", 1):
+        found = PartitionSummary(0, 0, left_out={("d", name)})
+        lake.run().signals.write(batch, {("x", 0, batch): found})
+    table = RecordCommits(lake.lake, lake.name).create()
+    table.append(pa.Table.from_pylist([record("2026-06-01", 2, 0)], schema=schema_to_pyarrow(table.schema())))
+    assert find_holds(lake.run(), {}, 1).reasons == {}
+    remove_before(table, 3, files_before(table, 3))
+    (held,) = find_holds(lake.run(), {}, 1).reasons.values()
+    assert "no longer in `records`" in held
+    lake.configure(tables={})
+    assert len(find_holds(lake.run(), {}, 1).reasons) == 2
