@@ -43,13 +43,15 @@ _ALWAYS: Final = 1 << 62
 @dataclass(frozen=True, slots=True)
 class Removed:
     """What was removed, or in a dry run would be: messages of `records` and their bytes as stored, copies in the
-    archive and their bytes, and rows of `segments` that are one a table now."""
+    archive and their bytes, rows of `segments` that are one a table now, and positions in `signals` that are one a
+    partition."""
 
     records: int = 0
     record_bytes: int = 0
     archived_files: int = 0
     archived_bytes: int = 0
     segments: int = 0
+    positions: int = 0
 
 
 class Retention:
@@ -68,6 +70,7 @@ class Retention:
             len(copies),
             sum(copy.size for copy in copies),
             self.passed.num_rows,
+            len(self._run.signals.outdated(self._first_batch)),
         )
 
     def remove(self) -> Removed:
@@ -75,6 +78,7 @@ class Retention:
         removed = self.outdated()
         if self._files and self._records is not None:
             remove_before(self._records, self._batch, self._files)
+        self._run.signals.summarize(self._first_batch)
         if self.passed.num_rows:
             self._run.segments.summarize(self.passed)
         for copy in self._copies:
@@ -83,6 +87,11 @@ class Retention:
 
     def _before(self, days: int) -> datetime.datetime:
         return self._run.clock() - datetime.timedelta(days=days)
+
+    @functools.cached_property
+    def _first_batch(self) -> int:
+        """The first batch of messages that can be decoded again; 0 where they all can, or there are none."""
+        return first_batch(self._run.lake, self._run.feed.name)
 
     @functools.cached_property
     def _open(self) -> frozenset[str]:
@@ -153,7 +162,7 @@ class Retention:
             & ~pc.field("segment").isin(self._open_names)
         )
         least = min((batch for _, batch in self._batches), default=_NEVER)
-        ranges = over & (pc.field("record_batch") < first_batch(self._run.lake, self._run.feed.name))
+        ranges = over & (pc.field("record_batch") < self._first_batch)
         ranges = ranges & (pc.field("kind") == OFFSETS) & (pc.field("batch") <= least)
         return pa.concat_tables([rows.filter(ranges), self._passed_files(rows, over)])
 
