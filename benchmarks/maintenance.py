@@ -1,7 +1,9 @@
-"""`python -m benchmarks.maintenance`: what many runs of small changes leave, with maintenance every so often.
+"""`python -m benchmarks.maintenance`: what many runs of small changes leave, with maintenance once a day.
 
-One warm session, one table. A pass is what a run does, step by step, without Dagster. Maintenance is told that cuts are
-outdated at once, so that storage shows what it can take away."""
+One warm session, a few tables. A pass is what a run does, step by step, without Dagster. In the log the passes are
+`--apart` minutes from each other, so the tags of cuts, which go by the checkpoint, come and go as they do in life.
+Maintenance is told the time at which a pass of so many hours ago is as old as it would be. CPU is that of this process,
+of the JVM and of Python's workers together."""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ import datetime
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,85 +21,162 @@ import click
 from benchmarks import sbtest
 from benchmarks.__main__ import CACHE
 from benchmarks.lakehouse import lake_config, sink_source
-from benchmarks.many_tables import Log
+from benchmarks.many_tables import Log, cpu_seconds
 from cdc_lakehouse.config import FeedConfig, LakeConfig
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.spark import build_session
-from cdc_lakehouse.lake.table_health import TableHealth, table_health
+from cdc_lakehouse.lake.table_health import table_health
 from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.pipeline.maintenance import Maintenance
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.steps import run_all
+from cdc_lakehouse.pipeline.steps import STEPS, Steps
 
 _COUNT: Final = click.IntRange(min=1)
 _READS: Final = 5
+_DAY: Final = datetime.timedelta(days=1)
+_NEAR: Final = 10
+"""A pass is told with this many around it: the median of them."""
 
 
 @click.command()
-@click.option("--rows", type=_COUNT, default=20_000, show_default=True, help="Of the table.")
-@click.option("--changes", type=_COUNT, default=20, show_default=True, help="In each pass.")
+@click.option("--tables", type=_COUNT, default=2, show_default=True)
+@click.option("--rows", type=_COUNT, default=20_000, show_default=True, help="Of each table.")
+@click.option("--changes", type=_COUNT, default=20, show_default=True, help="Of each table, in each pass.")
 @click.option("--passes", type=_COUNT, default=1000, show_default=True)
-@click.option("--every", type=_COUNT, default=50, show_default=True, help="Passes from one maintenance to the next.")
+@click.option("--apart", type=_COUNT, default=15, show_default=True, help="Minutes from one pass to the next.")
+@click.option("--warm-up", type=_COUNT, default=30, show_default=True, help="Passes of another feed before.")
 @click.option("--cores", type=_COUNT, default=2, show_default=True, help="Spark's task slots.")
-def main(rows: int, changes: int, passes: int, every: int, cores: int) -> None:
-    """Measure reads and storage over many small passes with maintenance."""
+def main(tables: int, rows: int, changes: int, passes: int, apart: int, warm_up: int, cores: int) -> None:
+    """Measure passes, reads and storage over many small passes with maintenance."""
     CACHE.mkdir(parents=True, exist_ok=True)
+    minutes = datetime.timedelta(minutes=apart)
     with tempfile.TemporaryDirectory(prefix="maintenance-", dir=CACHE) as scratch:
-        _measure(Path(scratch), rows, changes, passes, every, cores)
+        config = lake_config(Path(scratch), cores, 2)
+        spark = build_session(config)
+        try:
+            other = Worn(Path(scratch), config, "warm", lambda: spark, tables, minutes)
+            other.fill(rows)
+            for _ in range(warm_up):
+                other.run(changes)
+            other.maintain()
+            worn = Worn(Path(scratch), config, "worn", lambda: spark, tables, minutes)
+            worn.fill(rows)
+            _measure(worn, changes, passes, every=max(1, _DAY // minutes))
+        finally:
+            spark.stop()
 
 
-def _measure(directory: Path, rows: int, changes: int, passes: int, every: int, cores: int) -> None:
-    config = lake_config(directory, cores, 2)
-    log = Log(directory / "sink", 1, rows)
-    feed = FeedConfig.model_validate(
-        {
-            "name": "worn",
-            "source": sink_source(directory / "sink", "canal-json"),
-            "namespace": "worn__{database}",
-            "start_date": sbtest.FILL_DAY.date(),
-            "maintenance": {"keep_cut_hours": 1},
-        }
+@dataclass(frozen=True)
+class Pass:
+    """Seconds of each step, in the order of `STEPS`, and CPU seconds of all. `begun` is in UTC."""
+
+    begun: datetime.datetime
+    steps: tuple[float, ...]
+    cpu: float
+
+    @property
+    def seconds(self) -> float:
+        return sum(self.steps)
+
+
+class Worn:
+    """A feed of a few tables that pass after pass writes to."""
+
+    def __init__(
+        self,
+        directory: Path,
+        config: LakeConfig,
+        name: str,
+        spark: Callable[[], Any],
+        tables: int,
+        apart: datetime.timedelta,
+    ) -> None:
+        self._config, self._spark, self._name, self._apart = config, spark, name, apart
+        sink = directory / f"sink_{name}"
+        self._log = Log(sink, tables)
+        self.warehouse = directory / "warehouse"
+        self._feed = FeedConfig.model_validate(
+            {
+                "name": name,
+                "source": sink_source(sink, "canal-json"),
+                "namespace": f"{name}__{{database}}",
+                "start_date": sbtest.FILL_DAY.date(),
+            }
+        )
+        self.passes: list[Pass] = []
+
+    def fill(self, rows: int) -> None:
+        self._log.rows = rows
+        self.run(rows)
+        self.passes.clear()
+
+    def run(self, changes: int) -> Pass:
+        self._log.later(self._apart)
+        self._log.write(changes)
+        begun, cpu = utc_now(), cpu_seconds()
+        steps = Steps(FeedRun(self._feed, Lake(self._config), self._spark))
+        took = tuple(_timed(lambda step=step: steps.upto(step)) for step in STEPS)
+        if steps.published.cut.held:
+            raise click.ClickException(f"held: {steps.published.cut.held}")
+        self.passes.append(Pass(begun, took, cpu_seconds() - cpu))
+        return self.passes[-1]
+
+    def maintain(self) -> float:
+        """Seconds that it took."""
+        return _timed(Maintenance(self._feed, Lake(self._config), self._spark, clock=self._clock).maintain)
+
+    def _clock(self) -> datetime.datetime:
+        """The time at which a pass of a day ago is a day old."""
+        return self.passes[-min(len(self.passes), _DAY // self._apart)].begun + _DAY
+
+    def table(self) -> Any:
+        return Lake(self._config).catalog.load_table((f"{self._name}__many", "t0"))
+
+    def read(self) -> float:
+        """Seconds to read the table through."""
+        table = self.table()
+        return statistics.median(_timed(lambda: table.scan().to_arrow()) for _ in range(_READS))
+
+    def stored(self) -> float:
+        """MB of all files of the feed, those of its machinery too."""
+        places = [path for path in self.warehouse.glob(f"*{self._name}*") if path.is_dir()]
+        return sum(file.stat().st_size for place in places for file in place.rglob("*") if file.is_file()) / 1e6
+
+
+def _measure(worn: Worn, changes: int, passes: int, every: int) -> None:
+    click.echo("| passes | a pass, s | CPU s | | read, s | files | deleted | snapshots | stored, MB | maintenance, s |")
+    click.echo(f"|{'--:|' * 3}---|{'--:|' * 6}")
+    for number in range(1, passes + 1):
+        worn.run(changes)
+        if number % every == 0 or number in (_NEAR, passes):
+            _say(worn, "before", None)
+            if number % every == 0 or number == passes:
+                _say(worn, "after", worn.maintain())
+    for name, some in (("first", worn.passes[: 2 * _NEAR]), ("last", worn.passes[-2 * _NEAR :])):
+        steps = ", ".join(
+            f"{step.__name__} {statistics.median(each.steps[at] for each in some):.3f}" for at, step in enumerate(STEPS)
+        )
+        click.echo(f"{name} {len(some)} passes, medians: {_pass(some)} s and CPU s; {steps}")
+
+
+def _pass(some: Sequence[Pass]) -> str:
+    return (
+        f"{statistics.median(each.seconds for each in some):.2f} | {statistics.median(each.cpu for each in some):.2f}"
     )
-    spark = build_session(config)
-    click.echo("| passes | a pass, s | | read, s | files | deleted | snapshots | warehouse, MB | maintenance, s |")
-    click.echo(f"|{'--:|' * 2}---|{'--:|' * 6}")
-    try:
-        log.write(rows)
-        run_all(FeedRun(feed, Lake(config), lambda: spark))
-        for number in range(every, passes + 1, every):
-            took = [_timed(lambda: _pass(log, changes, feed, config, lambda: spark)) for _ in range(every)]
-            _say(number, statistics.median(took), "before", config, directory, None)
-            maintenance = Maintenance(feed, Lake(config), lambda: spark, clock=_in_two_days)
-            seconds = _timed(maintenance.maintain)
-            _say(number, statistics.median(took), "after", config, directory, seconds)
-    finally:
-        spark.stop()
 
 
-def _pass(log: Log, changes: int, feed: FeedConfig, config: LakeConfig, spark: Callable[[], Any]) -> None:
-    log.write(changes)
-    held = run_all(FeedRun(feed, Lake(config), spark)).published.cut.held
-    if held:
-        raise click.ClickException(f"held: {held}")
-
-
-def _in_two_days() -> datetime.datetime:
-    return utc_now() + datetime.timedelta(days=2)
+def _say(worn: Worn, when: str, seconds: float | None) -> None:
+    health = table_health(worn.table())
+    figures = f"{worn.read():.3f} | {health.files} | {health.delete_ratio:.1%} | {health.snapshots}"
+    took = "" if seconds is None else f"{seconds:.1f}"
+    cost = _pass(worn.passes[-_NEAR:])
+    click.echo(f"| {len(worn.passes)} | {cost} | {when} | {figures} | {worn.stored():.1f} | {took} |")
 
 
 def _timed(action: Callable[[], object]) -> float:
     start = time.perf_counter()
     action()
     return time.perf_counter() - start
-
-
-def _say(number: int, took: float, when: str, config: LakeConfig, directory: Path, seconds: float | None) -> None:
-    table = Lake(config).catalog.load_table(("worn__many", "t0"))
-    read = statistics.median(_timed(lambda: table.scan().to_arrow()) for _ in range(_READS))
-    health: TableHealth = table_health(table)
-    size = sum(path.stat().st_size for path in (directory / "warehouse").rglob("*") if path.is_file()) / 1e6
-    figures = f"{read:.3f} | {health.files} | {health.delete_ratio:.1%} | {health.snapshots} | {size:.1f}"
-    click.echo(f"| {number} | {took:.2f} | {when} | {figures} | {'' if seconds is None else f'{seconds:.1f}'} |")
 
 
 if __name__ == "__main__":

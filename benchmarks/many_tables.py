@@ -6,6 +6,7 @@ Dagster. CPU is that of this process, of the JVM and of Python's workers togethe
 
 from __future__ import annotations
 
+import datetime
 import os
 import statistics
 import tempfile
@@ -41,7 +42,7 @@ class Log:
     """A sink of tables that all change a little from pass to pass."""
 
     def __init__(self, directory: Path, tables: int, rows: int = _ROWS) -> None:
-        self._rows = rows
+        self.rows = rows
         self._writer = SinkWriter(directory, canal_json)
         self._ts = tso(sbtest.FILL_DAY)
         self._tables: list[Table] = []
@@ -56,13 +57,17 @@ class Log:
             self._writer.write_ddl(change, sbtest.FILL_DAY)
             self._tables.append(Table(name, self._ts, sbtest.COLUMNS))
 
+    def later(self, by: datetime.timedelta) -> None:
+        """What is written next is so much later."""
+        self._ts = tso(commit_time(self._ts) + by)
+
     def write(self, changes: int) -> None:
         """So many changes of each table: updates of rows from before, inserts where there are none."""
         self._passes += 1
         for table in self._tables:
             for number in range(changes):
                 self._ts += 1 << LOGICAL_BITS
-                id = (self._passes * changes + number) % self._rows
+                id = (self._passes * changes + number) % self.rows
                 row: Row = {"id": str(id), "k": str(self._passes), "c": "c" * 119, "pad": "p" * 59}
                 self._writer.write([RowChange("UPDATE" if self._passes > 1 else "INSERT", table, self._ts, row, row)])
         self._writer.flush(commit_time(self._ts))

@@ -3,6 +3,7 @@
 It is in no pool and has no tag of the feed: it takes the feed's lease for one table at a time, and the feed's runs wait
 for it in between."""
 
+from dataclasses import asdict
 from typing import Any
 
 import dagster as dg
@@ -72,6 +73,7 @@ def _metadata(done: Maintained) -> dict[str, Any]:
         "orphan_files": sum(row.actions.orphan_files for row in done.tables),
         "tables_not_done": sum(row.actions.deferred is not None for row in done.tables),
         "forgotten_cut_rows": done.forgotten_cut_rows,
+        **{f"removed_{name}": count for name, count in asdict(done.removed).items()},
     }
     if rows:
         numbers["tables"] = dg.MetadataValue.table([dg.TableRecord(row) for row in rows])

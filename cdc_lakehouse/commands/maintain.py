@@ -63,6 +63,7 @@ def _document(feed: FeedConfig, done: Maintained) -> dict[str, Any]:
         "feed": feed.name,
         "forgotten_cut_rows": done.forgotten_cut_rows,
         "forgotten_quarantine_rows": done.forgotten_quarantine_rows,
+        "removed": asdict(done.removed),
         "tables": tables,
     }
 
@@ -95,6 +96,13 @@ def _text(feed: FeedConfig, done: Maintained, *, dry_run: bool) -> str:
             "",
             f"  rows of old cuts: {done.forgotten_cut_rows}, of the quarantine: {done.forgotten_quarantine_rows}",
         ]
+    kept_no_longer = (
+        (done.removed.records, f"messages of `records` ({done.removed.record_bytes >> 10} KiB)"),
+        (done.removed.archived_files, f"files of the archive ({done.removed.archived_bytes >> 10} KiB)"),
+        (done.removed.segments, "segments, which are one row a table"),
+        (done.removed.positions, "positions in `signals`, which are one row a partition"),
+    )
+    lines += [f"  no longer kept: {count} {of}" for count, of in kept_no_longer if count]
     deferred = [f"    {row.table}: {row.actions.deferred}" for row in done.tables if row.actions.deferred is not None]
     return "\n".join([*lines, *(["", "  could not be done:", *deferred] if deferred else [])])
 

@@ -38,6 +38,16 @@ class MaintenanceConfig(Section):
         None, description="Quarantine rows that could be used after all are kept this long; null for ever."
     )
 
+    keep_records_days: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="Messages in `records` are kept this long after they were decoded; null for ever."
+    )
+    keep_archive_days: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="Copies of the source's files are kept this long in the archive; null for ever."
+    )
+    keep_segments_days: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="Segments of earlier dates have a row each for so long, then one a table; null for ever."
+    )
+
     @field_validator("schedule")
     @classmethod
     def _is_cron(cls, value: str | None) -> str | None:

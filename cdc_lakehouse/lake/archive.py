@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol
 
-from cdc_lakehouse.errors import ObjectMissingError, SourceError
+from cdc_lakehouse.errors import ObjectMissingError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.tables.segments import Segment
-from cdc_lakehouse.sources.object_store import SEGMENT_LIMIT, ObjectStore, open_store
+from cdc_lakehouse.sources.object_store import SEGMENT_LIMIT, ObjectStore, StoredObject, open_store
 
 _COPIES_AT_ONCE: Final = 4
 _ANY_STORE_HOLDS: Final = re.compile(r"[A-Za-z0-9._/-]")
@@ -82,6 +83,12 @@ class Archive:
             return len(self.store.head(self.place(segment), segment.size + 1)) == segment.size
         except (ObjectMissingError, SourceError):
             return False
+
+    def copies(self) -> list[StoredObject]:
+        """All that are there."""
+        with contextlib.suppress(SourceUnreachableError):  # There is no directory before the first.
+            return [each for each in self.store.list() if isinstance(each, StoredObject)]
+        return []
 
     def keep(self, segments: Sequence[Segment]) -> dict[str, str]:
         """Copy the contents that are not there yet, each as it was when it was listed."""

@@ -90,6 +90,11 @@ class Lake:
         with load_file_io(dict(self.catalog.properties), location).new_output(location).create(overwrite=True) as file:
             file.write(content)
 
+    def delete(self, location: str) -> None:
+        """Delete a file that `write` wrote; one that is gone is none."""
+        with contextlib.suppress(FileNotFoundError):
+            load_file_io(dict(self.catalog.properties), location).delete(location)
+
     def location(self, *parts: str) -> str:
         return "/".join((self.config.warehouse.rstrip("/"), *parts))
 

@@ -49,6 +49,10 @@ LANDED: Final = "cdc.landed."
 BATCH_SEGMENTS: Final = "cdc.batch-segments"
 """The segments of the batch that landed last, as JSON lists `[segment, topic, partition, start, end, records, bytes,
 dates]`."""
+FIRST_BATCH: Final = "cdc.first-batch"
+"""The first batch of which all records are kept; there is none where nothing was removed."""
+REMOVED_UPTO: Final = "cdc.removed-upto"
+"""The last feed date of which records were removed."""
 CANAL_POSITION: Final = "cdc.canal-position"
 """The place of the Canal entry that landed last, as in its key."""
 

@@ -17,6 +17,7 @@ from cdc_lakehouse.lake.current.typed_rows import initial_value
 from cdc_lakehouse.lake.row_deletes import FIRST_WITH_VECTORS
 from cdc_lakehouse.lake.tables.manual_holds import ManualHold
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
+from cdc_lakehouse.lake.tables.records import first_batch
 from cdc_lakehouse.lake.tables.segments import FILE, Segment, index_gaps, table_versions
 from cdc_lakehouse.pipeline.missing_files import MISSING_FILE
 from cdc_lakehouse.pipeline.row_keys import key_columns
@@ -140,6 +141,12 @@ def _of_segments(run: FeedRun, directory: _Directory, checkpoint_ts: int, reason
             numbers = ", ".join(str(number) for number in gap.missing[:_SHOWN])
             for id in directory.named(name) if found is None else [found]:
                 reasons[id].append(f"data files are missing: {gap} has no file {numbers}")
+    left_out = run.signals.left_out()
+    gone = first_batch(run.lake, run.feed.name) if left_out else 0
+    for name, batch in left_out.items():
+        if batch < gone and run.feed.tables.takes(name.database, name.table):
+            for id in directory.named(name):
+                reasons[id].append("its rows of while it was left out are no longer in `records`: leave it out again")
 
 
 class _Directory:

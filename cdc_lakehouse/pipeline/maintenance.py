@@ -13,7 +13,7 @@ import logging
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow.compute
@@ -45,8 +45,9 @@ from cdc_lakehouse.lake.tables.lease import MAINTENANCE, Lease, take_when_free
 from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import LANDED, Segments
-from cdc_lakehouse.pipeline.context import utc_now
+from cdc_lakehouse.pipeline.context import FeedContext, utc_now
 from cdc_lakehouse.pipeline.progress import Progress
+from cdc_lakehouse.pipeline.retention import Removed, Retention
 
 pc: Any = pyarrow.compute  # Its functions are made at run time, which type checkers do not see.
 
@@ -86,11 +87,12 @@ class MaintainedTable:
 @dataclass(frozen=True, slots=True)
 class Maintained:
     """`forgotten_cut_rows` are rows of `checkpoints` of cuts that are older than is kept, `forgotten_quarantine_rows`
-    those that could be used after all."""
+    those that could be used after all. `removed` is what is kept for decoding again."""
 
     tables: tuple[MaintainedTable, ...]
     forgotten_cut_rows: int = 0
     forgotten_quarantine_rows: int = 0
+    removed: Removed = field(default_factory=Removed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +141,14 @@ class Maintenance:
             )
         # Of one table the cuts are not forgotten: what their rows name stays.
         rows = (0, 0) if wanted is not None else self._forget(dry_run=dry_run)
+        removed = Removed() if wanted is not None else self._remove(dry_run=dry_run)
         self._forgotten_before = self._cutoff if dry_run and wanted is None else None
         progress = Progress(self._log, "tables are maintained", len(chosen))
         done: list[MaintainedTable] = []
         for each in chosen:
             done.append(self._maintain(each, targets, dry_run=dry_run))
             progress.add()
-        return Maintained(tuple(done), *rows)
+        return Maintained(tuple(done), *rows, removed)
 
     def _targets(self) -> list[_Target]:
         """The current-state tables, those that were dropped too, and the machinery tables that do not keep themselves
@@ -333,6 +336,18 @@ class Maintenance:
         with self._lease():
             cuts = Checkpoints(self._lake, self._feed.name).forget(self._cutoff)
             return cuts, 0 if days is None else self._quarantine.forget_replayed(self._days_ago(days))
+
+    def _remove(self, *, dry_run: bool) -> Removed:
+        """Messages, copies and segments that are not kept any longer."""
+
+        def retention() -> Retention:
+            return Retention(FeedContext(self._feed, self._lake, self._spark_session, log=self._log, clock=self._clock))
+
+        found = retention().outdated()
+        if dry_run or found == Removed():
+            return found
+        with self._lease():
+            return retention().remove()
 
     @property
     def _quarantine(self) -> Quarantine:

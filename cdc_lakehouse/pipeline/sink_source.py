@@ -9,7 +9,7 @@ from typing import Literal
 
 import pyarrow.compute as pc
 
-from cdc_lakehouse.changelog.schema import SchemaChange
+from cdc_lakehouse.changelog.schema import SchemaChange, TableName
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.errors import CheckpointError, SourceError
 from cdc_lakehouse.lake.archive import Archive
@@ -59,6 +59,9 @@ class Sink:
         if nameless:
             faults.append(f"{len(nameless)} files wait for the schema file that says their table: {nameless[0]}")
         wanted = [file for file in files if found.taken.takes(file.database, file.table)]
+        wanted, late = _without_summarized(run, wanted)
+        if late:
+            faults.append(f"{len(late)} files were written after the rows of their date went, and not read: {late[0]}")
         source = run.feed.storage_sink
         batches = Batches(run.segments.batch + 1, source.max_files, source.max_bytes)
         new = tuple(_new_segments(run, wanted, batches, found.taken))
@@ -134,6 +137,28 @@ def _named(files: Sequence[DataFile], schema_files: SchemaFiles) -> tuple[list[D
         else:
             nameless.append(file.path)
     return named, nameless
+
+
+def _without_summarized(run: FeedContext, files: Sequence[DataFile]) -> tuple[list[DataFile], list[str]]:
+    """Files but for those of dates whose segments have no rows of their own any more; and the paths of these that were
+    written since."""
+    summaries = run.segments.summarized()
+    others: list[DataFile] = []
+    late: list[str] = []
+    for file in files:
+        summary = summaries.get(TableName(file.database, file.table))
+        if summary is None or file.feed_date is None or file.feed_date > (summary.feed_date or ""):
+            others.append(file)
+        elif summary.modified_at is not None and file.modified > summary.modified_at:
+            late.append(file.path)
+    for date in sorted(run.dates):
+        if any(date <= (summary.feed_date or "") for summary in summaries.values()):
+            raise SourceError(
+                f"{date} cannot be decoded again: it is no longer known what its segments were",
+                feed=run.feed.name,
+                advice="they were removed by maintenance.keep_segments_days; their events are there, untouched",
+            )
+    return others, late
 
 
 def _shown_checkpoint(run: FeedContext) -> tuple[int | None, list[str]]:

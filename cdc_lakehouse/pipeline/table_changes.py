@@ -19,6 +19,7 @@ from cdc_lakehouse.lake.current.keyed_events import KeyedSpan
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, schema_fingerprint
 from cdc_lakehouse.lake.current.update_tasks import EmptiedPartition
 from cdc_lakehouse.lake.tables.segments import DECODED, DUMP, OFFSETS, REPAIR, Segment, may_hold
+from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.holds import Holds
 from cdc_lakehouse.pipeline.row_keys import key_changes, key_columns
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -148,7 +149,7 @@ def find_changed_tables(
     found: list[TableChanges] = []
     reasons: dict[str, str] = {}
     for id, life in lives.items():
-        shown = _is_shown(run, life)
+        shown = is_shown(run, life)
         over = life.dropped_ts is not None and life.dropped_ts <= cut.checkpoint_ts
         if id in holds or (over and shown and (is_purged(run, life) or not news.everywhere)):
             continue
@@ -169,7 +170,7 @@ def find_changed_tables(
     return found, Holds(reasons)
 
 
-def _is_shown(run: FeedRun, life: Incarnation) -> bool:
+def is_shown(run: FeedContext, life: Incarnation) -> bool:
     """Whether the last cut shows the table, so that it had nothing further to apply then. One that was held, or left
     out by the configuration of then, is as far as its own properties say."""
     cut = run.last_cut

@@ -25,13 +25,13 @@ from cdc_lakehouse.decoders.messages.registry import format_of
 from cdc_lakehouse.decoders.partition_summary import Summaries
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.decoders.topic_reader import TopicFormat, changes_in_tasks
-from cdc_lakehouse.errors import CdcError
+from cdc_lakehouse.errors import CdcError, SourceError
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.properties import of_batch
 from cdc_lakehouse.lake.tables.event_files import WRITTEN
-from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch, LandedSegment, landed_offsets, last_batch
+from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch, LandedSegment, LandedState, landed_offsets, last_batch
 from cdc_lakehouse.lake.tables.record_files import PartitionRecords, record_reader
-from cdc_lakehouse.lake.tables.records import Records, records_frame
+from cdc_lakehouse.lake.tables.records import Records, first_batch, records_frame, removed_upto
 from cdc_lakehouse.lake.tables.segments import DECODED, LANDED, OFFSETS, Kind, Segment, landed_again
 from cdc_lakehouse.lake.tables.source_metadata import Position
 from cdc_lakehouse.pipeline.context import FeedContext
@@ -97,6 +97,9 @@ class RecordSource(abc.ABC):
         run = self._run
         if not run.dates:
             return []
+        upto = removed_upto(run.lake, run.feed.name)
+        if gone := [date for date in sorted(run.dates) if date <= upto]:
+            raise self._gone(f"{gone[0]} cannot be decoded again: its messages are no longer all in `records`")
         records = records_frame(run.spark, run.feed.name)
         dated = records.where(F.col("feed_date").isin(*run.dates)).select("batch").distinct().collect()
         return self._land_again(pc.field("record_batch").isin([row["batch"] for row in dated]))
@@ -106,7 +109,9 @@ class RecordSource(abc.ABC):
         if not left_out:
             return ()
         taken = self._taken()
-        batches = [batch for name, batch in left_out.items() if taken.takes_name(name)]
+        gone = first_batch(self._run.lake, self._run.feed.name)
+        # The others are held.
+        batches = [batch for name, batch in left_out.items() if taken.takes_name(name) and batch >= gone]
         if not batches:
             return ()
         self._run.log.info("decoding again from batch %d: it has rows of tables that are taken now", min(batches))
@@ -130,8 +135,29 @@ class RecordSource(abc.ABC):
             for row in run.segments.select((pc.field("kind") == OFFSETS) & (pc.field("state") == DECODED) & wanted)
         ]
         if rows:
+            self._require_records(rows)
             run.segments.land(rows, of_batch(batch))
         return rows
+
+    def _require_records(self, segments: Sequence[Segment]) -> None:
+        first, before = first_batch(self._run.lake, self._run.feed.name), self._format.messages_before()
+        if not first:
+            return
+        landed = _landed_ranges(self._run)
+        for segment in segments:
+            partition, start = parse_segment(segment.segment)
+            # What messages are compared with has to be there too.
+            known = [n for n, (offset, _) in landed[partition].items() if offset <= start - before]
+            if (segment.record_batch or 0) < first or max(known, default=0) < first:
+                raise self._gone("messages cannot be decoded again: they are no longer in `records`", segment.segment)
+
+    def _gone(self, message: str, segment: str | None = None) -> SourceError:
+        return SourceError(
+            message,
+            feed=self._run.feed.name,
+            segment=segment,
+            advice="they were removed by maintenance.keep_records_days; their events are there and were not touched",
+        )
 
     def look(self) -> None:
         return  # What has landed says it all.
@@ -289,8 +315,23 @@ def _discard(events: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     return iter(())
 
 
-def wanted_records(run: FeedContext, message_format: Format, batches: Sequence[int]) -> list[PartitionRecords]:
-    """The records of the batches in each partition, with those before that the format needs."""
+def batches_before(run: FeedContext, state: LandedState) -> list[int]:
+    """Of each partition, the batch from which on the next one's records may be read with it."""
+    message_format = format_of(run.feed.message_format)
+    before = message_format.messages_before()
+    if not before:
+        return []
+    ends = ((partition, state.landed.end(partition) or 0) for partition in _landed_ranges(run))
+    return [_since(_landed_ranges(run)[partition], end - before) for partition, end in ends]
+
+
+def _since(of_partition: Mapping[int, tuple[int, int]], offset: int) -> int:
+    """The last batch that begins at an offset or before it; the first one where none does."""
+    return max((n for n, (first, _) in of_partition.items() if first <= offset), default=min(of_partition))
+
+
+def _landed_ranges(run: FeedContext) -> dict[Partition, dict[int, tuple[int, int]]]:
+    """By partition and batch of records: the first offset, and the bytes."""
     ranges = run.segments.rows.filter(pc.field("kind") == OFFSETS)
     landed: dict[Partition, dict[int, tuple[int, int]]] = {}
     columns = (ranges[name].to_pylist() for name in ("segment", "record_batch", "size"))
@@ -299,12 +340,18 @@ def wanted_records(run: FeedContext, message_format: Format, batches: Sequence[i
         of_partition = landed.setdefault(partition, {})
         first, known = of_partition.get(batch, (start, 0))
         of_partition[batch] = min(first, start), known + size
+    return landed
+
+
+def wanted_records(run: FeedContext, message_format: Format, batches: Sequence[int]) -> list[PartitionRecords]:
+    """The records of the batches in each partition, with those before that the format needs."""
+    landed = _landed_ranges(run)
     partitions = Counter(batch for of_partition in landed.values() for batch in of_partition)
     wanted: list[PartitionRecords] = []
     for partition, of_partition in landed.items():
         for batch in set(batches) & of_partition.keys():
             start, size = of_partition[batch]
             before = start - message_format.messages_before(partitions[batch])
-            since = max((n for n, (first, _) in of_partition.items() if first <= before), default=min(of_partition))
+            since = _since(of_partition, before)
             wanted.append(PartitionRecords(partition, batch, start, before, since, size))
     return wanted

@@ -74,7 +74,7 @@ PARTITIONED = (
 )
 
 
-def put(sink: HandSink, table: str, version: int, *changes: tuple[Any, ...], index: int = 1) -> Path:
+def put(sink: HandSink, table: str, version: int, *changes: tuple[Any, ...], index: int = 1, date: str = DAY) -> Path:
     """Changes as (op, at, values of all columns but `s`, which says what and when)."""
     lines = [row(op, table, at, *map(str, values), f'"{table}{at}"') for op, at, *values in changes]
-    return sink.rows(f"d/{table}", version, *lines, index=index)
+    return sink.rows(f"d/{table}", version, *lines, index=index, date=date)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.observed_schema import ObservedColumns, Statement, schema_changes
 from cdc_lakehouse.decoders.partition_summary import PartitionSummary, origin_of
-from cdc_lakehouse.lake.tables.source_metadata import Signals
+from cdc_lakehouse.lake.tables.source_metadata import Signal, Signals
 from tests.kit.lakes import TestLake
 
 SHAPES = {
@@ -88,3 +88,33 @@ def made(told: Any) -> list[tuple[Any, ...]]:
     found = [(each.commit_ts, each.effect, each.columns) for each in versions if each.hold is None]
     held = [(each.commit_ts, each.hold) for each in versions if each.hold is not None]
     return [*found, *held[:1]]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 1), st.integers(0, 20), st.none() | st.integers(1, 20), st.none() | st.integers(1, 20)
+        ),
+        max_size=12,
+    ),
+    st.integers(1, 8),
+)
+def test_positions_that_are_one_a_partition_say_what_they_said(
+    rows: list[tuple[int, int, int | None, int | None]], before: int
+) -> None:
+    signals = Signals.__new__(Signals)
+    found = {
+        (n % 9, partition): Signal(n % 9, "position", "x", partition, None, ts, watermark, ended)
+        for n, (partition, ts, watermark, ended) in enumerate(rows)
+    }
+    signals._table, signals._rows = _NoTable(), list(found.values())  # type: ignore[assignment]
+
+    def said() -> list[object]:
+        later = range(before, 10)
+        return [signals.positions(), *((signals.last_ts(n), signals.watermarks(n)) for n in later)]
+
+    expected, count = said(), len(signals.rows)
+    outdated = len(signals.outdated(before))
+    signals.summarize(before)
+    assert said() == expected and signals.outdated(before) == []
+    assert count - outdated <= len(signals.rows) <= count - outdated + 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import random
 from collections.abc import Callable, Sequence
@@ -10,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.pipeline.retention import Retention
 from cdc_lakehouse.pipeline.steps import Steps, run_all
 from tests import LONG
 from tests.kit import data_sets as packed
@@ -131,6 +134,36 @@ def test_a_date_is_decoded_again_from_the_records(topic_set: Callable[[str], Top
     run_all(found.lake.run(dates=frozenset(dates)))
     found.check(last)
     assert sorted(found.lake.machinery("events"), key=str) == sorted(before, key=str)
+
+
+def test_messages_that_are_not_kept_any_longer(topic_set: Callable[..., TopicSet]) -> None:
+    """Tables do not depend on them, messages that come again are known, and what needs them is refused."""
+    found = topic_set("pk_updates")
+    lake, last = found.lake, len(found.stages) - 1
+    lake.configure(maintenance={"keep_records_days": 1, "keep_segments_days": 1})
+    for stage in range(last):
+        found.advance(stage)
+        found.run()
+    later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=3)
+
+    def retention() -> Retention:
+        return Retention(lake.run(clock=lambda: later))
+
+    dates = {row["feed_date"] for row in lake.machinery("records")}
+    count, planned = len(lake.machinery("records")), retention().outdated()
+    assert 0 < planned.records < count
+    assert retention().remove() == planned and len(lake.machinery("records")) == count - planned.records
+    assert retention().remove().segments > 0, "those of messages that are gone"
+    before = lake.metadata()
+    with pytest.raises(SourceError, match="cannot be decoded again"):
+        run_all(lake.run(dates=frozenset(dates)))
+    assert lake.metadata() == before
+    # All messages once more, as after a changefeed that began again, and then the rest.
+    found.check(last - 1)
+    found.send([each for messages in found.messages.values() for each in messages[: len(messages) // 2]])
+    found.advance(last)
+    assert not found.run().applied.held
+    found.check(last)
 
 
 @pytest.mark.parametrize("name", ["rename_chain", "random_2"])

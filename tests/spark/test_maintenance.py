@@ -19,6 +19,7 @@ from cdc_lakehouse.lake.table_health import table_health
 from cdc_lakehouse.lake.tables import lease
 from cdc_lakehouse.pipeline import maintenance
 from cdc_lakehouse.pipeline.maintenance import Maintained, Maintenance
+from cdc_lakehouse.pipeline.retention import Removed, Retention
 from cdc_lakehouse.pipeline.steps import run_all
 from tests import LONG
 from tests.kit.hand_sinks import ADD_COLUMN, COLUMNS, CREATE, CSV, HandSink, integer, put
@@ -28,7 +29,8 @@ from tests.spark.test_two_runs import before_commit
 
 pytestmark = pytest.mark.spark
 
-_SMALL = {"maintenance": {"min_small_files": 2, "keep_cut_hours": 1}}
+_KEEP = {"keep_archive_days": 1, "keep_segments_days": 1}
+_SMALL = {"maintenance": {"min_small_files": 2, "keep_cut_hours": 1, **_KEEP}}
 
 
 def later() -> datetime.datetime:
@@ -53,7 +55,7 @@ def small_changes(lake: TestLake, sink: HandSink, runs: int, first: int = 0) -> 
 
 def new_feed(new_lake: Callable[..., TestLake], runs: int, **cuts: int) -> tuple[TestLake, HandSink]:
     """`cuts` are settings of `lake.cuts`."""
-    lake = new_lake(source=CSV, **_SMALL)
+    lake = new_lake(source={**CSV, "archive": True}, **_SMALL)
     of_lake = lake.config.lake.model_copy(update={"cuts": CutsConfig(**cuts)})
     lake.config = lake.config.model_copy(update={"lake": of_lake})
     lake.lake = Lake(of_lake)
@@ -199,10 +201,12 @@ def no_orphans(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_maintenance_between_any_two_commits_of_a_run(new_lake: Callable[..., TestLake]) -> None:
     """The lease keeps them apart; the run here does not ask for it, as one whose lease was lost."""
     met, number = 0, 1
+    removed: list[Removed] = []
     while True:
         lake, sink = new_feed(new_lake, 1)
-        put(sink, "p", 1, ("U", 200, 1, 7), ("D", 200, 2, 2), index=3)
-        put(sink, "u", 1, ("D", 200, 2, 2), index=3)
+        # Of another date: what was before it need not be kept.
+        put(sink, "p", 1, ("U", 200, 1, 7), ("D", 200, 2, 2), date="2026-06-11")
+        put(sink, "u", 1, ("D", 200, 2, 2), date="2026-06-11")
         wide = (*COLUMNS, integer("n"))
         sink.schema("u", 210, *wide, action=ADD_COLUMN, query="ALTER TABLE `u` ADD COLUMN `n` INT")
         sink.checkpoint(220)
@@ -210,6 +214,7 @@ def test_maintenance_between_any_two_commits_of_a_run(new_lake: Callable[..., Te
 
         def other(lake: TestLake = lake, others: list[Maintained] = others) -> None:
             others += [maintain(lake, table) for table in ("d.p", "d.u", "events")]
+            removed.append(Retention(lake.run(clock=later)).remove())
 
         with before_commit(number, other) as begun:
             try:
@@ -228,6 +233,7 @@ def test_maintenance_between_any_two_commits_of_a_run(new_lake: Callable[..., Te
         check_cuts(lake)
         number += 1 if LONG else 4
     assert number > 5 and met > 6, "they hardly met"
+    assert any(each.segments for each in removed) and any(each.archived_files for each in removed)
 
 
 @pytest.mark.usefixtures("no_orphans")

@@ -13,7 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pyiceberg.conversions import from_bytes
 from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
+from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
@@ -21,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.properties import OFFSETS, of_batch
+from cdc_lakehouse.lake.properties import FIRST_BATCH, OFFSETS, REMOVED_UPTO, of_batch
 from cdc_lakehouse.lake.tables.landed_offsets import (
     LandedBatch,
     LandedSegment,
@@ -64,6 +66,47 @@ _PROPERTIES: Final = {
 def records_frame(spark: SparkSession, feed: str) -> DataFrame:
     """All records of a feed."""
     return spark.read.format("iceberg").load(records_table(feed).sql)
+
+
+def first_batch(lake: Lake, feed: str) -> int:
+    """The first batch of which all records are there; 0 where none were removed."""
+    table = lake.load(records_table(feed))
+    return 0 if table is None else int(table.properties.get(FIRST_BATCH, "0"))
+
+
+def removed_upto(lake: Lake, feed: str) -> str:
+    """The last feed date of which records were removed; an empty text where none were."""
+    table = lake.load(records_table(feed))
+    return "" if table is None else table.properties.get(REMOVED_UPTO, "")
+
+
+def files_before(table: Table, batch: int) -> list[DataFile]:
+    """The data files that hold records of earlier batches alone."""
+    field = table.schema().find_field("batch")
+
+    def last(file: DataFile) -> int:
+        bound = file.upper_bounds.get(field.field_id)
+        return batch if bound is None else int(from_bytes(field.field_type, bound))
+
+    return [task.file for task in table.scan().plan_files() if last(task.file) < batch]
+
+
+def remove_before(table: Table, batch: int, files: Sequence[DataFile]) -> None:
+    """Remove data files with records of batches before one; from then on these batches are not whole. Raises
+    `ConcurrentRunError` when the table is another by now."""
+    dates = [table.properties.get(REMOVED_UPTO), *(file.partition[0] for file in files)]
+    upto = max((date for date in dates if date is not None), default=None)
+    try:
+        with table.transaction() as transaction:
+            with transaction.update_snapshot().overwrite() as overwrite:
+                overwrite.delete_by_predicate(AlwaysTrue())  # Else it looks into no manifest.
+                for file in files:
+                    overwrite.delete_data_file(file)
+            transaction.set_properties({FIRST_BATCH: str(batch), **({} if upto is None else {REMOVED_UPTO: upto})})
+    except CommitFailedException as error:
+        raise ConcurrentRunError(
+            "another run has written to `records`", advice="wait for it to end, then run again"
+        ) from error
 
 
 class RecordCommits:

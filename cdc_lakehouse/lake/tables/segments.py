@@ -2,7 +2,8 @@
 
 A segment is of one kind: a `file` of a sink, a range of `offsets` of `records` (of a topic's partition, or of a Canal
 destination), a file of a `dump`, `moved_rows`, which a DDL moved and this product wrote as synthetic events, or a
-`repair`, which puts rows right that `verify` found to differ from the source's.
+`repair`, which puts rows right that `verify` found to differ from the source's. A `summary` stands for those of a table
+(or of topics) that have no row any more: their counts, and up to which feed date they were.
 
 A segment is `landed` when it is listed and `decoded` when its events are in `events`; both are one commit for a whole
 batch. Batches are numbered upwards; the number is how a current-state table knows what it has seen. A segment whose
@@ -19,26 +20,31 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute
+from pyiceberg.expressions import AlwaysTrue
 
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.small_table import SmallTable, among, equal
 
-Kind = Literal["file", "offsets", "dump", "moved_rows", "repair"]
+Kind = Literal["file", "offsets", "dump", "moved_rows", "repair", "summary"]
 
 FILE: Final = "file"
 OFFSETS: Final = "offsets"
 DUMP: Final = "dump"
 MOVED_ROWS: Final = "moved_rows"
 REPAIR: Final = "repair"
+SUMMARY: Final = "summary"
 
 LANDED: Final = "landed"
 DECODED: Final = "decoded"
 MOVED_ROWS_PREFIX: Final = "//ddl/"
 """How the names of segments of moved rows begin: no path in a source does. It tells them in lakes of before `kind`."""
+_SUMMARY_PREFIX: Final = "//summary/"
+_SUMS: Final = ("size", "events", "inserts", "updates", "deletes", "quarantined", "lines")
 _GAPS_LISTED: Final = 1000
 
 SCHEMA: Final = pa.schema([
@@ -190,6 +196,23 @@ class Segments:
         self._table.write(as_rows(decoded), replacing=equal("batch", batch), properties=properties)
         self._keep(decoded)
 
+    def summarize(self, segments: pa.Table) -> None:
+        """Put one row for each table in the place of segments (columns of `SCHEMA`), in one commit."""
+        rows = pa.concat_tables([segments, self.rows.filter(pc.field("kind") == SUMMARY)])
+        sums = [(name, "sum") for name in _SUMS]
+        lasts = [(name, "max") for name in ("feed_date", "modified_at", "batch", "landed_at", "decoded_at")]
+        groups = rows.group_by(["database", "table"]).aggregate([*sums, *lasts]).to_pylist()
+        summaries = [_summary(group) for group in groups]
+        properties = {key: value for key, value in self._table.properties().items() if key.startswith("cdc.")}
+        others = self.rows.filter(pc.invert(self._are(rows["segment"].to_pylist())))
+        self._rows = pa.concat_tables([others, as_rows(summaries)])
+        self._table.write(self._rows, replacing=AlwaysTrue(), properties=properties)
+
+    def summarized(self) -> dict[TableName, Segment]:
+        """The summaries of files, by the table that the source's paths name."""
+        found = self.select((pc.field("kind") == SUMMARY) & pc.field("table").is_valid())
+        return {TableName(each.database or "", each.table or ""): each for each in found}
+
     def _keep(self, written: Sequence[Segment]) -> None:
         others = self.rows.filter(pc.invert(self._are(row.segment for row in written)))
         self._rows = pa.concat_tables([others, as_rows(written)])
@@ -206,6 +229,21 @@ def as_rows(segments: Sequence[Segment]) -> pa.Table:
 
 def as_segments(rows: pa.Table) -> list[Segment]:
     return [Segment(**row) for row in rows.to_pylist()]
+
+
+def _summary(group: Mapping[str, Any]) -> Segment:
+    database, table = group["database"], group["table"]
+    name = "" if table is None else f"{quote(database, safe='')}/{quote(table, safe='')}"
+    # Without commit-ts: what has to be looked at by commit-ts has a row of its own.
+    return Segment(
+        segment=f"{_SUMMARY_PREFIX}{name}",
+        kind=SUMMARY,
+        database=database,
+        table=table,
+        state=DECODED,
+        **{name: group[f"{name}_sum"] or 0 for name in _SUMS},
+        **{name: group[f"{name}_max"] for name in ("feed_date", "modified_at", "batch", "landed_at", "decoded_at")},
+    )
 
 
 def _with_kinds(rows: pa.Table) -> pa.Table:

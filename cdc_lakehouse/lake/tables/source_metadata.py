@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue
 
 from cdc_lakehouse.changelog.observed_schema import ObservedColumns, Statement, renamed_from
 from cdc_lakehouse.changelog.schema import TableName
@@ -100,6 +101,31 @@ class Signals:
             self._table.write(new, replacing=equal("batch", batch) if known else None)
         self._rows = [*others, *new]
 
+    def outdated(self, before: int) -> list[Signal]:
+        """The positions of batches before one that say no more than one of each partition would."""
+        rows = [row for row in self.rows if row.kind == "position" and row.batch < before]
+        count = Counter((row.topic, row.partition) for row in rows)
+        return [row for row in rows if count[row.topic, row.partition] > 1]
+
+    def summarize(self, before: int) -> None:
+        """Put one position of each partition in the place of those that are outdated, in one commit: for batches that
+        are not decoded again."""
+        outdated = self.outdated(before)
+        if not outdated:
+            return
+        places = {(row.topic, row.partition): row.batch for row in sorted(outdated, key=lambda row: row.batch)}
+        found = _positions(outdated)
+        summaries = [
+            Signal(
+                batch, "position", *place, None, found[place].last_ts,
+                found[place].watermark or None, found[place].ended_ts,
+            )
+            for place, batch in places.items()
+        ]  # fmt: skip
+        gone = set(outdated)
+        self._rows = [*(row for row in self.rows if row not in gone), *summaries]
+        self._table.write(self._rows, replacing=AlwaysTrue())
+
     def last_ts(self, before: int) -> int:
         """The greatest commit-ts of the batches before one."""
         return max((row.commit_ts for row in self.rows if row.batch < before), default=0)
@@ -115,15 +141,7 @@ class Signals:
 
     def positions(self) -> Mapping[tuple[str, int], Position]:
         """Of each partition that has brought something."""
-        found: dict[tuple[str, int], Position] = {}
-        for row in sorted(self.rows, key=lambda row: row.batch):
-            if row.kind == "position":
-                known = found.get((row.topic, row.partition), Position(0, 0, None))
-                found[row.topic, row.partition] = Position(
-                    max(row.commit_ts, known.last_ts),
-                    max(row.watermark or 0, known.watermark),
-                    known.ended_ts if row.ended_ts is None else row.ended_ts,
-                )
+        found = _positions(self.rows)
         # A statement commits what is open.
         for row in self.rows:
             place = found.get((row.topic, row.partition))
@@ -181,6 +199,19 @@ class Signals:
                     None if key is None else tuple(key),
                     origin,
                 )
+
+
+def _positions(rows: Iterable[Signal]) -> dict[tuple[str, int], Position]:
+    found: dict[tuple[str, int], Position] = {}
+    for row in sorted(rows, key=lambda row: row.batch):
+        if row.kind == "position":
+            known = found.get((row.topic, row.partition), Position(0, 0, None))
+            found[row.topic, row.partition] = Position(
+                max(row.commit_ts, known.last_ts),
+                max(row.watermark or 0, known.watermark),
+                known.ended_ts if row.ended_ts is None else row.ended_ts,
+            )
+    return found
 
 
 def _with_news(batch: int, signals: Iterable[Signal], others: Sequence[Signal]) -> Iterator[Signal]:
