@@ -145,6 +145,4 @@ class _Feeds(Collector):
 
 
 def _families() -> dict[str, GaugeMetricFamily]:
-    return {
-        name: GaugeMetricFamily(f"{PREFIX}{name}", text, labels=labels) for name, (labels, text) in METRICS.items()
-    }
+    return {name: GaugeMetricFamily(f"{PREFIX}{name}", text, labels=labels) for name, (labels, text) in METRICS.items()}
