@@ -1,4 +1,4 @@
-"""Writes the pages of docs/reference that say what the code says: commands, configuration, errors.
+"""Writes the pages of docs/reference that say what the code says: commands, configuration, columns, metrics, errors.
 
     .venv/bin/python scripts/reference.py            # writes them
     .venv/bin/python scripts/reference.py --check    # says which are out of date, and ends with 1
@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+import pyarrow as pa
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 ROOT: Final = Path(__file__).parents[1]
 # The script is run from a checkout, whatever the working directory is.
@@ -25,8 +27,21 @@ sys.path.insert(0, str(ROOT))
 from cdc_lakehouse import errors  # noqa: E402
 from cdc_lakehouse.assets import checks  # noqa: E402
 from cdc_lakehouse.cli import main as command_line  # noqa: E402
+from cdc_lakehouse.commands import metrics  # noqa: E402
 from cdc_lakehouse.config.json_schema import json_schema  # noqa: E402
+from cdc_lakehouse.decoders.event_schema import EVENTS  # noqa: E402
 from cdc_lakehouse.decoders.problems import PROBLEMS  # noqa: E402
+from cdc_lakehouse.lake.tables import (  # noqa: E402
+    approvals,
+    checkpoints,
+    frontiers,
+    manual_holds,
+    quarantine,
+    record_writer,
+    schema_history,
+    segments,
+    source_metadata,
+)
 
 PACKAGE: Final = ROOT / "cdc_lakehouse"
 FOLDER: Final = ROOT / "docs" / "reference"
@@ -82,11 +97,13 @@ def short(command: click.Command) -> str:
 def _command(name: str, command: click.Command) -> Iterator[list[str]]:
     context = click.Context(command, info_name=name)
     yield [f"## {name}"]
-    yield ["```", " ".join([name, *command.collect_usage_pieces(context)]), "```"]
+    yield ["```text", " ".join([name, *command.collect_usage_pieces(context)]), "```"]
     for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
-        # Click keeps the lines of a paragraph that begins with a backspace.
+        # Click keeps the lines of a paragraph that begins with a backspace: examples, below their heading.
         if paragraph.startswith("\b"):
-            yield ["```", *(line.strip() for line in paragraph.lstrip("\b\n").split("\n")), "```"]
+            heading, *lines = (line.strip() for line in paragraph.lstrip("\b\n").split("\n"))
+            yield [heading]
+            yield ["```bash", *lines, "```"]
         else:
             yield [paragraph]
     records = [parameter.get_help_record(context) for parameter in command.params]
@@ -187,6 +204,76 @@ def type_text(value: Mapping[str, Any], defs: Mapping[str, Any]) -> str:
     if value.get("format") == "date":
         return "date"
     return " or ".join(filter(None, (_TYPES[each] for each in (kind if isinstance(kind, list) else [kind]) if each)))
+
+
+# Tables.
+
+TABLES: Final[Mapping[str, pa.Schema]] = {
+    "segments": segments.SCHEMA,
+    "records": schema_to_pyarrow(record_writer.SCHEMA, include_field_ids=False),
+    "events": EVENTS,
+    "schema_history": schema_history.SCHEMA,
+    "quarantine": quarantine.SCHEMA,
+    "checkpoints": checkpoints.SCHEMA,
+    "approvals": approvals.SCHEMA,
+    "holds": manual_holds.SCHEMA,
+    "frontier": frontiers.SCHEMA,
+    "signals": source_metadata.SCHEMA,
+}
+"""The machinery tables that have rows."""
+
+_ICEBERG_TYPES: Final[Mapping[pa.DataType, str]] = {
+    pa.string(): "string", pa.large_string(): "string", pa.int64(): "long", pa.int32(): "int", pa.bool_(): "boolean",
+    pa.binary(): "binary", pa.large_binary(): "binary", pa.timestamp("us", "UTC"): "timestamptz",
+}  # fmt: skip
+
+
+def columns_page() -> str:
+    return page(
+        "Columns of the machinery tables",
+        [
+            "The tables of a feed, in the namespace `cdc_<feed>`, with the Iceberg types of their columns.",
+            "[Tables](../tables.md) says what each column means.",
+        ],
+        *(
+            block
+            for name, schema in TABLES.items()
+            for block in ([f"## {name}"], table(["column", "type", "NULL"], [_column_row(each) for each in schema]))
+        ),
+    )
+
+
+def _column_row(column: pa.Field) -> list[str]:
+    return [f"`{column.name}`", f"`{iceberg_type(column.type)}`", "can be" if column.nullable else "never"]
+
+
+def iceberg_type(kind: pa.DataType) -> str:
+    """An Arrow type as Iceberg writes it."""
+    if isinstance(kind, pa.ListType | pa.LargeListType):
+        return f"list<{iceberg_type(kind.value_type)}>"
+    if isinstance(kind, pa.StructType):
+        return f"struct<{', '.join(f'{each.name}: {iceberg_type(each.type)}' for each in kind)}>"
+    return _ICEBERG_TYPES[kind]
+
+
+# Metrics.
+
+
+def metrics_page() -> str:
+    return page(
+        "Metrics",
+        [
+            "What `cdc-lakehouse metrics` gives. All are gauges. What a feed does not have yet has no sample.",
+            "[Monitor](../monitoring.md#metrics) says how they are collected, and has rules for Prometheus.",
+        ],
+        table(
+            ["metric", "labels", "meaning"],
+            [
+                [f"`{metrics.PREFIX}{name}`", ", ".join(f"`{label}`" for label in labels), text]
+                for name, (labels, text) in metrics.METRICS.items()
+            ],
+        ),
+    )
 
 
 # Errors.
@@ -295,7 +382,13 @@ def _part(node: ast.expr, constants: Mapping[str, str]) -> str:
     return str(node.value) if isinstance(node, ast.Constant) else "…"
 
 
-PAGES: Final[Mapping[str, Callable[[], str]]] = {"cli.md": cli_page, "config.md": config_page, "errors.md": errors_page}
+PAGES: Final[Mapping[str, Callable[[], str]]] = {
+    "cli.md": cli_page,
+    "columns.md": columns_page,
+    "config.md": config_page,
+    "errors.md": errors_page,
+    "metrics.md": metrics_page,
+}
 
 
 def stale() -> list[str]:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
+import json
 import re
 import shlex
 import subprocess
 import textwrap
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+import sqlglot
 import yaml
 
 from cdc_lakehouse.cli import main
+from cdc_lakehouse.commands.metrics import METRICS, PREFIX
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig, load
 
 ROOT = Path(__file__).parents[1]
@@ -99,20 +105,26 @@ def test_every_command_that_is_named_is_there_with_its_options() -> None:
     assert not wrong
 
 
+# Programs of others, which no test here can ask for their options.
+OTHERS = {"cd", "cdc", "dagster", "dg", "docker", "dumpling", "eval", "export", "make", "pip", "printf", "uv"}
+
+
 def test_every_command_line_of_a_block_is_understood() -> None:
-    """Arguments that are missing, values that are not allowed."""
-    parsed = 0
+    """Programs that nobody has, arguments that are missing, values that are not allowed."""
+    unknown, parsed = [], 0
     for page in PAGES:
-        lines = "\n".join(blocks(page, "", "bash", "shell", "console")).replace("\\\n", " ").splitlines()
-        for line in lines:
-            found = re.match(r"(?:\$ )?(?:\.venv/bin/)?cdc-lakehouse ([a-z][^<>|]*)", line)
-            # Usage lines, and lines that leave something out, are no commands.
-            if found is not None and not re.search(r"[\[…]", found[1].split("#")[0]):
-                words = shlex.split(found[1], comments=True)
+        lines = "\n".join(blocks(page, *SHELL)).replace("\\\n", " ").splitlines()
+        for line in filter(None, lines):
+            # What another program is piped into is ours.
+            program, _, rest = re.sub(r"^mysqldump .* \| ", "", line).removeprefix(".venv/bin/").partition(" ")
+            if program == "cdc-lakehouse":
+                words = shlex.split(re.split(r" [<>|&]", rest)[0], comments=True)
                 n = next(n for n in (2, 1) if tuple(words[:n]) in COMMANDS)
                 COMMANDS[tuple(words[:n])].make_context(" ".join(words[:n]), words[n:])
                 parsed += 1
-    assert parsed > 20
+            elif program not in OTHERS and not line.startswith((".venv/bin/python -m ", "python -m ", "#", "./")):
+                unknown.append(f"{name(page)}: {line}")
+    assert parsed > 60 and not unknown
 
 
 def test_every_command_is_in_the_reference() -> None:
@@ -132,7 +144,7 @@ def test_every_script_of_a_shell_block_is_there() -> None:
     missing = [
         line
         for page in PAGES
-        for block in blocks(page, "", "bash", "shell", "console")
+        for block in blocks(page, *SHELL)
         for line in block.splitlines()
         if (found := re.match(r"(?:\$ )?\./([\w./-]+)", line)) and not (ROOT / found[1]).exists()
     ]
@@ -146,10 +158,56 @@ def test_every_module_that_a_command_runs_is_there() -> None:
     assert [str(place) for place in places if not place.is_dir() and not place.with_suffix(".py").exists()] == []
 
 
-def test_every_python_block_compiles() -> None:
+def test_every_python_block_compiles_and_what_it_imports_is_there() -> None:
     for page in PAGES:
         for block in blocks(page, "python"):
             compile(block, name(page), "exec")
+            for node in ast.walk(ast.parse(block)):
+                if isinstance(node, ast.ImportFrom):
+                    assert node.module is not None
+                    module = importlib.import_module(node.module)
+                    assert all(hasattr(module, each.name) for each in node.names), (name(page), node.module)
+                elif isinstance(node, ast.Import):
+                    for each in node.names:
+                        importlib.import_module(each.name)
+
+
+# By the word before the block.
+DIALECTS = {"Spark": "spark", "Trino": "trino", "DuckDB": "duckdb"}
+
+
+def test_every_sql_block_is_of_its_dialect() -> None:
+    parsed = 0
+    for page in PAGES:
+        for before, block in blocks_after(page, "sql"):
+            dialect = DIALECTS.get(before.split()[0].strip(":"), "mysql")
+            statements = sqlglot.parse(block, dialect=dialect)
+            commands = [each.sql() for each in statements if isinstance(each, sqlglot.exp.Command)]
+            # What sqlglot does not take apart.
+            assert all(text.startswith(("CREATE USER", "GRANT", "LOAD", "INSTALL")) for text in commands), commands
+            parsed += len(statements)
+    assert parsed > 15
+
+
+def test_every_block_of_data_can_be_read() -> None:
+    for page in PAGES:
+        for block in blocks(page, "json"):
+            json.loads(block)
+        for block in blocks(page, "toml"):
+            tomllib.loads(block)
+
+
+LANGUAGES = {"bash", "json", "mermaid", "python", "sql", "text", "toml", "yaml"}
+
+
+def test_every_block_says_what_it_is_and_stands_where_every_reader_of_markdown_sees_it() -> None:
+    """The readers of the site take what stands in a list only where it is indented by four."""
+    wrong = []
+    for page in PAGES:
+        for indent, language in re.findall(r"^( *)```(\w*)[^\n]*\n.*?^ *```$", page.read_text("utf-8"), re.M | re.S):
+            if len(indent) % 4 or (language or "bash") not in LANGUAGES or not (language or page == ROOT / "README.md"):
+                wrong.append(f"{name(page)}: {indent}```{language}")
+    assert not wrong
 
 
 LAKE = {"warehouse": "./lake", "catalog": {"type": "sql", "uri": "sqlite:///lake.db"}}
@@ -161,7 +219,11 @@ def configuration(block: str) -> dict[str, Any] | None:
     """What a block shows of lakehouse.yaml, with what it leaves out put in; None where it shows something else."""
     # All as text: YAML of old reads the key `on` as true.
     shown = yaml.load(textwrap.dedent(block), Loader=yaml.BaseLoader)
-    if not isinstance(shown, dict) or not shown.keys() <= LakehouseConfig.model_fields.keys() | FeedConfig.model_fields:
+    if not isinstance(shown, dict):
+        return None
+    shown = {"source": {**FEED["source"], **shown}} if "initial" in shown else shown
+    shown = {"lake": {**LAKE, **shown}} if "catalog" in shown else shown
+    if not shown.keys() <= LakehouseConfig.model_fields.keys() | FeedConfig.model_fields:
         return None
     if not shown.keys() <= LakehouseConfig.model_fields.keys():
         shown = {"feeds": [shown]}
@@ -171,9 +233,9 @@ def configuration(block: str) -> dict[str, Any] | None:
     return {**shown, "lake": {**LAKE, **shown.get("lake", {})}, "feeds": feeds}
 
 
-def test_configurations_of_the_pages_load(tmp_path: Path) -> None:
+def test_every_yaml_block_is_a_configuration_that_loads_or_says_what_it_is(tmp_path: Path) -> None:
     """Fragments, too: the loader finds what a JSON Schema cannot say."""
-    loaded = 0
+    loaded, unknown = 0, []
     for page in PAGES:
         for block in blocks(page, "yaml"):
             if (document := configuration(block)) is not None:
@@ -181,13 +243,47 @@ def test_configurations_of_the_pages_load(tmp_path: Path) -> None:
                 file.write_text(yaml.safe_dump(document), encoding="utf-8")
                 load(file, dict.fromkeys(re.findall(r"\$\{(\w+)", block), "https://host.example/value"))
                 loaded += 1
-    assert loaded > 10
+            elif not re.match(r"# [\w./-]+\.ya?ml\n|# yaml-language-server:", block):
+                (key, *_) = yaml.safe_load(block)
+                unknown += [] if key in FILES else [f"{name(page)}: {key}"]
+                if key in FILES:
+                    FILES[key](block)
+    assert loaded > 20 and not unknown
+
+
+def check_rules(block: str) -> None:
+    """Of Prometheus: they ask for metrics that are there."""
+    asked = set(re.findall(rf"\b{PREFIX}(\w+)", block))
+    assert asked and asked <= METRICS.keys()
+
+
+def check_instance(block: str) -> None:
+    """Of dagster.yaml: as a deployment has it."""
+    instance = yaml.safe_load((ROOT / "deploy/dagster.yaml").read_text("utf-8"))
+    assert yaml.safe_load(block).items() <= instance.items()
+
+
+FILES = {"groups": check_rules, "concurrency": check_instance, "ops": lambda _: None}
+"""Files of others, by their first key. What a job is launched with (ops) is in the tests of the job."""
+
+
+SHELL = ("", "bash")
 
 
 def blocks(page: Path, *languages: str) -> list[str]:
     """The contents of the fenced blocks of a page in these languages; "" is none."""
-    found = re.findall(r"^```(\w*)[^\n]*\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    return [text for language, text in found if language in languages]
+    return [text for _, text in blocks_after(page, *languages)]
+
+
+def blocks_after(page: Path, *languages: str) -> list[tuple[str, str]]:
+    """The same, with the paragraph before each."""
+    text = page.read_text(encoding="utf-8")
+    found = re.finditer(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```$", text, re.MULTILINE | re.DOTALL)
+    return [
+        (text[: each.start()].rstrip().rpartition("\n\n")[2], textwrap.dedent(each[3]))
+        for each in found
+        if each[2] in languages
+    ]
 
 
 def test_the_navigation_of_the_site_has_every_page_once() -> None:

@@ -21,8 +21,8 @@ def schema() -> int:
     \b
     Example:
       cdc-lakehouse config schema > lakehouse.schema.json
-      and as the first line of lakehouse.yaml:
-      # yaml-language-server: $schema=lakehouse.schema.json
+
+    The first line of lakehouse.yaml names it: `# yaml-language-server: $schema=lakehouse.schema.json`.
     """
     print_json(json_schema())
     return DONE

@@ -21,11 +21,11 @@ from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.pipeline.feed_state import held_table, read_feed_state, read_sizes
 
-_PREFIX: Final = "cdc_lakehouse_"
+PREFIX: Final = "cdc_lakehouse_"
 _FEED: Final = ("feed",)
 _TABLE: Final = ("feed", "database", "table")
 _JOB: Final = ("feed", "job")
-_METRICS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
+METRICS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "up": (_FEED, "1 where the state of the feed could be read from the lake, else 0."),
     "published_checkpoint_timestamp_seconds": (_FEED, "What the published cut shows, in seconds since 1970."),
     "published_lag_seconds": (_FEED, "How far the published cut is behind now."),
@@ -145,6 +145,4 @@ class _Feeds(Collector):
 
 
 def _families() -> dict[str, GaugeMetricFamily]:
-    return {
-        name: GaugeMetricFamily(f"{_PREFIX}{name}", text, labels=labels) for name, (labels, text) in _METRICS.items()
-    }
+    return {name: GaugeMetricFamily(f"{PREFIX}{name}", text, labels=labels) for name, (labels, text) in METRICS.items()}

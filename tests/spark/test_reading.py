@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import datetime
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -232,6 +235,66 @@ def test_pyiceberg_and_duckdb_over_its_arrow_read_tags(any_cuts: TestLake) -> No
         assert seen(arrow) == expected, (name, tag)
         found = duckdb.from_arrow(arrow).filter("id > 1").order("id").fetchall()
         assert found == sorted(row for row in expected if row[0] > 1), (name, tag)
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def documented(cuts: TestLake, page: str, language: str) -> list[str]:
+    """The blocks of a page, for this lake and its table `busy`."""
+    lake, table = cuts.config.lake, f"{cuts.name}__{DATABASE}.busy"
+    newest = cuts.tables()[DATABASE, "busy"].metadata.current_snapshot_id
+    here = {
+        "sqlite:////data/lake/catalog.db": lake.catalog.uri, "sqlite:///demo/lake/catalog.db": lake.catalog.uri,
+        "file:///data/lake/warehouse": lake.warehouse, "file:///…/demo/lake/warehouse": lake.warehouse,
+        '"lakehouse.yaml", "shop.orders"': f'"{cuts.config_path}", "{DATABASE}.busy"',
+        "shop.orders": table, '["shop", "orders"]': f'["{DATABASE}", "busy"]',
+        "cdc_shop.checkpoints": f"cdc_{cuts.name}.checkpoints", "5291526609135445063": newest,
+        "day_2026-11-21": "day_2026-01-01", "datetime(2026, 11, 21, 9": "datetime(2026, 1, 2, 9",
+        "462107578368000000": CUTS["C"], "462107578368000123": CUTS["C"],
+    }  # fmt: skip
+    blocks = re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text("utf-8"), re.DOTALL)
+    for written, value in here.items():
+        blocks = [block.replace(written, str(value)) for block in blocks]
+    return blocks
+
+
+def values(block: str) -> list[Any]:
+    """What the expressions of a program give that stand alone, and at last its variable `orders`."""
+    names: dict[str, Any] = {}
+    found = []
+    for statement in ast.parse(block).body:
+        if isinstance(statement, ast.Expr):
+            found.append(eval(compile(ast.Expression(statement.value), "page", "eval"), names))
+        else:
+            exec(compile(ast.Module([statement], []), "page", "exec"), names)
+    return [*found, names.get("orders")]
+
+
+def test_the_programs_of_the_documentation_read_what_it_says(cuts: TestLake, spark: SparkSession) -> None:
+    rows = {name: rows_of(ENTRIES, "busy", commit_ts) for name, commit_ts in CUTS.items()}
+    by_ref, by_read = documented(cuts, "readers.md", "python")
+    *_, at_day = values(by_ref)
+    assert seen(at_day) == rows["B"]
+    *read, _, _ = values(by_read)
+    assert [seen(each) for each in read] == [rows["D"], rows["B"], rows["C"], rows["C"]]
+    assert sorted(tuple(row) for row in spark.table("orders").collect()) == sorted(rows["B"])
+    (of_cut,) = documented(cuts, "tables.md", "python")
+    assert seen(values(of_cut)[-1]) == rows["D"]
+    (newest,) = documented(cuts, "start/ten-minutes.md", "python")
+    assert seen(values(newest.replace("print(", "("))[0]) == rows["D"]
+
+    tags_of_page, *by_tag = statements(documented(cuts, "readers.md", "sql")[0])
+    assert dict(spark.sql(tags_of_page).collect()) == tags(cuts, "busy")
+    shown = [spark.sql(each).collect() for each in by_tag]
+    assert [sorted(map(tuple, each)) for each in shown] == [sorted(rows["B"]), sorted(rows["C"])]
+    of_cut, at_snapshot = statements(documented(cuts, "tables.md", "sql")[0])
+    assert {row["table"] for row in spark.sql(of_cut).collect()} == {"busy", "quiet"}
+    assert sorted(map(tuple, spark.sql(at_snapshot).collect())) == sorted(rows["D"])
+
+
+def statements(block: str) -> list[str]:
+    return [each.strip() for each in block.split(";") if each.strip()]
 
 
 _EXTENSION = """
