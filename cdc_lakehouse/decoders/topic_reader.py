@@ -16,12 +16,13 @@ import numpy as np
 import pyarrow as pa
 from pyspark import AccumulatorParam
 from pyspark.accumulators import Accumulator
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, RowChange, TransactionEnd, Watermark
 from cdc_lakehouse.changelog.observed_schema import ObservedColumns, Statement
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS
 from cdc_lakehouse.decoders.event_schema import NEW_EVENTS, EventRows, image_text
+from cdc_lakehouse.decoders.files.tasks import rows_of
 from cdc_lakehouse.decoders.messages.format import UsualRows
 from cdc_lakehouse.decoders.messages.registry import format_of
 from cdc_lakehouse.decoders.observed_columns import ColumnObserver
@@ -83,26 +84,41 @@ RECORDS: Final = pa.schema([
 
 
 def changes_in_tasks(
-    spark: SparkSession,
+    spark: SparkSession | None,
     tasks: int,
     records: Callable[[int], Iterator[pa.RecordBatch]],
     topic_format: TopicFormat,
     take: Take,
     columns: str,
-) -> tuple[DataFrame, Accumulator[Summaries]]:
-    """What `take` makes of the records' events, a frame with these columns; and what else is in the records, known once
-    the frame has been worked out. `records` gives those of a task by its number, as `TopicReader.read` wants them."""
+) -> tuple[Sequence[tuple[Any, ...]], Summaries]:
+    """What `take` makes of the records' events, rows with these columns; and what else is in the records. `records`
+    gives those of a task by its number, as `TopicReader.read` wants them. Without Spark tasks are done here."""
+
+    def changes(number: int) -> Iterator[tuple[pa.RecordBatch | None, Summaries]]:
+        with database() as connection:
+            reader = TopicReader(topic_format, connection)
+            for batch in take(_events(reader, records(number))):
+                yield batch, {}
+            yield None, reader.summaries
+
+    if spark is None:
+        done = [each for number in range(tasks) for each in changes(number)]
+        summaries: Summaries = {}
+        for _, more in done:
+            summaries |= more
+        return list(rows_of(batch for batch, _ in done if batch is not None)), summaries
     found: Accumulator[Summaries] = spark.sparkContext.accumulator({}, _MERGED)
 
-    def changes(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def in_task(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                with database() as connection:
-                    reader = TopicReader(topic_format, connection)
-                    yield from take(_events(reader, records(number)))
-                    found.add(reader.summaries)
+                for made, summaries in changes(number):
+                    if made is None:
+                        found.add(summaries)
+                    else:
+                        yield made
 
-    return spark.range(0, tasks, 1, max(1, tasks)).mapInArrow(changes, columns), found
+    return spark.range(0, tasks, 1, max(1, tasks)).mapInArrow(in_task, columns).collect(), found.value
 
 
 def _events(reader: TopicReader, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

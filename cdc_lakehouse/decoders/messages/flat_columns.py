@@ -38,8 +38,8 @@ _REPLACEMENTS: Final = {"\ufffd": False, "\\ufffd": True}
 
 @dataclass(frozen=True, kw_only=True)
 class FlatColumns:
-    """The `ColumnReader` of a format. `time` is where a message has its commit-ts, or when it was executed (`in_order`).
-    What is at the places `unusual` is nothing, or false. `lossy`: text with U+FFFD has to be looked at.
+    """The `ColumnReader` of a format. `time` is where a message has its commit-ts, or with `in_order` when it was
+    executed. What is at the places `unusual` is nothing, or false. `lossy`: text with U+FFFD has to be looked at.
     `merged`: an update may have old values, or none, and what its new row leaves out is as it was; other changes have
     none. Else an update has them."""
 
@@ -87,7 +87,8 @@ class FlatColumns:
         if self.merged:
             nothing = f"coalesce({olds}, 'null') IN ('null', '[]', '[null]')"
             text = f"(coalesce({gtid}, 'null') = 'null' OR starts_with({gtid}, '\"'))"
-            more = f"{more} OR NOT {text} OR NOT ({nothing} OR ({kind} = '\"UPDATE\"' AND coalesce(starts_with({old}, '{{'), false)))"
+            row = f"({kind} = '\"UPDATE\"' AND coalesce(starts_with({old}, '{{'), false))"
+            more = f"{more} OR NOT {text} OR NOT ({nothing} OR {row})"
             old = f"nullif({old}, 'null')"
         # No filter: it would have DuckDB read each message again. JSON of DuckDB's has no line feeds.
         return f"""
