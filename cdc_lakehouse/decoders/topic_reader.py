@@ -8,7 +8,7 @@ give nothing themselves (see `partition_sequence`)."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,11 +16,13 @@ import numpy as np
 import pyarrow as pa
 from pyspark import AccumulatorParam
 from pyspark.accumulators import Accumulator
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, RowChange, TransactionEnd, Watermark
 from cdc_lakehouse.changelog.observed_schema import ObservedColumns, Statement
+from cdc_lakehouse.changelog.positions import LOGICAL_BITS
 from cdc_lakehouse.decoders.event_schema import NEW_EVENTS, EventRows, image_text
+from cdc_lakehouse.decoders.files.tasks import rows_of
 from cdc_lakehouse.decoders.messages.format import UsualRows
 from cdc_lakehouse.decoders.messages.registry import format_of
 from cdc_lakehouse.decoders.observed_columns import ColumnObserver
@@ -82,26 +84,41 @@ RECORDS: Final = pa.schema([
 
 
 def changes_in_tasks(
-    spark: SparkSession,
+    spark: SparkSession | None,
     tasks: int,
     records: Callable[[int], Iterator[pa.RecordBatch]],
     topic_format: TopicFormat,
     take: Take,
     columns: str,
-) -> tuple[DataFrame, Accumulator[Summaries]]:
-    """What `take` makes of the records' events, a frame with these columns; and what else is in the records, known once
-    the frame has been worked out. `records` gives those of a task by its number, as `TopicReader.read` wants them."""
+) -> tuple[Sequence[tuple[Any, ...]], Summaries]:
+    """What `take` makes of the records' events, rows with these columns; and what else is in the records. `records`
+    gives those of a task by its number, as `TopicReader.read` wants them. Without Spark tasks are done here."""
+
+    def changes(number: int) -> Iterator[tuple[pa.RecordBatch | None, Summaries]]:
+        with database() as connection:
+            reader = TopicReader(topic_format, connection)
+            for batch in take(_events(reader, records(number))):
+                yield batch, {}
+            yield None, reader.summaries
+
+    if spark is None:
+        done = [each for number in range(tasks) for each in changes(number)]
+        summaries: Summaries = {}
+        for _, more in done:
+            summaries |= more
+        return list(rows_of(batch for batch, _ in done if batch is not None)), summaries
     found: Accumulator[Summaries] = spark.sparkContext.accumulator({}, _MERGED)
 
-    def changes(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def in_task(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                with database() as connection:
-                    reader = TopicReader(topic_format, connection)
-                    yield from take(_events(reader, records(number)))
-                    found.add(reader.summaries)
+                for made, summaries in changes(number):
+                    if made is None:
+                        found.add(summaries)
+                    else:
+                        yield made
 
-    return spark.range(0, tasks, 1, max(1, tasks)).mapInArrow(changes, columns), found
+    return spark.range(0, tasks, 1, max(1, tasks)).mapInArrow(in_task, columns).collect(), found.value
 
 
 def _events(reader: TopicReader, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -134,13 +151,48 @@ class TopicReader:
             number[usual.places] = np.arange(len(usual.places))
         for rows in _by_place(batch):
             summary = self._enter(_place(batch.slice(int(rows[0]), 1)))
+            others, own = rows[number[rows] < 0], number[rows[number[rows] >= 0]]
+            if usual is not None and usual.in_order:
+                yield from self._read_in_order(summary, usual, own, others, batch)
+                continue
             # Only a watermark between messages makes their order count.
             watermarks = [(-1, summary.watermark or 0)]
-            others = rows[number[rows] < 0]
             yield from self._read_each(summary, batch.take(pa.array(others)), watermarks)
             if usual is not None:
-                own = number[rows[number[rows] >= 0]]
                 yield from self._take_usual(summary, usual, own, batch, np.array(watermarks))
+
+    def _read_in_order(
+        self,
+        summary: PartitionSummary,
+        usual: UsualRows,
+        own: np.ndarray[Any, Any],
+        others: np.ndarray[Any, Any],
+        batch: pa.RecordBatch,
+    ) -> Iterator[pa.RecordBatch]:
+        """The usual rows that are the place's `own`, and the other messages between them: each of these follows what
+        came before it, and what comes behind it follows it."""
+        offsets = batch.column("offset").to_numpy()[usual.places]
+        commit_ts = np.zeros(len(usual.places), np.int64)
+        takes = self._taken(usual)
+        ends = np.searchsorted(usual.places[own], others).tolist()
+        start = 0
+        for at, end in zip([*others.tolist(), None], [*ends, len(own)], strict=True):
+            if rows := own[start:end].tolist():
+                # Each is above the one before.
+                steps = np.arange(1, len(rows) + 1)
+                made = (usual.times[rows] << LOGICAL_BITS) - steps
+                commit_ts[rows] = np.maximum(np.maximum.accumulate(made), summary.last_ts) + steps
+                summary.last_ts = int(commit_ts[rows[-1]])
+                for row in self._shown(usual, own[start:end], takes):
+                    self._observe_shape(summary, usual, row, int(commit_ts[row]), int(offsets[row]))
+                start = end
+            if at is not None:
+                yield from self._read_each(summary, batch.slice(at, 1), [(-1, 0)])
+        yield from self._events(summary, usual, own, commit_ts, takes, batch)
+
+    def _taken(self, usual: UsualRows) -> np.ndarray[Any, Any]:
+        """Which shapes are of tables that are wanted."""
+        return np.array([each is not None and self._takes(each.database, each.table) for each in usual.shapes], bool)
 
     def _read_each(
         self, summary: PartitionSummary, records: pa.RecordBatch, watermarks: list[tuple[int, int]]
@@ -211,24 +263,37 @@ class TopicReader:
         each behind an offset."""
         behind, sent = watermarks.T
         offsets = batch.column("offset").to_numpy()[usual.places]
-        commit_ts = usual.commit_ts[own]
+        commit_ts = usual.times[own]
         is_new = commit_ts > sent[np.searchsorted(behind, offsets[own]) - 1]
         summary.replays += len(is_new) - int(is_new.sum())
         summary.last_ts = max(summary.last_ts, int(commit_ts[is_new].max(initial=0)))
-        takes = np.array([each is not None and self._takes(each.database, each.table) for each in usual.shapes], bool)
+        takes = self._taken(usual)
         self._note_sent_before(summary, usual, own[~is_new & takes[usual.shape_of[own]]], batch)
-        for at in np.unique(usual.shape_of[own[is_new & ~takes[usual.shape_of[own]]]]).tolist():
+        new = own[is_new]
+        self._observe_usual(summary, usual, new[takes[usual.shape_of[new]]], offsets)
+        yield from self._events(summary, usual, new, usual.times, takes, batch)
+
+    def _events(
+        self,
+        summary: PartitionSummary,
+        usual: UsualRows,
+        rows: np.ndarray[Any, Any],
+        commit_ts: np.ndarray[Any, Any],
+        takes: np.ndarray[Any, Any],
+        batch: pa.RecordBatch,
+    ) -> Iterator[pa.RecordBatch]:
+        """The events of some of the usual rows, of which `commit_ts` has all; those whose shape `takes` does not take
+        are noted instead."""
+        for at in np.unique(usual.shape_of[rows[~takes[usual.shape_of[rows]]]]).tolist():
             if (shape := usual.shapes[at]) is not None:
                 summary.left_out.add((shape.database, shape.table))
-        kept = own[is_new & takes[usual.shape_of[own]]]
+        kept = rows[takes[usual.shape_of[rows]]]
         if not len(kept):
             return
-        commit_ts, shape_of, offsets = usual.commit_ts[kept], usual.shape_of[kept], offsets[kept]
-        self._observe_usual(summary, usual, commit_ts, shape_of, offsets)
         before, after = usual.before, usual.after
         if len(kept) < len(before):
             before, after = before.take(pa.array(kept)), after.take(pa.array(kept))
-        places, shapes = pa.array(usual.places[kept]), pa.array(shape_of)
+        places, shapes = pa.array(usual.places[kept]), pa.array(usual.shape_of[kept])
         columns = {
             **{name: batch.column(name).take(places) for name in ("feed_date", "segment")},
             **{
@@ -237,10 +302,10 @@ class TopicReader:
             },
             "table_version": pa.array(np.zeros(len(kept), np.int64)),
             "physical_partition": pa.nulls(len(kept), pa.int64()),
-            "commit_ts": pa.array(commit_ts),
+            "commit_ts": pa.array(commit_ts[kept]),
             "before": before,
             "after": after,
-            "line": pa.array(offsets),
+            "line": batch.column("offset").take(places),
         }
         yield pa.RecordBatch.from_arrays([columns[name] for name in NEW_EVENTS.names], schema=NEW_EVENTS)
 
@@ -249,31 +314,56 @@ class TopicReader:
     ) -> None:
         if not len(rows):
             return
-        pairs = np.stack([usual.shape_of[rows], usual.commit_ts[rows]], axis=1)
+        pairs = np.stack([usual.shape_of[rows], usual.times[rows]], axis=1)
         _, first, counts = np.unique(pairs, axis=0, return_index=True, return_counts=True)
         for row, count in zip(rows[first].tolist(), counts.tolist(), strict=True):
             shape, place = usual.shapes[int(usual.shape_of[row])], int(usual.places[row])
             assert shape is not None, "usual rows have one"
             segment, offset = batch.column("segment")[place].as_py(), batch.column("offset")[place].as_py()
-            commit_ts = int(usual.commit_ts[row])
+            commit_ts = int(usual.times[row])
             summary.note_sent_before(shape.database, shape.table, commit_ts, segment, offset, count)
 
     def _observe_usual(
-        self,
-        summary: PartitionSummary,
-        usual: UsualRows,
-        commit_ts: np.ndarray[Any, Any],
-        shape_of: np.ndarray[Any, Any],
-        offsets: np.ndarray[Any, Any],
+        self, summary: PartitionSummary, usual: UsualRows, rows: np.ndarray[Any, Any], offsets: np.ndarray[Any, Any]
     ) -> None:
         """Of each shape the first row with the least commit-ts."""
-        order = np.lexsort((commit_ts, shape_of))
-        for at in order[np.unique(shape_of[order], return_index=True)[1]].tolist():
-            shape = usual.shapes[int(shape_of[at])]
-            assert shape is not None, "usual rows have one"
-            image = dict.fromkeys(shape.names)
-            row = RowChange(shape.database, shape.table, shape.op, None, image, shape.types, shape.key)
-            self._observe(summary, row, int(commit_ts[at]), int(offsets[at]), in_order=False)
+        order = rows[np.lexsort((usual.times[rows], usual.shape_of[rows]))]
+        for row in order[np.unique(usual.shape_of[order], return_index=True)[1]].tolist():
+            self._observe_shape(summary, usual, row, int(usual.times[row]), int(offsets[row]))
+
+    def _observe_shape(
+        self, summary: PartitionSummary, usual: UsualRows, row: int, commit_ts: int, offset: int
+    ) -> None:
+        shape = usual.shapes[int(usual.shape_of[row])]
+        assert shape is not None, "usual rows have one"
+        image = dict.fromkeys(shape.names)
+        change = RowChange(shape.database, shape.table, shape.op, None, image, shape.types, shape.key)
+        self._observe(summary, change, commit_ts, offset, in_order=usual.in_order)
+
+    def _shown(self, usual: UsualRows, rows: np.ndarray[Any, Any], takes: np.ndarray[Any, Any]) -> list[int]:
+        """Of the rows those that show other columns than the one before of their table."""
+        tables: dict[tuple[str, str], int] = {}
+        forms: dict[Any, int] = {}
+        # Of each shape its table and what it shows of it, as numbers.
+        numbers = np.full((len(usual.shapes), 2), -1)
+        for at, shape in enumerate(usual.shapes):
+            if shape is not None and takes[at] and shape.op != "D":
+                table = tables.setdefault((shape.database, shape.table), len(tables))
+                form = (table, self._names(shape.op, shape.names, shape.types), (*shape.types.items(),), shape.key)
+                numbers[at] = table, forms.setdefault(form, len(forms))
+        table_of, form_of = numbers[usual.shape_of[rows]].T
+        order = np.argsort(table_of, kind="stable")
+        order = order[table_of[order] >= 0]
+        is_other = np.diff(form_of[order], prepend=-1) != 0
+        return rows[np.sort(order[is_other])].tolist()
+
+    def _names(self, op: str, names: Sequence[str], types: Mapping[str, str]) -> tuple[str, ...]:
+        """The columns of an image in the order that it shows."""
+        if op != "U" or not self._format.made_by_canal:
+            return tuple(names)
+        # Images that are not whole put columns out of the table's order.
+        shown = set(names)
+        return (*(name for name in types if name in shown), *(name for name in names if name not in types))
 
     def _take(
         self,
@@ -324,10 +414,7 @@ class TopicReader:
         image = row.after if row.after is not None else row.before
         if image is None or row.op == "D":
             return
-        names = tuple(image)
-        if row.op == "U" and self._format.made_by_canal:
-            # Images that are not whole put columns out of the table's order.
-            names = (*(name for name in row.types if name in image), *(n for n in names if n not in row.types))
+        names = self._names(row.op, tuple(image), row.types)
         if in_order:
             columns = self._observer.new_columns(row, names, in_order=self._format.made_by_canal)
         else:

@@ -20,6 +20,7 @@ from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange
 from cdc_lakehouse.decoders.event_schema import spark_columns
+from cdc_lakehouse.decoders.files.tasks import LITTLE_BYTES
 from cdc_lakehouse.decoders.messages.format import Format, Options
 from cdc_lakehouse.decoders.messages.registry import format_of
 from cdc_lakehouse.decoders.partition_summary import Summaries
@@ -172,20 +173,23 @@ class RecordSource(abc.ABC):
         watermarks = {number: run.signals.watermarks(number) for number in batches}
         topic_format = TopicFormat(self._format.name, self._options, seeds, watermarks, self._taken().takes)
         wanted = wanted_records(run, self._format, batches)
-        records = record_reader(run.lake, run.feed.name, wanted, run.spark.sparkContext.defaultParallelism)
+        is_little = sum(segment.size for segment in segments) <= LITTLE_BYTES
+        spark = None if is_little else run.spark
+        tasks = 1 if spark is None else spark.sparkContext.defaultParallelism
+        records = record_reader(run.lake, run.feed.name, wanted, tasks)
         take, tasks = run.events.writer().write if append else _discard, len(records.shares)
-        results, found = changes_in_tasks(run.spark, tasks, records.read, topic_format, take, spark_columns(WRITTEN))
-        data_files = [row["data_file"] for row in results.collect()]
+        results, found = changes_in_tasks(spark, tasks, records.read, topic_format, take, spark_columns(WRITTEN))
+        data_files = [data_file for (data_file,) in results]
         if append:
             replaced = [segment.segment for segment in segments if segment.replaces_snapshot is not None]
             run.events.commit(data_files, segments[0].batch, replaced)
         for number in batches:
-            run.signals.write(number, {place: finds for place, finds in found.value.items() if place[2] == number})
-        replays = sum(finds.replays for finds in found.value.values())
+            run.signals.write(number, {place: finds for place, finds in found.items() if place[2] == number})
+        replays = sum(finds.replays for finds in found.values())
         if replays:
             run.log.info("batch %d: %d messages had come before", segments[0].batch, replays)
-        bad = [rejected for finds in found.value.values() for listed in finds.bad.values() for rejected in listed]
-        return segments, [*bad, *self._not_sent_before(found.value)]
+        bad = [rejected for finds in found.values() for listed in finds.bad.values() for rejected in listed]
+        return segments, [*bad, *self._not_sent_before(found)]
 
     def _not_sent_before(self, finds: Summaries) -> list[Rejected]:
         """Rows at or below a watermark that had not come before, of each change the first."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,11 +37,13 @@ def keyed(op: str, commit_ts: int, image: dict[str, str | None] | None, key: str
     }  # fmt: skip
 
 
-def update(directory: Path, *events: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def update(
+    directory: Path, *events: dict[str, Any], versions: Sequence[TableVersion] = (VERSION,), schema: Schema = SCHEMA
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The rows that are written, and those that are rejected."""
-    target = Target(VERSION.columns, {0: VERSION})
+    target = Target(versions[-1].columns, dict(enumerate(versions)))
     plan = TableUpdate(
-        0, "d.t", target, (ID,), ValueFormat(), SCHEMA, f"file://{directory}", {}, None, (), (), (), skips_rejected=True
+        0, "d.t", target, (ID,), ValueFormat(), schema, f"file://{directory}", {}, None, (), (), (), skips_rejected=True
     )
     rows = [{"table_no": 0, "plan": pickled(UpdatePart(plan, 0, 1))}, *events]
     batches = run_tasks({}, None, iter(pa.Table.from_pylist(rows, COLUMNS).to_batches()))
@@ -92,3 +96,19 @@ def test_of_synthetic_events_the_segment_counts_first(tmp_path: Path, known: dic
     (row,), _ = update(tmp_path / "again", at(3, "I", "//repair/1/3/t", whole), gone, moved, first)
     assert row["v"] == "y"
     assert len(update(tmp_path / "changes", at(2, "D", "zz", None), first)[0]) == 1
+
+
+def test_one_update_that_leaves_columns_out_after_many_versions_of_many_columns(tmp_path: Path) -> None:
+    """Each of 400 versions gives one of 50 columns another type: a plan is as large as the types, and no larger."""
+    columns = [ID, *(Column(n, f"c{n}", ColumnType.of("varchar", length=20)) for n in range(2, 51))]
+    versions = [replace(VERSION, columns=tuple(columns))]
+    for number in range(1, 400):
+        place = 1 + number % 49
+        columns[place] = replace(columns[place], type=ColumnType.of("varchar", length=20 + number))
+        versions.append(replace(VERSION, commit_ts=number + 1, columns=tuple(columns)))
+    strings = [NestedField(column.id, column.name, StringType()) for column in columns[1:]]
+    schema = Schema(NestedField(1, "id", IntegerType()), *strings, NestedField(51, COMMIT_TS, LongType()))
+    whole = {"id": "1", **{column.name: "x" for column in columns[1:]}}
+    partial = {**keyed("U", 500, {"id": "1", "c7": "y"}), "version_no": 399}
+    (row,), rejected = update(tmp_path, keyed("I", 1, whole), partial, versions=versions, schema=schema)
+    assert row == {**whole, "id": 1, "c7": "y", COMMIT_TS: 500} and not rejected

@@ -14,12 +14,12 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from cdc_lakehouse import errors
 from cdc_lakehouse.config import StorageConfig
@@ -32,6 +32,10 @@ Work = Callable[[Sequence["SegmentRef"]], Iterator[pa.RecordBatch]]
 _REQUEST: Final = 1024 * 1024
 """A request costs about as much time as this many bytes."""
 _TASK_BYTES: Final = 4 * 1024 * 1024
+LITTLE_BYTES: Final = _TASK_BYTES
+"""So much is worked on without a job: it takes longer than the work."""
+_SEGMENTS_HERE: Final = 64
+"""So many segments, of at most `LITTLE_BYTES` together, are worked on without a job."""
 _GROUP_BYTES: Final = 128 * 1024 * 1024
 _AHEAD_BYTES: Final = 32 * 1024 * 1024
 _REQUESTS_AT_ONCE: Final = 8
@@ -46,8 +50,13 @@ class SegmentRef(NamedTuple):
     etag: str | None
 
 
-def segments_in_tasks(spark: SparkSession, segments: Sequence[SegmentRef], work: Work, columns: str) -> DataFrame:
-    """What `work` gives for segments, rows with these columns; a task has several, one after the other."""
+def rows_of_segments(
+    spark: SparkSession, segments: Sequence[SegmentRef], work: Work, columns: str
+) -> Sequence[tuple[Any, ...]]:
+    """What `work` gives for segments, rows with these columns; a task has several, one after the other; what is little
+    is done here."""
+    if len(segments) <= _SEGMENTS_HERE and sum(segment.size for segment in segments) <= LITTLE_BYTES:
+        return list(rows_of(work(segments)))
     groups = _groups(segments, spark.sparkContext.defaultParallelism)
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -55,7 +64,13 @@ def segments_in_tasks(spark: SparkSession, segments: Sequence[SegmentRef], work:
             for number in batch.column(0).to_pylist():
                 yield from work(groups[number])
 
-    return spark.range(0, len(groups), 1, len(groups)).mapInArrow(rows, columns)
+    return spark.range(0, len(groups), 1, len(groups)).mapInArrow(rows, columns).collect()
+
+
+def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
+    """The rows of a task, as a job gives them."""
+    for batch in batches:
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 def _groups(segments: Sequence[SegmentRef], tasks: int) -> list[list[SegmentRef]]:
@@ -118,7 +133,7 @@ def errors_of_tasks() -> Iterator[None]:
     """Raises the project's error that made a task fail, in the place of Spark's about the failed task."""
     try:
         yield
-    except (PySparkException, Py4JError) as error:
+    except (PySparkException, Py4JError, TaskError) as error:
         found = _carried(str(error))
         if found is None:
             raise

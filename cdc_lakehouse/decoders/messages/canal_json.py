@@ -30,10 +30,12 @@ from cdc_lakehouse.decoders.messages.canal_event_types import (
     op_of,
     statement_instead_of_rows,
 )
+from cdc_lakehouse.decoders.messages.flat_columns import FlatColumns
 from cdc_lakehouse.decoders.messages.format import Format, Row
 from cdc_lakehouse.decoders.messages.json_object import JsonObject, key_of, parse, types_of, utf8
 
 _ADVICE: Final = "see what writes it: flat messages come from Canal with flatMessage=true"
+_COLUMNS: Final = FlatColumns(time="/es", in_order=True, lossy=True)
 _REPLACEMENT: Final = "\ufffd"
 
 
@@ -48,7 +50,12 @@ def decode(key: bytes | None, value: bytes | None) -> Message:
         raise error if error.advice else MessageError(error.message, of=error.of, advice=_ADVICE) from error
 
 
-FORMAT: Final = Format(name="canal-json", make=lambda options: decode, made_by_canal=True)
+FORMAT: Final = Format(
+    name="canal-json",
+    make=lambda options: decode,
+    column_reader=lambda options: _COLUMNS,
+    made_by_canal=True,
+)
 
 
 def message_of(message: JsonObject, value: bytes, commit_ts: int | None = None) -> Message:

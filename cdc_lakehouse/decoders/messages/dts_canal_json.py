@@ -20,6 +20,7 @@ import functools
 from typing import Final, Literal
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, Origin, RowChange
+from cdc_lakehouse.decoders.messages.flat_columns import FlatColumns
 from cdc_lakehouse.decoders.messages.format import Decode, Format, Options, Row, shown
 from cdc_lakehouse.decoders.messages.json_object import (
     JsonObject,
@@ -36,6 +37,7 @@ _SWAPPED: Final = "before_2022_03_20"
 """Name of the option: `data` and `old` are the other way round."""
 
 _OPS: Final[dict[str, Literal["I", "U", "D"]]] = {"INSERT": "I", "INIT": "I", "UPDATE": "U", "DELETE": "D"}
+_COLUMNS: Final = FlatColumns(time="/es", in_order=True, ops=_OPS, merged=True)
 
 
 def _decoder(options: Options) -> Decode:
@@ -51,6 +53,7 @@ FORMAT: Final = Format(
     make=_decoder,
     options=(_SWAPPED,),
     configured=lambda source, storage: {_SWAPPED: source.before_2022_03_20},
+    column_reader=lambda options: None if options.get(_SWAPPED) else _COLUMNS,
     # The vendor's documents do not say which they are.
     labels="uncertain",
     can_contradict_options=True,

@@ -49,12 +49,14 @@ class RowShape:
 
 @dataclass(frozen=True)
 class UsualRows:
-    """The messages of a batch that have one row, a commit-ts (TSO) and nothing unusual: all columns are in their order.
-    `places` are the messages' in the batch; `shape_of` is each row's number in `shapes`; images are JSON objects, as
-    events have them."""
+    """The messages of a batch that have one row and nothing unusual: all columns are in their order. `places` are the
+    messages' in the batch; `times` are their commit-ts (TSO), or, with `in_order`, when the source executed them, in
+    milliseconds: then their order makes their commit-ts; `shape_of` is each row's number in `shapes`; images are JSON
+    objects, as events have them."""
 
     places: np.ndarray[Any, Any]
-    commit_ts: np.ndarray[Any, Any]
+    times: np.ndarray[Any, Any]
+    in_order: bool
     shape_of: np.ndarray[Any, Any]
     shapes: Sequence[RowShape | None]
     before: pa.Array
@@ -99,7 +101,7 @@ class Format:
     configured: Callable[[KafkaSource, StorageConfig], Options] = _no_options
     """The options as the configuration of a feed has them."""
     column_reader: Callable[[Options], ColumnReader | None] = lambda options: None
-    """Only a format can have one whose messages have a commit-ts and need no messages before."""
+    """Only a format can have one that needs no messages before."""
     labels: Literal["numbers", "labels", "uncertain"] = "numbers"
     """What values of ENUM and SET are; `uncertain`: the format's source does not say."""
     made_by_canal: bool = False

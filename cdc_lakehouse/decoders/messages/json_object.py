@@ -52,7 +52,7 @@ def parse(text: str, what: str = "the message", *, exact: bool = True) -> JsonOb
     try:
         if exact:
             parsed = json.loads(
-                text, parse_int=Number, parse_float=Number, parse_constant=_no_constant, object_pairs_hook=_unique
+                text, parse_int=Number, parse_float=Number, parse_constant=_no_constant, object_pairs_hook=unique
             )
         else:
             parsed = json.loads(text)
@@ -142,7 +142,8 @@ def _value(value: object, name: str) -> str | None:
             raise MessageError(f"the value of column {shown(name)} is a list or an object, not text")
 
 
-def _unique(pairs: list[tuple[str, object]]) -> JsonObject:
+def unique(pairs: list[tuple[str, object]]) -> JsonObject:
+    """The object of these names and values. Raises MessageError where a name comes twice."""
     parsed = dict(pairs)
     if len(parsed) == len(pairs):
         return parsed

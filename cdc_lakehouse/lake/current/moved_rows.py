@@ -82,14 +82,15 @@ class LiveRows:
         texts: list[str] = []
         for column in self.target.columns:
             id, own = column.id, version.column(column.id)
-            if own is not None and own.carried and not converts(self.target.types_since(id, version)):
+            types = self.target.types_since(id, version)
+            if own is not None and own.carried and not converts(types):
                 texts.append(f"t{id} AS x{id}")
                 continue
             if own is None or not own.carried:
                 typed.append(f"{default_value(column, self.target, self.value_format)} AS u{id}")
             else:
                 values.append(f"{value_parsing.value(f't{id}', own.type, self.value_format)} AS v{id}")
-                typed.append(f"{value_now(column, version, self.target, self.value_format)} AS u{id}")
+                typed.append(f"{value_now(column, version, types, self.target, self.value_format)} AS u{id}")
             texts.append(f"{value_parsing.text(f'u{id}', column.type, self.value_format)} AS x{id}")
         query = "texts"
         for expressions in (values, typed, texts):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdc_lakehouse.lake.current.typed_rows import Target, image_of
+from cdc_lakehouse.lake.current.typed_rows import Target, image_of, types_by_version
 
 
 @dataclass(slots=True)
@@ -32,8 +32,8 @@ class _Fold:
 @dataclass(frozen=True)
 class FoldedRows:
     """One row for each key that is not deleted in the end. `table`: `row` bigint, its number; `t<id>` string and
-    `n<id>` int of each column (see `typed_rows.values_of_fold`), `k<n>` string, the parts of the key, `whole` bool,
-    `born` int. `last` are the places of the last events, `strange` the faults that are known already."""
+    `n<id>` int and `u<id>` bool of each column (see `typed_rows.values_of_fold`), `k<n>` string, the parts of the key,
+    `whole` bool. `last` are the places of the last events, `strange` the faults that are known already."""
 
     table: pa.Table
     last: Sequence[int]
@@ -77,12 +77,16 @@ def _table(folds: Mapping[tuple[str, ...], _Fold], target: Target) -> pa.Table:
     columns: dict[str, Any] = {
         "row": pa.array(range(len(found)), pa.int64()),
         "whole": pa.array([fold.whole for fold in found], pa.bool_()),
-        "born": pa.array([fold.born for fold in found], pa.int32()),
     }
     for position in range(len(next(iter(folds), ()))):
         columns[f"k{position}"] = pa.array([key[position] for key in folds], pa.string())
     for column in target.columns:
         said = [fold.texts.get(column.id, nothing) for fold in found]
-        columns[f"n{column.id}"] = pa.array([number for number, _ in said], pa.int32())
+        types = types_by_version(column, target)
+        numbers = {each: number for number, each in enumerate(dict.fromkeys(types.values()))}
+        places = {version: numbers[each] for version, each in types.items()}
+        columns[f"n{column.id}"] = pa.array([places.get(number) for number, _ in said], pa.int32())
+        unborn = [fold.born is not None and fold.born not in places for fold in found]
+        columns[f"u{column.id}"] = pa.array(unborn, pa.bool_())
         columns[f"t{column.id}"] = pa.array([text for _, text in said], pa.string())
     return pa.table(columns)

@@ -67,9 +67,16 @@ def lake_columns(columns: Sequence[schema.Column], value_format: ValueFormat) ->
     ]
 
 
-def values_of_version(number: int, target: Target, value_format: ValueFormat, relation: str) -> str:
+def values_of_version(
+    number: int,
+    target: Target,
+    types: Mapping[int, Mapping[int, Sequence[ColumnType]]],
+    value_format: ValueFormat,
+    relation: str,
+) -> str:
     """A query for the typed rows of events of one version.
 
+    types: `types_by_version` of each of the target's columns, by its id.
     relation: `t<id>` (VARCHAR) of each column that the version's events carry, and `row` (BIGINT).
     The result: `row`, `c<id>` of each column of the table, `fault` (BOOLEAN) where a text cannot be read, `zero_dates`
     (INTEGER), how many zero dates became NULL.
@@ -80,20 +87,29 @@ def values_of_version(number: int, target: Target, value_format: ValueFormat, re
     values = [f"{value_parsing.value(f't{c.id}', c.type, value_format)} AS v{c.id}" for c in read]
     faults = [value_parsing.parse_failed(f"t{c.id}", f"v{c.id}", c.type, value_format) for c in read]
     zeros = [value_parsing.zero_date(f"t{c.id}", f"v{c.id}", c.type, value_format) for c in read]
-    columns = [f"{value_now(column, version, target, value_format)} AS c{column.id}" for column in target.columns]
+    columns = [
+        f"{value_now(column, version, types[column.id].get(number, ()), target, value_format)} AS c{column.id}"
+        for column in target.columns
+    ]
     return (
         f"SELECT row, {', '.join([*columns, f'{any_of(faults)} AS fault', f'{_count(zeros)} AS zero_dates'])} "
         f"FROM (SELECT {', '.join(['*', *values])} FROM {relation})"
     )
 
 
-def value_now(column: schema.Column, version: TableVersion, target: Target, value_format: ValueFormat) -> str:
-    """The value that a column of the table has in a row of a version, over `v<id>`."""
+def value_now(
+    column: schema.Column,
+    version: TableVersion,
+    types: Sequence[ColumnType],
+    target: Target,
+    value_format: ValueFormat,
+) -> str:
+    """The value that a column of the table has in a row of a version, over `v<id>`; `types` are those since then."""
     own = version.column(column.id)
     if own is None:
         return default_value(column, target, value_format)
     value = f"v{column.id}" if own.carried else f"CAST(NULL AS {duckdb_type(value_format.type_of(own.type))})"
-    return _as_now(value, column, target.types_since(column.id, version), value_format)
+    return _as_now(value, column, types, value_format)
 
 
 def _as_now(value: str, column: schema.Column, types: Sequence[ColumnType], value_format: ValueFormat) -> str:
@@ -104,9 +120,10 @@ def _as_now(value: str, column: schema.Column, types: Sequence[ColumnType], valu
 def values_of_fold(target: Target, value_format: ValueFormat, relation: str) -> str:
     """A query for the typed rows of folded events (see `partial_rows`), whose texts are of several versions.
 
-    relation: `t<id>` (VARCHAR) and `n<id>` (INTEGER, NULL where no event carries the column) of each column of the
-    table; `born` (INTEGER), the version that the row was inserted under, or NULL; `based` (BOOLEAN), whether `b<id>`,
-    of the type that the column has now, is the value of before; `row`.
+    relation: of each column of the table `t<id>` (VARCHAR), `n<id>` (INTEGER, NULL where no event carries the column),
+    the number of what the text goes through among all of `types_by_version`, and `u<id>` (BOOLEAN), whether the row was
+    inserted under a version without the column; `based` (BOOLEAN), whether `b<id>`, of the type that the column has
+    now, is the value of before; `row`.
     The result is as that of `values_of_version`. A column whose value is nowhere to be found is a fault: it is never
     guessed.
     """
@@ -115,19 +132,18 @@ def values_of_fold(target: Target, value_format: ValueFormat, relation: str) -> 
     faults: list[str] = []
     zeros: list[str | None] = []
     for column in target.columns:
-        text = f"t{column.id}"
+        text, chosen = f"t{column.id}", f"n{column.id}"
         said: list[str] = []
-        for types, numbers in _versions_by_types(column, target):
-            chosen = f"n{column.id} IN ({', '.join(map(str, numbers))})"
-            read = f"v{column.id}_{numbers[0]}"
+        for number, types in enumerate(dict.fromkeys(types_by_version(column, target).values())):
+            read = f"v{column.id}_{number}"
             values.append(f"{value_parsing.value(text, types[0], value_format)} AS {read}")
-            said.append(f"WHEN {chosen} THEN {_as_now(read, column, types, value_format)}")
-            faults.append(f"({chosen} AND {value_parsing.parse_failed(text, read, types[0], value_format)})")
+            said.append(f"WHEN {chosen} = {number} THEN {_as_now(read, column, types, value_format)}")
+            failed = value_parsing.parse_failed(text, read, types[0], value_format)
+            faults.append(f"({chosen} = {number} AND {failed})")
             zero = value_parsing.zero_date(text, read, types[0], value_format)
-            zeros.append(None if zero is None else f"({chosen} AND {zero})")
-        without = [number for number, version in target.versions.items() if version.column(column.id) is None]
-        unborn = f"coalesce(born IN ({', '.join(map(str, without))}), false)" if without else "false"
-        faults.append(f"(n{column.id} IS NULL AND NOT based AND NOT {unborn})")
+            zeros.append(None if zero is None else f"({chosen} = {number} AND {zero})")
+        unborn = f"u{column.id}"
+        faults.append(f"({chosen} IS NULL AND NOT based AND NOT {unborn})")
         value = f"WHEN based THEN b{column.id} WHEN {unborn} THEN {default_value(column, target, value_format)}"
         columns.append(f"CASE {' '.join(said)} {value} END AS c{column.id}")
     return (
@@ -136,19 +152,17 @@ def values_of_fold(target: Target, value_format: ValueFormat, relation: str) -> 
     )
 
 
-def _versions_by_types(column: schema.Column, target: Target) -> list[tuple[list[ColumnType], list[int]]]:
-    """What a column's texts go through, with the versions of which that is true."""
-    found: list[tuple[list[ColumnType], list[int]]] = []
-    for number, version in target.versions.items():
-        if version.column(column.id) is None:
-            continue
-        types = target.types_since(column.id, version)
-        for known, numbers in found:
-            if known == types:
-                numbers.append(number)
-                break
-        else:
-            found.append((types, [number]))
+def types_by_version(column: schema.Column, target: Target) -> dict[int, tuple[ColumnType, ...]]:
+    """What a column's texts go through, by the number of the version that they are of: from its type under that to the
+    one that the column has now. A version without the column is not there."""
+    found: dict[int, tuple[ColumnType, ...]] = {}
+    types: tuple[ColumnType, ...] = ()
+    for number, version in reversed(target.versions.items()):
+        own = version.column(column.id)
+        if own is not None:
+            if types[:1] != (own.type,):
+                types = own.type, *types
+            found[number] = types
     return found
 
 

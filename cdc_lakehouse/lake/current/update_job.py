@@ -7,7 +7,8 @@ import functools
 import json
 import math
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+import pickle
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,9 +17,9 @@ from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from cdc_lakehouse.decoders.files.tasks import errors_of_tasks
+from cdc_lakehouse.decoders.files.tasks import errors_of_tasks, rows_of
 from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
-from cdc_lakehouse.lake.current.keyed_events import with_columns
+from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, with_columns
 from cdc_lakehouse.lake.current.update_tasks import (
     CHANGED_ROWS,
     RESULT_COLUMNS,
@@ -27,6 +28,7 @@ from cdc_lakehouse.lake.current.update_tasks import (
     Result,
     TableUpdate,
     UpdatePart,
+    carry_out,
     pickled,
     run_tasks,
     summarized,
@@ -39,6 +41,8 @@ _SMALL_TASK_EVENTS: Final = 50_000
 """A table with fewer is not divided, whatever else there is to do."""
 _TABLE_WEIGHT: Final = 2000
 """What a table costs a task, as a number of events."""
+_ROWS_HERE: Final = 1_000_000
+"""Of all tables together: rows that keys are looked for in, or that are written again, without a job."""
 
 _DOES_NOT_FIT: Final = (
     "the row does not fit the table's columns: a value that is not of its type, a column that is not known, or one "
@@ -98,7 +102,7 @@ class UpdateJob:
             for bucket in range(buckets)
         ]
         placed = None if events is None else self._placed(events, places)
-        for result in self._collect(plans, tasks, placed, reader):
+        for result in self._collect(plans, tasks, placed, reader, is_little=tasks == 1 and _is_little(tables)):
             _add(result, found[result.table_no])
         rewrites = [
             FileRewrite(table.update, file, updated.deleted.get(file.path, BitMap64()).serialize())
@@ -123,7 +127,8 @@ class UpdateJob:
 
     def _rewrite(self, rewrites: Sequence[FileRewrite], found: Mapping[int, UpdatedTable]) -> None:
         plans = [(task, rewrite.update.table_no, pickled(rewrite)) for task, rewrite in enumerate(rewrites)]
-        for result in self._collect(plans, len(plans), None, None):
+        is_little = sum(rewrite.file.record_count for rewrite in rewrites) <= _ROWS_HERE
+        for result in self._collect(plans, len(plans), None, None, is_little=is_little):
             table = found[result.table_no]
             if result.kind == "file":
                 table.rewritten.append(result.text or "")
@@ -136,23 +141,35 @@ class UpdateJob:
         tasks: int,
         events: DataFrame | None,
         reader: EventReader | None,
-    ) -> Iterator[Result]:
-        planned = self._spark.createDataFrame(
-            pa.table(
-                {
-                    "task": pa.array([task for task, _, _ in plans], pa.int32()),
-                    "table_no": pa.array([number for _, number, _ in plans], pa.int32()),
-                    "plan": pa.array([plan for _, _, plan in plans], pa.binary()),
-                }
-            )
-        )
-        rows = with_columns(planned, CHANGED_ROWS)
-        if events is not None:
-            rows = rows.unionAll(with_columns(events, CHANGED_ROWS))
-        work = functools.partial(run_tasks, self._properties, reader)
+        *,
+        is_little: bool,
+    ) -> list[Result]:
+        """What is little, and needs no events of Spark's, is done here: a job takes longer than its work."""
         with errors_of_tasks():
+            if is_little and events is None:
+                loaded = [pickle.loads(plan) for *_, plan in plans]
+                done = carry_out(self._properties, reader, loaded, KEYED_EVENTS.empty_table())
+                return [Result(*row) for row in rows_of(done)]
+            planned = self._spark.createDataFrame(
+                pa.table(
+                    {
+                        "task": pa.array([task for task, _, _ in plans], pa.int32()),
+                        "table_no": pa.array([number for _, number, _ in plans], pa.int32()),
+                        "plan": pa.array([plan for _, _, plan in plans], pa.binary()),
+                    }
+                )
+            )
+            rows = with_columns(planned, CHANGED_ROWS)
+            if events is not None:
+                rows = rows.unionAll(with_columns(events, CHANGED_ROWS))
+            work = functools.partial(run_tasks, self._properties, reader)
             found = rows.repartitionById(tasks, F.col("task")).mapInArrow(work, RESULT_COLUMNS).collect()
-        return (Result(*row) for row in found)
+            return [Result(*row) for row in found]
+
+
+def _is_little(tables: Sequence[PlannedTable]) -> bool:
+    stored = (file.record_count for table in tables if table.update.stored for file in table.update.stored.files)
+    return sum(stored) <= _ROWS_HERE
 
 
 def _places(tables: Sequence[PlannedTable], parallelism: int) -> tuple[dict[int, tuple[int, int]], int]:

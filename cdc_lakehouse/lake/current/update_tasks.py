@@ -41,6 +41,7 @@ from cdc_lakehouse.lake.current.typed_rows import (
     default_value,
     lake_name,
     row_images,
+    types_by_version,
     values_of_fold,
     values_of_version,
 )
@@ -199,6 +200,16 @@ def run_tasks(
     planned = rows.column("plan").is_valid()
     plans = [pickle.loads(plan) for plan in rows.filter(planned).column("plan").to_pylist()]
     changes = rows.filter(_compute.invert(planned)).select(KEYED_EVENTS.names).cast(KEYED_EVENTS)
+    yield from carry_out(properties, reader, plans, changes)
+
+
+def carry_out(
+    properties: Mapping[str, str],
+    reader: EventReader | None,
+    plans: Sequence[UpdatePart | FileRewrite],
+    changes: pa.Table,
+) -> Iterator[pa.RecordBatch]:
+    """What `run_tasks` does, of plans and keyed events (columns of `KEYED_EVENTS`)."""
     with sql.database() as connection:
         parts = [plan for plan in plans if isinstance(plan, UpdatePart) and plan.update.spans]
         if parts:
@@ -337,13 +348,14 @@ class _Task:
         parts: list[pa.Table] = []
         rows = upserts.append_column("row", pa.array(np.arange(upserts.num_rows), pa.int64()))
         wanted = {column.id for column in update.target.columns}
+        types = {column.id: types_by_version(column, update.target) for column in update.target.columns}
         for number in sorted(_compute.unique(rows.column("version_no")).to_pylist()):
             version = update.target.versions[number]
             own = rows.filter(pc.field("version_no") == number)
             images = row_images(self._connection, own, version, wanted)
             if _compute.any(images.absent).as_py():
                 return None
-            query = values_of_version(number, update.target, update.value_format, "texts")
+            query = values_of_version(number, update.target, types, update.value_format, "texts")
             values = self._query(query, texts=pa.table({**images.texts, "row": own.column("row")}))
             # The query keeps the order of its rows.
             fault = _compute.or_(values.column("fault"), images.strange)

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from cdc_lakehouse.decoders.event_schema import DECODED, EVENTS, NEW_EVENTS, SYNTHETIC
 from cdc_lakehouse.decoders.files.dump_context import DumpContext
 from cdc_lakehouse.decoders.files.file_format import FileContext
-from cdc_lakehouse.decoders.files.tasks import SegmentRef, errors_to_driver, segments_in_tasks
+from cdc_lakehouse.decoders.files.tasks import SegmentRef, errors_to_driver, rows_of_segments
 from cdc_lakehouse.decoders.problems import LISTED_PER_SEGMENT, PROBLEMS, RAW_LIMIT, Rejected
 from cdc_lakehouse.duckdb_sql import database
 from cdc_lakehouse.errors import SourceError
@@ -70,7 +70,7 @@ def decode_segments(
     by_path = {file.ref.path: file for file in files}
     work = functools.partial(_decode, read, decode, by_path, writer)
     found = DecodedFiles()
-    results = segments_in_tasks(spark, [file.ref for file in files], work, _RESULTS).collect()
+    results = rows_of_segments(spark, [file.ref for file in files], work, _RESULTS)
     for data_file, beside in results:
         if data_file is not None:
             found.data_files.append(data_file)

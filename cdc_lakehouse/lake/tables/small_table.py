@@ -25,7 +25,7 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.io import FileIO
-from pyiceberg.io.pyarrow import ArrowScan, expression_to_pyarrow
+from pyiceberg.io.pyarrow import ArrowScan, _dataframe_to_data_files, expression_to_pyarrow
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask, Table, Transaction
@@ -57,6 +57,9 @@ _LEAST_EXPIRED: Final = 10
 """Fewer do not expire: to look for orphans at each write costs more than it frees."""
 _MOST_EXPIRED: Final = 100
 """So many at once: a table that older code wrote can have thousands."""
+_UP_TO_DATE: Final[set[tuple[str, pa.Schema]]] = set()
+"""Schemas of tables, as Iceberg's JSON, that have all columns of what is written: to compare them takes longer than to
+write."""
 
 
 def equal(column: str, value: str | int) -> BooleanExpression:
@@ -144,18 +147,22 @@ class SmallTable:
         table = self._ensure()
         summary = dict(properties or {})
         try:
-            with table.transaction() as transaction:
+            with _Transaction(table) as transaction:
                 self._evolve(transaction, table.schema())
                 gone, kept = _rewritten(transaction.table_metadata, table.io, replacing)
-                if gone:
-                    with transaction.update_snapshot(summary).overwrite() as overwrite:
-                        overwrite.delete_by_predicate(AlwaysTrue())  # Else it looks into no manifest.
-                        for file in gone:
-                            overwrite.delete_data_file(file)
-                if kept:
-                    # A file of its own: what replaces the new rows soon leaves it alone.
-                    transaction.append(pa.concat_tables(kept, promote_options="permissive"), summary)
-                transaction.append(rows, summary)
+                # What stays gets a file of its own: what replaces the new rows soon leaves it alone.
+                added = [pa.concat_tables(kept, promote_options="permissive")] if kept else []
+                metadata = transaction.table_metadata
+                added += [rows] if len(rows) else []
+                files = [file for each in added for file in _dataframe_to_data_files(metadata, each, table.io)]
+                update = transaction.update_snapshot(summary)
+                with update.overwrite() if gone else update.fast_append() as snapshot:
+                    if gone:
+                        snapshot.delete_by_predicate(AlwaysTrue())  # Else it looks into no manifest.
+                    for file in gone:
+                        snapshot.delete_data_file(file)
+                    for file in files:
+                        snapshot.append_data_file(file)
                 expired = _expire(transaction)
         except (CommitFailedException, FileNotFoundError) as error:
             # What others wrote meanwhile may have let expire what this one has read; else a file is lost.
@@ -173,6 +180,9 @@ class SmallTable:
 
     def _evolve(self, transaction: Transaction, before: Schema) -> None:
         """Add the columns (and fields of structs) that the table lacks; those that are no longer written stay."""
+        known = (before.model_dump_json(), self._schema)
+        if known in _UP_TO_DATE:
+            return
         stored = {field.name for field in before.fields}
         # Rows from before have no value for a new column: it is optional, whatever the schema says of new rows.
         schema = pa.schema([f if f.name in stored else f.with_nullable(True) for f in self._schema])
@@ -181,6 +191,8 @@ class SmallTable:
             update.make_column_optional(name)
         if update._apply().as_struct() != before.as_struct():
             update.commit()
+        else:
+            _UP_TO_DATE.add(known)
 
     def _ensure(self) -> Table:
         if self.table is None:
@@ -193,6 +205,18 @@ class SmallTable:
                 raise ConcurrentRunError(f"another run has just made {self._identifier}") from error
         assert self._table is not None
         return self._table
+
+
+class _Transaction(Transaction):
+    """PyIceberg copies all metadata each time that it looks at it, which is most of the time of a commit."""
+
+    _copied: tuple[object, TableMetadata] | None = None
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        if self._copied is None or self._copied[0] is not self._updates:
+            self._copied = self._updates, super().table_metadata
+        return self._copied[1]
 
 
 def _rewritten(
@@ -252,14 +276,16 @@ def _delete_orphans(table: Table, expired: Sequence[Snapshot]) -> None:
     """Delete the files that only expired snapshots refer to. The commit is done: one that cannot be read or deleted
     fails nothing."""
     with contextlib.suppress(OSError):
-        needed, manifests = _files(table, table.snapshots(), set())
+        # Each write goes on from the one before: what an expired snapshot shares with any later one is in the next too.
+        left = sorted(table.snapshots(), key=lambda snapshot: snapshot.sequence_number or 0)
+        needed, manifests = _files(table, {each.snapshot_id: each for each in (left[0], left[-1])}.values(), set())
         orphans, _ = _files(table, expired, manifests)
         for path in orphans - needed:
             with contextlib.suppress(OSError):
                 table.io.delete(path)
 
 
-def _files(table: Table, snapshots: Iterable[Snapshot], known: Collection[str]) -> tuple[set[str], set[str]]:
+def _files(table: Table, snapshots: Collection[Snapshot], known: Collection[str]) -> tuple[set[str], set[str]]:
     """The files that snapshots refer to, and which of these are manifests; without the manifests that are known."""
     manifests = {
         each.manifest_path: each

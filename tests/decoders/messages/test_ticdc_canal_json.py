@@ -15,13 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.positions import END_TS
-from cdc_lakehouse.decoders.messages.ticdc_canal_json import read_columns
+from cdc_lakehouse.decoders.messages.registry import format_of
 from tests.decoders.messages.strategies import characters, json_values, spoilt
 from tests.decoders.topic_reading import Reading, image_of
 from tests.kit import duckdb_sql
 from tests.kit.data_sets import ARCHIVES
 
 NAME = "ticdc-canal-json"
+READ = format_of(NAME).column_reader({})
 
 
 @cache
@@ -52,7 +53,7 @@ def check(values: Sequence[bytes | None], at_once: int = 1000) -> None:
 
 def usual(values: Sequence[bytes | None]) -> int:
     """How many are read by columns."""
-    return len(read_columns(duckdb_sql.connection(), pa.array(values, pa.binary())).places)
+    return len(READ(duckdb_sql.connection(), pa.array(values, pa.binary())).places)
 
 
 @pytest.mark.parametrize("at_once", [100_000, 97])
