@@ -19,7 +19,7 @@ from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.errors import CdcError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.pipeline.context import utc_now
-from cdc_lakehouse.pipeline.feed_state import held_table, read_feed_state, read_sizes
+from cdc_lakehouse.pipeline.feed_state import read_feed_state, read_sizes
 
 _PREFIX: Final = "cdc_lakehouse_"
 _FEED: Final = ("feed",)
@@ -139,8 +139,7 @@ class _Feeds(Collector):
         add("segments_waiting", sizes.segments_waiting, name)
         for row in state.cut:
             add("table_rows", row.row_count, name, row.database, row.table)
-        # A table may be held in more than one of its lives.
-        for table in sorted({held_table(incarnation) for incarnation in state.held}, key=str):
+        for table in sorted(state.held, key=str):
             add("table_held", 1, name, table.database, table.table)
 
 

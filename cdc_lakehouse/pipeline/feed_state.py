@@ -4,10 +4,8 @@ is not asked."""
 from __future__ import annotations
 
 import datetime
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, lag_seconds
 from cdc_lakehouse.changelog.schema import TableName
@@ -17,20 +15,18 @@ from cdc_lakehouse.lake.current.tables import row_count
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, CutRow
 from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.segments import Segments
-
-_INCARNATION: Final = re.compile(r"(?P<database>[^.]*)\.(?P<table>.*?)(?:(?:@\d+)?#\d+)?", re.DOTALL)
-
+from cdc_lakehouse.pipeline.held_tables import held_of_cut
 
 @dataclass(frozen=True, slots=True)
 class FeedState:
     """checkpoint_ts: a TSO, of the published cut; None where nothing is published, as lag_seconds. cut: its tables.
-    held: reasons by incarnation. quarantined: open rows by table, None for those of no table. discarded: rows that a
+    held: reasons by table. quarantined: open rows by table, None for those of no table. discarded: rows that a
     person gave up."""
 
     checkpoint_ts: int | None
     lag_seconds: float | None
     cut: tuple[CutRow, ...]
-    held: Mapping[str, str]
+    held: Mapping[TableName, str]
     quarantined: Mapping[TableName | None, int]
     discarded: int
 
@@ -71,7 +67,7 @@ def read_feed_state(lake: Lake, feed: FeedConfig, now: datetime.datetime) -> Fee
         published,
         None if published is None else lag_seconds(published, now),
         () if published is None else tuple(checkpoints.rows(published)),
-        dict(cut.held),
+        held_of_cut(lake, feed.name, cut),
         quarantined,
         quarantine.count("discarded"),
     )
@@ -81,11 +77,3 @@ def read_sizes(lake: Lake, feed: str) -> FeedSizes:
     """Of the tables `events` and `segments`. Raises `CatalogUnreachableError` where the lake cannot be read."""
     events = lake.load(system_table(feed, "events"))
     return FeedSizes(0 if events is None else row_count(events.current_snapshot()), Segments(lake, feed).waiting())
-
-
-def held_table(incarnation: str) -> TableName:
-    """The name that a held table had when it was created, from its incarnation."""
-    found = _INCARNATION.fullmatch(incarnation)
-    if found is None:
-        return TableName("", incarnation)
-    return TableName(found["database"].replace("%2E", ".").replace("%25", "%"), found["table"])

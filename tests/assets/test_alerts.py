@@ -26,7 +26,7 @@ from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from cdc_lakehouse.pipeline.context import utc_now
 from tests.kit.lakes import TestLake
 from tests.kit.receivers import HttpReceiver, MailReceiver, http_receiver, mail_receiver
-from tests.lake import NOON
+from tests.lake import CREATE, NOON, RENAME, change
 
 SECRET = "hunter2-of-the-hook"
 MINUTE = datetime.timedelta(minutes=1)
@@ -115,7 +115,7 @@ def test_a_held_table_is_told_once_and_when_it_is_over(
     daemon = Daemon(lake, instance, monkeypatch, webhook(hook, headers={"X-Team": "data"}))
     daemon.publish()
     assert daemon.tick() == "0 problems; 0 of 0 messages were taken" and told(hook) == []
-    daemon.publish(("d.x#1", "1 row is bad"))
+    daemon.publish(("d.x", "1 row is bad"))
     daemon.tick()
     ((path, headers, document),) = hook.requests
     assert (path, headers["X-Team"]) == (f"/hook/{SECRET}", "data")
@@ -123,40 +123,53 @@ def test_a_held_table_is_told_once_and_when_it_is_over(
     (notice,) = document["notices"]
     assert datetime.datetime.fromisoformat(notice.pop("since")) == daemon.now.replace(microsecond=0)
     assert notice == {
-        "event": "opened", "feed": lake.name, "kind": "held", "subject": "d.x#1",
+        "event": "opened", "feed": lake.name, "kind": "held", "subject": "d.x",
         "text": "the table d.x is held: 1 row is bad",
     }  # fmt: skip
     hook.requests.clear()
-    daemon.publish(("d.x#1", "2 rows are bad"), ("d%2Ex.y#3", "why"))
+    daemon.publish(("d.x", "2 rows are bad"), ("d%2Ex.y", "why"))
     daemon.tick()
     assert "the table d.x.y is held: why" in hook.documents[0]["text"]
-    assert told(hook) == [("opened", "held", "d%2Ex.y#3")], "a reason in other words is the same problem"
+    assert told(hook) == [("opened", "held", "d.x.y")], "a reason in other words is the same problem"
     daemon.tick()
     assert told(hook) == []
     daemon.publish()
     daemon.tick()
-    assert sorted(told(hook)) == [("over", "held", "d%2Ex.y#3"), ("over", "held", "d.x#1")]
+    assert sorted(told(hook)) == [("over", "held", "d.x"), ("over", "held", "d.x.y")]
     daemon.tick()
     assert told(hook) == []
+
+
+def test_a_held_table_is_told_by_the_name_that_it_has_now(
+    lake: TestLake, hook: HttpReceiver, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renamed = change(6, "new", RENAME, "RENAME TABLE `d`.`old` TO `d`.`new`")
+    lake.run().history.record([change(5, "old", CREATE), renamed], NOON)
+    (life,) = lake.run().history.history.incarnations().values()
+    daemon = Daemon(lake, instance, monkeypatch, webhook(hook))
+    daemon.publish((life.id, "why"))
+    daemon.tick()
+    assert "the table d.new is held: why" in hook.documents[0]["text"]
+    assert told(hook) == [("opened", "held", "d.new")]
 
 
 def test_a_problem_is_told_again_each_day(
     lake: TestLake, hook: HttpReceiver, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     daemon = Daemon(lake, instance, monkeypatch, webhook(hook, on=["held"]))
-    daemon.publish(("d.x#1", "why"))
+    daemon.publish(("d.x", "why"))
     daemon.tick()
     opened = daemon.now
-    assert told(hook) == [("opened", "held", "d.x#1")]
+    assert told(hook) == [("opened", "held", "d.x")]
     daemon.tick(datetime.timedelta(hours=23, minutes=59))
     assert told(hook) == []
     daemon.tick()
     assert datetime.datetime.fromisoformat(hook.documents[0]["notices"][0]["since"]) == opened.replace(microsecond=0)
-    assert told(hook) == [("reminder", "held", "d.x#1")]
+    assert told(hook) == [("reminder", "held", "d.x")]
     daemon.tick(datetime.timedelta(hours=23))
     assert told(hook) == []
     daemon.tick(datetime.timedelta(hours=1))
-    assert told(hook) == [("reminder", "held", "d.x#1")]
+    assert told(hook) == [("reminder", "held", "d.x")]
 
 
 def test_a_cut_that_is_too_old_is_told_and_a_feed_without_one_after_as_long(
@@ -230,10 +243,10 @@ def test_a_lake_that_cannot_be_read_ends_no_problem(
     lake: TestLake, hook: HttpReceiver, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     daemon = Daemon(lake, instance, monkeypatch, webhook(hook))
-    daemon.publish(("d.x#1", "why"))
+    daemon.publish(("d.x", "why"))
     ended(instance, lake.name, fails=True)
     daemon.tick()
-    assert sorted(told(hook)) == [("opened", "failed", ""), ("opened", "held", "d.x#1")]
+    assert sorted(told(hook)) == [("opened", "failed", ""), ("opened", "held", "d.x")]
     whole = alerts.read_feed_state
     daemon.publish()
     ended(instance, lake.name, fails=False)
@@ -246,7 +259,7 @@ def test_a_lake_that_cannot_be_read_ends_no_problem(
     assert told(hook) == [("over", "failed", "")]
     monkeypatch.setattr(alerts, "read_feed_state", whole)
     daemon.tick()
-    assert told(hook) == [("over", "held", "d.x#1")]
+    assert told(hook) == [("over", "held", "d.x")]
 
 
 def test_each_receiver_is_told_in_its_form_what_it_asks_for(
@@ -259,7 +272,7 @@ def test_each_receiver_is_told_in_its_form_what_it_asks_for(
         "from": "lake@example.com", "to": ["a@example.com", "b@example.com"],
     }  # fmt: skip
     daemon = Daemon(lake, instance, monkeypatch, slack, post)
-    daemon.publish(("d.<x>\n&#1", "why"))
+    daemon.publish(("d.<x>\n&", "why"))
     ended(instance, lake.name, fails=True)
     assert daemon.tick() == "2 problems; 2 of 2 messages were taken"
     ((path, headers, document),) = hook.requests
@@ -291,16 +304,16 @@ def test_a_receiver_that_fails_is_tried_again_and_the_others_are_not_told_twice(
     }  # fmt: skip
     with http_receiver() as whole:
         daemon = Daemon(lake, instance, monkeypatch, webhook(hook), webhook(whole), post)
-        daemon.publish(("d.x#1", "why"))
+        daemon.publish(("d.x", "why"))
         failing(hook, mail, how)
         assert daemon.tick() == "1 problems; 1 of 3 messages were taken"
-        assert told(whole) == [("opened", "held", "d.x#1")]
+        assert told(whole) == [("opened", "held", "d.x")]
         assert [path for path, _, _ in hook.requests] == [f"/hook/{SECRET}"], "no redirect is followed"
         hook.requests.clear()
         mail.mails.clear()
         hook.status, hook.location, mail.answer = 204, None, "250 ok"
         assert daemon.tick() == "1 problems; 2 of 2 messages were taken"
-        assert (told(hook), told(whole), len(mail.mails)) == ([("opened", "held", "d.x#1")], [], 1)
+        assert (told(hook), told(whole), len(mail.mails)) == ([("opened", "held", "d.x")], [], 1)
         assert daemon.tick() == "1 problems; 0 of 0 messages were taken"
     shown = "".join([*capfd.readouterr(), caplog.text])
     assert "alerts[0] (webhook) did not take a message" in shown and "alerts[2] (email)" in shown
@@ -315,7 +328,7 @@ def test_a_receiver_that_is_not_there_is_told_of_without_its_address(
         pass
     bad = {"type": "slack", "url": "http://127.0.0.1:1/\x01${HOOK}"}
     daemon = Daemon(lake, instance, monkeypatch, webhook(gone), bad)
-    daemon.publish(("d.x#1", "why"))
+    daemon.publish(("d.x", "why"))
     assert daemon.tick() == "1 problems; 0 of 2 messages were taken"
     shown = "".join(capfd.readouterr())
     assert "Connection refused" in shown and "alerts[1] (slack)" in shown and SECRET not in shown
@@ -328,11 +341,11 @@ def test_a_cursor_of_another_form_begins_anew(
     lake: TestLake, hook: HttpReceiver, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     daemon = Daemon(lake, instance, monkeypatch, webhook(hook))
-    daemon.publish(("d.x#1", "why"))
+    daemon.publish(("d.x", "why"))
     for cursor in ("{", "[]", '{"told": {"a": [{"feed": "x"}]}}'):
         daemon.cursor = cursor
         daemon.tick()
-        assert told(hook) == [("opened", "held", "d.x#1")]
+        assert told(hook) == [("opened", "held", "d.x")]
 
 
 def sensors(definitions: dg.Definitions) -> Sequence[Any]:

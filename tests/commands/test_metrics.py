@@ -22,7 +22,7 @@ from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from tests.commands import call
 from tests.kit.lakes import TestLake
-from tests.lake import NOON, segment
+from tests.lake import CREATE, NOON, RENAME, change, segment
 
 ROOT = Path(__file__).parents[2]
 Labels = tuple[tuple[str, str], ...]
@@ -59,7 +59,9 @@ def metrics(lake: TestLake) -> dict[tuple[str, Labels], float]:
 
 def publish(lake: TestLake, checkpoint: int) -> None:
     rows = [CutRow(checkpoint, "d", "a", None, 12, NOON), CutRow(checkpoint, 'd"1', "ü\n", None, 0, NOON)]
-    held = (("d.x#1", "bad"), ("d.x@123#2", "bad"))
+    lake.run().history.record([change(5, "w", CREATE), change(6, "x", RENAME, "RENAME TABLE d.w TO d.x")], NOON)
+    (life,) = lake.run().history.history.incarnations()
+    held = ((life, "bad"), ("d%2E1.y", "bad"))
     lake.run().checkpoints.publish(Cut(checkpoint, held=held), rows)
 
 
@@ -116,6 +118,7 @@ def test_every_number_of_a_feed_is_there_under_its_name(lake: TestLake, monkeypa
         ("quarantined_rows", feed): 2, ("discarded_rows", feed): 1, ("events", feed): 0, ("segments_waiting", feed): 1,
         ("last_cut_timestamp_seconds", feed): NOON.timestamp(), ("last_run_failed", run): 1,
         ("table_rows", table("d", "a")): 12, ("table_rows", table('d"1', "ü\n")): 0, ("table_held", table("d", "x")): 1,
+        ("table_held", table("d.1", "y")): 1,
     }  # fmt: skip
 
 
