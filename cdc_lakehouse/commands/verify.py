@@ -239,7 +239,11 @@ def _text(result: FeedResult, rows: int) -> str:
     for table in result.tables:
         lines += _notes(table, rows)
     if result.held:
-        lines += ["", "  held, not compared:", *(f"    {table}: {why}" for table, why in sorted(result.held.items(), key=str))]
+        lines += [
+            "",
+            "  held, not compared:",
+            *(f"    {table}: {why}" for table, why in sorted(result.held.items(), key=str)),
+        ]
     return "\n".join(lines)
 
 

@@ -17,6 +17,7 @@ from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.segments import Segments
 from cdc_lakehouse.pipeline.held_tables import held_of_cut
 
+
 @dataclass(frozen=True, slots=True)
 class FeedState:
     """checkpoint_ts: a TSO, of the published cut; None where nothing is published, as lag_seconds. cut: its tables.

@@ -6,6 +6,7 @@ from __future__ import annotations
 import datetime
 import json
 import logging
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from cdc_lakehouse.assets import alerts
+from cdc_lakehouse.assets import alerts, keys
 from cdc_lakehouse.assets.alerts import SENSOR, build_alerts
+from cdc_lakehouse.assets.checks import build_checks
 from cdc_lakehouse.assets.leases import FEED_TAG
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.config import load
@@ -26,7 +28,7 @@ from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from cdc_lakehouse.pipeline.context import utc_now
 from tests.kit.lakes import TestLake
 from tests.kit.receivers import HttpReceiver, MailReceiver, http_receiver, mail_receiver
-from tests.lake import CREATE, NOON, RENAME, change
+from tests.lake import CREATE, NOON, RENAME, change, segment
 
 SECRET = "hunter2-of-the-hook"
 MINUTE = datetime.timedelta(minutes=1)
@@ -60,6 +62,7 @@ class Daemon:
         lake.config_path.write_text(json.dumps({**document, "alerts": receivers}))
         self.config = load(lake.config_path, {"HOOK": SECRET})
         self.instance, self.cursor, self.now = instance, None, utc_now()
+        self.checks: Sequence[dg.AssetChecksDefinition] = ()
         self._lake, self._monkeypatch = lake, monkeypatch
 
     def tick(self, after: datetime.timedelta = MINUTE) -> str:
@@ -67,7 +70,8 @@ class Daemon:
         self._monkeypatch.setattr(alerts, "utc_now", lambda: self.now)
         lake = Lake(self.config.lake, self.config.storage)
         (sensor,) = build_alerts(lake, self.config).sensors or []
-        with dg.build_sensor_context(instance=self.instance, cursor=self.cursor) as context:
+        known = dg.Definitions(asset_checks=self.checks).get_repository_def()
+        with dg.build_sensor_context(self.instance, self.cursor, repository_def=known) as context:
             result: Any = sensor(context)
         self.cursor = result.cursor
         return str(result.skip_reason.skip_message)
@@ -224,6 +228,79 @@ def test_the_last_run_that_ended_says_whether_runs_fail(
     ended(instance, lake.name, fails=False)
     daemon.tick()
     assert told(hook) == [("over", "failed", "")]
+
+
+def test_a_check_that_fails_is_told_until_it_passes(
+    lake: TestLake, hook: HttpReceiver, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon = Daemon(lake, instance, monkeypatch, webhook(hook, on=["check"]))
+    others = build_checks(lake.lake, lake.feed, [])
+    state = {"passed": True}
+
+    def of_people(asset: dg.AssetKey, severity: dg.AssetCheckSeverity) -> dg.AssetChecksDefinition:
+        @dg.asset_check(asset=asset, name=f"own_{severity.value.lower()}")
+        def own() -> dg.AssetCheckResult:
+            return dg.AssetCheckResult(passed=state["passed"], severity=severity, description="too few orders")
+
+        return own
+
+    raw, error, warning = keys.raw_key(lake.name), dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
+    people = [of_people(raw, error), of_people(raw, warning), of_people(dg.AssetKey("x"), error)]
+    daemon.checks = [*others, *people]
+
+    def evaluate(passed: bool) -> None:
+        state["passed"] = passed
+        resources = {"lakehouse": dg.ResourceDefinition.none_resource()}
+        job = dg.Definitions(asset_checks=daemon.checks, resources=resources).resolve_implicit_global_asset_job_def()
+        assert job.execute_in_process(instance=instance).success
+
+    daemon.tick()
+    assert told(hook) == [], "none was evaluated yet"
+    gap = segment("d/t/1/CDC000003.json", file_index=3)
+    lake.run().segments.land([gap], {})
+    # Of a table that is not there, and with a hold, which is another kind of problem.
+    daemon.publish(("d.x", "why"))
+    evaluate(False)
+    daemon.tick()
+    text = hook.documents[0]["text"]
+    assert f"the check no_index_gaps of {lake.name}/raw failed: Restore the missing files" in text
+    assert "too few orders" in text
+    names = [f"{lake.name}/{name}" for name in ("checkpoint cut_rows", "raw no_index_gaps", "raw own_error")]
+    assert told(hook) == [("opened", "check", name) for name in names]
+    daemon.tick()
+    assert told(hook) == []
+    evaluate(True)
+    daemon.tick()
+    assert told(hook) == [("over", "check", names[2])]
+    daemon.checks = people
+    daemon.tick()
+    assert told(hook) == [("over", "check", name) for name in names[:2]], "they are of no asset any more"
+
+
+def test_maintenance_that_does_not_happen_is_told(
+    lake: TestLake, hook: HttpReceiver, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon = Daemon(lake, instance, monkeypatch, webhook(hook, on=["maintenance"]))
+    job = f"{lake.name}_maintenance"
+    day = datetime.timedelta(days=1)
+    daemon.now = daemon.now.replace(hour=2, minute=59, second=30)
+    daemon.tick(datetime.timedelta())
+    daemon.tick(day)
+    assert told(hook) == [], "it was due at 3:00, and has until 3:00"
+    daemon.tick()
+    assert "maintenance has not succeeded, and is due by '0 3 * * *'" in hook.documents[0]["text"]
+    assert told(hook) == [("opened", "maintenance", "")]
+    ended(instance, lake.name, fails=True, job=job, tagged=False)
+    daemon.tick()
+    assert told(hook) == []
+    monkeypatch.setattr(time, "time", daemon.now.timestamp)
+    ended(instance, lake.name, fails=False, job=job, tagged=False)
+    daemon.tick()
+    assert told(hook) == [("over", "maintenance", "")]
+    daemon.tick(day)
+    assert told(hook) == []
+    daemon.tick(day)
+    assert told(hook) == [("opened", "maintenance", "")]
 
 
 def test_a_run_whose_process_is_gone_is_told(
