@@ -25,14 +25,13 @@ from cdc_lakehouse.commands.common import (
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.errors import SourceUnreachableError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.current.tables import CurrentTables
-from cdc_lakehouse.lake.table_health import health_document, table_health
+from cdc_lakehouse.lake.table_health import health_document
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, CutRow
 from cdc_lakehouse.lake.tables.lease import last_holder
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Segments, totals
 from cdc_lakehouse.lake.tables.source_metadata import OPTION_CONFLICT_ADVICE
-from cdc_lakehouse.pipeline.feed_state import FeedState, read_feed_state
+from cdc_lakehouse.pipeline.feed_state import FeedState, read_feed_state, read_health
 from cdc_lakehouse.pipeline.included_tables import unmatched_patterns
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.source import SourceStatus
@@ -115,6 +114,7 @@ def _tables(
     for name in state.held.keys() - known.keys():
         own = checkpoints.rows_of(name)
         known[name] = own[-1] if own else None
+    health = {name: read_health(lake, feed, name) for name in known}
     return [
         {
             "database": name.database,
@@ -123,7 +123,7 @@ def _tables(
             "checkpoint_ts": None if row is None else row.checkpoint_ts,
             "lag_seconds": None if row is None else lag_seconds(row.checkpoint_ts, now),
             "held": state.held.get(name),
-            "health": _health(lake, feed, name),
+            "health": None if (found := health[name]) is None else health_document(found),
         }
         for name, row in sorted(known.items(), key=lambda each: (each[0].database, each[0].table))
     ]
@@ -156,11 +156,6 @@ def _attention(feed: FeedConfig, status: dict[str, Any]) -> list[str]:
             name = f"{table['database']}.{table['table']}"
             said.append(f"{name} is {_span(table['lag_seconds'])} old, and its freshness_minutes is {own}")
     return said
-
-
-def _health(lake: Lake, feed: FeedConfig, name: TableName) -> dict[str, Any] | None:
-    table = lake.load(CurrentTables(lake, feed).identifier(name))
-    return None if table is None else health_document(table_health(table))
 
 
 def _initial(lake: Lake, feed: FeedConfig) -> dict[str, Any] | None:

@@ -11,7 +11,8 @@ from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, lag_second
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake, system_table
-from cdc_lakehouse.lake.current.tables import row_count
+from cdc_lakehouse.lake.current.tables import CurrentTables, row_count
+from cdc_lakehouse.lake.table_health import TableHealth, table_health
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, CutRow
 from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.segments import Segments
@@ -78,3 +79,9 @@ def read_sizes(lake: Lake, feed: str) -> FeedSizes:
     """Of the tables `events` and `segments`. Raises `CatalogUnreachableError` where the lake cannot be read."""
     events = lake.load(system_table(feed, "events"))
     return FeedSizes(0 if events is None else row_count(events.current_snapshot()), Segments(lake, feed).waiting())
+
+
+def read_health(lake: Lake, feed: FeedConfig, name: TableName) -> TableHealth | None:
+    """Of a current-state table as it is now; None where it is not at its place."""
+    table = lake.load(CurrentTables(lake, feed).identifier(name))
+    return None if table is None else table_health(table)

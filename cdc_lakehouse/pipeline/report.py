@@ -14,12 +14,12 @@ from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.current.tables import CurrentTables
-from cdc_lakehouse.lake.table_health import TableHealth, table_health
+from cdc_lakehouse.lake.table_health import TableHealth
 from cdc_lakehouse.lake.tables.checkpoints import CutRow
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.segments import DECODED, Totals, totals
 from cdc_lakehouse.pipeline.context import no_spark
+from cdc_lakehouse.pipeline.feed_state import read_health
 from cdc_lakehouse.pipeline.held_tables import held_by_name
 from cdc_lakehouse.pipeline.included_tables import unmatched_patterns
 from cdc_lakehouse.pipeline.monitors import open_monitor
@@ -108,14 +108,9 @@ def _tables(run: FeedRun) -> list[ReportedTable]:
         rows |= {TableName(row.database, row.table): row for row in run.last_cut_rows}
     changes = _changes(run)
     return [
-        ReportedTable(name, row, held.get(name), _health(run, name), changes.get(name))
+        ReportedTable(name, row, held.get(name), read_health(run.lake, run.feed, name), changes.get(name))
         for name, row in sorted(rows.items(), key=lambda each: str(each[0]))
     ]
-
-
-def _health(run: FeedRun, name: TableName) -> TableHealth | None:
-    table = run.lake.load(CurrentTables(run.lake, run.feed).identifier(name))
-    return None if table is None else table_health(table)
 
 
 def _changes(run: FeedRun) -> Mapping[TableName, tuple[int, int, int]]:
