@@ -1,4 +1,4 @@
-"""The assets of one feed: (snapshot →) raw → events → schema → current → checkpoint.
+"""The assets of one feed: (snapshot →) raw → events → current → checkpoint, and the schemas that current follows.
 
 Bodies call the steps of a run and say what they did. A step that an asset depends on was taken when it is the asset's
 turn; in a run of a single asset, the step makes the earlier ones happen.
@@ -174,7 +174,7 @@ def _tables(feed: FeedConfig, tables: Sequence[TableName], outputs: dict[str, dg
     @dg.multi_asset(
         name=f"{feed.name}__tables",
         outs=outputs,
-        deps=[keys.events_key(feed.name)],
+        deps=[keys.events_key(feed.name), *([keys.source_key(feed.name)] if tables else [])],
         internal_asset_deps=_dependencies(feed, tables),
         can_subset=True,
         pool=pool_of(feed),
@@ -264,7 +264,7 @@ def _dependencies(feed: FeedConfig, tables: Sequence[TableName]) -> dict[str, se
     events = keys.events_key(feed.name)
     dependencies: dict[str, set[dg.AssetKey]] = {}
     for table in tables:
-        dependencies[keys.output_name("schema", table)] = {events}
+        dependencies[keys.output_name("schema", table)] = {keys.source_key(feed.name)}
         dependencies[keys.output_name("current", table)] = {events, keys.schema_key(feed.name, table)}
     dependencies["checkpoint"] = {keys.current_key(feed.name, table) for table in tables} or {events}
     return dependencies
