@@ -28,8 +28,8 @@ def test_receivers_of_each_kind_are_read_and_show_no_secret(tmp_path: Path) -> N
     assert (mail.port, mail.starttls, mail.sender, mail.to, mail.password) == (
         587, True, "lake@example.com", ("a@example.com",), SECRET
     )  # fmt: skip
-    kinds = ("failed", "held", "stale", "quarantined")
-    assert [webhook.takes(feed, kind) for feed in ("shop", "bank") for kind in kinds] == [True] * 8
+    kinds = ("failed", "held", "stale", "quarantined", "check", "maintenance")
+    assert [webhook.takes(feed, kind) for feed in ("shop", "bank") for kind in kinds] == [True] * 12
     assert [(feed, kind) for feed in ("shop", "bank") for kind in kinds if slack.takes(feed, kind)] == [
         ("shop", "failed")
     ]

@@ -6,16 +6,17 @@ JVM starts, and the sources are not asked.
 
 from __future__ import annotations
 
+import datetime
+import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import dagster as dg
 
-from cdc_lakehouse.assets.last_runs import last_runs
-from cdc_lakehouse.assets.leases import find_unfinished
+from cdc_lakehouse.assets.run_problems import KINDS, run_problems
 from cdc_lakehouse.config import AlertReceiver, FeedConfig, LakehouseConfig
 from cdc_lakehouse.errors import AlertNotSentError, CdcError
 from cdc_lakehouse.lake.catalog import Lake
@@ -63,27 +64,39 @@ def build_alerts(lake: Lake, config: LakehouseConfig) -> dg.Definitions:
         name=SENSOR,
         minimum_interval_seconds=_INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Tells the receivers of failed runs, held tables, stale feeds and quarantined rows.",
+        description="Tells the receivers of failed runs and checks, held tables, stale feeds and quarantined rows.",
     )
     def alert(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         memory = _Memory.of(context.cursor)
-        sent = tell(context.instance, lake, config, memory, context.log)
+        checks = context.repository_def.asset_graph.asset_check_keys if context.repository_def is not None else ()
+        sent = tell(context.instance, lake, config, checks, memory, context.log)
         return dg.SensorResult(skip_reason=dg.SkipReason(sent), cursor=memory.cursor())
 
     return dg.Definitions(sensors=[alert])
 
 
-def tell(instance: dg.DagsterInstance, lake: Lake, config: LakehouseConfig, memory: _Memory, log: Any) -> str:
+def tell(
+    instance: dg.DagsterInstance,
+    lake: Lake,
+    config: LakehouseConfig,
+    checks: Collection[dg.AssetCheckKey],
+    memory: _Memory,
+    log: Any,
+) -> str:
     """Send each receiver what is new to it, and keep in the memory what it has taken. Gives a sentence about it."""
-    now = utc_now().timestamp()
+    time = utc_now()
+    now = time.timestamp()
     names = [feed.name for feed in config.feeds]
     memory.watched = {name: memory.watched.get(name, now) for name in names}
     problems: list[Problem] = []
     unread: set[tuple[str, bool]] = set()
     for feed in config.feeds:
-        for of_runs, find in ((True, _run_problems), (False, _lake_problems)):
+        watched = datetime.datetime.fromtimestamp(memory.watched[feed.name], datetime.UTC)
+        of_instance = functools.partial(run_problems, instance, lake, feed, checks, watched, time)
+        of_lake = functools.partial(_lake_problems, lake, feed, time, now - memory.watched[feed.name])
+        for of_runs, find in ((True, of_instance), (False, of_lake)):
             try:
-                problems += find(instance, lake, feed, now - memory.watched[feed.name])
+                problems += find()
             except CdcError as error:
                 unread.add((feed.name, of_runs))
                 log.error(f"feed {feed.name}: {error}")
@@ -92,7 +105,7 @@ def tell(instance: dg.DagsterInstance, lake: Lake, config: LakehouseConfig, memo
         news(
             receiver,
             problems,
-            lambda problem: (problem.feed, problem.kind == "failed") not in unread,
+            lambda problem: (problem.feed, problem.kind in KINDS) not in unread,
             {key: each for key, each in memory.told.get(label, {}).items() if each.problem.feed in names},
             now,
         )
@@ -110,22 +123,8 @@ def tell(instance: dg.DagsterInstance, lake: Lake, config: LakehouseConfig, memo
     return f"{len(problems)} problems; {messages - failed} of {messages} messages were taken"
 
 
-def _run_problems(
-    instance: dg.DagsterInstance, lake: Lake, feed: FeedConfig, watched_seconds: float
-) -> Sequence[Problem]:
-    # A run whose process is gone is reported as failed by this.
-    find_unfinished(instance, lake, feed.name, utc_now())
-    return [
-        Problem(feed.name, "failed", run.job, f"run {run.run_id}{f' of {run.job}' if run.job else ''}: {run.error}")
-        for run in last_runs(instance, feed.name)
-        if run.error is not None
-    ]
-
-
-def _lake_problems(
-    instance: dg.DagsterInstance, lake: Lake, feed: FeedConfig, watched_seconds: float
-) -> Sequence[Problem]:
-    return list(lake_problems(feed, read_feed_state(lake, feed, utc_now()), watched_seconds))
+def _lake_problems(lake: Lake, feed: FeedConfig, now: datetime.datetime, watched_seconds: float) -> Iterator[Problem]:
+    return lake_problems(feed, read_feed_state(lake, feed, now), watched_seconds)
 
 
 def _send_all(messages: Sequence[tuple[AlertReceiver, Sequence[Notice]]]) -> list[AlertNotSentError | None]:

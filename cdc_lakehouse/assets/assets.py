@@ -1,4 +1,4 @@
-"""The assets of one feed: (snapshot →) raw → events → schema → current → checkpoint.
+"""The assets of one feed: (snapshot →) raw → events → current → checkpoint, and the schemas that current follows.
 
 Bodies call the steps of a run and say what they did. A step that an asset depends on was taken when it is the asset's
 turn; in a run of a single asset, the step makes the earlier ones happen.
@@ -27,6 +27,7 @@ from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.tables.segments import DECODED, DUMP, Segment, Totals, as_rows, totals
 from cdc_lakehouse.pipeline.context import utc_now
+from cdc_lakehouse.pipeline.held_tables import held_by_name
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.source import SourceMonitor
 from cdc_lakehouse.pipeline.steps import Steps
@@ -173,7 +174,7 @@ def _tables(feed: FeedConfig, tables: Sequence[TableName], outputs: dict[str, dg
     @dg.multi_asset(
         name=f"{feed.name}__tables",
         outs=outputs,
-        deps=[keys.events_key(feed.name)],
+        deps=[keys.events_key(feed.name), *([keys.source_key(feed.name)] if tables else [])],
         internal_asset_deps=_dependencies(feed, tables),
         can_subset=True,
         pool=pool_of(feed),
@@ -222,7 +223,11 @@ def log_tables(context: Context, steps: Steps, feed: FeedConfig) -> None:
 
 
 def _cut(steps: Steps) -> metadata.Metadata:
-    return metadata.checkpoint_metadata(steps.published, steps.applied, utc_now())
+    return metadata.checkpoint_metadata(steps.published, steps.applied, _held(steps), utc_now())
+
+
+def _held(steps: Steps) -> dict[TableName, str]:
+    return held_by_name(steps.applied.held.items(), steps.run.history.history.incarnations())
 
 
 @dataclass(frozen=True)
@@ -259,7 +264,7 @@ def _dependencies(feed: FeedConfig, tables: Sequence[TableName]) -> dict[str, se
     events = keys.events_key(feed.name)
     dependencies: dict[str, set[dg.AssetKey]] = {}
     for table in tables:
-        dependencies[keys.output_name("schema", table)] = {events}
+        dependencies[keys.output_name("schema", table)] = {keys.source_key(feed.name)}
         dependencies[keys.output_name("current", table)] = {events, keys.schema_key(feed.name, table)}
     dependencies["checkpoint"] = {keys.current_key(feed.name, table) for table in tables} or {events}
     return dependencies
@@ -267,11 +272,13 @@ def _dependencies(feed: FeedConfig, tables: Sequence[TableName]) -> dict[str, se
 
 def _schemas(steps: Steps, feed: FeedConfig) -> Iterator[dg.AssetMaterialization]:
     """The tables with new statements."""
-    by_table: dict[TableName, list[TableVersion]] = defaultdict(list)
-    for version in steps.evolved.versions:
-        if version.incarnation:
-            by_table[version.name].append(version)
+    evolved = steps.evolved.versions
     lives = steps.run.history.history.incarnations()
+    by_table: dict[TableName, list[TableVersion]] = defaultdict(list)
+    for version in evolved:
+        if version.incarnation:
+            # What was done under an earlier name is of the asset that the table is now.
+            by_table[lives[version.incarnation].last.name].append(version)
     for table, versions in by_table.items():
         described = metadata.schema_metadata(versions, lives)
         yield dg.AssetMaterialization(keys.schema_key(feed.name, table), metadata=described)
@@ -291,7 +298,7 @@ def _current(context: Context, steps: Steps, feed: FeedConfig) -> Iterator[dg.As
     if steps.run.only is not None and not steps.run.only:
         return
     applied = steps.applied
-    for table, reason in applied.held.items():
+    for table, reason in _held(steps).items():
         context.log.warning("table %s is held: %s", table, reason)
     now = utc_now()
     for changed in applied.tables:

@@ -34,6 +34,7 @@ from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import Segments, index_gaps
 from cdc_lakehouse.lake.tables.source_metadata import OPTION_CONFLICT_ADVICE, Signals
 from cdc_lakehouse.pipeline.context import no_spark, utc_now
+from cdc_lakehouse.pipeline.held_tables import held_of_cut
 from cdc_lakehouse.pipeline.included_tables import unmatched_patterns
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -48,6 +49,8 @@ _TABLE_CHECKS: Final = {
     NO_DUPLICATE_KEYS: "Every key is in the table once.",
     ROWS_CONSERVED: "Rows before, minus rows deleted, plus rows written, are the rows after.",
 }
+SHOWN_OTHERWISE: Final = frozenset({"fresh", "nothing_held", "nothing_quarantined", "schema_files_valid"})
+"""Checks of what alerts tell by table, as kinds of their own."""
 _SHOWN: Final = 20
 Context = dg.AssetExecutionContext | dg.OpExecutionContext
 
@@ -200,7 +203,7 @@ def _fresh(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
 
 def _held(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
     """No table stays behind at an earlier cut."""
-    held = dict(Checkpoints(lake, feed.name).last().held)
+    held = held_of_cut(lake, feed.name, Checkpoints(lake, feed.name).last())
     return _result(not held, None, {"tables_held": len(held), "held": held_list(held) if held else "none"})
 
 
@@ -235,7 +238,7 @@ def _equals_source(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
     assert feed.verify is not None  # Else the check does not exist.
     found = verify_feed(functools.partial(FeedRun, feed, lake, no_spark), feed.verify, (), VerifyOptions())
     unchecked = [f"`{table.name}`: {table.reason}" for table in found.tables if table.result == "unchecked"]
-    unchecked += [f"`{table}`: held: {reason}" for table, reason in sorted(found.held.items())]
+    unchecked += [f"`{table}`: held: {reason}" for table, reason in sorted(found.held.items(), key=str)]
     unchecked += [found.error] if found.error is not None else []
     metadata = {
         "checkpoint_ts": found.checkpoint_ts or BEGINNING,

@@ -8,7 +8,7 @@ from typing import Any
 
 import dagster as dg
 
-from cdc_lakehouse.assets import keys
+from cdc_lakehouse.assets import keys, specs
 from cdc_lakehouse.assets.resources import Lakehouse, configuration_of
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake
@@ -35,12 +35,9 @@ def _schedule(feed: FeedConfig, job: Any, cron: str) -> dg.ScheduleDefinition:
 
 
 def _maintenance(feed: FeedConfig) -> dg.AssetsDefinition:
-    @dg.asset(
-        key=keys.maintenance_key(feed.name),
-        kinds={"spark", "iceberg"},
-        description="Compaction, manifests, snapshots and orphan files of the feed's tables, by what each needs.",
-        group_name=feed.name,
-    )
+    asset: Any = dg.asset
+
+    @asset(**specs.maintenance_spec(feed))
     def maintenance(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
         config = configuration_of(feed.name)
         lake = Lake(config.lake, config.storage)

@@ -14,7 +14,7 @@ from cdc_lakehouse.assets import keys
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.mysql_types import type_text
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, lag_seconds
-from cdc_lakehouse.changelog.schema import Column, TableVersion, as_lines, column_changes
+from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion, as_lines, column_changes
 from cdc_lakehouse.decoders.event_schema import EVENTS, SYNTHETIC
 from cdc_lakehouse.lake.current.tables import TableState
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS
@@ -144,27 +144,29 @@ def file_metadata(summary: Mapping[str, str], rows: int) -> Metadata:
     }
 
 
-def checkpoint_metadata(published: Published, applied: Applied, now: datetime.datetime) -> Metadata:
-    """The published cut."""
+def checkpoint_metadata(
+    published: Published, applied: Applied, held: Mapping[TableName, str], now: datetime.datetime
+) -> Metadata:
+    """The published cut. `held` are reasons by table."""
     cut = published.cut
     numbers: dict[str, Any] = {
         "tables": len(published.rows),
         "tables_changed": len(applied.tables),
         "rows": sum(row.row_count for row in published.rows),
-        "tables_held": len(applied.held),
+        "tables_held": len(held),
         "new_cut": published.new,
     }
     if cut.checkpoint_ts != BEGINNING:
         numbers |= _moment("checkpoint", cut.checkpoint_ts)
         numbers["lag_seconds"] = lag_seconds(cut.checkpoint_ts, now)
-    if applied.held:
-        numbers["held"] = held_list(applied.held)
+    if held:
+        numbers["held"] = held_list(held)
     return numbers
 
 
-def held_list(held: Mapping[str, str]) -> dg.MetadataValue[Any]:
+def held_list(held: Mapping[TableName, str]) -> dg.MetadataValue[Any]:
     """Reasons by table, as a list in Markdown."""
-    return markdown_list([f"**{table}**: {reason}" for table, reason in sorted(held.items())])
+    return markdown_list([f"**{table}**: {reason}" for table, reason in sorted(held.items(), key=str)])
 
 
 def markdown_list(items: Sequence[str], none: str = "") -> dg.MetadataValue[Any]:

@@ -2,7 +2,8 @@
 
 A feed's own assets are in its group, by default `<feed>`, the current-state tables of a database in
 `<group>/<database>`, and their schemas in `<group>/<database>/schema`: so a database of 500 tables is one box in the
-graph, which can be opened.
+graph, which can be opened. The page of a group names all neighbours of its assets. Schemas hang on the log, which is in
+`<group>/source`: else the feed's page would name each table twice, for its schema and for itself.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def source_spec(feed: FeedConfig, source: SourceMonitor) -> Spec:
         description="The change log, as it leaves the source. It is only read.",
         kinds={source.kind.name, source.database},
         metadata={"place": feed.source.place, "type": feed.source.type},
-        **_of_feed(feed),
+        **_of_feed(feed, "source"),
     )
 
 
@@ -102,8 +103,17 @@ def checkpoint_spec(feed: FeedConfig) -> Spec:
     )
 
 
-def _of_feed(feed: FeedConfig) -> Spec:
-    return {"group_name": feed.asset_group, "owners": feed.owners, "tags": feed.tags}
+def maintenance_spec(feed: FeedConfig) -> Spec:
+    return Spec(
+        key=keys.maintenance_key(feed.name),
+        description="Compaction, manifests, snapshots and orphan files of the feed's tables, by what each needs.",
+        kinds={"spark", "iceberg"},
+        **_of_feed(feed),
+    )
+
+
+def _of_feed(feed: FeedConfig, part: str = "") -> Spec:
+    return {"group_name": _group(feed.asset_group, part), "owners": feed.owners, "tags": feed.tags}
 
 
 def _of_table(feed: FeedConfig, table: TableName, layer: str = "") -> Spec:
@@ -112,10 +122,14 @@ def _of_table(feed: FeedConfig, table: TableName, layer: str = "") -> Spec:
     readable = re.sub(r"\W", "_", database, flags=re.ASCII)
     group = feed.settings_of(database, name).group or f"{feed.asset_group}/{readable}"
     return {
-        "group_name": f"{group}/{layer}" if layer else group,
+        "group_name": _group(group, layer),
         "owners": feed.owners_of(database, name),
         "tags": feed.tags_of(database, name),
     }
+
+
+def _group(name: str, part: str) -> str:
+    return f"{name}/{part}" if part else name
 
 
 def _within(minutes: int) -> dg.FreshnessPolicy:

@@ -118,6 +118,11 @@ class TableName:
         """As `str`, but not the same for two names that differ in where the dot is."""
         return f"{self.database.replace('%', '%25').replace('.', '%2E')}.{self.table}"
 
+    @classmethod
+    def of_identity(cls, identity: str) -> TableName:
+        database, _, table = identity.partition(".")
+        return cls(database.replace("%2E", ".").replace("%25", "%"), table)
+
 
 @dataclass(frozen=True, slots=True)
 class Swap:

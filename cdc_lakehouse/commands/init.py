@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 import yaml
 
-from cdc_lakehouse.commands.common import DONE, exits
+from cdc_lakehouse.commands.common import DONE, exits, print_json
 from cdc_lakehouse.config.file import DEFAULT_FILE
 from cdc_lakehouse.config.json_schema import json_schema
 from cdc_lakehouse.errors import ConfigurationError
@@ -45,6 +45,7 @@ _COMMENTS: Final = {
     help="The file to write.",
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
 @exits
 def command(
     source: str | None,
@@ -55,6 +56,7 @@ def command(
     time_zone: str | None,
     output: Path,
     force: bool,
+    as_json: bool,
 ) -> int:
     """Look at a change log, and write a lakehouse.yaml that reads it.
 
@@ -91,7 +93,11 @@ def command(
     output.write_text("\n".join(_text(document, unsure)) + "\n", encoding="utf-8")
     schema = output.with_name(_SCHEMA_FILE)
     schema.write_text(json.dumps(json_schema(), indent=1) + "\n", encoding="utf-8")
-    _say(found, unsure, detected, output)
+    if as_json:
+        secrets = sorted(detected.secrets)
+        print_json({"wrote": str(output), "found": found, "look_at": unsure, "set_in_environment": secrets})
+    else:
+        _say(found, unsure, detected, output)
     return DONE
 
 

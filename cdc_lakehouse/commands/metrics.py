@@ -1,10 +1,12 @@
-"""`cdc-lakehouse metrics`: the state of feeds in the text format of Prometheus. No JVM starts, no source is asked."""
+"""`cdc-lakehouse metrics`: the state of feeds in the text format of Prometheus. No JVM starts."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, Final
 
 import click
@@ -14,14 +16,20 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from cdc_lakehouse.assets.last_runs import last_runs
+from cdc_lakehouse.changelog.positions import commit_time
+from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, find_home
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.errors import CdcError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.table_health import TableHealth
 from cdc_lakehouse.pipeline.context import utc_now
-from cdc_lakehouse.pipeline.feed_state import held_table, read_feed_state, read_sizes
+from cdc_lakehouse.pipeline.feed_state import FeedState, read_feed_state, read_health, read_sizes
+from cdc_lakehouse.pipeline.monitors import open_monitor
+from cdc_lakehouse.pipeline.source import SourceStatus
 
 PREFIX: Final = "cdc_lakehouse_"
+_PATIENCE_SECONDS: Final = 5
 _FEED: Final = ("feed",)
 _TABLE: Final = ("feed", "database", "table")
 _JOB: Final = ("feed", "job")
@@ -39,6 +47,15 @@ METRICS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "segments_waiting": (_FEED, "Segments that are landed and not decoded."),
     "table_rows": (_TABLE, "Rows of a table in the published cut."),
     "table_held": (_TABLE, "1 for a table that stays at an earlier cut."),
+    "table_files": (_TABLE, "Data files of a table."),
+    "table_average_file_bytes": (_TABLE, "Average size of a data file of a table, with its deletion vectors."),
+    "table_delete_ratio": (_TABLE, "Share of the rows in the data files of a table that are deleted."),
+    "table_last_compaction_timestamp_seconds": (_TABLE, "When maintenance last rewrote files of a table, in seconds "
+                                                        "since 1970."),
+    "source_up": (_FEED, "1 where the source answered in time and can be used, else 0."),
+    "source_checkpoint_timestamp_seconds": (_FEED, "The checkpoint-ts that a storage sink shows, in seconds since "
+                                                   "1970."),
+    "source_pending_records": (_FEED, "Offsets of topics that are not landed."),
     "last_run_end_timestamp_seconds": (_JOB, "When the last run ended, in seconds since 1970; job is empty for the run "
                                              "that brings tables up to date."),
     "last_run_duration_seconds": (_JOB, "How long the last run took."),
@@ -50,12 +67,16 @@ METRICS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
 @click.command()
 @feed_option
 @click.option("--listen", metavar="HOST:PORT", help="Serve /metrics there until interrupted, such as 127.0.0.1:9464.")
+@click.option(
+    "--source/--no-source", "asks_source", default=True, help="Whether the sources are asked. By default yes."
+)
 @configured
-def command(config: LakehouseConfig, feed_name: str | None, listen: str | None) -> int:
+def command(config: LakehouseConfig, feed_name: str | None, listen: str | None, asks_source: bool) -> int:
     """Print the state of the feeds for Prometheus, or serve it.
 
-    Without --listen it is printed once, for the textfile collector of the node exporter. Metrics of runs need the
-    Dagster instance: DAGSTER_HOME, or the one beside the configuration.
+    Without --listen it is printed once, for the textfile collector of the node exporter. A source that does not answer
+    within five seconds counts as down. Metrics of runs need the Dagster instance: DAGSTER_HOME, or the one beside the
+    configuration.
 
     \b
     Examples:
@@ -70,7 +91,9 @@ def command(config: LakehouseConfig, feed_name: str | None, listen: str | None) 
         os.environ["DAGSTER_HOME"] = str(home)
         has_instance = (home / "dagster.yaml").exists()
         instance = stack.enter_context(dg.DagsterInstance.get()) if has_instance else None
-        registry.register(_Feeds(Lake(config.lake, config.storage), feeds, instance))
+        lake = Lake(config.lake, config.storage)
+        sources = _Sources(lake, feeds) if asks_source else None
+        registry.register(_Feeds(lake, feeds, instance, sources))
         if address is None:
             click.echo(generate_latest(registry), nl=False)
             return DONE
@@ -93,11 +116,41 @@ def _address(listen: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+class _Sources:
+    """Asks the sources of feeds, side by side. One that has not answered yet is not asked once more."""
+
+    def __init__(self, lake: Lake, feeds: Sequence[FeedConfig]) -> None:
+        self._lake, self._feeds = lake, feeds
+        self._pool = ThreadPoolExecutor(max_workers=max(len(feeds), 1))
+        self._asked: dict[str, Future[SourceStatus]] = {}
+        self._lock = threading.Lock()
+
+    def statuses(self) -> dict[str, SourceStatus | None]:
+        """By feed; None for a source that does not answer in time."""
+        with self._lock:
+            for feed in self._feeds:
+                if feed.name not in self._asked:
+                    self._asked[feed.name] = self._pool.submit(self._ask, feed)
+            done, _ = wait(self._asked.values(), _PATIENCE_SECONDS)
+            asked, self._asked = self._asked, {name: each for name, each in self._asked.items() if each not in done}
+            return {name: each.result() if each in done else None for name, each in asked.items()}
+
+    def _ask(self, feed: FeedConfig) -> SourceStatus:
+        try:
+            return open_monitor(self._lake, feed).status()
+        except CdcError as error:
+            return SourceStatus(error=error)
+
+
 class _Feeds(Collector):
     """Reads the state of feeds whenever it is asked."""
 
-    def __init__(self, lake: Lake, feeds: Sequence[FeedConfig], instance: dg.DagsterInstance | None) -> None:
-        self._lake, self._feeds, self._instance = lake, feeds, instance
+    def __init__(
+        self, lake: Lake, feeds: Sequence[FeedConfig], instance: dg.DagsterInstance | None, sources: _Sources | None
+    ) -> None:
+        self._lake, self._feeds, self._instance, self._sources = lake, feeds, instance, sources
+        self._health: dict[tuple[str, TableName], tuple[int | None, TableHealth | None]] = {}
+        """By feed and table: a snapshot, and the health of the table that has it."""
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
         return iter(_families().values())
@@ -109,8 +162,11 @@ class _Feeds(Collector):
             if value is not None:
                 families[name].add_metric(labels, value)
 
+        statuses = {} if self._sources is None else self._sources.statuses()
         for feed in self._feeds:
             self._of_lake(feed, add)
+            if feed.name in statuses:
+                self._of_source(feed.name, statuses[feed.name], add)
             for run in () if self._instance is None else last_runs(self._instance, feed.name):
                 add("last_run_end_timestamp_seconds", run.ended_at, feed.name, run.job)
                 add("last_run_duration_seconds", run.seconds, feed.name, run.job)
@@ -122,6 +178,7 @@ class _Feeds(Collector):
         add("freshness_limit_seconds", feed.freshness_minutes * 60, name)
         try:
             state, sizes = read_feed_state(self._lake, feed, utc_now()), read_sizes(self._lake, name)
+            health_of = self._read_health(feed, state)
         except CdcError as error:
             click.echo(f"feed {name}: {error}", err=True)
             add("up", 0, name)
@@ -139,9 +196,38 @@ class _Feeds(Collector):
         add("segments_waiting", sizes.segments_waiting, name)
         for row in state.cut:
             add("table_rows", row.row_count, name, row.database, row.table)
-        # A table may be held in more than one of its lives.
-        for table in sorted({held_table(incarnation) for incarnation in state.held}, key=str):
+        for table in sorted(state.held, key=str):
             add("table_held", 1, name, table.database, table.table)
+        for table, health in health_of.items():
+            labels, at = (name, table.database, table.table), health.compacted_at
+            add("table_files", health.files, *labels)
+            add("table_average_file_bytes", health.average_bytes, *labels)
+            add("table_delete_ratio", health.delete_ratio, *labels)
+            add("table_last_compaction_timestamp_seconds", at and at.timestamp(), *labels)
+
+    def _read_health(self, feed: FeedConfig, state: FeedState) -> dict[TableName, TableHealth]:
+        """A table that the cut shows at the same snapshot as before is not read again."""
+        snapshots = {TableName(row.database, row.table): row.snapshot_id for row in state.cut}
+        found: dict[TableName, TableHealth] = {}
+        for table in sorted(snapshots.keys() | state.held.keys(), key=str):
+            snapshot = snapshots.get(table)
+            before, health = self._health.get((feed.name, table), (None, None))
+            if snapshot is None or snapshot != before:
+                health = read_health(self._lake, feed, table)
+                self._health[feed.name, table] = snapshot, health
+            if health is not None:
+                found[table] = health
+        return found
+
+    def _of_source(self, name: str, status: SourceStatus | None, add: Any) -> None:
+        if status is None or status.error is not None:
+            why = "the source does not answer" if status is None else str(status.error)
+            click.echo(f"feed {name}: {why}", err=True)
+        add("source_up", status is not None and status.error is None, name)
+        if status is not None:
+            shown = status.checkpoint_ts
+            add("source_checkpoint_timestamp_seconds", shown and commit_time(shown).timestamp(), name)
+            add("source_pending_records", status.pending_records, name)
 
 
 def _families() -> dict[str, GaugeMetricFamily]:

@@ -14,7 +14,7 @@ from typing import Final
 import click
 
 from cdc_lakehouse.changelog.positions import commit_time, lag_seconds
-from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, printable
+from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, print_json, printable
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.pipeline.context import utc_now
@@ -47,8 +47,9 @@ svg{width:100%;height:9rem}svg rect{fill:var(--accent)}svg text{font-size:11px;f
     help="The file to write; one that is there is written over.",
 )
 @feed_option
+@click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
 @configured
-def command(config: LakehouseConfig, out: Path, feed_name: str | None) -> int:
+def command(config: LakehouseConfig, out: Path, feed_name: str | None, as_json: bool) -> int:
     """Write a page of HTML about each feed: lag, throughput, tables by size and change rate, health, what is held and
     quarantined, DDL and cuts.
 
@@ -63,7 +64,10 @@ def command(config: LakehouseConfig, out: Path, feed_name: str | None) -> int:
     reports = [report(feed, lake, now) for feed in chosen(config, feed_name)]
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(page(reports, now), encoding="utf-8")
-    click.echo(f"wrote {out}")
+    if as_json:
+        print_json({"wrote": str(out), "feeds": [each.feed for each in reports]})
+    else:
+        click.echo(f"wrote {out}")
     return DONE
 
 

@@ -46,7 +46,7 @@ from cdc_lakehouse.errors import CdcError, ConcurrentRunError, ConfigurationErro
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.spark import start_session
 from cdc_lakehouse.pipeline.context import utc_now
-from cdc_lakehouse.pipeline.held_tables import by_name
+from cdc_lakehouse.pipeline.held_tables import held_by_name
 from cdc_lakehouse.pipeline.included_tables import unmatched_patterns
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.planned_repairs import TableRepair
@@ -347,7 +347,8 @@ def _describe(result: FeedResult, steps: Steps) -> None:
         result.checkpoint_time = commit_time(published.cut.checkpoint_ts).isoformat()
     result.published = published.new
     result.loaded_rows = sum(counts.events for counts in steps.loaded.counts.rows.values())
-    result.held = by_name(applied.held.items(), steps.run.history.history.incarnations())
+    held = held_by_name(applied.held.items(), steps.run.history.history.incarnations())
+    result.held = {str(table): reason for table, reason in held.items()}
     result.quarantined = steps.run.quarantine.count()
     result.faults = list(steps.landed.faults)
     result.warnings = unmatched_patterns(steps.run.feed, steps.run.history.history)

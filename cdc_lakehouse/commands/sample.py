@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import json
 from pathlib import Path
 from typing import Final
 
@@ -51,8 +52,16 @@ feeds:
     "--pause", type=click.FloatRange(0.1, 3600), default=3.0, show_default=True, help="Seconds between batches."
 )
 @click.option("--batches", type=click.IntRange(1), help="With --follow: stop after so many batches.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; with --follow a line for each batch.")
 def command(
-    directory: Path, days: int, transactions: int, seed: int, follows: bool, pause: float, batches: int | None
+    directory: Path,
+    days: int,
+    transactions: int,
+    seed: int,
+    follows: bool,
+    pause: float,
+    batches: int | None,
+    as_json: bool,
 ) -> None:
     """Write a sample changefeed of a small shop: a sink, and a lakehouse.yaml that reads it.
 
@@ -69,25 +78,32 @@ def command(
     # From midnight on, so that the first date is whole, and every date to now is a partition with files.
     first = end.date() - datetime.timedelta(days=days - 1)
     start = datetime.datetime.combine(first, datetime.time(), datetime.UTC)
+    wrote: dict[str, int | str] = {}
+    said: list[str] = []
     if sink.exists():
-        click.echo(f"{sink} exists: kept")
+        said.append(f"{sink} exists: kept")
     else:
         checkpoint = write_history(sink, start=start, end=end, transactions=transactions, seed=seed)
-        click.echo(f"wrote {transactions} transactions of {days} days to {sink}, checkpoint-ts {checkpoint}")
+        wrote |= {"sink": str(sink), "transactions": transactions, "checkpoint_ts": checkpoint}
+        said.append(f"wrote {transactions} transactions of {days} days to {sink}, checkpoint-ts {checkpoint}")
     configuration = directory / "lakehouse.yaml"
     if not configuration.exists():
         configuration.write_text(_CONFIGURATION.format(start_date=first.isoformat()), encoding="utf-8")
-        click.echo(f"wrote {configuration}")
+        wrote["configuration"] = str(configuration)
+        said.append(f"wrote {configuration}")
+    click.echo(json.dumps({"wrote": wrote}) if as_json else "\n".join(said))
     if follows:
         try:
-            _follow(sink, pause, batches)
+            _follow(sink, pause, batches, as_json)
         except CdcError as error:
             raise click.ClickException(str(error)) from error
 
 
-def _follow(sink: Path, pause: float, batches: int | None) -> None:
+def _follow(sink: Path, pause: float, batches: int | None, as_json: bool) -> None:
     try:
         for number, checkpoint in zip(itertools.count(1), follow(sink, pause_seconds=pause, batches=batches)):
-            click.echo(f"batch {number}: checkpoint-ts {checkpoint} ({commit_time(checkpoint):%H:%M:%S} UTC)")
+            text = f"batch {number}: checkpoint-ts {checkpoint} ({commit_time(checkpoint):%H:%M:%S} UTC)"
+            click.echo(json.dumps({"batch": number, "checkpoint_ts": checkpoint}) if as_json else text)
     except KeyboardInterrupt:
-        click.echo("stopped")
+        if not as_json:
+            click.echo("stopped")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -26,15 +25,13 @@ from cdc_lakehouse.commands.common import (
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.errors import SourceUnreachableError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.current.tables import CurrentTables
-from cdc_lakehouse.lake.table_health import health_document, table_health
+from cdc_lakehouse.lake.table_health import health_document
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, CutRow
 from cdc_lakehouse.lake.tables.lease import last_holder
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Segments, totals
 from cdc_lakehouse.lake.tables.source_metadata import OPTION_CONFLICT_ADVICE
-from cdc_lakehouse.pipeline.feed_state import read_feed_state
-from cdc_lakehouse.pipeline.held_tables import by_name
+from cdc_lakehouse.pipeline.feed_state import FeedState, read_feed_state, read_health
 from cdc_lakehouse.pipeline.included_tables import unmatched_patterns
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.source import SourceStatus
@@ -85,7 +82,6 @@ def _status(lake: Lake, feed: FeedConfig, source: SourceStatus, now: datetime.da
     `warnings` say what may be a mistake in the configuration."""
     state = read_feed_state(lake, feed, now)
     history = SchemaHistory(lake, feed.name).history
-    held = by_name(state.held.items(), history.incarnations())
     status = {
         "feed": feed.name,
         "source_checkpoint_ts": source.checkpoint_ts,
@@ -97,8 +93,8 @@ def _status(lake: Lake, feed: FeedConfig, source: SourceStatus, now: datetime.da
         "published_lag_seconds": state.lag_seconds,
         "initial": _initial(lake, feed),
         "last_run": _last_run(lake, feed, now),
-        "tables": _tables(lake, feed, Checkpoints(lake, feed.name), state.cut, held, now),
-        "held": held,
+        "tables": _tables(lake, feed, Checkpoints(lake, feed.name), state, now),
+        "held": {str(table): reason for table, reason in state.held.items()},
         "quarantined": state.quarantined_rows,
         "discarded": state.discarded,
         "contradictions": [
@@ -112,21 +108,13 @@ def _status(lake: Lake, feed: FeedConfig, source: SourceStatus, now: datetime.da
 
 
 def _tables(
-    lake: Lake,
-    feed: FeedConfig,
-    checkpoints: Checkpoints,
-    rows: Sequence[CutRow],
-    held: Mapping[str, str],
-    now: datetime.datetime,
+    lake: Lake, feed: FeedConfig, checkpoints: Checkpoints, state: FeedState, now: datetime.datetime
 ) -> list[dict[str, Any]]:
-    known: dict[str, tuple[TableName, CutRow | None]] = {}
-    for row in rows:
-        name = TableName(row.database, row.table)
-        known[str(name)] = name, row
-    for table in held.keys() - known.keys():
-        name = TableName(*table.partition(".")[::2])
+    known: dict[TableName, CutRow | None] = {TableName(row.database, row.table): row for row in state.cut}
+    for name in state.held.keys() - known.keys():
         own = checkpoints.rows_of(name)
-        known[table] = name, own[-1] if own else None
+        known[name] = own[-1] if own else None
+    health = {name: read_health(lake, feed, name) for name in known}
     return [
         {
             "database": name.database,
@@ -134,10 +122,10 @@ def _tables(
             "rows": None if row is None else row.row_count,
             "checkpoint_ts": None if row is None else row.checkpoint_ts,
             "lag_seconds": None if row is None else lag_seconds(row.checkpoint_ts, now),
-            "held": held.get(table),
-            "health": _health(lake, feed, name),
+            "held": state.held.get(name),
+            "health": None if (found := health[name]) is None else health_document(found),
         }
-        for table, (name, row) in sorted(known.items(), key=lambda each: (each[1][0].database, each[1][0].table))
+        for name, row in sorted(known.items(), key=lambda each: (each[0].database, each[0].table))
     ]
 
 
@@ -168,11 +156,6 @@ def _attention(feed: FeedConfig, status: dict[str, Any]) -> list[str]:
             name = f"{table['database']}.{table['table']}"
             said.append(f"{name} is {_span(table['lag_seconds'])} old, and its freshness_minutes is {own}")
     return said
-
-
-def _health(lake: Lake, feed: FeedConfig, name: TableName) -> dict[str, Any] | None:
-    table = lake.load(CurrentTables(lake, feed).identifier(name))
-    return None if table is None else health_document(table_health(table))
 
 
 def _initial(lake: Lake, feed: FeedConfig) -> dict[str, Any] | None:

@@ -174,7 +174,7 @@ def _document(result: FeedResult, rows: int, repair: _Repair | None) -> dict[str
         "checkpoint_ts": result.checkpoint_ts,
         "server": result.server,
         "error": result.error,
-        "held": dict(result.held),
+        "held": {str(table): why for table, why in result.held.items()},
         "tables": [
             {
                 "database": table.name.database,
@@ -239,7 +239,11 @@ def _text(result: FeedResult, rows: int) -> str:
     for table in result.tables:
         lines += _notes(table, rows)
     if result.held:
-        lines += ["", "  held, not compared:", *(f"    {table}: {why}" for table, why in sorted(result.held.items()))]
+        lines += [
+            "",
+            "  held, not compared:",
+            *(f"    {table}: {why}" for table, why in sorted(result.held.items(), key=str)),
+        ]
     return "\n".join(lines)
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self, get_args
 
 from pydantic import Field, WithJsonSchema, field_validator, model_validator
 
 from cdc_lakehouse.config.section import Section
 
-ProblemKind = Literal["failed", "held", "stale", "quarantined"]
-KINDS: Final[tuple[ProblemKind, ...]] = ("failed", "held", "stale", "quarantined")
+ProblemKind = Literal["failed", "held", "stale", "quarantined", "check", "maintenance"]
+KINDS: Final[tuple[ProblemKind, ...]] = get_args(ProblemKind)
 _URL: Final = re.compile(r"https?://[^\s/]+(/\S*)?")
 _ADDRESS: Final = re.compile(r"[^@\s,<>]+@[^@\s,<>]+")
 

@@ -4,33 +4,31 @@ is not asked."""
 from __future__ import annotations
 
 import datetime
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, lag_seconds
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake, system_table
-from cdc_lakehouse.lake.current.tables import row_count
+from cdc_lakehouse.lake.current.tables import CurrentTables, row_count
+from cdc_lakehouse.lake.table_health import TableHealth, table_health
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, CutRow
 from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.segments import Segments
-
-_INCARNATION: Final = re.compile(r"(?P<database>[^.]*)\.(?P<table>.*?)(?:(?:@\d+)?#\d+)?", re.DOTALL)
+from cdc_lakehouse.pipeline.held_tables import held_of_cut
 
 
 @dataclass(frozen=True, slots=True)
 class FeedState:
     """checkpoint_ts: a TSO, of the published cut; None where nothing is published, as lag_seconds. cut: its tables.
-    held: reasons by incarnation. quarantined: open rows by table, None for those of no table. discarded: rows that a
+    held: reasons by table. quarantined: open rows by table, None for those of no table. discarded: rows that a
     person gave up."""
 
     checkpoint_ts: int | None
     lag_seconds: float | None
     cut: tuple[CutRow, ...]
-    held: Mapping[str, str]
+    held: Mapping[TableName, str]
     quarantined: Mapping[TableName | None, int]
     discarded: int
 
@@ -71,7 +69,7 @@ def read_feed_state(lake: Lake, feed: FeedConfig, now: datetime.datetime) -> Fee
         published,
         None if published is None else lag_seconds(published, now),
         () if published is None else tuple(checkpoints.rows(published)),
-        dict(cut.held),
+        held_of_cut(lake, feed.name, cut),
         quarantined,
         quarantine.count("discarded"),
     )
@@ -85,9 +83,7 @@ def read_sizes(lake: Lake, feed: str) -> FeedSizes:
     )
 
 
-def held_table(incarnation: str) -> TableName:
-    """The name that a held table had when it was created, from its incarnation."""
-    found = _INCARNATION.fullmatch(incarnation)
-    if found is None:
-        return TableName("", incarnation)
-    return TableName(found["database"].replace("%2E", ".").replace("%25", "%"), found["table"])
+def read_health(lake: Lake, feed: FeedConfig, name: TableName) -> TableHealth | None:
+    """Of a current-state table as it is now; None where it is not at its place."""
+    table = lake.load(CurrentTables(lake, feed).identifier(name))
+    return None if table is None else table_health(table)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
 from cdc_lakehouse.config import AlertReceiver, FeedConfig, ProblemKind
-from cdc_lakehouse.pipeline.feed_state import FeedState, held_table
+from cdc_lakehouse.pipeline.feed_state import FeedState
 
 REMINDER_SECONDS: Final = 24 * 3600
 
@@ -64,8 +64,8 @@ class Notice:
 def lake_problems(feed: FeedConfig, state: FeedState, watched_seconds: float) -> Iterator[Problem]:
     """What the lake shows: tables that are held, rows that could not be used, a cut that is too old. Of a feed that has
     published nothing the time counts since when it is watched."""
-    for incarnation, reason in sorted(state.held.items()):
-        yield Problem(feed.name, "held", incarnation, f"the table {held_table(incarnation)} is held: {reason}")
+    for table, reason in sorted(state.held.items(), key=str):
+        yield Problem(feed.name, "held", str(table), f"the table {table} is held: {reason}")
     for table, rows in sorted(state.quarantined.items(), key=str):
         name = "" if table is None else str(table)
         where = f" of the table {name}" if name else ""

@@ -14,13 +14,13 @@ from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.current.tables import CurrentTables
-from cdc_lakehouse.lake.table_health import TableHealth, table_health
+from cdc_lakehouse.lake.table_health import TableHealth
 from cdc_lakehouse.lake.tables.checkpoints import CutRow
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.segments import DECODED, Totals, totals
 from cdc_lakehouse.pipeline.context import no_spark
-from cdc_lakehouse.pipeline.held_tables import by_name
+from cdc_lakehouse.pipeline.feed_state import read_health
+from cdc_lakehouse.pipeline.held_tables import held_by_name
 from cdc_lakehouse.pipeline.included_tables import unmatched_patterns
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -99,26 +99,18 @@ def _is(date: str | None) -> Any:
 
 
 def _tables(run: FeedRun) -> list[ReportedTable]:
-    held = by_name(run.last_cut.held, run.history.history.incarnations())
-    rows: dict[str, CutRow | None] = dict.fromkeys(held)
-    names = {table: TableName(*table.partition(".")[::2]) for table in held}
-    for table in held:
-        own = run.checkpoints.rows_of(names[table])
-        rows[table] = own[-1] if own else None
+    held = held_by_name(run.last_cut.held, run.history.history.incarnations())
+    rows: dict[TableName, CutRow | None] = {}
+    for name in held:
+        own = run.checkpoints.rows_of(name)
+        rows[name] = own[-1] if own else None
     if run.last_cut.checkpoint_ts != BEGINNING:
-        for row in run.last_cut_rows:
-            name = TableName(row.database, row.table)
-            rows[str(name)], names[str(name)] = row, name
+        rows |= {TableName(row.database, row.table): row for row in run.last_cut_rows}
     changes = _changes(run)
     return [
-        ReportedTable(names[table], row, held.get(table), _health(run, names[table]), changes.get(names[table]))
-        for table, row in sorted(rows.items())
+        ReportedTable(name, row, held.get(name), read_health(run.lake, run.feed, name), changes.get(name))
+        for name, row in sorted(rows.items(), key=lambda each: str(each[0]))
     ]
-
-
-def _health(run: FeedRun, name: TableName) -> TableHealth | None:
-    table = run.lake.load(CurrentTables(run.lake, run.feed).identifier(name))
-    return None if table is None else table_health(table)
 
 
 def _changes(run: FeedRun) -> Mapping[TableName, tuple[int, int, int]]:

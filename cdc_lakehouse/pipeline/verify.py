@@ -21,6 +21,7 @@ from cdc_lakehouse.config import VerifyConfig
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.current.changed_keys import keys_changed_above
 from cdc_lakehouse.pipeline.compared_table import Sides, sides_of
+from cdc_lakehouse.pipeline.held_tables import held_by_name
 from cdc_lakehouse.pipeline.progress import Progress
 from cdc_lakehouse.pipeline.row_differences import MOST_KEYS, Difference, Differences
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -69,7 +70,7 @@ class FeedResult:
     checkpoint_ts: int | None
     server: str | None
     tables: tuple[TableResult, ...]
-    held: Mapping[str, str]
+    held: Mapping[TableName, str]
     error: str | None = None
 
     @property
@@ -97,8 +98,8 @@ def verify_feed(
     sees the cut that was the last when it was opened."""
     run = open_run()
     feed, cut = run.feed, run.last_cut
-    lives = run.history.history.incarnations()
-    held = {id: why for id, why in cut.held if not wanted or (id in lives and str(lives[id].last.name) in wanted)}
+    found = held_by_name(cut.held, run.history.history.incarnations())
+    held = {table: why for table, why in found.items() if not wanted or str(table) in wanted}
     if cut.checkpoint_ts == BEGINNING:
         return FeedResult(feed.name, None, None, (), held, "no cut is published")
     rows = run.checkpoints.rows(cut.checkpoint_ts)

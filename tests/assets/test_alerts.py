@@ -6,6 +6,7 @@ from __future__ import annotations
 import datetime
 import json
 import logging
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from cdc_lakehouse.assets import alerts
+from cdc_lakehouse.assets import alerts, keys
 from cdc_lakehouse.assets.alerts import SENSOR, build_alerts
+from cdc_lakehouse.assets.checks import build_checks
 from cdc_lakehouse.assets.leases import FEED_TAG
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.config import load
@@ -26,7 +28,7 @@ from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from cdc_lakehouse.pipeline.context import utc_now
 from tests.kit.lakes import TestLake
 from tests.kit.receivers import HttpReceiver, MailReceiver, http_receiver, mail_receiver
-from tests.lake import NOON
+from tests.lake import CREATE, NOON, RENAME, change, segment
 
 SECRET = "hunter2-of-the-hook"
 MINUTE = datetime.timedelta(minutes=1)
@@ -60,6 +62,7 @@ class Daemon:
         lake.config_path.write_text(json.dumps({**document, "alerts": receivers}))
         self.config = load(lake.config_path, {"HOOK": SECRET})
         self.instance, self.cursor, self.now = instance, None, utc_now()
+        self.checks: Sequence[dg.AssetChecksDefinition] = ()
         self._lake, self._monkeypatch = lake, monkeypatch
 
     def tick(self, after: datetime.timedelta = MINUTE) -> str:
@@ -67,7 +70,8 @@ class Daemon:
         self._monkeypatch.setattr(alerts, "utc_now", lambda: self.now)
         lake = Lake(self.config.lake, self.config.storage)
         (sensor,) = build_alerts(lake, self.config).sensors or []
-        with dg.build_sensor_context(instance=self.instance, cursor=self.cursor) as context:
+        known = dg.Definitions(asset_checks=self.checks).get_repository_def()
+        with dg.build_sensor_context(self.instance, self.cursor, repository_def=known) as context:
             result: Any = sensor(context)
         self.cursor = result.cursor
         return str(result.skip_reason.skip_message)
@@ -115,7 +119,7 @@ def test_a_held_table_is_told_once_and_when_it_is_over(
     daemon = Daemon(lake, instance, monkeypatch, webhook(hook, headers={"X-Team": "data"}))
     daemon.publish()
     assert daemon.tick() == "0 problems; 0 of 0 messages were taken" and told(hook) == []
-    daemon.publish(("d.x#1", "1 row is bad"))
+    daemon.publish(("d.x", "1 row is bad"))
     daemon.tick()
     ((path, headers, document),) = hook.requests
     assert (path, headers["X-Team"]) == (f"/hook/{SECRET}", "data")
@@ -123,40 +127,53 @@ def test_a_held_table_is_told_once_and_when_it_is_over(
     (notice,) = document["notices"]
     assert datetime.datetime.fromisoformat(notice.pop("since")) == daemon.now.replace(microsecond=0)
     assert notice == {
-        "event": "opened", "feed": lake.name, "kind": "held", "subject": "d.x#1",
+        "event": "opened", "feed": lake.name, "kind": "held", "subject": "d.x",
         "text": "the table d.x is held: 1 row is bad",
     }  # fmt: skip
     hook.requests.clear()
-    daemon.publish(("d.x#1", "2 rows are bad"), ("d%2Ex.y#3", "why"))
+    daemon.publish(("d.x", "2 rows are bad"), ("d%2Ex.y", "why"))
     daemon.tick()
     assert "the table d.x.y is held: why" in hook.documents[0]["text"]
-    assert told(hook) == [("opened", "held", "d%2Ex.y#3")], "a reason in other words is the same problem"
+    assert told(hook) == [("opened", "held", "d.x.y")], "a reason in other words is the same problem"
     daemon.tick()
     assert told(hook) == []
     daemon.publish()
     daemon.tick()
-    assert sorted(told(hook)) == [("over", "held", "d%2Ex.y#3"), ("over", "held", "d.x#1")]
+    assert sorted(told(hook)) == [("over", "held", "d.x"), ("over", "held", "d.x.y")]
     daemon.tick()
     assert told(hook) == []
+
+
+def test_a_held_table_is_told_by_the_name_that_it_has_now(
+    lake: TestLake, hook: HttpReceiver, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renamed = change(6, "new", RENAME, "RENAME TABLE `d`.`old` TO `d`.`new`")
+    lake.run().history.record([change(5, "old", CREATE), renamed], NOON)
+    (life,) = lake.run().history.history.incarnations().values()
+    daemon = Daemon(lake, instance, monkeypatch, webhook(hook))
+    daemon.publish((life.id, "why"))
+    daemon.tick()
+    assert "the table d.new is held: why" in hook.documents[0]["text"]
+    assert told(hook) == [("opened", "held", "d.new")]
 
 
 def test_a_problem_is_told_again_each_day(
     lake: TestLake, hook: HttpReceiver, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     daemon = Daemon(lake, instance, monkeypatch, webhook(hook, on=["held"]))
-    daemon.publish(("d.x#1", "why"))
+    daemon.publish(("d.x", "why"))
     daemon.tick()
     opened = daemon.now
-    assert told(hook) == [("opened", "held", "d.x#1")]
+    assert told(hook) == [("opened", "held", "d.x")]
     daemon.tick(datetime.timedelta(hours=23, minutes=59))
     assert told(hook) == []
     daemon.tick()
     assert datetime.datetime.fromisoformat(hook.documents[0]["notices"][0]["since"]) == opened.replace(microsecond=0)
-    assert told(hook) == [("reminder", "held", "d.x#1")]
+    assert told(hook) == [("reminder", "held", "d.x")]
     daemon.tick(datetime.timedelta(hours=23))
     assert told(hook) == []
     daemon.tick(datetime.timedelta(hours=1))
-    assert told(hook) == [("reminder", "held", "d.x#1")]
+    assert told(hook) == [("reminder", "held", "d.x")]
 
 
 def test_a_cut_that_is_too_old_is_told_and_a_feed_without_one_after_as_long(
@@ -213,6 +230,79 @@ def test_the_last_run_that_ended_says_whether_runs_fail(
     assert told(hook) == [("over", "failed", "")]
 
 
+def test_a_check_that_fails_is_told_until_it_passes(
+    lake: TestLake, hook: HttpReceiver, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon = Daemon(lake, instance, monkeypatch, webhook(hook, on=["check"]))
+    others = build_checks(lake.lake, lake.feed, [])
+    state = {"passed": True}
+
+    def of_people(asset: dg.AssetKey, severity: dg.AssetCheckSeverity) -> dg.AssetChecksDefinition:
+        @dg.asset_check(asset=asset, name=f"own_{severity.value.lower()}")
+        def own() -> dg.AssetCheckResult:
+            return dg.AssetCheckResult(passed=state["passed"], severity=severity, description="too few orders")
+
+        return own
+
+    raw, error, warning = keys.raw_key(lake.name), dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
+    people = [of_people(raw, error), of_people(raw, warning), of_people(dg.AssetKey("x"), error)]
+    daemon.checks = [*others, *people]
+
+    def evaluate(passed: bool) -> None:
+        state["passed"] = passed
+        resources = {"lakehouse": dg.ResourceDefinition.none_resource()}
+        job = dg.Definitions(asset_checks=daemon.checks, resources=resources).resolve_implicit_global_asset_job_def()
+        assert job.execute_in_process(instance=instance).success
+
+    daemon.tick()
+    assert told(hook) == [], "none was evaluated yet"
+    gap = segment("d/t/1/CDC000003.json", file_index=3)
+    lake.run().segments.land([gap], {})
+    # Of a table that is not there, and with a hold, which is another kind of problem.
+    daemon.publish(("d.x", "why"))
+    evaluate(False)
+    daemon.tick()
+    text = hook.documents[0]["text"]
+    assert f"the check no_index_gaps of {lake.name}/raw failed: Restore the missing files" in text
+    assert "too few orders" in text
+    names = [f"{lake.name}/{name}" for name in ("checkpoint cut_rows", "raw no_index_gaps", "raw own_error")]
+    assert told(hook) == [("opened", "check", name) for name in names]
+    daemon.tick()
+    assert told(hook) == []
+    evaluate(True)
+    daemon.tick()
+    assert told(hook) == [("over", "check", names[2])]
+    daemon.checks = people
+    daemon.tick()
+    assert told(hook) == [("over", "check", name) for name in names[:2]], "they are of no asset any more"
+
+
+def test_maintenance_that_does_not_happen_is_told(
+    lake: TestLake, hook: HttpReceiver, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon = Daemon(lake, instance, monkeypatch, webhook(hook, on=["maintenance"]))
+    job = f"{lake.name}_maintenance"
+    day = datetime.timedelta(days=1)
+    daemon.now = daemon.now.replace(hour=2, minute=59, second=30)
+    daemon.tick(datetime.timedelta())
+    daemon.tick(day)
+    assert told(hook) == [], "it was due at 3:00, and has until 3:00"
+    daemon.tick()
+    assert "maintenance has not succeeded, and is due by '0 3 * * *'" in hook.documents[0]["text"]
+    assert told(hook) == [("opened", "maintenance", "")]
+    ended(instance, lake.name, fails=True, job=job, tagged=False)
+    daemon.tick()
+    assert told(hook) == []
+    monkeypatch.setattr(time, "time", daemon.now.timestamp)
+    ended(instance, lake.name, fails=False, job=job, tagged=False)
+    daemon.tick()
+    assert told(hook) == [("over", "maintenance", "")]
+    daemon.tick(day)
+    assert told(hook) == []
+    daemon.tick(day)
+    assert told(hook) == [("opened", "maintenance", "")]
+
+
 def test_a_run_whose_process_is_gone_is_told(
     lake: TestLake, hook: HttpReceiver, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,10 +320,10 @@ def test_a_lake_that_cannot_be_read_ends_no_problem(
     lake: TestLake, hook: HttpReceiver, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     daemon = Daemon(lake, instance, monkeypatch, webhook(hook))
-    daemon.publish(("d.x#1", "why"))
+    daemon.publish(("d.x", "why"))
     ended(instance, lake.name, fails=True)
     daemon.tick()
-    assert sorted(told(hook)) == [("opened", "failed", ""), ("opened", "held", "d.x#1")]
+    assert sorted(told(hook)) == [("opened", "failed", ""), ("opened", "held", "d.x")]
     whole = alerts.read_feed_state
     daemon.publish()
     ended(instance, lake.name, fails=False)
@@ -246,7 +336,7 @@ def test_a_lake_that_cannot_be_read_ends_no_problem(
     assert told(hook) == [("over", "failed", "")]
     monkeypatch.setattr(alerts, "read_feed_state", whole)
     daemon.tick()
-    assert told(hook) == [("over", "held", "d.x#1")]
+    assert told(hook) == [("over", "held", "d.x")]
 
 
 def test_each_receiver_is_told_in_its_form_what_it_asks_for(
@@ -259,7 +349,7 @@ def test_each_receiver_is_told_in_its_form_what_it_asks_for(
         "from": "lake@example.com", "to": ["a@example.com", "b@example.com"],
     }  # fmt: skip
     daemon = Daemon(lake, instance, monkeypatch, slack, post)
-    daemon.publish(("d.<x>\n&#1", "why"))
+    daemon.publish(("d.<x>\n&", "why"))
     ended(instance, lake.name, fails=True)
     assert daemon.tick() == "2 problems; 2 of 2 messages were taken"
     ((path, headers, document),) = hook.requests
@@ -291,16 +381,16 @@ def test_a_receiver_that_fails_is_tried_again_and_the_others_are_not_told_twice(
     }  # fmt: skip
     with http_receiver() as whole:
         daemon = Daemon(lake, instance, monkeypatch, webhook(hook), webhook(whole), post)
-        daemon.publish(("d.x#1", "why"))
+        daemon.publish(("d.x", "why"))
         failing(hook, mail, how)
         assert daemon.tick() == "1 problems; 1 of 3 messages were taken"
-        assert told(whole) == [("opened", "held", "d.x#1")]
+        assert told(whole) == [("opened", "held", "d.x")]
         assert [path for path, _, _ in hook.requests] == [f"/hook/{SECRET}"], "no redirect is followed"
         hook.requests.clear()
         mail.mails.clear()
         hook.status, hook.location, mail.answer = 204, None, "250 ok"
         assert daemon.tick() == "1 problems; 2 of 2 messages were taken"
-        assert (told(hook), told(whole), len(mail.mails)) == ([("opened", "held", "d.x#1")], [], 1)
+        assert (told(hook), told(whole), len(mail.mails)) == ([("opened", "held", "d.x")], [], 1)
         assert daemon.tick() == "1 problems; 0 of 0 messages were taken"
     shown = "".join([*capfd.readouterr(), caplog.text])
     assert "alerts[0] (webhook) did not take a message" in shown and "alerts[2] (email)" in shown
@@ -315,7 +405,7 @@ def test_a_receiver_that_is_not_there_is_told_of_without_its_address(
         pass
     bad = {"type": "slack", "url": "http://127.0.0.1:1/\x01${HOOK}"}
     daemon = Daemon(lake, instance, monkeypatch, webhook(gone), bad)
-    daemon.publish(("d.x#1", "why"))
+    daemon.publish(("d.x", "why"))
     assert daemon.tick() == "1 problems; 0 of 2 messages were taken"
     shown = "".join(capfd.readouterr())
     assert "Connection refused" in shown and "alerts[1] (slack)" in shown and SECRET not in shown
@@ -328,11 +418,11 @@ def test_a_cursor_of_another_form_begins_anew(
     lake: TestLake, hook: HttpReceiver, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     daemon = Daemon(lake, instance, monkeypatch, webhook(hook))
-    daemon.publish(("d.x#1", "why"))
+    daemon.publish(("d.x", "why"))
     for cursor in ("{", "[]", '{"told": {"a": [{"feed": "x"}]}}'):
         daemon.cursor = cursor
         daemon.tick()
-        assert told(hook) == [("opened", "held", "d.x#1")]
+        assert told(hook) == [("opened", "held", "d.x")]
 
 
 def sensors(definitions: dg.Definitions) -> Sequence[Any]:

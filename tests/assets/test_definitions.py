@@ -111,7 +111,7 @@ def test_assets_follow_one_another_up_to_the_checkpoint(known: Loaded) -> None:
 
     assert before("source") == set() and before("raw") == {("source",)}
     assert before("events") == {("raw",)}
-    assert before("schema", "d", "a") == {("events",)}
+    assert before("schema", "d", "a") == {("source",)}
     assert before("current", "d", "a") == {("events",), ("schema", "d", "a")}
     assert before("checkpoint") == {("current", "d", "a"), ("current", "d", "b")}
 
@@ -165,10 +165,20 @@ def test_a_database_is_a_group_in_the_feeds_and_its_schemas_are_one_in_it(known:
     found = {"/".join(key.path[1:]): graph.get(key).group_name for key in graph.get_all_asset_keys()}
     feed = known.name
     assert found == {
-        **dict.fromkeys(["source", "raw", "events", "checkpoint", "maintenance"], feed),
+        "source": f"{feed}/source",
+        **dict.fromkeys(["raw", "events", "checkpoint", "maintenance"], feed),
         **{f"current/d/{table}": f"{feed}/d" for table in ("a", "b")},
         **{f"schema/d/{table}": f"{feed}/d/schema" for table in ("a", "b")},
     }
+
+
+def test_the_page_of_a_feed_names_each_table_once(known: Loaded) -> None:
+    """The page of a group shows its assets and what they are next to."""
+    graph = known.definitions.resolve_asset_graph()
+    own = [graph.get(key) for key in graph.get_all_asset_keys() if graph.get(key).group_name == known.name]
+    shown = {key for node in own for key in (node.key, *node.parent_keys, *node.child_keys)}
+    names = sorted(key.path[-1] for key in shown)
+    assert names == sorted({*names}) and {"a", "b", "source", "checkpoint"} <= {*names}
 
 
 @pytest.mark.parametrize(
@@ -176,6 +186,7 @@ def test_a_database_is_a_group_in_the_feeds_and_its_schemas_are_one_in_it(known:
     [
         (("raw",), ["team:shop"], {"tier": "1"}),
         (("source",), ["team:shop"], {"tier": "1"}),
+        (("maintenance",), ["team:shop"], {"tier": "1"}),
         (("current", "d", "a"), ["a@example.com"], {"tier": "1", "pii": "true"}),
         (("schema", "d", "a"), ["a@example.com"], {"tier": "1", "pii": "true"}),
         (("current", "d", "b"), ["team:shop"], {"tier": "1"}),

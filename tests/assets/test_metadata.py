@@ -15,6 +15,7 @@ import pytest
 from cdc_lakehouse.assets import metadata
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import tso
+from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, state_of
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
@@ -102,14 +103,14 @@ def test_of_ddl() -> None:
     assert [column.name for column in carried.columns] == ["id"]
 
 
-def applied(held: dict[str, str]) -> tuple[AppliedTable, Applied]:
+def applied() -> tuple[AppliedTable, Applied]:
     (life,) = STORY.incarnations().values()
     state = TableState(
         Identifier("d", "t"), life.id, life.last.name, T, 1, "x", (), (), (), row_count=41, snapshot_id=2**62,
         dropped_ts=None, format_version=3, counts_rows=False,
     )  # fmt: skip
     table = AppliedTable(life, state, ("id",), upserts=5, deletes=2, zero_dates=1, rebuilt=True)
-    return table, Applied(T, {life.id: life}, (table,), held)
+    return table, Applied(T, {life.id: life}, (table,), {})
 
 
 WRITTEN = {
@@ -178,14 +179,15 @@ def test_deleted_rows_are_a_share_of_those_in_the_files() -> None:
 
 
 def table_of(table: Any) -> AppliedTable:
-    changed, _ = applied({})
+    changed, _ = applied()
     return replace(changed, state=state_of(Identifier(*table.name()[-2:]), table))
 
 
 def test_of_a_cut() -> None:
-    _, done = applied({"d.b#1": "second", "d.a#1": "first"})
+    _, done = applied()
+    held = {TableName("d", "b"): "second", TableName("d", "a"): "first"}
     rows = tuple(CutRow(T, "d", name, None, 20, NOON) for name in ("t", "u"))
-    seen = stored(metadata.checkpoint_metadata(Published(Cut(T), rows, True), done, LATER))
+    seen = stored(metadata.checkpoint_metadata(Published(Cut(T), rows, True), done, held, LATER))
     wanted = {"tables": 2, "tables_changed": 1, "rows": 40, "tables_held": 2, "new_cut": True, "lag_seconds": 90.0}
     assert {name: seen[name] for name in wanted} == wanted
     assert seen["held"].index("first") < seen["held"].index("second")
@@ -197,6 +199,6 @@ def test_of_nothing() -> None:
     assert landed == {"segments": 0, "bytes": 0, "new_segments": 0, "new_bytes": 0, "files_listed": 0}
     events = stored(metadata.events_metadata(sums(SEGMENTS[1:2]), sums([]), 0, by_date=True))
     assert events["dagster/partition_row_count"] == 0 and not any("commit" in name for name in events)
-    cut = stored(metadata.checkpoint_metadata(Published(Cut(), (), False), Applied(0, {}, (), {}), LATER))
+    cut = stored(metadata.checkpoint_metadata(Published(Cut(), (), False), Applied(0, {}, (), {}), {}, LATER))
     assert (cut["tables"], cut["new_cut"]) == (0, False)
     assert not {"held", "lag_seconds", "checkpoint_ts"} & set(cut)

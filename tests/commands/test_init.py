@@ -83,6 +83,15 @@ def test_the_time_zone_shows_where_rows_say_when_they_were_written(here: Path) -
     assert config.load(here / "lakehouse.yaml").feeds[0].storage_sink.time_zone == "+08:00"
 
 
+def test_json_says_what_was_found_and_what_to_look_at(unpacked: Path, here: Path) -> None:
+    words = ("init", "--source", str(unpacked / "canal-json" / "date_dirs" / "tree"))
+    said = run(*words).output
+    document = json.loads(run(*words, "--json", "--force").output)
+    assert (document["wrote"], document["set_in_environment"]) == ("lakehouse.yaml", [])
+    assert document["found"] and all(f"found {each}" in said for each in document["found"])
+    assert said.count("look at this: ") == len(document["look_at"])
+
+
 def test_a_directory_above_the_sink_or_with_none_is_refused(unpacked: Path, here: Path) -> None:
     above = run("init", "--source", str(unpacked / "canal-json" / "date_dirs"))
     assert above.exit_code == 1 and "name one below it" in above.output and "tree" in above.output

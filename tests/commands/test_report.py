@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -103,3 +104,5 @@ def test_one_feed(lake: TestLake, tmp_path: Path) -> None:
     config = lake.sink.parent / "lakehouse.yaml"
     assert call("report", "--feed", "nosuch", "--out", str(tmp_path / "r.html"), config=config).exit_code == 2
     assert not (tmp_path / "r.html").exists()
+    done = call("report", "--json", "--out", str(tmp_path / "r.html"), config=config)
+    assert json.loads(done.stdout) == {"wrote": str(tmp_path / "r.html"), "feeds": [lake.name]}

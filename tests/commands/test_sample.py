@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,16 @@ def test_following_moves_the_checkpoint_batch_by_batch_and_changes_no_file(tmp_p
     after = {file.path: file.etag for file in list_sink(store, SinkLayout()).data}
     assert read_checkpoint(store) > before
     assert files.items() < after.items()
+
+
+def test_json_says_what_was_written_and_each_batch(tmp_path: Path) -> None:
+    result = sample(tmp_path, "--json", "--follow", "--batches", "2", "--pause", "0.1")
+    first, *batches = map(json.loads, result.stdout.splitlines())
+    assert first["wrote"].pop("checkpoint_ts") < batches[0]["checkpoint_ts"] < batches[1]["checkpoint_ts"]
+    assert batches[1]["checkpoint_ts"] == read_checkpoint(LocalStore(tmp_path / "sink"))
+    files = {"sink": str(tmp_path / "sink"), "configuration": str(tmp_path / "lakehouse.yaml")}
+    assert first == {"wrote": {**files, "transactions": 40}}
+    assert json.loads(sample(tmp_path, "--json").stdout) == {"wrote": {}}
 
 
 @pytest.mark.parametrize("options", [("--days", "0"), ("--transactions", "many"), ("--pause", "0")])

@@ -44,7 +44,7 @@ def status(exit_code: int = 0) -> dict[str, Any]:
 
 
 def publish(lake: TestLake, *rows: CutRow) -> None:
-    lake.run().checkpoints.publish(Cut(T0 + 5, held=(("d.x#1", "it's bad"),)), rows)
+    lake.run().checkpoints.publish(Cut(T0 + 5, held=(("d.x", "it's bad"),)), rows)
 
 
 def test_an_empty_lake_is_nothing_published_and_no_error(lake: TestLake) -> None:
@@ -65,8 +65,8 @@ def test_a_published_lake_says_what_is_in_it_and_what_is_wrong(lake: TestLake) -
     assert (seen["published_checkpoint_ts"], seen["quarantined"]) == (T0 + 5, 2)
     shown = [(table["database"], table["table"], table["rows"], table["health"]) for table in seen["tables"]]
     # The last one is held, and was never in a cut.
-    assert shown == [("d", "a", 12, None), ("d", "u", 0, None), ("d", "x#1", None, None)]
-    assert seen["held"] == {"d.x#1": "it's bad"}
+    assert shown == [("d", "a", 12, None), ("d", "u", 0, None), ("d", "x", None, None)]
+    assert seen["held"] == {"d.x": "it's bad"}
     words = call("status").stdout
     assert all(each in words for each in (lake.name, str(T0 + 10), str(T0 + 5), "d.a", "12", "it's bad", "2 rows"))
 
@@ -85,7 +85,7 @@ def test_a_source_that_is_not_there_is_3_and_the_lake_is_still_told(lake: TestLa
     publish(lake, CutRow(T0 + 5, "d", "a", 1, 12, NOON))
     seen = status(exit_code=3)
     assert str(lake.sink) in seen["error"] and seen["source_checkpoint_ts"] is None
-    assert [table["table"] for table in seen["tables"]] == ["a", "x#1"]
+    assert [table["table"] for table in seen["tables"]] == ["a", "x"]
 
 
 def test_a_checkpoint_that_cannot_be_read_is_told(lake: TestLake) -> None:
@@ -177,9 +177,9 @@ def test_check_is_1_and_says_why_where_something_needs_a_person(lake: TestLake) 
     lake.run().quarantine.replace(lambda _: False, [Rejected("s", 1, "BadLine", "m", None, "d", "x")], NOON)
     assert "  check: 1 rows are quarantined" in call("status", "--check").stdout
     lake.run().quarantine.replace(lambda _: True, [], NOON)
-    lake.run().checkpoints.publish(Cut(tso(utc_now()), held=(("d.x#1", "bad"),)), [])
+    lake.run().checkpoints.publish(Cut(tso(utc_now()), held=(("d.x", "bad"),)), [])
     result = call("status", "--check", "--json")
-    assert (result.exit_code, json.loads(result.stdout)["feeds"][0]["attention"]) == (1, ["d.x#1 is held"])
+    assert (result.exit_code, json.loads(result.stdout)["feeds"][0]["attention"]) == (1, ["d.x is held"])
 
 
 def test_check_is_1_where_the_source_is_not_there(lake: TestLake) -> None:

@@ -1,4 +1,4 @@
-"""The project's definitions with a sensor that waits for seconds where that of users waits for minutes."""
+"""The project's definitions with sensors that wait for seconds where those of users wait for minutes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import dagster as dg
 import pytest
 
 from cdc_lakehouse import definitions
-from cdc_lakehouse.assets import sensors
+from cdc_lakehouse.assets import alerts, sensors
 
 patch = pytest.MonkeyPatch()
 patch.setattr(sensors, "_INTERVAL_SECONDS", 1)
+patch.setattr(alerts, "_INTERVAL_SECONDS", 1)
 patch.setattr(sensors, "_FIRST_WAIT_SECONDS", 2)
 
 

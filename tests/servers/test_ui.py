@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from playwright.sync_api import Page, expect, sync_playwright
 from cdc_lakehouse.assets.jobs import dates_job_name, decide_op_name, new_job_name, tables_job_name
 from cdc_lakehouse.sample import changefeed
 from tests.kit.lakes import TestLake
+from tests.kit.receivers import HttpReceiver, http_receiver
 from tests.kit.shop import check_shop, true_rows
 from tests.kit.waiting import until
 from tests.servers.dev import Dev
@@ -57,9 +59,11 @@ class Ui:
         name = self.page.get_by_text(f"{self.feed}_checkpoint", exact=True).first
         # A row has a box to choose it, and the switch.
         switch = name.locator("xpath=ancestor::*[count(.//input)=2][1]//input").last
-        # Until Dagster has said how it is, it shows as off.
+        # Until Dagster has said how it is, it shows as off, and a click is lost.
+        self.page.wait_for_load_state("networkidle")
         expect(switch).to_be_checked(checked=not on)
-        switch.locator("..").click()  # its label: the box itself is out of sight
+        with self.page.expect_response(lambda response: "mutation " in (response.request.post_data or "")):
+            switch.locator("..").click()  # its label: the box itself is out of sight
         expect(switch).to_be_checked(checked=on)
 
     def launch(self, job: str, config: str | None = None) -> None:
@@ -82,17 +86,33 @@ class Ui:
 def finished(home: Path, number: int) -> dg.DagsterRun:
     """The newest run, when `number` of them are over."""
     with dg.DagsterInstance.from_config(str(home)) as instance:
-        until(lambda: len(found := instance.get_runs()) >= number and all(run.is_finished for run in found), 240)
+        until(lambda: len(found := instance.get_runs()) >= number and all(run.is_finished for run in found), 400)
         runs = instance.get_runs()
         assert len(runs) == number, runs
         assert runs[0].status == dg.DagsterRunStatus.SUCCESS, instance.all_logs(runs[0].run_id)
         return runs[0]
 
 
-def test_a_feed_is_worked_by_clicks(tmp_path: Path, page: Page) -> None:
+@pytest.fixture
+def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpReceiver]:
+    """A receiver of alerts, whose address Dagster has in its environment."""
+    with http_receiver() as receiver:
+        monkeypatch.setenv("HOOK", receiver.url("hook"))
+        yield receiver
+
+
+def told(hook: HttpReceiver, event: str, kind: str, subject: str) -> bool:
+    notices = [notice for document in hook.documents for notice in document["notices"]]
+    return (event, kind, subject) in [(notice["event"], notice["kind"], notice["subject"]) for notice in notices]
+
+
+def test_a_feed_is_worked_by_clicks(tmp_path: Path, page: Page, hook: HttpReceiver) -> None:
     now = datetime.datetime.now(datetime.UTC)
     first = now.date() - datetime.timedelta(days=2)
     lake = TestLake(tmp_path / "root", tmp_path, no_session, source={"time_zone": "UTC"}, start_date=first.isoformat())
+    document = json.loads(lake.config_path.read_text())
+    receivers = [{"type": "webhook", "url": "${HOOK}", "on": ["held"]}]
+    lake.config_path.write_text(json.dumps({**document, "alerts": receivers}))
     lake.sink.mkdir()
     dev = Dev(lake, tmp_path)
     with dev.running() as process:
@@ -124,11 +144,15 @@ def test_a_feed_is_worked_by_clicks(tmp_path: Path, page: Page) -> None:
         expect(check.locator("xpath=ancestor::*[3]")).to_contain_text("Failed")
         check.click()
         expect(page.get_by_text("Evaluation result").locator("..")).to_contain_text("Failed")
+        until(lambda: told(hook, "opened", "held", "shop.orders"), 60)
+        assert told(hook, "opened", "held", "shop.orders"), hook.documents
 
         ui.launch(tables_job_name(lake.name), decide % "{resume: [shop.orders]}")
         finished(dev.home, 3)
         ui.asset("checkpoint", view="checks")
         expect(check.locator("xpath=ancestor::*[3]")).to_contain_text("Succeeded")
+        until(lambda: told(hook, "over", "held", "shop.orders"), 60)
+        assert told(hook, "over", "held", "shop.orders"), hook.documents
 
         ui.open(f"locations/{_LOCATION}/jobs/{dates_job_name(lake.name)}")
         page.get_by_role("button", name="Materialize all").click()
