@@ -13,6 +13,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from dagster import DagsterInstance
 from dagster._core.workspace.config_schema import process_workspace_config
 
 from cdc_lakehouse.config import load
@@ -130,6 +131,31 @@ def test_the_chart_has_the_same_instance() -> None:
     version = re.search(r'name = "dagster"\nversion = "([\d.]+)"', lock)
     head = (DEPLOY / "helm-values.yaml").read_text(encoding="utf-8")
     assert version is not None and f"--version {version[1]}" in head, "the chart is of the version of Dagster"
+
+
+def test_dagster_takes_the_instance_of_the_chart(tmp_path: Path) -> None:
+    """What the chart writes of the values into dagster.yaml, but storage and the launcher, which the image loads."""
+    values = read("helm-values.yaml")
+    daemon, retention = values["dagsterDaemon"], values["retention"]
+    coordinator = daemon["runCoordinator"]
+    queued = _snakes(coordinator.get("config", {}).get("queuedRunCoordinator", {}))
+    instance = {
+        "run_coordinator": {"module": "dagster", "class": coordinator["type"], "config": queued},
+        "concurrency": _snakes({name: values["concurrency"][name] for name in ("pools", "runs")}),
+        "run_monitoring": _snakes(daemon["runMonitoring"]),
+        "run_retries": _snakes(daemon["runRetries"]),
+        "retention": _snakes({name: retention[name] for name in ("sensor", "schedule")}),
+        "telemetry": values["telemetry"],
+    }
+    (tmp_path / "dagster.yaml").write_text(yaml.safe_dump(instance), encoding="utf-8")
+    with DagsterInstance.from_config(str(tmp_path)) as made:
+        limits = made.get_concurrency_config()
+    assert limits.pool_config.default_pool_limit == 1 and limits.run_queue_config is not None
+    assert limits.run_queue_config.max_concurrent_runs == values["concurrency"]["runs"]["maxConcurrentRuns"]
+
+
+def _snakes(values: Any) -> Any:
+    return {_snake(name): _snakes(each) for name, each in values.items()} if isinstance(values, dict) else values
 
 
 def _snake(name: str) -> str:

@@ -22,6 +22,17 @@ def uv() -> str:
     return shutil.which("uv") or str(CACHE.parent / "uv/bin/uv")
 
 
+def interpreter(version: str) -> str | None:
+    """A Python of this version that is on the machine: one that uv finds, or one of pyenv that is not switched on."""
+    found = subprocess.run(
+        [uv(), "python", "find", "--no-python-downloads", version], capture_output=True, text=True, check=False
+    )
+    if found.returncode == 0:
+        return found.stdout.strip()
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    return next((str(path) for path in sorted(root.glob(f"versions/{version}.*/bin/python"))), None)
+
+
 @dataclass(frozen=True)
 class Installed:
     """An environment with the wheel. Commands run in `directory`."""

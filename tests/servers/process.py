@@ -15,7 +15,8 @@ from typing import Final
 # Below the ports that Linux gives to connections (32768 and above): a server may take seconds until it binds its port,
 # and in that time no connection may take it. Two test processes draw the same one hardly ever.
 _PORTS: Final = range(12000, 32000)
-_START_SECONDS: Final = 180
+# Dagster's servers import for long on a machine that is busy. One that ends is seen at once.
+_START_SECONDS: Final = 600
 _given: Final[set[int]] = set()
 
 

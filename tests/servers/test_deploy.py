@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import platform
 import shutil
 import tempfile
 import time
@@ -20,7 +21,7 @@ from cdc_lakehouse.config import LakeConfig
 from cdc_lakehouse.lake.jars import jar_directory
 from tests.servers.buckets import Mirror, S3Bucket
 from tests.servers.conftest import S3Server
-from tests.servers.installed import ROOT, Installed, build_wheel, install
+from tests.servers.installed import ROOT, Installed, build_wheel, install, interpreter
 from tests.servers.postgres import PASSWORD, USER, postgres_server
 from tests.servers.process import free_port, running
 from tests.servers.tools import CACHE, rest_catalog
@@ -248,17 +249,21 @@ def test_a_rest_catalog_and_s3(installed: Installed, s3: S3Server, tmp_path: Pat
     assert not [path for path in home.iterdir() if path.name.startswith((".ivy", ".m2"))], "jars were fetched"
 
 
-_PYTHONS: Final = ("3.11", "3.12", "3.13")
+_HERE: Final = ".".join(platform.python_version_tuple()[:2])
+_PYTHONS: Final = [
+    pytest.param(version, marks=() if version == _HERE else pytest.mark.long) for version in ("3.11", "3.12", "3.13")
+]
 
 
-@pytest.mark.parametrize("python", [pytest.param(python, marks=pytest.mark.long) for python in _PYTHONS])
-def test_the_wheel_works_without_the_checkout(python: str, tmp_path: Path) -> None:
-    made = install(build_wheel(tmp_path), tmp_path, python)
-    check_without_spark(made)
-
-
-def test_the_wheel_works_without_the_checkout_here(installed: Installed) -> None:
-    check_without_spark(installed)
+@pytest.mark.parametrize("version", _PYTHONS)
+def test_the_wheel_works_without_the_checkout(version: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    if version == _HERE:
+        check_without_spark(request.getfixturevalue("installed"))
+        return
+    python = interpreter(version)
+    if python is None:
+        pytest.skip(f"there is no Python {version} on this machine")
+    check_without_spark(install(build_wheel(tmp_path), tmp_path, python))
 
 
 _DEMOS: Final = itertools.count(1)
