@@ -209,10 +209,10 @@ def _changes(
 ) -> TableChanges:
     key = key_columns(run.feed, life.last)
     void = max([life.emptied_ts, *(version.commit_ts for version in key_changes(run.feed, life))])
+    if state is not None and (refusal := format_refusal(run.feed, life, state)) is not None:
+        raise TableHeldError(refusal)
     if state is None or not state.schema_fingerprint:
         return TableChanges(number, life, state, BEGINNING, checkpoint_ts, void, False, (), key)
-    if (refusal := format_refusal(run.feed, life, state)) is not None:
-        raise TableHeldError(refusal)
     applied, batch = max(state.applied_ts, passed_ts), max(state.applied_batch, batch)
     before = life.upto(state.applied_ts)
     rebuild = before is None or schema_fingerprint(before, run.value_format(before.last)) != state.schema_fingerprint

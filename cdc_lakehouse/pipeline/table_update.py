@@ -165,7 +165,8 @@ def commit(run: FeedRun, planned: PlannedUpdate, updated: UpdatedTable) -> None:
     deletes = bool(updated.deleted) if stays else bool(state.row_count)
     same = changes.state is not None and fingerprint == changes.state.schema_fingerprint
     same = same and (state.dropped_ts is None) == (changes.life.dropped_ts is None)
-    if same and not (updated.files or deletes or planned.plan.steps or planned.is_upgraded):
+    changes_rows = bool(updated.files or deletes or planned.plan.steps)
+    if same and not (changes_rows or planned.is_upgraded):
         return
     _audit(planned, updated)
     name = changes.target.name
@@ -176,9 +177,12 @@ def commit(run: FeedRun, planned: PlannedUpdate, updated: UpdatedTable) -> None:
         APPLIED_BATCH: str(run.segments.batch),
         LINEAGE: fingerprint,
         KEY: json.dumps([lake_name(column) for column in changes.key], ensure_ascii=False),
-        KEYS_TOUCHED: "" if changes.replaces_all_rows or planned.update.emptied_now else str(updated.counts.keys),
         COLUMNS: column_names({column.id: lake_name(column) for column in planned.update.target.columns}),
     }
+    if changes_rows:
+        # It goes with the newest snapshot: an upgrade alone makes none.
+        any_row = changes.replaces_all_rows or planned.update.emptied_now
+        properties[KEYS_TOUCHED] = "" if any_row else str(updated.counts.keys)
     if changes.life.dropped_ts is not None:
         properties[DROPPED_TS] = str(changes.life.dropped_ts)
     transaction = planned.transaction or run.iceberg.transaction(state.identifier, state.snapshot_id)

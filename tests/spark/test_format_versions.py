@@ -3,6 +3,7 @@ of deletion vectors, and rows written again in place of defaults of columns."""
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -195,7 +196,7 @@ def test_compaction_leaves_no_deletes(new_lake: Callable[..., TestLake], monkeyp
     lake, sink = small(new_lake, maintenance={"min_small_files": 2})
     with monkeypatch.context() as patched:
         patched.setattr(Maintenance, "_remove_dangling_deletes", lambda self, target: None)
-        maintain(lake, "d.p")
+        maintain(lake, "d.p", clock=lambda: datetime.datetime.now(datetime.UTC))
     table = lake.tables()["d", "p"]
     assert len(live_files(table)) == 1 and dangling_deletes(table), "else this shows nothing"
     check_counts(lake)

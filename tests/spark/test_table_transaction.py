@@ -20,7 +20,7 @@ from cdc_lakehouse.errors import StoredFormError, TransientError
 from cdc_lakehouse.lake import iceberg_java
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.schema_plan import Add, Drop, Move, Rename, SchemaOperation, Widen
-from cdc_lakehouse.lake.current.tables import TABLE_PROPERTIES
+from cdc_lakehouse.lake.current.tables import FORMAT_VERSION, TABLE_PROPERTIES
 from cdc_lakehouse.lake.data_files import StoredFile, live_files, may_contain, read_deleted, read_rows, write_file
 from cdc_lakehouse.lake.deletion_vectors import write_vectors
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi, TableTransaction
@@ -43,7 +43,7 @@ class TransactedTable:
         self.identifier = Identifier(NAMESPACE, f"t{next(_NUMBERS)}")
         self.directory = lake.location(NAMESPACE, self.identifier.name)
         lake.ensure_namespace(NAMESPACE)
-        self.api.create(self.identifier, columns, self.directory, TABLE_PROPERTIES)
+        self.api.create(self.identifier, columns, self.directory, {**TABLE_PROPERTIES, FORMAT_VERSION: "3"})
 
     @property
     def table(self) -> Table:
