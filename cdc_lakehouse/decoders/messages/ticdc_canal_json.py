@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, cast
 
@@ -37,6 +38,7 @@ from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.sources.kafka.claim_checks import read_claim_check
 
 _WATERMARK: Final = "TIDB_WATERMARK"
+_DIGITS: Final = re.compile("[0-9]{1,19}")
 _compute: Any = pc  # What its functions take is hidden from type checkers.
 
 
@@ -206,7 +208,8 @@ def _timestamps(texts: pa.Array) -> np.ndarray[Any, Any]:
     try:
         return _numpy(texts.cast(pa.int64()), 0)
     except pa.ArrowInvalid:
-        numbers = (int(text) if text and text.isdigit() else 0 for text in texts.to_pylist())
+        # Python refuses to read a number of thousands of digits.
+        numbers = (int(text) if text and _DIGITS.fullmatch(text) else 0 for text in texts.to_pylist())
         return np.array([number if number < END_TS else 0 for number in numbers], np.int64)
 
 
