@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -28,6 +29,7 @@ _compute: Any = pc  # What its functions take is hidden from type checkers.
 _LONGEST: Final = 1 << 20
 """Bytes of a message that is read with others: DuckDB holds 2048 at once."""
 _SHAPES_KEPT: Final = 10_000
+_DIGITS: Final = re.compile("[0-9]{1,19}")
 _SHAPE: Final = ("database", "table", "type", "isDdl", "mysqlType", "pkNames")
 """What many messages have in common."""
 _CANAL_OPS: Final[Mapping[str, Literal["I", "U", "D"]]] = {"INSERT": "I", "UPDATE": "U", "DELETE": "D"}
@@ -188,7 +190,8 @@ def _numbers(texts: pa.Array) -> np.ndarray[Any, Any]:
     try:
         return _numpy(texts.cast(pa.int64()), -1)
     except pa.ArrowInvalid:
-        numbers = (int(text) if text and text.isdigit() else -1 for text in texts.to_pylist())
+        # Python refuses to read a number of thousands of digits.
+        numbers = (int(text) if text and _DIGITS.fullmatch(text) else -1 for text in texts.to_pylist())
         return np.array([number if number < END_TS else -1 for number in numbers], np.int64)
 
 

@@ -108,7 +108,7 @@ def _column(column: dict[str, Any]) -> SourceColumn:
     # The documents call the length ColumnLength; the code writes ColumnPrecision.
     length = number("ColumnPrecision") if "ColumnPrecision" in column else number("ColumnLength")
     elements = column.get("ColumnElems") or []
-    if not (isinstance(elements, list) and all(isinstance(each, str) for each in cast("list[Any]", elements))):
+    if type(elements) is not list or not all(isinstance(each, str) for each in cast("list[Any]", elements)):
         raise TypeError("ColumnElems is no list of texts")
     source_id = column.get("ColumnId")
     default = column.get("ColumnDefault")

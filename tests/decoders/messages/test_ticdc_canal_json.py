@@ -165,6 +165,7 @@ def test_any_messages(values: list[bytes | None], at_once: int) -> None:
         (message(_tidb={"commitTs": END_TS - 1}), True),
         (message(_tidb={"commitTs": END_TS}), False),
         (message(_tidb={"commitTs": 10**30}), False),
+        (message(_tidb={"commitTs": 10**30}).replace(b"%d" % 10**30, b"9" * 5000), False),
         (message(_tidb=None), False),
         (message(data=[{"v": "x" * (1 << 20)}]), False),
         (message()[:-1], False),
@@ -172,7 +173,7 @@ def test_any_messages(values: list[bytes | None], at_once: int) -> None:
         (b"null", False),
         (None, False),
     ],
-    ids=range(48),
+    ids=range(49),
 )
 def test_which_messages_are_usual(value: bytes | None, is_usual: bool) -> None:
     assert usual([value]) == is_usual
