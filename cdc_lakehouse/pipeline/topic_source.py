@@ -20,7 +20,7 @@ from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange
 from cdc_lakehouse.decoders.event_schema import spark_columns
-from cdc_lakehouse.decoders.files.tasks import LITTLE_BYTES
+from cdc_lakehouse.decoders.files.tasks import is_little
 from cdc_lakehouse.decoders.messages.format import Format, Options
 from cdc_lakehouse.decoders.messages.registry import format_of
 from cdc_lakehouse.decoders.partition_summary import Summaries
@@ -173,8 +173,7 @@ class RecordSource(abc.ABC):
         watermarks = {number: run.signals.watermarks(number) for number in batches}
         topic_format = TopicFormat(self._format.name, self._options, seeds, watermarks, self._taken().takes)
         wanted = wanted_records(run, self._format, batches)
-        is_little = sum(segment.size for segment in segments) <= LITTLE_BYTES
-        spark = None if is_little else run.spark
+        spark = None if is_little([segment.size for segment in segments]) else run.spark
         tasks = 1 if spark is None else spark.sparkContext.defaultParallelism
         records = record_reader(run.lake, run.feed.name, wanted, tasks)
         take, tasks = run.events.writer().write if append else _discard, len(records.shares)

@@ -32,10 +32,7 @@ Work = Callable[[Sequence["SegmentRef"]], Iterator[pa.RecordBatch]]
 _REQUEST: Final = 1024 * 1024
 """A request costs about as much time as this many bytes."""
 _TASK_BYTES: Final = 4 * 1024 * 1024
-LITTLE_BYTES: Final = _TASK_BYTES
-"""So much is worked on without a job: it takes longer than the work."""
-_SEGMENTS_HERE: Final = 64
-"""So many segments, of at most `LITTLE_BYTES` together, are worked on without a job."""
+_LITTLE_SEGMENTS: Final = 64
 _GROUP_BYTES: Final = 128 * 1024 * 1024
 _AHEAD_BYTES: Final = 32 * 1024 * 1024
 _REQUESTS_AT_ONCE: Final = 8
@@ -55,7 +52,7 @@ def rows_of_segments(
 ) -> Sequence[tuple[Any, ...]]:
     """What `work` gives for segments, rows with these columns; a task has several, one after the other; what is little
     is done here."""
-    if len(segments) <= _SEGMENTS_HERE and sum(segment.size for segment in segments) <= LITTLE_BYTES:
+    if is_little([segment.size for segment in segments]):
         return list(rows_of(work(segments)))
     groups = _groups(segments, spark.sparkContext.defaultParallelism)
 
@@ -65,6 +62,11 @@ def rows_of_segments(
                 yield from work(groups[number])
 
     return spark.range(0, len(groups), 1, len(groups)).mapInArrow(rows, columns).collect()
+
+
+def is_little(sizes: Sequence[int]) -> bool:
+    """Whether segments of these sizes, in bytes, are worked on without a job, which would take longer than the work."""
+    return len(sizes) <= _LITTLE_SEGMENTS and sum(sizes) <= _TASK_BYTES
 
 
 def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:

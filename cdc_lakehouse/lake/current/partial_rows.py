@@ -85,7 +85,9 @@ def _table(folds: Mapping[tuple[str, ...], _Fold], target: Target) -> pa.Table:
         types = types_by_version(column, target)
         numbers = {each: number for number, each in enumerate(dict.fromkeys(types.values()))}
         places = {version: numbers[each] for version, each in types.items()}
-        columns[f"n{column.id}"] = pa.array([places.get(number) for number, _ in said], pa.int32())
+        columns[f"n{column.id}"] = pa.array(
+            [None if version is None else places[version] for version, _ in said], pa.int32()
+        )
         unborn = [fold.born is not None and fold.born not in places for fold in found]
         columns[f"u{column.id}"] = pa.array(unborn, pa.bool_())
         columns[f"t{column.id}"] = pa.array([text for _, text in said], pa.string())

@@ -157,7 +157,7 @@ def types_by_version(column: schema.Column, target: Target) -> dict[int, tuple[C
     one that the column has now. A version without the column is not there."""
     found: dict[int, tuple[ColumnType, ...]] = {}
     types: tuple[ColumnType, ...] = ()
-    for number, version in reversed(target.versions.items()):
+    for number, version in reversed([*target.versions.items()]):
         own = version.column(column.id)
         if own is not None:
             if types[:1] != (own.type,):

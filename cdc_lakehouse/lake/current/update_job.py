@@ -41,7 +41,7 @@ _SMALL_TASK_EVENTS: Final = 50_000
 """A table with fewer is not divided, whatever else there is to do."""
 _TABLE_WEIGHT: Final = 2000
 """What a table costs a task, as a number of events."""
-_ROWS_HERE: Final = 1_000_000
+_LITTLE_ROWS: Final = 1_000_000
 """Of all tables together: rows that keys are looked for in, or that are written again, without a job."""
 
 _DOES_NOT_FIT: Final = (
@@ -127,7 +127,7 @@ class UpdateJob:
 
     def _rewrite(self, rewrites: Sequence[FileRewrite], found: Mapping[int, UpdatedTable]) -> None:
         plans = [(task, rewrite.update.table_no, pickled(rewrite)) for task, rewrite in enumerate(rewrites)]
-        is_little = sum(rewrite.file.record_count for rewrite in rewrites) <= _ROWS_HERE
+        is_little = sum(rewrite.file.record_count for rewrite in rewrites) <= _LITTLE_ROWS
         for result in self._collect(plans, len(plans), None, None, is_little=is_little):
             table = found[result.table_no]
             if result.kind == "file":
@@ -169,7 +169,7 @@ class UpdateJob:
 
 def _is_little(tables: Sequence[PlannedTable]) -> bool:
     stored = (file.record_count for table in tables if table.update.stored for file in table.update.stored.files)
-    return sum(stored) <= _ROWS_HERE
+    return sum(stored) <= _LITTLE_ROWS
 
 
 def _places(tables: Sequence[PlannedTable], parallelism: int) -> tuple[dict[int, tuple[int, int]], int]:

@@ -142,8 +142,9 @@ class SmallTable:
 
         A table that older code made gets the columns that it lacks in the same commit.
         """
+        new: Any = rows
         if not isinstance(rows, pa.Table):
-            rows = pa.Table.from_pylist([asdict(row) for row in rows], schema=self._schema)
+            new = pa.Table.from_pylist([asdict(row) for row in rows], schema=self._schema)
         table = self._ensure()
         summary = dict(properties or {})
         try:
@@ -153,7 +154,7 @@ class SmallTable:
                 # What stays gets a file of its own: what replaces the new rows soon leaves it alone.
                 added = [pa.concat_tables(kept, promote_options="permissive")] if kept else []
                 metadata = transaction.table_metadata
-                added += [rows] if len(rows) else []
+                added += [new] if len(new) else []
                 files = [file for each in added for file in _dataframe_to_data_files(metadata, each, table.io)]
                 update = transaction.update_snapshot(summary)
                 with update.overwrite() if gone else update.fast_append() as snapshot:

@@ -1,0 +1,86 @@
+"""`python -m benchmarks.versions`: what a task's update of a table costs by how many versions the table has had.
+
+Each version gives one column another type, so that no two are alike. Measured is the CPU time of one task that types
+the rows, without Spark: of one row of the first version and one update in the last one that has two of the columns
+(`partial`), and of one row of each version (`rows of all`), each of which is read by its own version."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, Final
+
+import click
+import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyiceberg.types import IntegerType, LongType, NestedField, StringType
+
+from cdc_lakehouse.changelog.mysql_types import ColumnType
+from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
+from cdc_lakehouse.decoders.event_schema import image_text
+from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS
+from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target
+from cdc_lakehouse.lake.current.update_tasks import TableUpdate, UpdatePart, carry_out
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat
+
+_COUNT: Final = click.IntRange(min=2)
+
+
+def _versions(count: int, width: int) -> list[TableVersion]:
+    types = [ColumnType.of("int"), *(ColumnType.of("varchar", length=20) for _ in range(1, width))]
+    columns = [Column(number, f"c{number}", type) for number, type in enumerate(types, start=1)]
+    found: list[TableVersion] = []
+    for number in range(count):
+        if number:
+            place = 1 + number % (width - 1)
+            columns[place] = replace(columns[place], type=ColumnType.of("varchar", length=20 + number))
+        found.append(TableVersion(number + 1, TableName("d", "t"), "d.t#1", "alter", "evolve", "", "", tuple(columns)))
+    return found
+
+
+def _event(op: str, number: int, commit_ts: int, image: dict[str, str | None]) -> dict[str, Any]:
+    return {
+        "table_no": 0, "key": [image["c1"]], "stage": 2 * commit_ts, "upsert": True, "is_insert": op == "I",
+        "version_no": number, "commit_ts": commit_ts, "image": image_text(image), "segment": "s", "line": commit_ts,
+    }  # fmt: skip
+
+
+def _seconds(versions: list[TableVersion], events: Iterable[dict[str, Any]]) -> float:
+    columns = versions[-1].columns
+    strings = [NestedField(column.id, column.name, StringType()) for column in columns[1:]]
+    schema = Schema(NestedField(1, "c1", IntegerType()), *strings, NestedField(len(columns) + 1, COMMIT_TS, LongType()))
+    changes = pa.Table.from_pylist(list(events), KEYED_EVENTS)
+    target = Target(columns, dict(enumerate(versions)))
+    with tempfile.TemporaryDirectory() as directory:
+        place = f"file://{directory}"
+        plan = TableUpdate(
+            0, "d.t", target, columns[:1], ValueFormat(), schema, place, {}, None, (), (), (), skips_rejected=False
+        )
+        start = time.process_time()
+        results = [row for batch in carry_out({}, None, [UpdatePart(plan, 0, 1)], changes) for row in batch.to_pylist()]
+        seconds = time.process_time() - start
+    if {result["kind"] for result in results} != {"file", "counts"}:
+        raise click.ClickException(f"the table was not updated: {results}")
+    return seconds
+
+
+@click.command()
+@click.option("--versions", type=_COUNT, multiple=True, default=(100, 200, 400), show_default=True)
+@click.option("--columns", type=_COUNT, default=50, show_default=True)
+def main(versions: tuple[int, ...], columns: int) -> None:
+    """Measure updates of a table by how many versions it has had."""
+    click.echo("| versions | columns | partial, CPU s | rows of all, CPU s | ms a version |")
+    click.echo(f"|{'--:|' * 5}")
+    for count in versions:
+        made = _versions(count, columns)
+        whole = {column.name: "1" for column in made[0].columns}
+        rows = [_event("I", number, number + 1, {**whole, "c1": str(number)}) for number in range(count)]
+        partial = _seconds(made, [rows[0], _event("U", count - 1, count + 1, {"c1": "0", "c2": "2"})])
+        every = _seconds(made, rows)
+        click.echo(f"| {count} | {columns} | {partial:.2f} | {every:.2f} | {every / count * 1000:.0f} |")
+
+
+if __name__ == "__main__":
+    main()
