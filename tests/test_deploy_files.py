@@ -131,6 +131,8 @@ def test_the_chart_has_the_same_instance() -> None:
     version = re.search(r'name = "dagster"\nversion = "([\d.]+)"', lock)
     head = (DEPLOY / "helm-values.yaml").read_text(encoding="utf-8")
     assert version is not None and f"--version {version[1]}" in head, "the chart is of the version of Dagster"
+    page = (ROOT / "docs/dagster-project.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"dagster-dg-cli==([\d.]+)", page)) == {version[1]}, "and so is dg"
 
 
 def test_dagster_takes_the_instance_of_the_chart(tmp_path: Path) -> None:
