@@ -107,8 +107,8 @@ def _column(column: dict[str, Any]) -> SourceColumn:
     declared = str(column["ColumnType"])
     # The documents call the length ColumnLength; the code writes ColumnPrecision.
     length = number("ColumnPrecision") if "ColumnPrecision" in column else number("ColumnLength")
-    elements = column.get("ColumnElems") or []
-    if type(elements) is not list or not all(isinstance(each, str) for each in cast("list[Any]", elements)):
+    elements: Any = column.get("ColumnElems") or []
+    if type(elements) is not list or any(type(each) is not str for each in cast("list[object]", elements)):
         raise TypeError("ColumnElems is no list of texts")
     source_id = column.get("ColumnId")
     default = column.get("ColumnDefault")
