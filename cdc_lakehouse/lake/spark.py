@@ -79,9 +79,6 @@ _DEFAULTS: Final = {
     _PREFIX: "org.apache.iceberg.spark.SparkCatalog",
     # PyIceberg and the table API commit beside Spark's SQL: a cached table would be a stale one.
     f"{_PREFIX}.cache-enabled": "false",
-    # Of Iceberg's own files: the usual class starts a `chmod` for each, twice, and writes a checksum beside it.
-    f"{_PREFIX}.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-    f"{_PREFIX}.hadoop.fs.file.impl.disable.cache": "true",
     # Where in Python an expression was made: asked of every one of them, and of no use in an error of ours.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.python.daemon.module": "cdc_lakehouse.lake.python_workers",

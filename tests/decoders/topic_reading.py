@@ -13,7 +13,7 @@ from cdc_lakehouse.decoders.partition_summary import Summaries
 from cdc_lakehouse.decoders.topic_reader import RECORDS, TopicFormat, TopicReader
 from tests.kit import duckdb_sql
 
-Partitions = Sequence[Sequence[bytes]]
+Partitions = Sequence[Sequence[bytes | None]]
 
 
 def image_of(text: str | None) -> dict[str, str | None] | None:

@@ -108,7 +108,7 @@ def test_one_update_that_leaves_columns_out_after_many_versions_of_many_columns(
         versions.append(replace(VERSION, commit_ts=number + 1, columns=tuple(columns)))
     strings = [NestedField(column.id, column.name, StringType()) for column in columns[1:]]
     schema = Schema(NestedField(1, "id", IntegerType()), *strings, NestedField(51, COMMIT_TS, LongType()))
-    whole = {"id": "1", **{column.name: "x" for column in columns[1:]}}
+    whole: dict[str, str | None] = {"id": "1", **{column.name: "x" for column in columns[1:]}}
     partial = {**keyed("U", 500, {"id": "1", "c7": "y"}), "version_no": 399}
     (row,), rejected = update(tmp_path, keyed("I", 1, whole), partial, versions=versions, schema=schema)
     assert row == {**whole, "id": 1, "c7": "y", COMMIT_TS: 500} and not rejected

@@ -53,6 +53,7 @@ def check(values: Sequence[bytes | None], at_once: int = 1000) -> None:
 
 def usual(values: Sequence[bytes | None]) -> int:
     """How many are read by columns."""
+    assert READ is not None
     return len(READ(duckdb_sql.connection(), pa.array(values, pa.binary())).places)
 
 
