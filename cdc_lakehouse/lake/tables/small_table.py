@@ -220,21 +220,6 @@ class _Transaction(Transaction):
         return self._copied[1]
 
 
-class _Transaction(Transaction):
-    """PyIceberg works the metadata out anew whenever it is looked at, some 40 times in a write: a copy of all of it
-    each time, which is two thirds of what the write costs."""
-
-    _known: tuple[object, object, TableMetadata] | None = None
-
-    @property
-    def table_metadata(self) -> TableMetadata:
-        # What it follows from is replaced, never changed.
-        updates, before = self._updates, self._table.metadata
-        if self._known is None or self._known[0] is not updates or self._known[1] is not before:
-            self._known = updates, before, super().table_metadata
-        return self._known[2]
-
-
 def _rewritten(
     metadata: TableMetadata, io: FileIO, replacing: BooleanExpression | None
 ) -> tuple[list[DataFile], list[pa.Table]]:
