@@ -17,7 +17,7 @@ from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.table_health import TableHealth
 from cdc_lakehouse.lake.tables.checkpoints import CutRow
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
-from cdc_lakehouse.lake.tables.segments import DECODED, Totals, totals
+from cdc_lakehouse.lake.tables.segments import DECODED, SUMMARY, Totals, totals
 from cdc_lakehouse.pipeline.context import no_spark
 from cdc_lakehouse.pipeline.feed_state import read_health
 from cdc_lakehouse.pipeline.held_tables import held_by_name
@@ -74,7 +74,8 @@ def report(feed: FeedConfig, lake: Lake, now: datetime.datetime) -> FeedReport:
     run = FeedRun(feed, lake, no_spark, clock=lambda: now)
     source = open_monitor(lake, feed).status()
     decoded = run.segments.rows.filter(pc.field("state") == DECODED)
-    dates = sorted(pc.unique(decoded["feed_date"]).to_pylist(), key=lambda date: date or "")
+    dated = decoded.filter(pc.field("kind") != SUMMARY)
+    dates = sorted(pc.unique(dated["feed_date"]).to_pylist(), key=lambda date: date or "")
     history = run.history.history
     return FeedReport(
         feed.name,
@@ -82,7 +83,7 @@ def report(feed: FeedConfig, lake: Lake, now: datetime.datetime) -> FeedReport:
         source,
         _tables(run),
         totals(decoded),
-        [(date, totals(decoded.filter(_is(date)))) for date in dates],
+        [(date, totals(dated.filter(_is(date)))) for date in dates],
         [v for v in reversed(history.versions) if v.query and v.kind != "seen"],
         _cuts(run),
         run.quarantine.open(),

@@ -138,7 +138,7 @@ def test_a_date_is_decoded_again_from_the_records(topic_set: Callable[[str], Top
 
 def test_messages_that_are_not_kept_any_longer(topic_set: Callable[..., TopicSet]) -> None:
     """Tables do not depend on them, messages that come again are known, and what needs them is refused."""
-    found = topic_set("pk_updates")
+    found = topic_set("rename_chain")
     lake, last = found.lake, len(found.stages) - 1
     lake.configure(maintenance={"keep_records_days": 1, "keep_segments_days": 1})
     for stage in range(last):
