@@ -113,12 +113,14 @@ def _moves(run: FeedRun, lives: Mapping[str, Incarnation]) -> tuple[list[_RowMov
         found += [_RowMove((_table(run, life, version),)) for version in key_changes(run.feed, life)]
         for version in life.versions:
             swap = version.swap
-            if swap is None or swap.partitioned != life.id:
+            if swap is None:
                 continue
-            plain = lives.get(swap.plain)
-            if plain is None:
+            if not {swap.partitioned, swap.plain} <= lives.keys():
                 holds[life.id] = f"{version.query}: the other table is not one that the configuration takes"
                 continue
+            if swap.partitioned != life.id:
+                continue
+            plain = lives[swap.plain]
             other = next(each for each in plain.versions if each.swap == swap and each.commit_ts == version.commit_ts)
             found.append(_RowMove((_table(run, life, version), _table(run, plain, other))))
     return found, Holds(holds)
