@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, NamedTuple, Self, cast
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, Self, cast
 from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field, WithJsonSchema, field_validator, model_validator
@@ -62,6 +62,8 @@ class CsvOptions(Section):
 
 class StorageSinkSource(Section):
     """A storage sink of TiCDC."""
+
+    may_forget_messages: ClassVar[bool] = False
 
     type: Literal["storage_sink"] = Field(description="The kind of source.")
     uri: StoreUri = Field(
@@ -154,6 +156,10 @@ _NOT_A_PATH: Final = "probe"
 
 class KafkaSource(Section):
     """Topics of Kafka."""
+
+    may_forget_messages: ClassVar[bool] = True
+    """Whether messages that were landed long ago are needed only to decode them again."""
+    archive: ClassVar[bool] = False
 
     type: Literal["kafka"] = Field(description="The kind of source.")
     format: KafkaFormat = Field(description="What the messages are.")
@@ -301,6 +307,10 @@ class Address(NamedTuple):
 
 class CanalSource(Section):
     """One destination of a Canal server, or of several that take its place."""
+
+    # What Canal sends again from far back is known by its records, however old.
+    may_forget_messages: ClassVar[bool] = False
+    archive: ClassVar[bool] = False
 
     type: Literal["canal"] = Field(description="The kind of source.")
     addresses: tuple[str, ...] = Field(

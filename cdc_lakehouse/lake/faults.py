@@ -1,4 +1,4 @@
-"""What goes wrong with the catalog and the warehouse, said by the keys that name them, and with Spark.
+"""What goes wrong with the catalog and the warehouse, said by the keys that name them.
 
 What no other try mends is a `ConfigurationError`; what may pass is a `CatalogUnreachableError` or a
 `WarehouseFullError`. No text of them holds a URI: it may hold a password."""
@@ -10,7 +10,6 @@ import errno
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from py4j.protocol import Py4JError, Py4JJavaError
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     AuthorizationExpiredError,
@@ -20,7 +19,6 @@ from pyiceberg.exceptions import (
     RESTError,
     UnauthorizedError,
 )
-from pyspark.errors import PySparkException
 from sqlalchemy import event
 from sqlalchemy.engine import ExceptionContext, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
@@ -29,7 +27,6 @@ from cdc_lakehouse.errors import (
     CatalogUnreachableError,
     CdcError,
     ConfigurationError,
-    EngineError,
     WarehouseFullError,
     in_one_line,
 )
@@ -47,8 +44,6 @@ _UNUSABLE: Final = (
     "SQLITE_AUTH",
 )
 _FULL: Final = ("SQLITE_FULL", "SQLITE_IOERR")
-
-_SEE_ENGINE: Final = "run again; where it fails again, see what is said before this, and whether it had memory enough"
 
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NOT_WRITABLE: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR})
@@ -92,25 +87,6 @@ def writing_to_warehouse() -> Iterator[None]:
         if fault is None:
             raise
         raise fault from error
-
-
-@contextlib.contextmanager
-def engine_errors() -> Iterator[None]:
-    """Errors of Spark and of its JVM in the block as `EngineError`."""
-    try:
-        yield
-    except (PySparkException, Py4JError) as error:
-        raise EngineError(f"Spark failed: {_of_engine(error)}", advice=_SEE_ENGINE) from error
-    except ConnectionError as error:
-        # Who asks a JVM that has ended. Sources and catalogs have errors of their own.
-        raise EngineError(f"Spark's JVM does not answer ({type(error).__name__})", advice=_SEE_ENGINE) from error
-
-
-def _of_engine(error: Exception) -> str:
-    """The first line, and what Java called the error. Java's own words may hold a password."""
-    first, _, trace = str(error).partition("\n")
-    java = trace.removeprefix(": ").partition(":")[0].partition("\n")[0]
-    return f"{type(error).__name__} {first}" + (f" ({java})" if isinstance(error, Py4JJavaError) and java else "")
 
 
 def warehouse_fault(error: OSError) -> CdcError | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from cdc_lakehouse.lake.faults import engine_errors
+from cdc_lakehouse.lake.engine_faults import engine_errors
 from cdc_lakehouse.lake.names import CATALOG, Identifier
 
 

@@ -23,7 +23,6 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.config import KafkaSource, StorageSinkSource
 from cdc_lakehouse.lake.archive import Archive
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.tables.landed_offsets import records_table, state_of
@@ -106,8 +105,7 @@ class Retention:
 
     @functools.cached_property
     def _records(self) -> Table | None:
-        # What Canal sends again from far back is known by its records, however old.
-        if self._settings.keep_records_days is None or not isinstance(self._run.feed.source, KafkaSource):
+        if self._settings.keep_records_days is None or not self._run.feed.source.may_forget_messages:
             return None
         return self._run.lake.load(records_table(self._run.feed.name))
 
@@ -137,8 +135,8 @@ class Retention:
 
     @functools.cached_property
     def _copies(self) -> list[StoredObject]:
-        days, source = self._settings.keep_archive_days, self._run.feed.source
-        if days is None or not isinstance(source, StorageSinkSource) or not source.archive:
+        days = self._settings.keep_archive_days
+        if days is None or not self._run.feed.source.archive:
             return []
         files = self._run.segments.select(pc.field("kind") == FILE)
         needed = {self._archive.place(each) for each in files if each.state == LANDED or each.segment in self._open}

@@ -19,7 +19,8 @@ from cdc_lakehouse.definitions import defs
 from cdc_lakehouse.errors import CatalogUnreachableError, CdcError, ConfigurationError, EngineError, WarehouseFullError
 from cdc_lakehouse.lake import catalog as lake_catalog
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.faults import engine_errors, warehouse_fault
+from cdc_lakehouse.lake.engine_faults import engine_errors
+from cdc_lakehouse.lake.faults import warehouse_fault
 from cdc_lakehouse.lake.tables.lease import Lease
 from cdc_lakehouse.pipeline.context import utc_now
 from tests.kit.lakes import TestLake

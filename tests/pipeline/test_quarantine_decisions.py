@@ -237,7 +237,9 @@ def test_the_tasks_of_a_table_write_without_bad_rows_where_some_are_discarded(tm
 
     def skips() -> bool:
         run = feed.lake.run()
-        opened: Any = SimpleNamespace(change_schema=lambda steps: None, schema_json=lambda: schema)
+        opened: Any = SimpleNamespace(
+            upgrade=lambda _: None, change_schema=lambda steps: None, schema_json=lambda: schema
+        )
         vars(run)["iceberg"] = SimpleNamespace(transaction=lambda *_: opened)
         tables = CurrentTables(run.lake, run.feed)
         lives = {id: life for id, life in run.history.history.incarnations().items() if id == "d.a#1"}

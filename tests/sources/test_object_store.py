@@ -134,8 +134,9 @@ def test_what_lies_before_is_not_looked_at(parted: LocalStore, monkeypatch: pyte
         looked.append(str(path.relative_to(parted.uri.removeprefix("file://"))))
         return scandir(path)
 
-    monkeypatch.setattr(os, "scandir", watched)
-    assert [each.path for each in parted.list("", "b/c/d")] == ["b/c/d/e", "~"]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", watched)
+        assert [each.path for each in parted.list("", "b/c/d")] == ["b/c/d/e", "~"]
     assert looked == [".", "b", "b/c", "b/c/d", "empty"]
 
 
