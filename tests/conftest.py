@@ -60,13 +60,13 @@ def interruptible() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def in_jobs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is little is done without a job of Spark's, and tests have little. Every fourth one, and all of the long
-    ones, have jobs for all."""
+    """Small work is done in the driver, and that of tests is small. Every fourth one, and all of the long ones, have
+    Spark jobs for all of it."""
     if request.node.get_closest_marker("spark") is None:
         return
     if LONG or zlib.crc32(request.node.nodeid.encode()) % 4 == 0:
-        monkeypatch.setattr("cdc_lakehouse.decoders.files.tasks._LITTLE_SEGMENTS", 0)
-        monkeypatch.setattr("cdc_lakehouse.lake.current.update_job._LITTLE_ROWS", -1)
+        monkeypatch.setattr("cdc_lakehouse.decoders.files.tasks._DRIVER_SEGMENTS", 0)
+        monkeypatch.setattr("cdc_lakehouse.lake.current.update_job._DRIVER_ROWS", -1)
 
 
 @pytest.fixture(scope="session")

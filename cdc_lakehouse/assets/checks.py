@@ -49,8 +49,8 @@ _TABLE_CHECKS: Final = {
     NO_DUPLICATE_KEYS: "Every key is in the table once.",
     ROWS_CONSERVED: "Rows before, minus rows deleted, plus rows written, are the rows after.",
 }
-SHOWN_OTHERWISE: Final = frozenset({"fresh", "nothing_held", "nothing_quarantined", "schema_files_valid"})
-"""Checks of what alerts tell by table, as kinds of their own."""
+WITH_OWN_ALERTS: Final = frozenset({"fresh", "nothing_held", "nothing_quarantined", "schema_files_valid"})
+"""Checks of what alerts of other kinds tell: `stale`, `held`, `quarantined`."""
 _SHOWN: Final = 20
 Context = dg.AssetExecutionContext | dg.OpExecutionContext
 

@@ -11,7 +11,7 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 from dagster._utils.schedules import reverse_cron_string_iterator
 
 from cdc_lakehouse.assets import keys
-from cdc_lakehouse.assets.checks import SHOWN_OTHERWISE
+from cdc_lakehouse.assets.checks import WITH_OWN_ALERTS
 from cdc_lakehouse.assets.last_runs import last_runs
 from cdc_lakehouse.assets.leases import find_unfinished
 from cdc_lakehouse.config import FeedConfig, ProblemKind
@@ -42,7 +42,7 @@ def run_problems(
 
 def _failed_checks(instance: dg.DagsterInstance, feed: str, checks: Collection[dg.AssetCheckKey]) -> Iterator[Problem]:
     """Those whose last evaluation failed, by an error. Warnings are for who looks."""
-    own = [key for key in checks if keys.is_of(feed, key.asset_key) and key.name not in SHOWN_OTHERWISE]
+    own = [key for key in checks if keys.is_of(feed, key.asset_key) and key.name not in WITH_OWN_ALERTS]
     found = instance.event_log_storage.get_asset_check_summary_records(own)
     for key in sorted(own, key=str):
         # The last one that was planned may be under way.

@@ -26,7 +26,7 @@ from cdc_lakehouse.changelog.schema import (
     TableName,
     TableVersion,
 )
-from cdc_lakehouse.changelog.table_changes import (
+from cdc_lakehouse.changelog.table_versions import (
     TableChange,
     alter,
     born,

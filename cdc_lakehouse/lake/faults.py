@@ -23,13 +23,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import ExceptionContext, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
 
-from cdc_lakehouse.errors import (
-    CatalogUnreachableError,
-    CdcError,
-    ConfigurationError,
-    WarehouseFullError,
-    in_one_line,
-)
+from cdc_lakehouse.errors import CatalogUnreachableError, CdcError, ConfigurationError, WarehouseFullError, in_one_line
 
 _PACKAGES: Final = {"psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}
 """What installs a driver, where it is called otherwise."""

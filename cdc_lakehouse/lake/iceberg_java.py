@@ -102,7 +102,7 @@ class IcebergJavaApi:
             raise _changed_by_another()
         rewrite = table.newRewrite().validateFromSnapshot(snapshot_id)
         with _lost_races():
-            for file in _Files(self, table, (), content_files, ()).vectors():
+            for file in _Files(self, table, (), content_files, ()).delete_files():
                 rewrite.deleteFile(file)
             rewrite.commit()
 
@@ -241,8 +241,8 @@ class TableTransaction:
         self,
         *,
         data_files: Sequence[str] = (),
-        vectors: Sequence[str] = (),
-        replaced_vectors: Sequence[str] = (),
+        delete_files: Sequence[str] = (),
+        replaced_deletes: Sequence[str] = (),
         replace_all: bool = False,
         mark: bool = False,
         properties: Mapping[str, str] | None = None,
@@ -253,16 +253,16 @@ class TableTransaction:
         """Commit everything at once; return the new snapshot's id, None where there is none.
 
         The files are JSON of `ContentFileParser`, as `data_files.write_file` and `row_deletes.delete_rows` give them.
-        data_files, vectors: added; of a table of version 2 the latter are files of positions. replaced_vectors: taken
-        away; a data file has one vector. replace_all: the rows before go, all of them. mark: where no file changes,
-        make a snapshot without rows of its own, so that what is read by snapshot has the new schema or the summary.
-        summary: entries of the new snapshot's summary. tags: they alone are no reason for a commit.
+        data_files, delete_files: added. replaced_deletes: delete files that are taken away; a data file has one delete
+        file. replace_all: the rows before go, all of them. mark: where no file changes, make a snapshot without rows of
+        its own, so that what is read by snapshot has the new schema or the summary. summary: entries of the new
+        snapshot's summary. tags: they alone are no reason for a commit.
 
         Raises TransientError when another writer has changed the table. With nothing to do, nothing is committed.
         """
-        if replace_all and (vectors or replaced_vectors):
+        if replace_all and (delete_files or replaced_deletes):
             raise ValueError("all rows go: none is left to be deleted by a vector")
-        files = _Files(self._api, self._table, data_files, vectors, replaced_vectors)
+        files = _Files(self._api, self._table, data_files, delete_files, replaced_deletes)
         entries = summary or {}
         with _lost_races():
             if not self._changed:
@@ -297,16 +297,16 @@ class TableTransaction:
         delta = self._in_this_thread(self._transaction.newRowDelta())
         for file in files.data():
             delta.addRows(file)
-        for file in files.vectors():
+        for file in files.delete_files():
             delta.addDeletes(file)
-        for file in files.replaced_vectors():
+        for file in files.replaced_deletes():
             delta.removeDeletes(file)
         if self._expected is not None:
             delta.validateFromSnapshot(self._expected)
         delta.conflictDetectionFilter(self._everything())
         delta.validateNoConflictingDataFiles()
         delta.validateNoConflictingDeleteFiles()
-        if files.has_vectors:
+        if files.has_deletes:
             delta.validateDataFilesExist(files.referenced())
             delta.validateDeletedFiles()
         _summarized(delta, summary).commit()
@@ -375,31 +375,31 @@ class _Files:
         api: IcebergJavaApi,
         table: Any,
         data: Sequence[str],
-        vectors: Sequence[str],
-        replaced_vectors: Sequence[str],
+        delete_files: Sequence[str],
+        replaced_deletes: Sequence[str],
     ) -> None:
         self._api = api
         self._table = table
-        self._data, self._vectors, self._replaced = data, vectors, replaced_vectors
+        self._data, self._delete_files, self._replaced = data, delete_files, replaced_deletes
 
     def __bool__(self) -> bool:
-        return bool(self._data or self._vectors or self._replaced)
+        return bool(self._data or self._delete_files or self._replaced)
 
     @property
-    def has_vectors(self) -> bool:
-        return bool(self._vectors)
+    def has_deletes(self) -> bool:
+        return bool(self._delete_files)
 
     def data(self) -> Iterator[Any]:
         return self._parsed(0, len(self._data))
 
-    def vectors(self) -> Iterator[Any]:
-        return self._parsed(len(self._data), len(self._vectors))
+    def delete_files(self) -> Iterator[Any]:
+        return self._parsed(len(self._data), len(self._delete_files))
 
-    def replaced_vectors(self) -> Iterator[Any]:
-        return self._parsed(len(self._data) + len(self._vectors), len(self._replaced))
+    def replaced_deletes(self) -> Iterator[Any]:
+        return self._parsed(len(self._data) + len(self._delete_files), len(self._replaced))
 
     def referenced(self) -> Any:
-        """A Java list of the paths of the data files that the vectors are of."""
+        """A Java list of the paths of the data files that the delete files are of."""
         return self._api._static("util.JsonUtil", "getStringList")("referenced", self._document)
 
     def _parsed(self, start: int, count: int) -> Iterator[Any]:
@@ -409,8 +409,8 @@ class _Files:
 
     @cached_property
     def _document(self) -> Any:
-        referenced = json.dumps([json.loads(vector)["referenced-data-file"] for vector in self._vectors])
-        files = ",".join((*self._data, *self._vectors, *self._replaced))
+        referenced = json.dumps([json.loads(vector)["referenced-data-file"] for vector in self._delete_files])
+        files = ",".join((*self._data, *self._delete_files, *self._replaced))
         return self._api._json(f'{{"referenced":{referenced},"files":[{files}]}}')
 
     @cached_property

@@ -216,9 +216,10 @@ class Maintenance:
 
     def _remove_dangling_deletes(self, target: _Target) -> None:
         """Position deletes of data files that were written again: a compaction leaves them, unlike vectors."""
-        if target.state is None or not table_health(self._load(target)).deleted_rows:
+        if target.state is None:
             return
-        if dangling_deletes(self._load(target)):
+        table = self._load(target)
+        if table_health(table).deleted_rows and dangling_deletes(table):
             with self._lease():
                 table = self._load(target)
                 files = dangling_deletes(table)

@@ -88,9 +88,10 @@ def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> P
     format_version = max(wanted, state.format_version)
     plan = _evolution(changes, state, target, value_format, format_version)
     transaction, schema = None, table.schema()
-    if plan.steps or state.format_version < format_version:
+    is_upgraded = state.format_version < format_version
+    if plan.steps or is_upgraded:
         transaction = run.iceberg.transaction(state.identifier, state.snapshot_id)
-        if state.format_version < format_version:
+        if is_upgraded:
             transaction.upgrade(format_version)
         transaction.change_schema(plan.steps)
         schema = Schema.model_validate_json(transaction.schema_json())
@@ -186,11 +187,11 @@ def commit(run: FeedRun, planned: PlannedUpdate, updated: UpdatedTable) -> None:
     if changes.life.dropped_ts is not None:
         properties[DROPPED_TS] = str(changes.life.dropped_ts)
     transaction = planned.transaction or run.iceberg.transaction(state.identifier, state.snapshot_id)
-    vectors, replaced = _vectors(run, planned, updated) if stays else ((), ())
+    delete_files, replaced = _delete_files(run, planned, updated) if stays else ((), ())
     transaction.commit(
         data_files=[*updated.files, *updated.rewritten],
-        vectors=vectors,
-        replaced_vectors=replaced,
+        delete_files=delete_files,
+        replaced_deletes=replaced,
         replace_all=not stays and bool(state.row_count),
         # A snapshot is read with the schema that it was made under.
         mark=bool(planned.plan.steps) and state.snapshot_id is not None,
@@ -239,7 +240,7 @@ def _rows_of(data_files: Sequence[str]) -> int:
     return sum(json.loads(file)["record-count"] for file in data_files)
 
 
-def _vectors(run: FeedRun, planned: PlannedUpdate, updated: UpdatedTable) -> tuple[Sequence[str], Sequence[str]]:
+def _delete_files(run: FeedRun, planned: PlannedUpdate, updated: UpdatedTable) -> tuple[Sequence[str], Sequence[str]]:
     """The deletes of the rows that go, and those that they take the place of."""
     if not updated.deleted or planned.update.stored is None:
         return (), ()

@@ -20,7 +20,7 @@ from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange
 from cdc_lakehouse.decoders.event_schema import spark_columns
-from cdc_lakehouse.decoders.files.tasks import is_little
+from cdc_lakehouse.decoders.files.tasks import fits_driver
 from cdc_lakehouse.decoders.messages.format import Format, Options
 from cdc_lakehouse.decoders.messages.registry import format_of
 from cdc_lakehouse.decoders.partition_summary import Summaries
@@ -173,7 +173,7 @@ class RecordSource(abc.ABC):
         watermarks = {number: run.signals.watermarks(number) for number in batches}
         topic_format = TopicFormat(self._format.name, self._options, seeds, watermarks, self._taken().takes)
         wanted = wanted_records(run, self._format, batches)
-        spark = None if is_little([segment.size for segment in segments]) else run.spark
+        spark = None if fits_driver([segment.size for segment in segments]) else run.spark
         tasks = 1 if spark is None else spark.sparkContext.defaultParallelism
         records = record_reader(run.lake, run.feed.name, wanted, tasks)
         take, tasks = run.events.writer().write if append else _discard, len(records.shares)
@@ -324,8 +324,10 @@ def batches_before(run: FeedContext, state: LandedState) -> list[int]:
     before = message_format.messages_before()
     if not before:
         return []
-    ends = ((partition, state.landed.end(partition) or 0) for partition in _landed_ranges(run))
-    return [_since(_landed_ranges(run)[partition], end - before) for partition, end in ends]
+    return [
+        _since(of_partition, (state.landed.end(partition) or 0) - before)
+        for partition, of_partition in _landed_ranges(run).items()
+    ]
 
 
 def _since(of_partition: Mapping[int, tuple[int, int]], offset: int) -> int:

@@ -146,7 +146,7 @@ def test_schema_rows_deletes_and_properties_are_one_commit(new_table: Callable[.
     assert table.ids() == [1, 2, 3, 10, 20]
     second = transaction.commit(
         data_files=[table.write([{"id": 2, "n": None}, {"id": 4, "n": 8}], schema)],
-        vectors=vectors,
+        delete_files=vectors,
         properties={"cdc.applied-ts": "42", "cdc.columns": '[[1, "a\\n\u00e9😀"]]'},
         summary={"cdc.batch": "7"},
     )
@@ -179,7 +179,7 @@ def test_vectors_of_python_and_of_spark_follow_each_other(new_table: Callable[..
     left = set(range(200))
     for gone in ({0, 5, 150}, {6, 99, 151, 199}, set(range(20, 60))):
         vectors, replaced = table.delete(lambda row, gone=gone: row["id"] in gone)
-        table.begin().commit(vectors=vectors, replaced_vectors=replaced)
+        table.begin().commit(delete_files=vectors, replaced_deletes=replaced)
         left -= gone
         assert table.ids() == sorted(left)
     for condition, gone in (("id IN (7, 160)", {7, 160}), ("id BETWEEN 90 AND 110", set(range(90, 111)))):
@@ -190,7 +190,7 @@ def test_vectors_of_python_and_of_spark_follow_each_other(new_table: Callable[..
     table.sql("UPDATE {t} SET name = 'u' WHERE id = 8")
     vectors, replaced = table.delete(lambda row: row["id"] in (8, 9, 190))
     assert len(vectors) == 3 and len(replaced) == 2
-    table.begin().commit(data_files=[table.write(numbered(9))], vectors=vectors, replaced_vectors=replaced)
+    table.begin().commit(data_files=[table.write(numbered(9))], delete_files=vectors, replaced_deletes=replaced)
     left -= {8, 190}
     assert table.ids() == sorted(left)
     assert len(table.files) == 4
@@ -355,7 +355,7 @@ def test_a_transaction_with_properties_alone_leaves_the_schemas_alone(
 
 COMMITS: dict[str, Callable[[TransactedTable, TableTransaction], dict[str, Any]]] = {
     "rows": lambda table, _: {"data_files": [table.write(numbered(2))]},
-    "deletes": lambda table, _: {"vectors": table.delete(lambda row: row["id"] == 1)[0]},
+    "deletes": lambda table, _: {"delete_files": table.delete(lambda row: row["id"] == 1)[0]},
     "all rows": lambda table, _: {"data_files": [table.write(numbered(2))], "replace_all": True},
     "no row": lambda table, _: {"replace_all": True},
     "mark": lambda table, _: {"mark": True},
@@ -420,7 +420,7 @@ def test_all_rows_can_be_replaced(new_table: Callable[..., TransactedTable]) -> 
     # Also those of no snapshot.
     assert table.begin().commit(replace_all=True, data_files=[table.write(numbered(1, 2, 3))]) is not None
     vectors, _ = table.delete(lambda row: row["id"] == 2)
-    table.begin().commit(vectors=vectors)
+    table.begin().commit(delete_files=vectors)
     transaction = table.begin()
     transaction.change_schema([[Add("n", "int", 7)]])
     schema = Schema.model_validate_json(transaction.schema_json())
@@ -437,7 +437,7 @@ def test_all_rows_can_be_replaced(new_table: Callable[..., TransactedTable]) -> 
     table.begin().commit(replace_all=True)
     assert table.rows() == []
     with pytest.raises(ValueError, match="all rows go"):
-        table.begin().commit(replace_all=True, vectors=vectors)
+        table.begin().commit(replace_all=True, delete_files=vectors)
 
 
 VALUES: dict[str, tuple[str, list[Any], list[str]]] = {
@@ -575,11 +575,11 @@ def test_a_vector_is_found_after_manifests_are_merged(
         table.append(numbered(2 * n, 2 * n + 1))
         left |= {2 * n, 2 * n + 1}
         vectors, replaced = table.delete(lambda row, n=n: row["id"] == 2 * n)
-        table.begin().commit(vectors=vectors, replaced_vectors=replaced)
+        table.begin().commit(delete_files=vectors, replaced_deletes=replaced)
         left.remove(2 * n)
     vectors, replaced = table.delete(lambda row: row["id"] in (3, 7))
     assert len(replaced) == 2
-    table.begin().commit(vectors=vectors, replaced_vectors=replaced)
+    table.begin().commit(delete_files=vectors, replaced_deletes=replaced)
     assert table.ids() == sorted(left - {3, 7})
     current = {each.content_file for file in table.files for each in file.deletes}
     assert len(current) == 4 and not current & set(replaced)

@@ -32,7 +32,7 @@ Work = Callable[[Sequence["SegmentRef"]], Iterator[pa.RecordBatch]]
 _REQUEST: Final = 1024 * 1024
 """A request costs about as much time as this many bytes."""
 _TASK_BYTES: Final = 4 * 1024 * 1024
-_LITTLE_SEGMENTS: Final = 64
+_DRIVER_SEGMENTS: Final = 64
 _GROUP_BYTES: Final = 128 * 1024 * 1024
 _AHEAD_BYTES: Final = 32 * 1024 * 1024
 _REQUESTS_AT_ONCE: Final = 8
@@ -50,9 +50,9 @@ class SegmentRef(NamedTuple):
 def rows_of_segments(
     spark: SparkSession, segments: Sequence[SegmentRef], work: Work, columns: str
 ) -> Sequence[tuple[Any, ...]]:
-    """What `work` gives for segments, rows with these columns; a task has several, one after the other; what is little
-    is done here."""
-    if is_little([segment.size for segment in segments]):
+    """What `work` gives for segments, rows with these columns; a task has several, one after the
+    other. Few and small ones are read in the driver."""
+    if fits_driver([segment.size for segment in segments]):
         return list(rows_of(work(segments)))
     groups = _groups(segments, spark.sparkContext.defaultParallelism)
 
@@ -64,9 +64,10 @@ def rows_of_segments(
     return spark.range(0, len(groups), 1, len(groups)).mapInArrow(rows, columns).collect()
 
 
-def is_little(sizes: Sequence[int]) -> bool:
-    """Whether segments of these sizes, in bytes, are worked on without a job, which would take longer than the work."""
-    return len(sizes) <= _LITTLE_SEGMENTS and sum(sizes) <= _TASK_BYTES
+def fits_driver(sizes: Sequence[int]) -> bool:
+    """Whether segments of these sizes, in bytes, are worked on in the driver: a job would take
+    longer than the work."""
+    return len(sizes) <= _DRIVER_SEGMENTS and sum(sizes) <= _TASK_BYTES
 
 
 def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:

@@ -7,7 +7,6 @@ import functools
 import json
 import math
 import operator
-import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -41,8 +40,8 @@ _SMALL_TASK_EVENTS: Final = 50_000
 """A table with fewer is not divided, whatever else there is to do."""
 _TABLE_WEIGHT: Final = 2000
 """What a table costs a task, as a number of events."""
-_LITTLE_ROWS: Final = 1_000_000
-"""Of all tables together: rows that keys are looked for in, or that are written again, without a job."""
+_DRIVER_ROWS: Final = 1_000_000
+"""Of all tables together: rows that keys are looked for in, or that are written again, in the driver."""
 
 _DOES_NOT_FIT: Final = (
     "the row does not fit the table's columns: a value that is not of its type, a column that is not known, or one "
@@ -96,13 +95,13 @@ class UpdateJob:
         found = {table.update.table_no: UpdatedTable(table.update) for table in tables}
         places, tasks = _places(tables, self._spark.sparkContext.defaultParallelism)
         plans = [
-            (first + bucket, table.update.table_no, pickled(UpdatePart(table.update, bucket, buckets)))
+            (first + bucket, table.update.table_no, UpdatePart(table.update, bucket, buckets))
             for table in tables
             for first, buckets in [places[table.update.table_no]]
             for bucket in range(buckets)
         ]
         placed = None if events is None else self._placed(events, places)
-        for result in self._collect(plans, tasks, placed, reader, is_little=tasks == 1 and _is_little(tables)):
+        for result in self._collect(plans, tasks, placed, reader, in_driver=tasks == 1 and _fits_driver(tables)):
             _add(result, found[result.table_no])
         rewrites = [
             FileRewrite(table.update, file, updated.deleted.get(file.path, BitMap64()).serialize())
@@ -126,9 +125,9 @@ class UpdateJob:
         return events.join(F.broadcast(placed), "table_no").withColumn("task", task)
 
     def _rewrite(self, rewrites: Sequence[FileRewrite], found: Mapping[int, UpdatedTable]) -> None:
-        plans = [(task, rewrite.update.table_no, pickled(rewrite)) for task, rewrite in enumerate(rewrites)]
-        is_little = sum(rewrite.file.record_count for rewrite in rewrites) <= _LITTLE_ROWS
-        for result in self._collect(plans, len(plans), None, None, is_little=is_little):
+        plans = [(task, rewrite.update.table_no, rewrite) for task, rewrite in enumerate(rewrites)]
+        in_driver = sum(rewrite.file.record_count for rewrite in rewrites) <= _DRIVER_ROWS
+        for result in self._collect(plans, len(plans), None, None, in_driver=in_driver):
             table = found[result.table_no]
             if result.kind == "file":
                 table.rewritten.append(result.text or "")
@@ -137,25 +136,24 @@ class UpdateJob:
 
     def _collect(
         self,
-        plans: Sequence[tuple[int, int, bytes]],
+        plans: Sequence[tuple[int, int, UpdatePart | FileRewrite]],
         tasks: int,
         events: DataFrame | None,
         reader: EventReader | None,
         *,
-        is_little: bool,
+        in_driver: bool,
     ) -> list[Result]:
-        """What is little, and needs no events of Spark's, is done here: a job takes longer than its work."""
+        """In the driver where events do not come from Spark: for small updates a job takes longer than its work."""
         with errors_of_tasks():
-            if is_little and events is None:
-                loaded = [pickle.loads(plan) for *_, plan in plans]
-                done = carry_out(self._properties, reader, loaded, KEYED_EVENTS.empty_table())
+            if in_driver and events is None:
+                done = carry_out(self._properties, reader, [plan for *_, plan in plans], KEYED_EVENTS.empty_table())
                 return [Result(*row) for row in rows_of(done)]
             planned = self._spark.createDataFrame(
                 pa.table(
                     {
                         "task": pa.array([task for task, _, _ in plans], pa.int32()),
                         "table_no": pa.array([number for _, number, _ in plans], pa.int32()),
-                        "plan": pa.array([plan for _, _, plan in plans], pa.binary()),
+                        "plan": pa.array([pickled(plan) for _, _, plan in plans], pa.binary()),
                     }
                 )
             )
@@ -167,9 +165,9 @@ class UpdateJob:
             return [Result(*row) for row in found]
 
 
-def _is_little(tables: Sequence[PlannedTable]) -> bool:
+def _fits_driver(tables: Sequence[PlannedTable]) -> bool:
     stored = (file.record_count for table in tables if table.update.stored for file in table.update.stored.files)
-    return sum(stored) <= _LITTLE_ROWS
+    return sum(stored) <= _DRIVER_ROWS
 
 
 def _places(tables: Sequence[PlannedTable], parallelism: int) -> tuple[dict[int, tuple[int, int]], int]:

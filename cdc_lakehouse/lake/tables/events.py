@@ -225,9 +225,9 @@ class Events:
         if _snapshot_of(table, batch) is not None:
             raise TransientError(f"another run has appended batch {batch} of {self.identifier}", advice="run again")
         transaction = self._iceberg.transaction(self.identifier, _snapshot_id(table))
-        vectors, replaced = self._deleted(table, replacing) if replacing else ((), ())
+        deletes, replaced = self._deleted(table, replacing) if replacing else ((), ())
         transaction.commit(
-            data_files=data_files, vectors=vectors, replaced_vectors=replaced, mark=True, summary=of_batch(batch)
+            data_files=data_files, delete_files=deletes, replaced_deletes=replaced, mark=True, summary=of_batch(batch)
         )
 
     def _deleted(self, table: Table, segments: Collection[str]) -> tuple[list[str], list[str]]:

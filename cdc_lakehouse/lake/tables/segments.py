@@ -45,6 +45,8 @@ MOVED_ROWS_PREFIX: Final = "//ddl/"
 """How the names of segments of moved rows begin: no path in a source does. It tells them in lakes of before `kind`."""
 _SUMMARY_PREFIX: Final = "//summary/"
 _SUMS: Final = ("size", "events", "inserts", "updates", "deletes", "quarantined", "lines")
+_GREATEST: Final = ("feed_date", "modified_at", "batch", "landed_at", "decoded_at")
+"""What a summary has of its segments: sums of these, and of those the greatest."""
 _GAPS_LISTED: Final = 1000
 
 SCHEMA: Final = pa.schema([
@@ -200,8 +202,8 @@ class Segments:
         """Put one row for each table in the place of segments (columns of `SCHEMA`), in one commit."""
         rows = pa.concat_tables([segments, self.rows.filter(pc.field("kind") == SUMMARY)])
         sums = [(name, "sum") for name in _SUMS]
-        lasts = [(name, "max") for name in ("feed_date", "modified_at", "batch", "landed_at", "decoded_at")]
-        groups = rows.group_by(["database", "table"]).aggregate([*sums, *lasts]).to_pylist()
+        greatest = [(name, "max") for name in _GREATEST]
+        groups = rows.group_by(["database", "table"]).aggregate([*sums, *greatest]).to_pylist()
         summaries = [_summary(group) for group in groups]
         properties = {key: value for key, value in self._table.properties().items() if key.startswith("cdc.")}
         others = self.rows.filter(pc.invert(self._are(rows["segment"].to_pylist())))
@@ -242,7 +244,7 @@ def _summary(group: Mapping[str, Any]) -> Segment:
         table=table,
         state=DECODED,
         **{name: group[f"{name}_sum"] or 0 for name in _SUMS},
-        **{name: group[f"{name}_max"] for name in ("feed_date", "modified_at", "batch", "landed_at", "decoded_at")},
+        **{name: group[f"{name}_max"] for name in _GREATEST},
     )
 
 
