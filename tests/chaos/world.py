@@ -7,7 +7,7 @@ import itertools
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -57,9 +57,10 @@ class World:
         is_csv, topic = played.protocol == "csv", None
         csv = {"include-commit-ts": True, "output-old-value": played.old_values}
         source: dict[str, Any] = {"protocol": "csv", "csv": csv} if is_csv else {}
+        self._send: Callable[[], object] = lambda: None
         if played.protocol == "topic":
             assert broker is not None
-            source, topic = _topic(broker(), played.seed)
+            source, topic, self._send = _topic(broker(), played.seed)
         self.lake = new_lake(source=source)
         self._dates = "segments" if topic is None else "records"
         self.feeds = {
@@ -132,6 +133,7 @@ class World:
         # Of all: behind it comes nothing new of any.
         for feed in self.feeds.values():
             feed.checkpoint(step.upto)
+        self._send()
         (upto,) = {feed.checkpoint_ts for feed in self.feeds.values()}
         self.configure(step.during)
         happened = fault(self, step.number)
@@ -178,17 +180,20 @@ class World:
         return {name: place for name, place in self.lake.metadata().items() if not name.endswith(".lease")}
 
 
-def _topic(broker: Broker, seed: int) -> tuple[dict[str, Any], Callable[[], TopicWriter]]:
-    """A feed's source, and what writes to it."""
+def _topic(broker: Broker, seed: int) -> tuple[dict[str, Any], Callable[[], TopicWriter], Callable[[], object]]:
+    """A feed's source, what writes to it, and what gives the broker all that was written: at once, since each producer
+    is new and costs half a second."""
     chance = random.Random(seed)
     partitions, by_key = chance.randint(1, 3), chance.random() < 0.5
     name = broker.create(partitions=partitions)
+    written: list[Record] = []
 
-    def send(records: Sequence[Record]) -> None:
-        broker.send(name, [Sent(each.value, at=each.at_ms, partition=each.partition) for each in records])
+    def send() -> None:
+        broker.send(name, [Sent(each.value, at=each.at_ms, partition=each.partition) for each in written])
+        written.clear()
 
     source = {"type": "kafka", "format": "ticdc-canal-json", "bootstrap_servers": broker.bootstrap, "topics": [name]}
-    return source, lambda: TopicWriter(send, partitions, by_key, chance)
+    return source, lambda: TopicWriter(written.extend, partitions, by_key, chance), send
 
 
 def play(
