@@ -15,14 +15,13 @@ from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
 from cdc_lakehouse.errors import CdcError, in_one_line
-from cdc_lakehouse.lake.current.keyed_events import commit_ts_range
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.lake.current.typed_rows import lake_name
 from cdc_lakehouse.lake.current.update_job import UpdatedTable, UpdateJob
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.properties import DROPPED_TS
 from cdc_lakehouse.lake.tables.quarantine import Quarantined, discards
-from cdc_lakehouse.pipeline.changed_keys import find_changed_keys
+from cdc_lakehouse.pipeline.events_to_apply import event_reader, keyed_events, with_counts
 from cdc_lakehouse.pipeline.holds import Holds, find_holds, find_unapproved
 from cdc_lakehouse.pipeline.moved_rows import write_moved_rows
 from cdc_lakehouse.pipeline.progress import Progress
@@ -102,24 +101,27 @@ def _update_tables(
     holds: Holds,
 ) -> tuple[list[AppliedTable], Holds]:
     """What was applied, and all holds with those of tables that could not be updated."""
-    left, events = find_changed_keys(run, changed)
     job = UpdateJob(run.spark, run.lake.catalog.properties)
     updated: dict[int, UpdatedTable] = {}
     committed: list[PlannedUpdate] = []
-    for tries_left in reversed(range(_TRIES)):
+    left, tries = with_counts(run, changed), _TRIES
+    while left:
+        tries -= 1
         planned, failed = _plan_all(run, tables, left)
-        spans = [span for each in planned for span in each.update.spans]
-        reader = run.events.reader(*commit_ts_range(spans)) if spans else None
-        updated |= job.run([each.table for each in planned], events, reader) if planned else {}
-        audited, unsound = _audit(run, planned, updated)
+        changes = [each.changes for each in planned]
+        plans = [each.table for each in planned]
+        found = job.run(plans, keyed_events(run, changes), event_reader(run, changes)) if plans else {}
+        updated |= found
+        collide = [replace(each, keys_may_collide=True) for each in changes if found[each.number].collides]
+        audited, unsound = _audit(run, [each for each in planned if not found[each.changes.number].collides], updated)
         done_now, uncommitted = _commit_all(run, audited, updated)
         committed += done_now
         failed |= uncommitted
-        left = _rewritten(tables, left, failed) if tries_left else []
-        holds |= unsound | failed.without([each.life.id for each in left])
-        if not left:
-            break
-        run.log.info("tables to be updated again, whose files were rewritten meanwhile: %d", len(left))
+        again = _rewritten(tables, left, failed) if tries else []
+        holds |= unsound | failed.without([each.life.id for each in again])
+        if again:
+            run.log.info("tables to be updated again, whose files were rewritten meanwhile: %d", len(again))
+        left = with_counts(run, [*again, *collide])
     holds = _close_dropped(run, tables, lives, holds)
     locations = [location_of(tables, each.changes, each.state.identifier) for each in committed]
     blocked = rename_to_source_names(tables, locations, lives, functools.partial(_rename, run))

@@ -17,7 +17,7 @@ from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.errors import TableHeldError
 from cdc_lakehouse.lake.current.keyed_events import KeyedSpan
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, schema_fingerprint
-from cdc_lakehouse.lake.current.update_tasks import EmptiedPartition
+from cdc_lakehouse.lake.current.update_tasks import EmptiedPartition, RecomputedKeys
 from cdc_lakehouse.lake.tables.segments import DECODED, DUMP, OFFSETS, REPAIR, Segment, may_hold
 from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.holds import Holds
@@ -40,7 +40,7 @@ class TableChanges:
     rebuild: the whole table is recomputed, for its columns are not what they were thought to be. recompute: it is too,
         because a person asks for it. keys_may_collide: keys that differ in the source can be one in the lake
         (zero dates that became NULL).
-    events: about how many events the run reads.
+    events: about how many events the run reads. has_maps: some were replaced whose images were maps.
     """
 
     number: int
@@ -55,6 +55,7 @@ class TableChanges:
     recompute: bool = False
     keys_may_collide: bool = False
     events: int = 0
+    has_maps: bool = False
 
     @property
     def target(self) -> TableVersion:
@@ -77,12 +78,12 @@ class TableChanges:
     @property
     def recomputes_keys(self) -> bool:
         """Whether its changed keys are recomputed from all of their events."""
-        return self.keys_may_collide or bool(self.redecoded)
+        return not self.is_rebuilt and (self.keys_may_collide or bool(self.redecoded))
 
     @property
     def read_by_tasks(self) -> bool:
         """Whether the tasks that apply its events read them themselves."""
-        return not self.recomputes_keys and self.events <= _READ_BY_TASKS
+        return self.events <= _READ_BY_TASKS and not self.has_maps
 
     @property
     def reads_all_events(self) -> bool:
@@ -92,6 +93,11 @@ class TableChanges:
     def read_after_ts(self) -> int:
         """Events above it are read."""
         return BEGINNING if self.reads_all_events else self.applied_ts
+
+    @property
+    def recomputed(self) -> RecomputedKeys | None:
+        segments = frozenset(segment.segment for segment in self.redecoded)
+        return RecomputedKeys(synthetic_stage(self.applied_ts), segments) if self.recomputes_keys else None
 
     def spans(self) -> list[KeyedSpan]:
         """Where the table's events are."""

@@ -110,6 +110,8 @@ def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> P
         emptied=changes.emptied(changes.read_after_ts),
         emptied_now=() if changes.replaces_all_rows else changes.emptied(changes.applied_ts),
         skips_rejected=run.feed.policy.quarantine == "skip" or _has_discarded(run, changes),
+        recomputed=changes.recomputed,
+        tells_collisions=changes.state is not None and not changes.reads_all_events,
     )
     planned = PlannedTable(update, changes.events, rewrites=bool(plan.rewritten) and stays)
     return PlannedUpdate(changes, planned, state, plan, transaction, _tags(run, table, changes), format_version)

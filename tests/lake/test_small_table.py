@@ -263,6 +263,15 @@ def test_a_table_that_is_written_often_stays_small_and_keeps_its_rows(table: Tab
     assert {path.removeprefix("file://") for path in in_use} == {path.removeprefix("file://") for path in on_disk}
 
 
+def test_what_is_replaced_again_and_again_leaves_nothing_behind(table: Table) -> None:
+    for number in range(30):
+        table().write([Row(str(number), number)], replacing=AlwaysTrue())
+    now = stored(table)
+    (manifest,) = [each for each in now.snapshots()[-1].manifests(now.io) if each.has_added_files()]
+    assert len(now.snapshots()[-1].manifests(now.io)) <= 2, manifest
+    assert [row["name"] for row in table().read()] == ["29"]
+
+
 def test_what_is_replaced_in_a_file_of_many_rows_leaves_those_without_a_value(table: Table) -> None:
     run = table()
     run.write([Row("a", 1), Row("b"), Row("c", 3)])

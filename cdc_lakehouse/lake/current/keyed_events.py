@@ -6,19 +6,18 @@ Nothing is looked up and nothing is grouped here. A task has all events of its k
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.decoders.event_schema import SYNTHETIC, spark_columns
-from cdc_lakehouse.lake.current.latest_changes import key_texts
 
 _compute: Any = pc  # What its functions take is hidden from type checkers.
 
@@ -49,7 +48,8 @@ EVENT_COLUMNS: Final = (
 
 _INSERTS: Final = pa.array(["I", "R"])
 _NAMES_PUSHED_DOWN: Final = 50
-_BEFORE_ALL: Final = -1
+BEFORE_ALL: Final = -1
+"""The stage of a delete before all events."""
 _BATCHES_AT_ONCE: Final = 8
 """Spark's batches are small: a query for each would cost as much again."""
 
@@ -74,9 +74,11 @@ def commit_ts_range(spans: Sequence[KeyedSpan]) -> tuple[int, int]:
 
 
 class KeyedSpans:
-    """Makes keyed events of the events of some spans, in tasks. Spans of one name do not overlap."""
+    """Makes keyed events of the events of some spans, in tasks. Spans of one name do not overlap. With `earlier_of` the
+    events are those of before some segments were decoded again: only theirs count, and each as `before_all`."""
 
-    def __init__(self, spans: Iterable[KeyedSpan]) -> None:
+    def __init__(self, spans: Iterable[KeyedSpan], earlier_of: frozenset[str] | None = None) -> None:
+        self._earlier_of = earlier_of
         self._by_name: dict[tuple[str, str], list[KeyedSpan]] = {}
         for span in sorted(spans, key=lambda span: span.above):
             self._by_name.setdefault((span.database, span.table), []).append(span)
@@ -90,6 +92,12 @@ class KeyedSpans:
     def keyed(self, connection: Any, events: pa.Table) -> pa.Table:
         """Those of the events (columns of `EVENT_COLUMNS`) that are of a span, with the columns of `KEYED_EVENTS`. An
         UPDATE that changes the key gives two rows: a delete of the old key, and an upsert of the new one."""
+        if self._earlier_of is None:
+            return self._keyed(connection, events)
+        own = _compute.is_in(events.column("segment"), pa.array(sorted(self._earlier_of), pa.string()))
+        return before_all(self._keyed(connection, events.filter(own)))
+
+    def _keyed(self, connection: Any, events: pa.Table) -> pa.Table:
         stages = events.column("commit_ts").to_numpy() * 2 + events.column(SYNTHETIC).to_numpy()
         spans, span_of = self._found(events, stages)
         within = span_of >= 0
@@ -192,21 +200,29 @@ def _lists(parts: pa.Table, kind: str, width: np.ndarray[Any, Any]) -> pa.ListAr
     return pa.ListArray.from_arrays(pa.array(np.concatenate([[0], np.cumsum(width)]), pa.int32()), values)
 
 
-def keyed_frame(events: DataFrame, spans: Sequence[KeyedSpan]) -> DataFrame:
-    """The events (columns of the table `events`) of some spans, with the columns of `KEYED_EVENTS`."""
+def before_all(keys: pa.Table) -> pa.Table:
+    """For each row (table_no, key) a delete before all events, as a keyed event: a key without an event is deleted."""
+    count = keys.num_rows
+    columns = {
+        "table_no": keys.column("table_no"),
+        "key": keys.column("key"),
+        "stage": pa.repeat(pa.scalar(BEFORE_ALL, pa.int64()), count),
+        "upsert": pa.repeat(False, count),
+        "is_insert": pa.repeat(False, count),
+    }
+    return pa.table([columns.get(field.name, pa.nulls(count, field.type)) for field in KEYED_EVENTS], KEYED_EVENTS)
+
+
+def keyed_frame(events: DataFrame, spans: Sequence[KeyedSpan], earlier_of: frozenset[str] | None = None) -> DataFrame:
+    """The events (columns of the table `events`) of some spans, as `KeyedSpans` makes them, with the columns of
+    `KEYED_EVENTS`."""
     lowest, highest = commit_ts_range(spans)
     within = events.where((F.col("commit_ts") >= lowest) & (F.col("commit_ts") <= highest))
     names = {(span.database, span.table) for span in spans}
     if len(names) <= _NAMES_PUSHED_DOWN:
         within = within.where(F.col("schema_name").isin(*{database for database, _ in names}))
         within = within.where(F.col("table_name").isin(*{table for _, table in names}))
-    return within.select(*EVENT_COLUMNS).mapInArrow(KeyedSpans(spans), KEYED_COLUMNS)
-
-
-def no_row_before(keys: DataFrame) -> DataFrame:
-    """For each of some keys (table_no, key) a delete before all events, so that one without an event is deleted."""
-    deleted = {"stage": F.lit(_BEFORE_ALL).cast("bigint"), "upsert": F.lit(False), "is_insert": F.lit(False)}
-    return with_columns(keys.withColumns(deleted), KEYED_COLUMNS)
+    return within.select(*EVENT_COLUMNS).mapInArrow(KeyedSpans(spans, earlier_of), KEYED_COLUMNS)
 
 
 def with_columns(frame: DataFrame, columns: str) -> DataFrame:
@@ -214,25 +230,3 @@ def with_columns(frame: DataFrame, columns: str) -> DataFrame:
     declared = [column.split(" ") for column in columns.split(", ")]
     have = set(frame.columns)
     return frame.select(*(F.col(n) if n in have else F.lit(None).cast(kind).alias(n) for n, kind in declared))
-
-
-def keys_where(conditions: Mapping[int, str]) -> Column:
-    """Whether a row (table_no, key) is of one of the tables and its key meets that table's condition, in DuckDB's SQL
-    over the columns of `key_texts`."""
-
-    def meets(numbers: pa.Array, keys: pa.Array) -> pa.Array:
-        found = np.zeros(len(keys), dtype=bool)
-        with sql.database() as connection:
-            for number, condition in conditions.items():
-                places = np.flatnonzero(_compute.equal(numbers, number).to_numpy(zero_copy_only=False))
-                if not len(places):
-                    continue
-                own = keys.take(pa.array(places))
-                width = _compute.max(_compute.list_value_length(own)).as_py()
-                statement = f"SELECT {condition} AS met FROM keys"
-                answer = sql.query(connection, statement, keys=pa.table(key_texts(own, width)))
-                found[places] = answer.column("met").to_numpy()
-        return pa.array(found)
-
-    function: Any = F.arrow_udf(meets, "boolean")  # pyright: ignore[reportCallIssue, reportArgumentType]
-    return function(F.col("table_no"), F.col("key"))

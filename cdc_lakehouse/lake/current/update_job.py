@@ -63,7 +63,8 @@ class PlannedTable:
 class UpdatedTable:
     """What the job made of one table: Iceberg's JSON of the data files that its events gave and of those that rows were
     written again to, positions of the rows that go by the path of their file, counts, and why the table cannot be
-    updated. `rejections` are as `update_tasks.summarized` has them."""
+    updated. `rejections` are as `update_tasks.summarized` has them. `collides`: nothing was made of it, since its keys
+    have to be made anew from all of their events."""
 
     update: TableUpdate
     files: list[str] = field(default_factory=list[str])
@@ -72,6 +73,7 @@ class UpdatedTable:
     counts: Counts = field(default_factory=lambda: Counts(0, 0, 0, 0))
     rejections: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     failure: str | None = None
+    collides: bool = False
 
     @functools.cached_property
     def rejected(self) -> tuple[Rejected, ...]:
@@ -107,7 +109,8 @@ class UpdateJob:
             FileRewrite(table.update, file, updated.deleted.get(file.path, BitMap64()).serialize())
             for table in tables
             for updated in [found[table.update.table_no]]
-            if table.rewrites and table.update.stored is not None and updated.failure is None
+            if table.rewrites and table.update.stored is not None
+            if updated.failure is None and not updated.collides
             for file in table.update.stored.files
         ]
         if rewrites:
@@ -205,6 +208,8 @@ def _add(result: Result, table: UpdatedTable) -> None:
         case "counts":
             counts = Counts(**json.loads(text))
             table.counts = Counts(*map(operator.add, table.counts, counts))
+        case "colliding":
+            table.collides = True
         case "rejected":
             table.rejections.append(json.loads(text))
         case _:

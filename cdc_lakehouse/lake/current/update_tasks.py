@@ -30,8 +30,16 @@ from cdc_lakehouse.errors import CdcError, TableHeldError, TransientError, in_on
 from cdc_lakehouse.lake import data_files
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.conversions import convert_through
-from cdc_lakehouse.lake.current.keyed_events import KEYED_COLUMNS, KEYED_EVENTS, KeyedSpan, KeyedSpans, commit_ts_range
-from cdc_lakehouse.lake.current.latest_changes import key_texts, latest_changes
+from cdc_lakehouse.lake.current.keyed_events import (
+    BEFORE_ALL,
+    KEYED_COLUMNS,
+    KEYED_EVENTS,
+    KeyedSpan,
+    KeyedSpans,
+    before_all,
+    commit_ts_range,
+)
+from cdc_lakehouse.lake.current.latest_changes import key_part, key_texts, latest_changes
 from cdc_lakehouse.lake.current.partial_rows import fold_events
 from cdc_lakehouse.lake.current.partition_filter import partition_condition
 from cdc_lakehouse.lake.current.typed_rows import (
@@ -85,6 +93,7 @@ class Result(NamedTuple):
     - `file`: a data file that it wrote; text is Iceberg's JSON of it
     - `deleted`: rows that are replaced or deleted; text is the path of their data file, data a bitmap of positions
     - `counts`: text is JSON of `Counts`
+    - `colliding`: keys of it may be one in the lake; nothing was done, since all of its events have to be read
     - `rejected`: a row that cannot be used; text is JSON: segment, line, after, count
     - `failed`: why the table cannot be updated
     """
@@ -131,6 +140,15 @@ class StoredTable:
 
 
 @dataclass(frozen=True)
+class RecomputedKeys:
+    """The keys of a table whose rows are made anew from all of their events: those with an event above a stage, with
+    one of the segments, now or before these were decoded again, and those that the lake cannot tell from others."""
+
+    above: int
+    segments: frozenset[str]
+
+
+@dataclass(frozen=True)
 class TableUpdate:
     """What is to be done to one table, as tasks need to know it.
 
@@ -138,6 +156,10 @@ class TableUpdate:
     spans: where the events are that its tasks read themselves; the others are given to them.
     emptied, emptied_now: partitions that new rows, and the rows that are there, were deleted with.
     skips_rejected: rows that cannot be used are left out; else they stop the update.
+    recomputed: where all events of the table are there, the keys that are concerned; None where those of all events
+        are.
+    tells_collisions: the update stops where keys that differ in the source may be one in the lake (zero dates that
+        became NULL).
     """
 
     table_no: int
@@ -153,6 +175,8 @@ class TableUpdate:
     emptied: tuple[EmptiedPartition, ...]
     emptied_now: tuple[EmptiedPartition, ...]
     skips_rejected: bool
+    recomputed: RecomputedKeys | None = None
+    tells_collisions: bool = False
 
     def stored_value(self, column: schema.Column) -> str:
         """The value that a column has now, of a row that is there (`f<field id>`, as `read_rows` has them)."""
@@ -223,16 +247,19 @@ def carry_out(
 def _read_events(reader: EventReader, connection: Any, parts: Sequence[UpdatePart]) -> Iterator[pa.Table]:
     """The keyed events of the parts, from the data files of `events`."""
     spans = [span for part in parts for span in part.update.spans]
-    keyed_spans, names = KeyedSpans(spans), {(span.database, span.table) for span in spans}
+    names, between = {(span.database, span.table) for span in spans}, commit_ts_range(spans)
+    segments = frozenset(name for part in parts if (keys := part.update.recomputed) for name in keys.segments)
     # A table with several buckets has tasks of its own.
     bucket, buckets = parts[0].bucket, parts[0].buckets
     try:
-        for events in reader.read(names, *commit_ts_range(spans)):
-            keyed = keyed_spans.keyed(connection, events)
-            if buckets > 1:
-                statement = f"SELECT hash(key) % {buckets} = {bucket} AS own FROM keyed"
-                keyed = keyed.filter(sql.query(connection, statement, keyed=keyed.select(["key"])).column("own"))
-            yield keyed
+        for each, earlier_of in ((reader, None), *((earlier, segments) for earlier in reader.earlier)):
+            keyed_spans = KeyedSpans(spans, earlier_of)
+            for events in each.read(names, *between):
+                keyed = keyed_spans.keyed(connection, events)
+                if buckets > 1:
+                    statement = f"SELECT hash(key) % {buckets} = {bucket} AS own FROM keyed"
+                    keyed = keyed.filter(sql.query(connection, statement, keyed=keyed.select(["key"])).column("own"))
+                yield keyed
     except _OF_THE_MACHINE as error:
         raise TaskError(TransientError(f"files of events cannot be read: {error}")) from error
 
@@ -288,6 +315,11 @@ class _Task:
     def update(self, events: pa.Table) -> Iterator[Result]:
         """Of the table's keyed events that are the task's."""
         number = self._update.table_no
+        if self._update.recomputed is not None:
+            events = self._of_recomputed(events, self._update.recomputed)
+        elif self._update.tells_collisions and self._may_collide(events):
+            yield Result(number, "colliding")
+            return
         latest, upserts = self._latest(events)
         keys = self._keys(latest)
         typed = self._typed(upserts)
@@ -324,6 +356,45 @@ class _Task:
         if rejected and not self._update.skips_rejected:
             raise TableHeldError("events do not fit the table's columns", table=self._update.name)
         return self._named(events, _TypedRows(values, typed.places))
+
+    def _of_recomputed(self, events: pa.Table, wanted: RecomputedKeys) -> pa.Table:
+        """The events of the keys that are recomputed. Whatever row of such a key there was counts for nothing."""
+        of_segments = "segment IN (SELECT segment FROM segments)"
+        conditions = [f"stage > {wanted.above}", f"stage = {BEFORE_ALL}", of_segments, self._collision() or "false"]
+        query = (
+            f"SELECT place, row_number() OVER (PARTITION BY key ORDER BY place) = 1 AS first FROM keyed SEMI JOIN "
+            f"(SELECT key FROM keyed WHERE {' OR '.join(conditions)}) AS wanted USING (key) ORDER BY place"
+        )
+        places = pa.array(np.arange(events.num_rows), pa.int64())
+        found = self._query(
+            query,
+            keyed=self._with_key_texts(events).append_column("place", places),
+            segments=pa.table({"segment": pa.array(sorted(wanted.segments), pa.string())}),
+        )
+        own = events.take(found.column("place"))
+        return pa.concat_tables([before_all(own.filter(found.column("first"))), own])
+
+    def _may_collide(self, events: pa.Table) -> bool:
+        condition = self._collision()
+        if condition is None or not events.num_rows:
+            return False
+        query = f"SELECT bool_or({condition}) AS found FROM keyed"
+        return bool(self._query(query, keyed=self._with_key_texts(events)).column("found")[0].as_py())
+
+    def _with_key_texts(self, events: pa.Table) -> pa.Table:
+        texts = key_texts(events.column("key"), len(self._update.key))
+        return pa.table({**texts, **{name: events.column(name) for name in ("key", "stage", "segment")}})
+
+    def _collision(self) -> str | None:
+        """Whether a part of a key (columns of `key_texts`) is NULL in the lake and not in the source; None where that
+        cannot be."""
+        update = self._update
+        parts = [
+            f"({text} IS NOT NULL AND {value_parsing.value(text, column.type, update.value_format)} IS NULL)"
+            for text, column in ((key_part(n), column) for n, column in enumerate(update.key))
+            if value_parsing.may_collide(column.type, update.value_format)
+        ]
+        return any_of(parts) if parts else None
 
     def _latest(self, events: pa.Table) -> tuple[pa.Table, pa.Table]:
         """The latest event of each key, and those of them that leave a row."""

@@ -145,12 +145,14 @@ def event_reader(lake: Lake, feed: str) -> EventReader | None:
 
 @dataclass(frozen=True)
 class EventReader:
-    """Reads events in tasks, from the `files` of the table as it was when the work was planned."""
+    """Reads events in tasks, from the `files` of the table as it was when the work was planned. `earlier` ones read it
+    as it was before segments were decoded again."""
 
     files: tuple[StoredFile, ...]
     schema: Schema
     location: str
     io: Mapping[str, str]
+    earlier: tuple[EventReader, ...] = ()
 
     def read(
         self,

@@ -180,13 +180,24 @@ class Events:
             frame = frame.withColumns({**texts, SYNTHETIC: F.coalesce(*known, told_by_name)})
         return frame.select(*EVENTS.names)
 
-    def reader(self, lowest: int, highest: int) -> EventReader:
-        """Reads events as they are now with a commit-ts in [lowest, highest], in tasks."""
+    def reader(self, lowest: int, highest: int, earlier: Collection[int] = ()) -> EventReader:
+        """Reads events as they are now with a commit-ts in [lowest, highest], in tasks, and as they were in `earlier`
+        snapshots. None of these may have images as maps."""
         table = self._load()
         commit_ts, *names = (table.schema().find_field(name) for name in ("commit_ts", "schema_name", "table_name"))
-        files = live_files(table, [field.field_id for field in (commit_ts, *names)])
-        wanted = tuple(file for file in files if may_contain(file, commit_ts, lowest, highest))
-        return EventReader(wanted, table.schema(), table.location(), dict(self._lake.catalog.properties))
+
+        def of(snapshot: Snapshot | None) -> EventReader:
+            files = live_files(table, [field.field_id for field in (commit_ts, *names)], snapshot=snapshot)
+            wanted = tuple(file for file in files if may_contain(file, commit_ts, lowest, highest))
+            return EventReader(wanted, table.schema(), table.location(), dict(self._lake.catalog.properties))
+
+        return replace(of(None), earlier=tuple(of(_snapshot(table, id)) for id in sorted(earlier)))
+
+    def has_maps(self, snapshot: int) -> bool:
+        """Whether a snapshot is of an earlier build, with row images as maps."""
+        table = self._load()
+        schema = table.schemas()[_snapshot(table, snapshot).schema_id or 0]
+        return isinstance(schema.find_type("after"), MapType)
 
     def without(self, changes: Collection[tuple[str, str, int]]) -> set[tuple[str, str, int]]:
         """Those of some changes (database, table, commit-ts) of which there is no event."""
@@ -300,6 +311,12 @@ def _snapshot_of(table: Table | None, batch: int) -> Snapshot | None:
         if number <= batch:  # Numbers rise from commit to commit.
             return snapshot if number == batch else None
     return None
+
+
+def _snapshot(table: Table, id: int) -> Snapshot:
+    found = table.snapshot_by_id(id)
+    assert found is not None, f"{table.name()} has no snapshot {id}"
+    return found
 
 
 def _snapshot_id(table: Table) -> int | None:

@@ -26,12 +26,12 @@ from pyiceberg.expressions import (
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import ArrowScan, _dataframe_to_data_files, expression_to_pyarrow
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DataFile, ManifestFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask, Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.table.update.snapshot import ExpireSnapshots
+from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.update.snapshot import ExpireSnapshots, _FastAppendFiles, _OverwriteFiles
 
 from cdc_lakehouse.errors import ConcurrentRunError
 from cdc_lakehouse.lake.catalog import Lake, system_table
@@ -156,8 +156,7 @@ class SmallTable:
                 metadata = transaction.table_metadata
                 added += [new] if len(new) else []
                 files = [file for each in added for file in _dataframe_to_data_files(metadata, each, table.io)]
-                update = transaction.update_snapshot(summary)
-                with update.overwrite() if gone else update.fast_append() as snapshot:
+                with _snapshot_of(transaction, table.io, summary, replaces=bool(gone)) as snapshot:
                     if gone:
                         snapshot.delete_by_predicate(AlwaysTrue())  # Else it looks into no manifest.
                     for file in gone:
@@ -218,6 +217,21 @@ class _Transaction(Transaction):
         if self._copied is None or self._copied[0] is not self._updates:
             self._copied = self._updates, super().table_metadata
         return self._copied[1]
+
+
+class _Overwrite(_OverwriteFiles):
+    """PyIceberg takes a manifest of files that are all deleted from snapshot to snapshot, one more with each."""
+
+    def _existing_manifests(self) -> list[ManifestFile]:
+        return [each for each in super()._existing_manifests() if each.has_added_files() or each.has_existing_files()]
+
+
+def _snapshot_of(
+    transaction: Transaction, io: FileIO, summary: dict[str, str], *, replaces: bool
+) -> _OverwriteFiles | _FastAppendFiles:
+    if not replaces:
+        return transaction.update_snapshot(summary).fast_append()
+    return _Overwrite(Operation.OVERWRITE, transaction, io, snapshot_properties=summary)
 
 
 def _rewritten(
