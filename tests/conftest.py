@@ -61,12 +61,16 @@ def interruptible() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def in_jobs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small work is done in the driver, and that of tests is small. Every fourth one, and all of the long ones, have
-    Spark jobs for all of it."""
+    Spark jobs for all of it; half of these let Spark read the events too, as of a large table."""
     if request.node.get_closest_marker("spark") is None:
         return
-    if LONG or zlib.crc32(request.node.nodeid.encode()) % 4 == 0:
+    number = zlib.crc32(request.node.nodeid.encode())
+    if LONG or number % 4 == 0:
         monkeypatch.setattr("cdc_lakehouse.decoders.files.tasks._DRIVER_SEGMENTS", 0)
         monkeypatch.setattr("cdc_lakehouse.lake.current.update_job._DRIVER_ROWS", -1)
+        monkeypatch.setattr("cdc_lakehouse.pipeline.moved_rows._DRIVER_EVENTS", -1)
+    if number % 8 == 0:
+        monkeypatch.setattr("cdc_lakehouse.pipeline.table_changes._READ_BY_TASKS", -1)
 
 
 @pytest.fixture(scope="session")

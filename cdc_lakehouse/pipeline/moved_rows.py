@@ -9,6 +9,7 @@ import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
@@ -17,10 +18,17 @@ from pyspark.sql import functions as F
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import row_stage
 from cdc_lakehouse.changelog.schema import Column, TableVersion
+from cdc_lakehouse.decoders.event_schema import spark_columns
 from cdc_lakehouse.decoders.files.tasks import errors_of_tasks
 from cdc_lakehouse.errors import CdcError, TableHeldError
-from cdc_lakehouse.lake.current.keyed_events import keyed_frame
-from cdc_lakehouse.lake.current.moved_rows import LiveRows, rows_at, synthetic_events
+from cdc_lakehouse.lake.current.keyed_events import KeyedSpan, commit_ts_range, keyed_frame
+from cdc_lakehouse.lake.current.moved_rows import (
+    SYNTHETIC_EVENTS,
+    LiveRows,
+    SyntheticEvents,
+    read_rows_at,
+    rows_at,
+)
 from cdc_lakehouse.lake.current.tables import schema_fingerprint
 from cdc_lakehouse.lake.current.typed_rows import Target
 from cdc_lakehouse.lake.current.update_tasks import EmptiedPartition
@@ -37,7 +45,12 @@ from cdc_lakehouse.lake.tables.segments import (
 from cdc_lakehouse.pipeline.holds import Holds
 from cdc_lakehouse.pipeline.row_keys import key_before_version, key_changes
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.table_changes import emptied_partitions, keyed_spans
+from cdc_lakehouse.pipeline.table_changes import EventCounts, emptied_partitions, keyed_spans
+
+_compute: Any = pc  # What its functions take is hidden from type checkers.
+_DRIVER_EVENTS: Final = 50_000
+"""Of the tables of a DDL that moves rows: no more are read in the driver."""
+_PARTIAL: Final = "rows of before it are not whole in the log: it leaves columns out"
 
 
 @dataclass(frozen=True)
@@ -163,47 +176,62 @@ def _carry_out(run: FeedRun, move: _RowMove) -> None:
         for number, table in enumerate(tables)
         for span in keyed_spans(table.life, table.key, number, row_stage(table.void_upto_ts), row_stage(move.commit_ts))
     ]
-    keyed = keyed_frame(run.events.frame(), spans)
     # In an exchange the rows of each go to the other.
     others = [tables[1].version, tables[0].version] if len(tables) > 1 else [None]
-    rows = [
-        _live(run, table, other, keyed.where(F.col("table_no") == number))
-        for number, (table, other) in enumerate(zip(tables, others, strict=True))
-    ]
+    readers = [_reader(run, table, other) for table, other in zip(tables, others, strict=True)]
+    with errors_of_tasks():
+        if EventCounts(run).of_names({name for table in tables for name in table.life.names}) <= _DRIVER_EVENTS:
+            _write_in_driver(run, move, spans, readers)
+        else:
+            _write_in_tasks(run, move, spans, readers)
+
+
+def _write_in_driver(run: FeedRun, move: _RowMove, spans: Sequence[KeyedSpan], readers: Sequence[LiveRows]) -> None:
+    """Of small tables: a job takes longer than its work."""
+    rows = read_rows_at(run.events.reader(*commit_ts_range(spans)), spans, readers) if spans else []
+    if any(_compute.any(each.column("partial")).as_py() for each in rows):
+        raise TableHeldError(_PARTIAL)
+    written = [each for number, made in _parts(move) for each in made(rows[number].to_batches())] if rows else []
+    _commit(run, move, run.events.write(written))
+
+
+def _write_in_tasks(run: FeedRun, move: _RowMove, spans: Sequence[KeyedSpan], readers: Sequence[LiveRows]) -> None:
+    keyed = keyed_frame(run.events.frame(), spans)
+    rows = [rows_at(keyed.where(F.col("table_no") == number), reader) for number, reader in enumerate(readers)]
     for frame in rows:
         frame.persist()
     try:
-        with errors_of_tasks():
-            if any(frame.where("partial").limit(1).count() for frame in rows):
-                raise TableHeldError("rows of before it are not whole in the log: it leaves columns out")
-            _commit(run, move, _events(tables, rows))
+        if any(frame.where("partial").limit(1).count() for frame in rows):
+            raise TableHeldError(_PARTIAL)
+        columns = spark_columns(SYNTHETIC_EVENTS)
+        events = [rows[number].mapInArrow(made, columns) for number, made in _parts(move)]
+        _commit(run, move, run.events.write_in_tasks(functools.reduce(DataFrame.unionAll, events)))
     finally:
         for frame in rows:
             frame.unpersist()
 
 
-def _live(run: FeedRun, table: _Table, other: TableVersion | None, keyed: DataFrame) -> DataFrame:
+def _reader(run: FeedRun, table: _Table, other: TableVersion | None) -> LiveRows:
     version, exchanged = table.version, None
     if version.swap is not None and version.swap.partitioned == table.life.id:
         assert version.partitioning is not None, version.name
         exchanged = EmptiedPartition(version.commit_ts, version.partitioning, version.swap.partition, version)
     emptied = emptied_partitions(table.life, table.void_upto_ts)
-    reader = LiveRows(len(table.key), table.target, other, emptied, exchanged, run.value_format(version))
-    return rows_at(keyed, reader)
+    return LiveRows(len(table.key), table.target, other, emptied, exchanged, run.value_format(version))
 
 
-def _events(tables: Sequence[_Table], rows: Sequence[DataFrame]) -> DataFrame:
-    if len(tables) == 1:
-        return synthetic_events(rows[0], "I", tables[0].version, tables[0].segment)
-    partitioned, plain = tables
-    out = rows[0].where("exchanged")
-    parts = [
-        synthetic_events(out, "D", partitioned.version, partitioned.segment),
-        synthetic_events(rows[1], "I", partitioned.version, partitioned.segment),
-        synthetic_events(rows[1], "D", plain.version, plain.segment),
-        synthetic_events(out, "I", plain.version, plain.segment),
+def _parts(move: _RowMove) -> list[tuple[int, SyntheticEvents]]:
+    """What is written, by the number of the table whose rows it is made of."""
+    if len(move.tables) == 1:
+        (table,) = move.tables
+        return [(0, SyntheticEvents("I", table.version, table.segment, 0))]
+    partitioned, plain = move.tables
+    return [
+        (0, SyntheticEvents("D", partitioned.version, partitioned.segment, 0, only_exchanged=True)),
+        (1, SyntheticEvents("I", partitioned.version, partitioned.segment, 1)),
+        (1, SyntheticEvents("D", plain.version, plain.segment, 2)),
+        (0, SyntheticEvents("I", plain.version, plain.segment, 3, only_exchanged=True)),
     ]
-    return functools.reduce(DataFrame.unionByName, parts)
 
 
 def _require_known_rows(run: FeedRun, table: _Table) -> None:
@@ -224,12 +252,12 @@ def _require_known_rows(run: FeedRun, table: _Table) -> None:
             )
 
 
-def _commit(run: FeedRun, move: _RowMove, events: DataFrame) -> None:
+def _commit(run: FeedRun, move: _RowMove, data_files: Sequence[str]) -> None:
     """Land, append, count: as for a segment of the source."""
     now = run.clock()
     new = _landed(run, move)
     batch = new[0].batch
-    run.events.append(events, batch, [each.segment for each in new if each.replaces_snapshot is not None])
+    run.events.commit(data_files, batch, [each.segment for each in new if each.replaces_snapshot is not None])
     _finish(run, batch, new)
     names = " and ".join(str(table.version.name) for table in move.tables)
     run.log.info("wrote moved rows of %s in %s", names, run.clock() - now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -292,8 +292,16 @@ class EventCounts:
 
     def of(self, changes: TableChanges) -> int:
         counts = self._all if changes.reads_all_events or changes.state is None else self._new
-        # Ranges of topics hold rows of many tables: of each they may all be.
-        return sum(counts.get(name, 0) for name in (*changes.life.names, None))
+        return _count(counts, changes.life.names)
+
+    def of_names(self, names: Collection[TableName]) -> int:
+        """All that there are of tables of some names."""
+        return _count(self._all, names)
+
+
+def _count(counts: Mapping[TableName | None, int], names: Collection[TableName]) -> int:
+    # Ranges of topics hold rows of many tables: of each they may all be.
+    return sum(counts.get(name, 0) for name in (*names, None))
 
 
 def _events_by_name(rows: pa.Table) -> dict[TableName | None, int]:

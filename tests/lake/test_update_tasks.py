@@ -17,9 +17,9 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
 from cdc_lakehouse.decoders.event_schema import image_text
-from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS
+from cdc_lakehouse.lake.current.keyed_events import BEFORE_ALL, KEYED_EVENTS
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target
-from cdc_lakehouse.lake.current.update_tasks import TableUpdate, UpdatePart, pickled, run_tasks
+from cdc_lakehouse.lake.current.update_tasks import RecomputedKeys, TableUpdate, UpdatePart, pickled, run_tasks
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 
 ID, V = Column(1, "id", ColumnType.of("int")), Column(2, "v", ColumnType.of("varchar", length=20))
@@ -38,13 +38,18 @@ def keyed(op: str, commit_ts: int, image: dict[str, str | None] | None, key: str
 
 
 def update(
-    directory: Path, *events: dict[str, Any], versions: Sequence[TableVersion] = (VERSION,), schema: Schema = SCHEMA
+    directory: Path,
+    *events: dict[str, Any],
+    versions: Sequence[TableVersion] = (VERSION,),
+    schema: Schema = SCHEMA,
+    recomputed: RecomputedKeys | None = None,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The rows that are written, and those that are rejected."""
     target = Target(versions[-1].columns, dict(enumerate(versions)))
     plan = TableUpdate(
-        0, "d.t", target, (ID,), ValueFormat(), schema, f"file://{directory}", {}, None, (), (), (), skips_rejected=True
-    )
+        0, "d.t", target, (ID,), ValueFormat(), schema, f"file://{directory}", {}, None, (), (), (),
+        skips_rejected=True, recomputed=recomputed,
+    )  # fmt: skip
     rows = [{"table_no": 0, "plan": pickled(UpdatePart(plan, 0, 1))}, *events]
     batches = run_tasks({}, None, iter(pa.Table.from_pylist(rows, COLUMNS).to_batches()))
     results = [result for batch in batches for result in batch.to_pylist()]
@@ -96,6 +101,22 @@ def test_of_synthetic_events_the_segment_counts_first(tmp_path: Path, known: dic
     (row,), _ = update(tmp_path / "again", at(3, "I", "//repair/1/3/t", whole), gone, moved, first)
     assert row["v"] == "y"
     assert len(update(tmp_path / "changes", at(2, "D", "zz", None), first)[0]) == 1
+
+
+def test_of_all_events_those_of_the_keys_that_are_concerned_count(tmp_path: Path) -> None:
+    """A key with a new event, one of a segment that was decoded again, one that this segment had before, and no
+    other."""
+
+    def of(key: str, at: int, op: str = "I", **others: Any) -> dict[str, Any]:
+        return {**keyed(op, at, None if op == "D" else {"id": key, "v": f"{key} at {at}"}, key), **others}
+
+    earlier = {**dict.fromkeys(KEYED_EVENTS.names), "table_no": 0, "key": ["5"], "stage": BEFORE_ALL, "upsert": False}
+    events = [
+        of("1", 1), of("2", 1), of("2", 9, "U"), of("3", 1), of("3", 2, "U", segment="again"), of("4", 2),
+        of("5", 1), earlier, of("6", 1), of("6", 9, "D"),
+    ]  # fmt: skip
+    written, rejected = update(tmp_path, *events, recomputed=RecomputedKeys(2 * 5, frozenset({"again"})))
+    assert [row["v"] for row in written] == ["2 at 9", "3 at 2", "5 at 1"] and not rejected
 
 
 def test_one_update_that_leaves_columns_out_after_many_versions_of_many_columns(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.decoders.problems import LISTED_PER_SEGMENT
 from cdc_lakehouse.lake.current import update_tasks
 from cdc_lakehouse.pipeline.steps import Steps, run_all
@@ -259,3 +260,32 @@ def test_zero_dates_are_counted_in_whole_rows_and_in_partial_ones(new_lake: Call
     assert (applied.upserts, applied.zero_dates) == (2, 2)
     rows = table.lake.tables()[DATABASE, "t0"].scan().to_arrow().to_pylist()
     assert sorted((row["id"], row["v"], row["day"]) for row in rows) == [(1, 10, None), (2, 20, None)]
+
+
+def test_keys_that_are_one_in_the_lake_stay_rows_of_their_own(new_lake: Callable[..., TestLake]) -> None:
+    """Two zero dates, which become NULL: to change one row of theirs all of them are made anew, also in a rebuild."""
+    table = Table(new_lake())
+    columns = (Column("id", "int"), Column("day", "datetime"), Column("v", "int"))
+    table.feed.send(Ddl(next(_clock), "t0", "create", columns=columns, key=("id", "day")))
+    days = ("0000-00-00 00:00:00", "2020-00-10 10:00:00", "2026-01-01 00:00:00")
+    first, second, whole = ({"id": "1", "day": day, "v": str(v)} for v, day in zip((10, 20, 30), days, strict=True))
+
+    def rows(**options: Any) -> list[int]:
+        table.feed.advance(0)
+        table.lake.go_through(**options)
+        found = table.lake.tables()[DATABASE, "t0"].scan().to_arrow().to_pylist()
+        assert all((row["day"] is None) == (row["v"] < 30) for row in found)
+        return sorted(row["v"] for row in found)
+
+    for row in (first, second, whole):
+        table.feed.send(RowChange(next(_clock), "t0", None, row))
+    assert rows() == [10, 20, 30]
+    changed = {**first, "v": "11"}
+    table.feed.send(RowChange(next(_clock), "t0", first, changed))
+    assert rows() == [11, 20, 30]
+    assert rows(rebuild=frozenset({TableName(DATABASE, "t0")})) == [11, 20, 30]
+    table.feed.send(RowChange(next(_clock), "t0", second, None))
+    table.feed.send(RowChange(next(_clock), "t0", whole, {**whole, "v": "31"}))
+    assert rows() == [11, 31]
+    dates = {row["feed_date"] for row in table.lake.machinery("segments")} - {None}
+    assert rows(dates=frozenset(dates)) == [11, 31]

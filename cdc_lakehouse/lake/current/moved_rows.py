@@ -11,35 +11,56 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark import TaskContext
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog.mysql_types import converts
 from cdc_lakehouse.changelog.schema import Column, TableVersion
-from cdc_lakehouse.decoders.event_schema import NEW_EVENTS, SYNTHETIC
+from cdc_lakehouse.decoders.event_schema import EVENTS, NEW_EVENTS, SYNTHETIC, spark_columns
 from cdc_lakehouse.decoders.files.tasks import TaskError
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.current import value_parsing
+from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan
 from cdc_lakehouse.lake.current.latest_changes import latest_changes
 from cdc_lakehouse.lake.current.typed_rows import Target, any_of, default_value, row_images, value_now
-from cdc_lakehouse.lake.current.update_tasks import EmptiedPartition
+from cdc_lakehouse.lake.current.update_tasks import EmptiedPartition, read_keyed_events
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
+from cdc_lakehouse.lake.tables.event_files import EventReader
 
 _compute: Any = pc  # What its functions take is hidden from type checkers.
-_LIVE_ROWS: Final = "commit_ts bigint, before string, after string, partial boolean, exchanged boolean"
+LIVE_ROWS: Final = pa.schema([
+    ("commit_ts", pa.int64()),
+    ("before", pa.string()),
+    ("after", pa.string()),
+    ("partial", pa.bool_()),
+    ("exchanged", pa.bool_()),
+])  # fmt: skip
+"""Rows that are live: the row's image where it goes to another table, and its image where it goes to; whether its event
+leaves columns out; whether it is in the partition that is exchanged."""
+
+SYNTHETIC_EVENTS: Final = NEW_EVENTS.append(EVENTS.field(SYNTHETIC))
+_LINE_BITS: Final = 33
+"""Of the number of a line among those that one task writes."""
 
 
 def rows_at(keyed: DataFrame, reader: LiveRows) -> DataFrame:
-    """The rows that are live after the keyed events of one table, without those of emptied partitions.
+    """The rows that are live after the keyed events of one table, without those of emptied partitions, with the columns
+    of `LIVE_ROWS`. Tasks raise `TableHeldError` for events without their key."""
+    return keyed.repartition("key").mapInArrow(reader, spark_columns(LIVE_ROWS))
 
-    Columns: commit_ts bigint; before string, the row's image where it goes to another table, and after string, its
-    image where it goes to; partial boolean, whether the event leaves columns out; exchanged boolean, whether the row is
-    in the partition that is exchanged. Tasks raise `TableHeldError` for events without their key.
-    """
-    return keyed.repartition("key").mapInArrow(reader, _LIVE_ROWS)
+
+def read_rows_at(events: EventReader, spans: Sequence[KeyedSpan], readers: Sequence[LiveRows]) -> list[pa.Table]:
+    """As `rows_at`, in this process, of tables that are numbered as their readers."""
+    with sql.database() as connection:
+        keyed = pa.concat_tables([KEYED_EVENTS.empty_table(), *read_keyed_events(events, connection, spans)])
+    own = (keyed.filter(pc.field("table_no") == number) for number in range(len(readers)))
+    return [
+        pa.Table.from_batches(reader(rows.to_batches()), LIVE_ROWS) for reader, rows in zip(readers, own, strict=True)
+    ]
 
 
 @dataclass(frozen=True)
@@ -121,21 +142,44 @@ def _typed_column(column_id: int) -> str:
     return f"p{column_id}"
 
 
-def synthetic_events(rows: DataFrame, op: Literal["I", "D"], version: TableVersion, segment: str) -> DataFrame:
-    """Live rows as events at a version's DDL, with the columns of `NEW_EVENTS`: INSERTs into the table that they go to,
-    DELETEs from the one that they leave."""
-    nothing = F.lit(None).cast("string")
-    values = {
-        "feed_date": nothing,
-        "schema_name": F.lit(version.name.database),
-        "table_name": F.lit(version.name.table),
-        "table_version": F.lit(version.commit_ts).cast("bigint"),
-        "physical_partition": F.lit(None).cast("bigint"),
-        "op": F.lit(op),
-        "commit_ts": F.lit(version.commit_ts).cast("bigint"),
-        "before": F.col("before") if op == "D" else nothing,
-        "after": F.col("after") if op == "I" else nothing,
-        "segment": F.lit(segment),
-        "line": F.monotonically_increasing_id() + 1,
-    }
-    return rows.select(*(values[name].alias(name) for name in NEW_EVENTS.names), F.lit(True).alias(SYNTHETIC))
+@dataclass(frozen=True)
+class SyntheticEvents:
+    """Makes events of live rows at a version's DDL, in tasks, with the columns of `SYNTHETIC_EVENTS`: INSERTs into the
+    table that they go to, DELETEs from the one that they leave. `only_exchanged`: of those of the partition alone.
+    `part` numbers what is written for one DDL, where no task of Spark's does."""
+
+    op: Literal["I", "D"]
+    version: TableVersion
+    segment: str
+    part: int
+    only_exchanged: bool = False
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task = TaskContext.get()
+        first = ((self.part if task is None else task.partitionId()) << _LINE_BITS) + 1
+        for batch in batches:
+            rows = batch.filter(batch.column("exchanged")) if self.only_exchanged else batch
+            yield self._events(rows, first)
+            first += rows.num_rows
+
+    def _events(self, rows: pa.RecordBatch, first: int) -> pa.RecordBatch:
+        image = "before" if self.op == "D" else "after"
+        values = {
+            "schema_name": self.version.name.database,
+            "table_name": self.version.name.table,
+            "table_version": self.version.commit_ts,
+            "op": self.op,
+            "commit_ts": self.version.commit_ts,
+            "segment": self.segment,
+            SYNTHETIC: True,
+        }
+        columns = {
+            **{name: pa.repeat(pa.scalar(value), rows.num_rows) for name, value in values.items()},
+            image: rows.column(image),
+            "line": pa.array(np.arange(first, first + rows.num_rows), pa.int64()),
+        }
+        schema = SYNTHETIC_EVENTS
+        nothing = pa.nulls(rows.num_rows)
+        return pa.RecordBatch.from_arrays(
+            [columns.get(n, nothing).cast(schema.field(n).type) for n in schema.names], schema=schema
+        )

@@ -247,19 +247,28 @@ def carry_out(
 def _read_events(reader: EventReader, connection: Any, parts: Sequence[UpdatePart]) -> Iterator[pa.Table]:
     """The keyed events of the parts, from the data files of `events`."""
     spans = [span for part in parts for span in part.update.spans]
-    names, between = {(span.database, span.table) for span in spans}, commit_ts_range(spans)
     segments = frozenset(name for part in parts if (keys := part.update.recomputed) for name in keys.segments)
     # A table with several buckets has tasks of its own.
     bucket, buckets = parts[0].bucket, parts[0].buckets
+    for keyed in read_keyed_events(reader, connection, spans, segments):
+        if buckets == 1:
+            yield keyed
+        else:
+            statement = f"SELECT hash(key) % {buckets} = {bucket} AS own FROM keyed"
+            yield keyed.filter(sql.query(connection, statement, keyed=keyed.select(["key"])).column("own"))
+
+
+def read_keyed_events(
+    reader: EventReader, connection: Any, spans: Sequence[KeyedSpan], decoded_again: frozenset[str] = frozenset()
+) -> Iterator[pa.Table]:
+    """The events of some spans, with the columns of `KEYED_EVENTS`; before all of them stand the keys that events of
+    the segments `decoded_again` had earlier. Raises `TaskError`."""
+    names, between = {(span.database, span.table) for span in spans}, commit_ts_range(spans)
     try:
-        for each, earlier_of in ((reader, None), *((earlier, segments) for earlier in reader.earlier)):
+        for each, earlier_of in ((reader, None), *((earlier, decoded_again) for earlier in reader.earlier)):
             keyed_spans = KeyedSpans(spans, earlier_of)
             for events in each.read(names, *between):
-                keyed = keyed_spans.keyed(connection, events)
-                if buckets > 1:
-                    statement = f"SELECT hash(key) % {buckets} = {bucket} AS own FROM keyed"
-                    keyed = keyed.filter(sql.query(connection, statement, keyed=keyed.select(["key"])).column("own"))
-                yield keyed
+                yield keyed_spans.keyed(connection, events)
     except _OF_THE_MACHINE as error:
         raise TaskError(TransientError(f"files of events cannot be read: {error}")) from error
 

@@ -223,9 +223,13 @@ class Events:
         """The batch that was appended last; 0 before the first."""
         return next((number for number, _ in _batches(self._lake.load(self.identifier))), 0)
 
-    def append(self, events: DataFrame, batch: int, replacing: Collection[str] = ()) -> None:
-        """Write events (columns of `NEW_EVENTS`, and `synthetic`) and commit them, as `commit` does."""
-        self.commit(_written_by(events, self.writer()), batch, replacing)
+    def write(self, events: Iterable[pa.RecordBatch]) -> list[str]:
+        """Write events (columns of `NEW_EVENTS`, and `synthetic`) in this process, for `commit`."""
+        return [path for files in self.writer().write(events) for path in files.column("data_file").to_pylist()]
+
+    def write_in_tasks(self, events: DataFrame) -> list[str]:
+        """As `write`, in tasks."""
+        return _written_by(events, self.writer())
 
     def commit(self, data_files: Sequence[str], batch: int, replacing: Collection[str] = ()) -> None:
         """Add what tasks wrote as a batch, in the place of the earlier events of the segments `replacing`. Readers see
