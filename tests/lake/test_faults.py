@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -39,6 +40,14 @@ def refused(directory: Path, **catalog: str) -> CdcError:
     return raised.value
 
 
+@pytest.fixture
+def without_extras(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where none of the drivers is installed."""
+    for module in ("psycopg", "psycopg2", "MySQLdb", "hive_metastore", "thrift"):
+        monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.delitem(sys.modules, "pyiceberg.catalog.hive", raising=False)
+
+
 @pytest.mark.parametrize(
     ("uri", "said"),
     [
@@ -50,12 +59,12 @@ def refused(directory: Path, **catalog: str) -> CdcError:
         (f"cdc {SECRET}", "lake.catalog.uri: is not an SQLAlchemy URI: write driver:"),
     ],
 )
-def test_a_uri_that_no_driver_takes(tmp_path: Path, uri: str, said: str) -> None:
+def test_a_uri_that_no_driver_takes(tmp_path: Path, without_extras: None, uri: str, said: str) -> None:
     error = refused(tmp_path, type="sql", uri=uri)
     assert isinstance(error, ConfigurationError) and re.search(said, str(error)), str(error)
 
 
-def test_a_hive_catalog_without_its_package(tmp_path: Path) -> None:
+def test_a_hive_catalog_without_its_package(tmp_path: Path, without_extras: None) -> None:
     error = refused(tmp_path, type="hive", uri="thrift://127.0.0.1:1")
     assert isinstance(error, ConfigurationError)
     assert "lake.catalog.type: hive" in str(error) and "pip install 'pyiceberg[hive]'" in str(error)
