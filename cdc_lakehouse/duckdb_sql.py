@@ -10,10 +10,13 @@ import datetime
 import decimal
 import functools
 import hashlib
+import os
 import re
 import tempfile
+import uuid
 import zoneinfo
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import duckdb
@@ -37,25 +40,52 @@ def duckdb_type(iceberg: str) -> str:
     return _DUCKDB_TYPES.get(iceberg) or iceberg.upper()
 
 
+_idle: dict[int, list[Any]] = {}
+"""Databases that nobody uses, by the process that they are of: to open one takes longer than small work in it."""
+
+
 @contextlib.contextmanager
 def database() -> Iterator[Any]:
     """A DuckDB of its own for a task: one thread, for Spark has one task for each core; times in UTC; on disk what does
-    not fit into its memory."""
-    with tempfile.TemporaryDirectory(prefix="duckdb-") as directory:
-        config = {"threads": 1, "memory_limit": _MEMORY, "temp_directory": directory}
-        with contextlib.closing(duckdb.connect(config=config)) as connection:
-            connection.execute("SET TimeZone = 'UTC'")
-            # It would be in the output of a command.
-            connection.execute("SET enable_progress_bar = false")
-            yield connection
+    not fit into its memory. It is empty, and what is made in it has to be taken away again; after an error it is not
+    used any more."""
+    idle = _idle.setdefault(os.getpid(), [])
+    try:
+        connection = idle.pop()
+    except IndexError:
+        connection = _opened()
+    try:
+        yield connection
+    except BaseException:
+        connection.close()
+        raise
+    idle.append(connection)
+
+
+def _opened() -> Any:
+    # DuckDB makes the directory when it needs it, and takes it away.
+    directory = Path(tempfile.gettempdir()) / f"duckdb-{uuid.uuid4()}"
+    config = {"threads": 1, "memory_limit": _MEMORY, "temp_directory": str(directory)}
+    connection = duckdb.connect(config=config)
+    connection.execute("SET TimeZone = 'UTC'")
+    # It would be in the output of a command.
+    connection.execute("SET enable_progress_bar = false")
+    return connection
 
 
 def query(connection: Any, statement: str, **relations: Any) -> pa.Table:
     """The rows of a statement over relations (tables or readers of Arrow's), which have these names while it runs."""
-    for name, relation in relations.items():
-        connection.register(name, relation)
-    try:
+    with named(connection, **relations):
         return connection.sql(statement).to_arrow_table()
+
+
+@contextlib.contextmanager
+def named(connection: Any, **relations: Any) -> Iterator[None]:
+    """Relations have these names in the block."""
+    try:
+        for name, relation in relations.items():
+            connection.register(name, relation)
+        yield
     finally:
         for name in relations:
             connection.unregister(name)

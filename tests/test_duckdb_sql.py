@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import datetime
 import math
+import os
 from decimal import Decimal
 from typing import Any
 
+import duckdb
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_lakehouse.duckdb_sql import at_zone, duckdb_type, identifier, in_zone, let, literal, text_literal
+from cdc_lakehouse.duckdb_sql import (
+    at_zone,
+    database,
+    duckdb_type,
+    identifier,
+    in_zone,
+    let,
+    literal,
+    named,
+    text_literal,
+)
 from tests.kit.duckdb_sql import connection, of
 
 AN_HOUR = datetime.timezone(datetime.timedelta(hours=1))
@@ -72,3 +85,28 @@ def test_a_moment_is_shown_and_found_again(zone: str) -> None:
     moved = [(hour, seen) for hour, seen in zip(hours, back, strict=True) if hour != seen]
     assert all(seen - hour == datetime.timedelta(hours=1) for hour, seen in moved)
     assert len(moved) <= 1
+
+
+def test_a_database_is_used_again_but_for_one_that_failed() -> None:
+    with database() as first, database() as second:
+        assert first is not second
+        with named(first, rows=pa.table({"n": [1]})):
+            assert first.sql("SELECT n FROM rows").fetchall() == [(1,)]
+    with database() as again:
+        assert again in (first, second)
+        with pytest.raises(duckdb.CatalogException):
+            again.sql("SELECT n FROM rows")
+    with pytest.raises(RuntimeError), database() as failed:
+        raise RuntimeError
+    with database() as other:
+        assert other is not failed
+
+
+def test_a_process_that_was_forked_has_databases_of_its_own() -> None:
+    with database() as connection:
+        pass
+    pid = os.fork()
+    if not pid:
+        with database() as own:
+            os._exit(own is connection)
+    assert os.waitpid(pid, 0)[1] == 0

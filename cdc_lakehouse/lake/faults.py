@@ -10,7 +10,7 @@ import errno
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import PY_CATALOG_IMPL, Catalog, load_catalog
 from pyiceberg.exceptions import (
     AuthorizationExpiredError,
     ForbiddenError,
@@ -24,6 +24,7 @@ from sqlalchemy.engine import ExceptionContext, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
 
 from cdc_lakehouse.errors import CatalogUnreachableError, CdcError, ConfigurationError, WarehouseFullError, in_one_line
+from cdc_lakehouse.lake.sql_catalog import CachingSqlCatalog
 
 _PACKAGES: Final = {"psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}
 """What installs a driver, where it is called otherwise."""
@@ -47,10 +48,12 @@ def open_catalog(name: str, kind: str, properties: Mapping[str, str]) -> Catalog
     """The catalog of a kind (PyIceberg's `type`), whose own later errors are the project's too.
 
     Raises `ConfigurationError` for what no other try mends, and `CatalogUnreachableError`."""
+    implementation = {"type": kind}
     if kind == "sql":
         _check_uri(properties.get("uri", ""))
+        implementation = {PY_CATALOG_IMPL: f"{CachingSqlCatalog.__module__}.{CachingSqlCatalog.__name__}"}
     try:
-        catalog = load_catalog(name, type=kind, **properties)
+        catalog = load_catalog(name, **implementation, **properties)
     except NotInstalledError as error:
         raise _not_installed(kind, getattr(error.__cause__, "name", None)) from None
     except DBAPIError as error:
@@ -97,7 +100,9 @@ def warehouse_fault(error: OSError) -> CdcError | None:
 
 def _check_uri(uri: str) -> None:
     try:
-        make_url(uri).get_dialect()
+        make_url(uri).get_dialect().import_dbapi()
+    except ModuleNotFoundError as error:
+        raise _not_installed("sql", error.name) from None
     except NoSuchModuleError:
         raise ConfigurationError(
             "lake.catalog.uri: its scheme is not the name of a database",

@@ -53,8 +53,7 @@ class LakeRows:
             f"SELECT bucket, count(*), sum(hash) FROM (SELECT {self._bucket(f'md5({self._key()})')} AS bucket, "
             f"{row} AS hash FROM {_ROWS}) GROUP BY bucket"
         )
-        with sql.database() as connection:
-            connection.register(_ROWS, self._reader())
+        with sql.database() as connection, sql.named(connection, **{_ROWS: self._reader()}):
             found = connection.execute(query).fetchall()
         return {int(bucket): (int(rows), int(checksum)) for bucket, rows, checksum in found}
 
@@ -68,8 +67,7 @@ class LakeRows:
             some = f" WHERE {self._bucket('digest')} IN ({', '.join(f'{bucket:d}' for bucket in buckets)})"
         names = ", ".join(f"c{n}" for n in range(len(self.columns)))
         query = f"SELECT digest, {names} FROM (SELECT {digest} AS digest, {texts} FROM {_ROWS}){some} ORDER BY digest"
-        with sql.database() as connection:
-            connection.register(_ROWS, self._reader())
+        with sql.database() as connection, sql.named(connection, **{_ROWS: self._reader()}):
             found = connection.execute(query)
             while rows := found.fetchmany(_BATCH_ROWS):
                 yield from rows

@@ -1,0 +1,34 @@
+"""PyIceberg's catalog in a database, where the metadata of a table is read once for each of its versions."""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+from cachetools import LRUCache
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+
+_KEPT: Final = 256
+
+
+class CachingSqlCatalog(SqlCatalog):
+    """A run loads a table many times. Its metadata file is never written again: another version has another file."""
+
+    def __init__(self, name: str, **properties: str) -> None:
+        super().__init__(name, **properties)
+        self._metadata: LRUCache[str, TableMetadata] = LRUCache(_KEPT)
+        self._lock = threading.Lock()
+
+    def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
+        location = orm_table.metadata_location
+        with self._lock:
+            known = None if location is None else self._metadata.get(location)
+        if location is None or known is None:
+            table = super()._convert_orm_to_iceberg(orm_table)
+            with self._lock:
+                self._metadata[table.metadata_location] = table.metadata
+            return table
+        name = (*self.identifier_to_tuple(orm_table.table_namespace), orm_table.table_name)
+        return Table(name, known, location, self._load_file_io(known.properties, location), self)
