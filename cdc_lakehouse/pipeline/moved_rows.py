@@ -163,6 +163,8 @@ def _is_current(run: FeedRun, move: _RowMove) -> bool:
     names = [name for table in move.tables for name in table.life.names]
     lowest = pc.field("min_commit_ts")
     before = (lowest <= move.commit_ts) | (lowest.is_null() & ~pc.field("replaces_snapshot").is_null())
+    # Of a move that came after this one it is known when, also where it moved no row.
+    before = before & ~((pc.field("kind") == MOVED_ROWS) & (pc.field("table_version") >= move.commit_ts))
     return not run.segments.rows.filter((pc.field("batch") > batch) & before & may_hold(names)).num_rows
 
 

@@ -123,6 +123,23 @@ def test_exchanges_one_after_the_other(new_lake: Callable[..., TestLake]) -> Non
     assert (lake.rows("p"), lake.rows("u")) == ([], [(1, 1, "p3"), (2, 2, "p4")])
 
 
+def test_exchanges_that_move_no_row_are_carried_out_once_for_each_decoding(new_lake: Callable[..., TestLake]) -> None:
+    lake = new_lake(source=CSV)
+    sink = HandSink(lake.sink)
+    sink.schema("p", 1, *COLUMNS, action=CREATE, query=PARTITIONED)
+    sink.schema("u", 2, *COLUMNS, action=CREATE, query="CREATE TABLE `u` LIKE `x`")
+    put(sink, "p", 1, ("I", 5, "11", "3"))
+    for at in (20, 21):
+        sink.schema("p", at, *COLUMNS, action=EXCHANGE, query=SWAP)
+        sink.schema("u", at, *COLUMNS)
+    run(lake, sink, 21)
+    lake.go_through(dates=frozenset({DAY}))
+    before = lake.metadata()
+    run(lake, sink, 21)
+    assert lake.metadata() == before
+    assert (lake.rows("p"), lake.rows("u")) == ([(11, 3, "p5")], [])
+
+
 def test_an_exchange_with_a_table_that_cannot_go_on_waits(new_lake: Callable[..., TestLake]) -> None:
     lake = new_lake(source=CSV)
     sink = HandSink(lake.sink)
