@@ -3,6 +3,7 @@ what it held under those is its own."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -36,6 +37,12 @@ class TakenNames:
     def of(cls, tables: TablesConfig, lives: Iterable[Incarnation]) -> TakenNames:
         names = {name for life in lives if is_taken(tables, life) for name in _names(life)}
         return cls(tables, frozenset(name for name in names if not _takes(tables, name)))
+
+    @property
+    def digest(self) -> str:
+        """Differs where other names are taken."""
+        names = (self.tables.include, self.tables.exclude, sorted(name.identity for name in self.earlier))
+        return hashlib.sha256(repr(names).encode()).hexdigest()[:16]
 
     def takes(self, database: str, table: str) -> bool:
         return self.takes_name(TableName(database, table))

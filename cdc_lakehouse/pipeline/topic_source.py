@@ -52,6 +52,7 @@ class RecordSource(abc.ABC):
     def __init__(self, run: FeedContext) -> None:
         self._run = run
         self._format = format_of(run.feed.message_format)
+        self._landed_anew: list[Segment] = []
 
     @property
     def _options(self) -> Options:
@@ -106,6 +107,10 @@ class RecordSource(abc.ABC):
         return self._land_again(pc.field("record_batch").isin([row["batch"] for row in dated]))
 
     def land_left_out(self) -> Sequence[Segment]:
+        anew, self._landed_anew = self._landed_anew, []
+        return [*anew, *self._land_left_out()]
+
+    def _land_left_out(self) -> Sequence[Segment]:
         left_out = self._run.signals.left_out()
         if not left_out:
             return ()
@@ -167,11 +172,14 @@ class RecordSource(abc.ABC):
         return None  # A topic does not show where its changefeed began.
 
     def decode(self, segments: Sequence[Segment], *, append: bool) -> tuple[Sequence[Segment], Sequence[Rejected]]:
-        run = self._run
+        run, taken = self._run, self._taken()
+        if not append and run.events.settings_of(segments[0].batch) != taken.digest:
+            self._land_anew(segments)
+            return (), ()
         batches = sorted({segment.record_batch for segment in segments if segment.record_batch is not None})
         seeds = {number: run.signals.last_ts(number) for number in batches}
         watermarks = {number: run.signals.watermarks(number) for number in batches}
-        topic_format = TopicFormat(self._format.name, self._options, seeds, watermarks, self._taken().takes)
+        topic_format = TopicFormat(self._format.name, self._options, seeds, watermarks, taken.takes)
         wanted = wanted_records(run, self._format, batches)
         spark = None if fits_driver([segment.size for segment in segments]) else run.spark
         tasks = 1 if spark is None else spark.sparkContext.defaultParallelism
@@ -181,7 +189,7 @@ class RecordSource(abc.ABC):
         data_files = [data_file for (data_file,) in results]
         if append:
             replaced = [segment.segment for segment in segments if segment.replaces_snapshot is not None]
-            run.events.commit(data_files, segments[0].batch, replaced)
+            run.events.commit(data_files, segments[0].batch, replaced, taken.digest)
         for number in batches:
             run.signals.write(number, {place: finds for place, finds in found.items() if place[2] == number})
         replays = sum(finds.replays for finds in found.values())
@@ -189,6 +197,17 @@ class RecordSource(abc.ABC):
             run.log.info("batch %d: %d messages had come before", segments[0].batch, replays)
         bad = [rejected for finds in found.values() for listed in finds.bad.values() for rejected in listed]
         return segments, [*bad, *self._not_sent_before(found)]
+
+    def _land_anew(self, segments: Sequence[Segment]) -> None:
+        """Let segments be decoded again: a run that took other tables committed their events, and ended before it said
+        so."""
+        run = self._run
+        batch, snapshot = run.segments.batch + 1, run.events_snapshot()
+        run.log.info("batch %d is decoded again: the configuration takes other tables now", segments[0].batch)
+        self._landed_anew += [
+            landed_again(each, batch, each.replaces_snapshot or snapshot, run.clock()) for each in segments
+        ]
+        run.segments.land(self._landed_anew, of_batch(batch))
 
     def _not_sent_before(self, finds: Summaries) -> list[Rejected]:
         """Rows at or below a watermark that had not come before, of each change the first."""

@@ -17,7 +17,7 @@ from cdc_lakehouse.pipeline.steps import Steps, run_all
 from tests import LONG
 from tests.kit import data_sets as packed
 from tests.kit.dumped_truth import dump_of
-from tests.kit.kills import kill_further_and_further
+from tests.kit.kills import KillAtCommit, kill_further_and_further
 from tests.kit.lakes import TestLake
 from tests.kit.truth import Truth
 from tests.servers.buckets import Bucket
@@ -185,6 +185,29 @@ def test_whatever_is_taken_at_each_stage_is_true(name: str, topic_set: Callable[
     before = lake.metadata()
     found.run()
     assert lake.metadata() == before
+
+
+def test_a_run_that_was_killed_after_its_events_may_have_left_out_what_is_taken_now(
+    topic_set: Callable[..., TopicSet],
+) -> None:
+    found = topic_set("random_2")
+    last = len(found.stages) - 1
+    found.advance(last)
+    (left_out, *_) = (name for name, rows in found.truth.tables(last).items() if rows["rows"])
+    found.lake.configure(tables={"exclude": [".".join(left_out)]})
+    committed = ""
+    while committed != "update events":
+        with KillAtCommit(2)(found.lake) as killed:
+            found.run()
+        assert killed.happened, "no kill came right after the events"
+        (committed,) = killed.commits
+    found.lake.configure(tables={})
+    assert not found.run().applied.held
+    found.check(last)
+    assert not [row for row in found.lake.machinery("quarantine") if row["state"] == "open"]
+    before = found.lake.metadata()
+    found.run()
+    assert found.lake.metadata() == before
 
 
 @pytest.mark.parametrize("name", ["rename_chain", "random_3"])

@@ -38,7 +38,7 @@ from cdc_lakehouse.lake.data_files import (
     read_rows,
 )
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
-from cdc_lakehouse.lake.properties import BATCH, of_batch
+from cdc_lakehouse.lake.properties import BATCH, SETTINGS, of_batch
 from cdc_lakehouse.lake.row_deletes import delete_rows
 from cdc_lakehouse.lake.tables.event_files import WRITTEN, EventReader, EventWriter
 from cdc_lakehouse.lake.tables.segments import DECODED, MOVED_ROWS_PREFIX, Segment
@@ -219,6 +219,12 @@ class Events:
         """The snapshot that appended a batch; None when the batch is not in."""
         return _snapshot_of(self._lake.load(self.identifier), batch)
 
+    def settings_of(self, batch: int) -> str | None:
+        """The digest of settings that a batch was committed with."""
+        snapshot = self.snapshot_of(batch)
+        summary = None if snapshot is None else snapshot.summary
+        return None if summary is None else summary.additional_properties.get(SETTINGS)
+
     def newest_batch(self) -> int:
         """The batch that was appended last; 0 before the first."""
         return next((number for number, _ in _batches(self._lake.load(self.identifier))), 0)
@@ -231,9 +237,11 @@ class Events:
         """As `write`, in tasks."""
         return _written_by(events, self.writer())
 
-    def commit(self, data_files: Sequence[str], batch: int, replacing: Collection[str] = ()) -> None:
+    def commit(
+        self, data_files: Sequence[str], batch: int, replacing: Collection[str] = (), settings: str | None = None
+    ) -> None:
         """Add what tasks wrote as a batch, in the place of the earlier events of the segments `replacing`. Readers see
-        all of it at once.
+        all of it at once. `settings`: a digest of those that decided which events there are.
 
         Raises TransientError where another run has changed the table meanwhile."""
         table = self._load()
@@ -242,7 +250,11 @@ class Events:
         transaction = self._iceberg.transaction(self.identifier, _snapshot_id(table))
         deletes, replaced = self._deleted(table, replacing) if replacing else ((), ())
         transaction.commit(
-            data_files=data_files, delete_files=deletes, replaced_deletes=replaced, mark=True, summary=of_batch(batch)
+            data_files=data_files,
+            delete_files=deletes,
+            replaced_deletes=replaced,
+            mark=True,
+            summary={**of_batch(batch), **({} if settings is None else {SETTINGS: settings})},
         )
 
     def _deleted(self, table: Table, segments: Collection[str]) -> tuple[list[str], list[str]]:
