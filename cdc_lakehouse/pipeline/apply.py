@@ -107,6 +107,7 @@ def _update_tables(
     left, tries = with_counts(run, changed), _TRIES
     while left:
         tries -= 1
+        run.require_lease()
         planned, failed = _plan_all(run, tables, left)
         changes = [each.changes for each in planned]
         plans = [each.table for each in planned]
@@ -114,6 +115,7 @@ def _update_tables(
         updated |= found
         collide = [replace(each, keys_may_collide=True) for each in changes if found[each.number].collides]
         audited, unsound = _audit(run, [each for each in planned if not found[each.changes.number].collides], updated)
+        run.require_lease()
         done_now, uncommitted = _commit_all(run, audited, updated)
         committed += done_now
         failed |= uncommitted

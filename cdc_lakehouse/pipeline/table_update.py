@@ -14,7 +14,7 @@ from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.mysql_types import converts
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.decoders.problems import BAD_VALUE
-from cdc_lakehouse.errors import TransientError
+from cdc_lakehouse.errors import ConcurrentRunError, TransientError
 from cdc_lakehouse.lake.current.cut_tags import NO_TAG_CHANGES, TagChanges, plan_tags, shown_state, tags_of
 from cdc_lakehouse.lake.current.schema_plan import Plan, plan_evolution
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, column_names, schema_fingerprint
@@ -253,8 +253,11 @@ def _delete_files(run: FeedRun, planned: PlannedUpdate, updated: UpdatedTable) -
 
 
 def _create(run: FeedRun, tables: CurrentTables, changes: TableChanges, value_format: ValueFormat) -> TableState:
-    """An empty table with the columns of the target, parked where its name is another table's for the moment."""
+    """An empty table with the columns of the target, parked where its name is another table's for the moment. Raises
+    `ConcurrentRunError` where another run has made it meanwhile: two would share a directory of files."""
     name = changes.target.name
+    if tables.find(changes.life) is not None:
+        raise ConcurrentRunError(f"another run has made the table {name}", advice="run again")
     wanted = tables.identifier(name)
     run.lake.ensure_namespace(wanted.namespace)
     columns = lake_columns(changes.target.carried, value_format)

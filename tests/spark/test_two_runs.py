@@ -3,6 +3,7 @@ event is there once. The lease keeps runs apart; here it is not asked, so that i
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -13,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from cdc_lakehouse.errors import TransientError
+from cdc_lakehouse.errors import ConcurrentRunError, TransientError
+from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.tables.lease import last_holder
 from cdc_lakehouse.pipeline.steps import run_all
 from tests import LONG
@@ -80,6 +82,29 @@ def test_a_run_between_any_two_commits_of_another(new_lake: Callable[..., TestLa
         assert counted == lake.events_by_segment()
         number += 1 if LONG else 2
     assert number > 8 and ended_early > 4, "the runs hardly met"
+
+
+def test_a_table_that_another_run_makes_meanwhile_is_there_once(
+    new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first of two tables is about to be made when the other run makes both."""
+    lake = new_lake(source=CSV)
+    first(HandSink(lake.sink))
+    real, calls = IcebergJavaApi.create, itertools.count()
+
+    def create(*arguments: Any) -> None:
+        if next(calls) == 0:
+            lake.go_through()
+        real(*arguments)
+
+    monkeypatch.setattr(IcebergJavaApi, "create", create)
+    with pytest.raises(ConcurrentRunError):
+        run_all(lake.run())
+    assert next(calls) == 3
+    assert len([name for name in lake.metadata() if not name.startswith("cdc_")]) == 2
+    lake.go_through()
+    assert {table for _, table in lake.tables()} == {"p", "u"}
+    assert lake.rows("p") == [(1, 1, "p3"), (2, 2, "p5"), (3, 3, "p7")]
 
 
 def test_two_processes_at_once(new_lake: Callable[..., TestLake], tmp_path: Path) -> None:
