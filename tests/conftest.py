@@ -18,6 +18,7 @@ from hypothesis import settings
 
 from tests import LONG
 from tests.kit.data_sets import unpack
+from tests.kit.jobs import IN_DRIVER, READ_BY_TASKS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,11 +67,10 @@ def in_jobs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         return
     number = zlib.crc32(request.node.nodeid.encode())
     if LONG or number % 4 == 0:
-        monkeypatch.setattr("cdc_lakehouse.decoders.files.tasks._DRIVER_SEGMENTS", 0)
-        monkeypatch.setattr("cdc_lakehouse.lake.current.update_job._DRIVER_ROWS", -1)
-        monkeypatch.setattr("cdc_lakehouse.pipeline.moved_rows._DRIVER_EVENTS", -1)
+        for what, most in IN_DRIVER.items():
+            monkeypatch.setattr(what, most)
     if number % 8 == 0:
-        monkeypatch.setattr("cdc_lakehouse.pipeline.table_changes._READ_BY_TASKS", -1)
+        monkeypatch.setattr(READ_BY_TASKS, -1)
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,7 @@ from cdc_lakehouse.lake.tables import lease as lease_module
 from cdc_lakehouse.pipeline.steps import run_all
 from tests.chaos.truth import WrongError
 from tests.chaos.world import Fault, World
+from tests.kit.jobs import IN_DRIVER
 from tests.kit.kills import KillAtCommit, before_commit
 from tests.kit.processes import command_of, descendants, parent_of, works
 
@@ -246,7 +247,7 @@ def _without_a_file(world: World, number: int, spoil: Callable[[Path], object]) 
 
 
 def _worker_killed(world: World, number: int) -> bool:
-    """SIGKILL of a Python worker of Spark's, while it works."""
+    """SIGKILL of a Python worker of Spark's, while it works. All work is in jobs: small work needs no worker."""
     over, killed = threading.Event(), threading.Event()
 
     def hunt() -> None:
@@ -264,7 +265,10 @@ def _worker_killed(world: World, number: int) -> bool:
     hunter = threading.Thread(target=hunt, daemon=True)
     hunter.start()
     try:
-        world.try_run()
+        with pytest.MonkeyPatch.context() as patch:
+            for what, most in IN_DRIVER.items():
+                patch.setattr(what, most)
+            world.try_run()
     finally:
         over.set()
         hunter.join()

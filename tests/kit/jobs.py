@@ -1,0 +1,14 @@
+"""What a run does in the driver because it is little, and how a test lets Spark do it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+IN_DRIVER: Final = {
+    "cdc_lakehouse.decoders.files.tasks._DRIVER_SEGMENTS": 0,
+    "cdc_lakehouse.lake.current.update_job._DRIVER_ROWS": -1,
+    "cdc_lakehouse.pipeline.moved_rows._DRIVER_EVENTS": -1,
+}
+"""The limits, and what makes all work go through jobs."""
+READ_BY_TASKS: Final = "cdc_lakehouse.pipeline.table_changes._READ_BY_TASKS"
+"""How many events of a table tasks read themselves; those of one with more are read by Spark."""
