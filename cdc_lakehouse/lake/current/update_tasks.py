@@ -261,8 +261,8 @@ def _read_events(reader: EventReader, connection: Any, parts: Sequence[UpdatePar
 def read_keyed_events(
     reader: EventReader, connection: Any, spans: Sequence[KeyedSpan], decoded_again: frozenset[str] = frozenset()
 ) -> Iterator[pa.Table]:
-    """The events of some spans, with the columns of `KEYED_EVENTS`; before all of them stand the keys that events of
-    the segments `decoded_again` had earlier. Raises `TaskError`."""
+    """The events of some spans, with the columns of `KEYED_EVENTS`, and as `before_all` the keys that events of the
+    segments `decoded_again` had earlier. Raises `TaskError`."""
     names, between = {(span.database, span.table) for span in spans}, commit_ts_range(spans)
     try:
         for each, earlier_of in ((reader, None), *((earlier, decoded_again) for earlier in reader.earlier)):
