@@ -104,9 +104,9 @@ def _update_tables(
     job = UpdateJob(run.spark, run.lake.catalog.properties)
     updated: dict[int, UpdatedTable] = {}
     committed: list[PlannedUpdate] = []
-    left, tries = with_counts(run, changed), _TRIES
+    left, tries = list(changed), _TRIES
     while left:
-        tries -= 1
+        left, tries = with_counts(run, left), tries - 1
         run.require_lease()
         planned, failed = _plan_all(run, tables, left)
         changes = [each.changes for each in planned]
@@ -123,7 +123,7 @@ def _update_tables(
         holds |= unsound | failed.without([each.life.id for each in again])
         if again:
             run.log.info("tables to be updated again, whose files were rewritten meanwhile: %d", len(again))
-        left = with_counts(run, [*again, *collide])
+        left = [*again, *collide]
     holds = _close_dropped(run, tables, lives, holds)
     locations = [location_of(tables, each.changes, each.state.identifier) for each in committed]
     blocked = rename_to_source_names(tables, locations, lives, functools.partial(_rename, run))
