@@ -18,7 +18,7 @@ from hypothesis import settings
 
 from tests import LONG
 from tests.kit.data_sets import unpack
-from tests.kit.jobs import IN_DRIVER, READ_BY_TASKS
+from tests.kit.jobs import READ_BY_TASKS, let_spark_do_all
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,8 +67,7 @@ def in_jobs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         return
     number = zlib.crc32(request.node.nodeid.encode())
     if LONG or number % 4 == 0:
-        for what, most in IN_DRIVER.items():
-            monkeypatch.setattr(what, most)
+        let_spark_do_all(monkeypatch)
     if number % 8 == 0:
         monkeypatch.setattr(READ_BY_TASKS, -1)
 

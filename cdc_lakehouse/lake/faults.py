@@ -54,8 +54,8 @@ def open_catalog(name: str, kind: str, properties: Mapping[str, str]) -> Catalog
         implementation = {PY_CATALOG_IMPL: f"{CachingSqlCatalog.__module__}.{CachingSqlCatalog.__name__}"}
     try:
         catalog = load_catalog(name, **implementation, **properties)
-    except NotInstalledError as error:
-        raise _not_installed(kind, getattr(error.__cause__, "name", None)) from None
+    except NotInstalledError:
+        raise _not_installed(f"lake.catalog.type: {kind}", f"pyiceberg[{kind}]") from None
     except DBAPIError as error:
         fault = _of_database(error.orig, error)
         if fault is None:
@@ -102,7 +102,8 @@ def _check_uri(uri: str) -> None:
     try:
         make_url(uri).get_dialect().import_dbapi()
     except ModuleNotFoundError as error:
-        raise _not_installed("sql", error.name) from None
+        module = error.name or ""
+        raise _not_installed("lake.catalog.uri: its database", _PACKAGES.get(module, module)) from None
     except NoSuchModuleError:
         raise ConfigurationError(
             "lake.catalog.uri: its scheme is not the name of a database",
@@ -148,10 +149,5 @@ def _unreachable(what: str) -> CatalogUnreachableError:
     )
 
 
-def _not_installed(kind: str, module: str | None) -> ConfigurationError:
-    """`module` is the one that is missing. That of a driver is known by the URI alone."""
-    if kind == "sql" and module is not None:
-        key, what, package = "lake.catalog.uri", "its database", _PACKAGES.get(module, module)
-    else:
-        key, what, package = "lake.catalog.type", kind, f"pyiceberg[{kind}]"
-    return ConfigurationError(f"{key}: {what} needs a package that is not installed", advice=f"pip install '{package}'")
+def _not_installed(what: str, package: str) -> ConfigurationError:
+    return ConfigurationError(f"{what} needs a package that is not installed", advice=f"pip install '{package}'")

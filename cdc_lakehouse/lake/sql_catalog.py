@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import Final
 
 from cachetools import LRUCache
-from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalog, SqlCatalogBaseTable
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
+from sqlalchemy.exc import DatabaseError
 
 _KEPT: Final = 256
 
@@ -20,6 +22,13 @@ class CachingSqlCatalog(SqlCatalog):
         super().__init__(name, **properties)
         self._metadata: LRUCache[str, TableMetadata] = LRUCache(_KEPT)
         self._lock = threading.Lock()
+
+    def create_tables(self) -> None:
+        """Create the catalog's own tables, of which another process may create some at the same time."""
+        for _ in SqlCatalogBaseTable.metadata.tables:
+            with contextlib.suppress(DatabaseError):
+                return super().create_tables()
+        return super().create_tables()
 
     def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
         location = orm_table.metadata_location

@@ -21,7 +21,7 @@ from cdc_lakehouse.lake.current.update_job import UpdatedTable, UpdateJob
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.properties import DROPPED_TS
 from cdc_lakehouse.lake.tables.quarantine import Quarantined, discards
-from cdc_lakehouse.pipeline.events_to_apply import event_reader, keyed_events, with_counts
+from cdc_lakehouse.pipeline.events_to_apply import frame_for_tasks, reader_for_tasks, with_counts
 from cdc_lakehouse.pipeline.holds import Holds, find_holds, find_unapproved
 from cdc_lakehouse.pipeline.moved_rows import write_moved_rows
 from cdc_lakehouse.pipeline.progress import Progress
@@ -111,10 +111,10 @@ def _update_tables(
         planned, failed = _plan_all(run, tables, left)
         changes = [each.changes for each in planned]
         plans = [each.table for each in planned]
-        found = job.run(plans, keyed_events(run, changes), event_reader(run, changes)) if plans else {}
+        found = job.run(plans, frame_for_tasks(run, changes), reader_for_tasks(run, changes)) if plans else {}
         updated |= found
         collide = [replace(each, keys_may_collide=True) for each in changes if found[each.number].collides]
-        audited, unsound = _audit(run, [each for each in planned if not found[each.changes.number].collides], updated)
+        audited, unsound = _audit(run, planned, updated)
         run.require_lease()
         done_now, uncommitted = _commit_all(run, audited, updated)
         committed += done_now
@@ -201,6 +201,8 @@ def _audit(
     is_discarded = discards(run.quarantine.rows)
     for each in planned:
         changes, found = each.changes, updated[each.changes.number]
+        if found.collides:
+            continue  # It is planned again.
         if found.failure is not None:
             run.log.error("table %s could not be updated: %s", changes.target.name, found.failure)
             reasons[changes.life.id] = found.failure

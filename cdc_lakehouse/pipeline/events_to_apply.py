@@ -25,15 +25,15 @@ def with_counts(run: FeedRun, tables: Sequence[TableChanges]) -> list[TableChang
     ]
 
 
-def event_reader(run: FeedRun, tables: Iterable[TableChanges]) -> EventReader | None:
-    """What tasks read their events with; None where none of them do."""
+def reader_for_tasks(run: FeedRun, tables: Iterable[TableChanges]) -> EventReader | None:
+    """What tasks read the events with that they read themselves; None where there are none."""
     read = [table for table in tables if table.read_by_tasks]
     spans = [span for table in read for span in table.spans()]
     return run.events.reader(*commit_ts_range(spans), _replaced(read)) if spans else None
 
 
-def keyed_events(run: FeedRun, tables: Iterable[TableChanges]) -> DataFrame | None:
-    """The keyed events (see `keyed_events`) of the tables whose tasks do not read them; None where there are none."""
+def frame_for_tasks(run: FeedRun, tables: Iterable[TableChanges]) -> DataFrame | None:
+    """The keyed events (columns of `KEYED_EVENTS`) that Spark reads for tasks; None where there are none."""
     given = [table for table in tables if not table.read_by_tasks]
     spans = [span for table in given for span in table.spans()]
     if not spans:

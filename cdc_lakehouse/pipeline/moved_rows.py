@@ -18,17 +18,11 @@ from pyspark.sql import functions as F
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import row_stage
 from cdc_lakehouse.changelog.schema import Column, TableVersion
-from cdc_lakehouse.decoders.event_schema import spark_columns
+from cdc_lakehouse.decoders.event_schema import SYNTHETIC_EVENTS, spark_columns
 from cdc_lakehouse.decoders.files.tasks import errors_of_tasks
 from cdc_lakehouse.errors import CdcError, TableHeldError
 from cdc_lakehouse.lake.current.keyed_events import KeyedSpan, commit_ts_range, keyed_frame
-from cdc_lakehouse.lake.current.moved_rows import (
-    SYNTHETIC_EVENTS,
-    LiveRows,
-    SyntheticEvents,
-    read_rows_at,
-    rows_at,
-)
+from cdc_lakehouse.lake.current.moved_rows import LiveRows, SyntheticEvents, read_rows_at, rows_at
 from cdc_lakehouse.lake.current.tables import schema_fingerprint
 from cdc_lakehouse.lake.current.typed_rows import Target
 from cdc_lakehouse.lake.current.update_tasks import EmptiedPartition

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from cdc_lakehouse.changelog.mysql_types import LABELS, ColumnType
 from cdc_lakehouse.changelog.schema import Column, TableVersion
-from cdc_lakehouse.decoders.event_schema import EVENTS, NEW_EVENTS, SYNTHETIC, image_text
+from cdc_lakehouse.decoders.event_schema import SYNTHETIC, SYNTHETIC_EVENTS, image_text
 from cdc_lakehouse.decoders.files.dump_context import DumpContext
 from cdc_lakehouse.decoders.files.dump_values import CellError, Number
 from cdc_lakehouse.decoders.files.dump_values import Column as ColumnNotation
@@ -158,8 +158,7 @@ def write_repairs(run: FeedRun) -> None:
     batch = run.segments.batch + 1
     landed = [_segment(run, repair, batch) for repair in repairs]
     run.segments.land(landed, of_batch(batch))
-    written = run.events.writer().write(_events(run, repairs, landed))
-    run.events.commit([file for files in written for file in files.column("data_file").to_pylist()], batch)
+    run.events.commit(run.events.write(_events(run, repairs, landed)), batch)
     _finish(run, batch, landed)
     for repair in repairs:
         run.log.info("wrote the repair of %d rows of %s", len(repair.rows), repair.name)
@@ -183,7 +182,6 @@ def _segment(run: FeedRun, repair: TableRepair, batch: int) -> Segment:
 
 
 def _events(run: FeedRun, repairs: Sequence[TableRepair], segments: Sequence[Segment]) -> Iterator[pa.RecordBatch]:
-    schema = pa.schema([*NEW_EVENTS, EVENTS.field(SYNTHETIC)])
     for repair, segment in zip(repairs, segments, strict=True):
         version = _version(run, repair.incarnation, repair.checkpoint_ts)
         for start in range(0, len(repair.rows), _ROWS_OF_A_BATCH):
@@ -203,7 +201,7 @@ def _events(run: FeedRun, repairs: Sequence[TableRepair], segments: Sequence[Seg
                 "line": range(start + 1, start + count + 1),
                 SYNTHETIC: [True] * count,
             }
-            yield pa.RecordBatch.from_pydict(dict(columns), schema=schema)
+            yield pa.RecordBatch.from_pydict(dict(columns), schema=SYNTHETIC_EVENTS)
 
 
 def _finish_earlier(run: FeedRun) -> None:

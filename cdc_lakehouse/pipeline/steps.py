@@ -209,7 +209,7 @@ def _decode_all(run: FeedRun, source: Source) -> Decoded:
             done += found
             progress.add(len(segments))
         decoded += done
-        if not source.land_left_out():
+        if not done.segments or not source.land_left_out():
             break
     # A run that ended between the two steps has left it to do.
     resolve_redelivered(run)

@@ -96,6 +96,7 @@ class TableChanges:
 
     @property
     def recomputed(self) -> RecomputedKeys | None:
+        """Which keys these are; None where all that it reads counts."""
         segments = frozenset(segment.segment for segment in self.redecoded)
         return RecomputedKeys(synthetic_stage(self.applied_ts), segments) if self.recomputes_keys else None
 

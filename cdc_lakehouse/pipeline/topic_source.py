@@ -30,6 +30,7 @@ from cdc_lakehouse.errors import CdcError, SourceError
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.properties import of_batch
 from cdc_lakehouse.lake.tables.event_files import WRITTEN
+from cdc_lakehouse.lake.tables.events import settings_of_batches
 from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch, LandedSegment, LandedState, landed_offsets, last_batch
 from cdc_lakehouse.lake.tables.record_files import PartitionRecords, record_reader
 from cdc_lakehouse.lake.tables.records import Records, first_batch, records_frame, removed_upto
@@ -52,7 +53,6 @@ class RecordSource(abc.ABC):
     def __init__(self, run: FeedContext) -> None:
         self._run = run
         self._format = format_of(run.feed.message_format)
-        self._landed_anew: list[Segment] = []
 
     @property
     def _options(self) -> Options:
@@ -69,6 +69,7 @@ class RecordSource(abc.ABC):
         # The last run may have ended between its records and their segments.
         known = self._run.segments.known(landed.segment for landed in last.segments)
         new = self._land(last.number, [landed for landed in last.segments if landed.segment not in known])
+        new += self._land_with_other_tables()
         batch, faults = self._receive(max(self._run.segments.batch, last.number) + 1)
         new += self._land(batch.number, batch.segments) + self._requeue_dates()
         return Landed((*new, *self.land_left_out()), tuple(map(str, faults)))
@@ -107,10 +108,6 @@ class RecordSource(abc.ABC):
         return self._land_again(pc.field("record_batch").isin([row["batch"] for row in dated]))
 
     def land_left_out(self) -> Sequence[Segment]:
-        anew, self._landed_anew = self._landed_anew, []
-        return [*anew, *self._land_left_out()]
-
-    def _land_left_out(self) -> Sequence[Segment]:
         left_out = self._run.signals.left_out()
         if not left_out:
             return ()
@@ -134,15 +131,34 @@ class RecordSource(abc.ABC):
         return TakenNames.of(self._run.feed.tables, lives.values())
 
     def _land_again(self, wanted: Any) -> list[Segment]:
-        run = self._run
-        batch, snapshot = run.segments.batch + 1, run.events_snapshot()
-        rows = [
-            landed_again(row, batch, snapshot, run.clock())
-            for row in run.segments.select((pc.field("kind") == OFFSETS) & (pc.field("state") == DECODED) & wanted)
-        ]
+        rows = self._run.segments.select((pc.field("kind") == OFFSETS) & (pc.field("state") == DECODED) & wanted)
         if rows:
             self._require_records(rows)
-            run.segments.land(rows, of_batch(batch))
+        return self._land_anew(rows)
+
+    def _land_with_other_tables(self) -> list[Segment]:
+        """Land the segments again whose events a run committed that took other tables, and that ended before it said
+        so: which rows it left out is not known."""
+        run, undecoded = self._run, self._run.segments.undecoded(OFFSETS)
+        committed = settings_of_batches(run.lake, run.feed.name, undecoded)
+        if not committed:
+            return []
+        digest = self._taken().digest
+        others = sorted(batch for batch, settings in committed.items() if settings != digest)
+        for batch in others:
+            run.log.info("batch %d is decoded again: the configuration takes other tables now", batch)
+        return self._land_anew([segment for batch in others for segment in undecoded[batch]])
+
+    def _land_anew(self, segments: Sequence[Segment]) -> list[Segment]:
+        """Land segments in a batch of their own, in the place of the events that they have."""
+        if not segments:
+            return []
+        run = self._run
+        batch, snapshot = run.segments.batch + 1, run.events_snapshot()
+        # Of those that were not counted, no table has applied what came after the snapshot that they named.
+        replaced = (snapshot if each.state == DECODED else each.replaces_snapshot or snapshot for each in segments)
+        rows = [landed_again(each, batch, before, run.clock()) for each, before in zip(segments, replaced, strict=True)]
+        run.segments.land(rows, of_batch(batch))
         return rows
 
     def _require_records(self, segments: Sequence[Segment]) -> None:
@@ -173,9 +189,6 @@ class RecordSource(abc.ABC):
 
     def decode(self, segments: Sequence[Segment], *, append: bool) -> tuple[Sequence[Segment], Sequence[Rejected]]:
         run, taken = self._run, self._taken()
-        if not append and run.events.settings_of(segments[0].batch) != taken.digest:
-            self._land_anew(segments)
-            return (), ()
         batches = sorted({segment.record_batch for segment in segments if segment.record_batch is not None})
         seeds = {number: run.signals.last_ts(number) for number in batches}
         watermarks = {number: run.signals.watermarks(number) for number in batches}
@@ -197,17 +210,6 @@ class RecordSource(abc.ABC):
             run.log.info("batch %d: %d messages had come before", segments[0].batch, replays)
         bad = [rejected for finds in found.values() for listed in finds.bad.values() for rejected in listed]
         return segments, [*bad, *self._not_sent_before(found)]
-
-    def _land_anew(self, segments: Sequence[Segment]) -> None:
-        """Let segments be decoded again: a run that took other tables committed their events, and ended before it said
-        so."""
-        run = self._run
-        batch, snapshot = run.segments.batch + 1, run.events_snapshot()
-        run.log.info("batch %d is decoded again: the configuration takes other tables now", segments[0].batch)
-        self._landed_anew += [
-            landed_again(each, batch, each.replaces_snapshot or snapshot, run.clock()) for each in segments
-        ]
-        run.segments.land(self._landed_anew, of_batch(batch))
 
     def _not_sent_before(self, finds: Summaries) -> list[Rejected]:
         """Rows at or below a watermark that had not come before, of each change the first."""

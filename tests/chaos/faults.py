@@ -23,7 +23,7 @@ from cdc_lakehouse.lake.tables import lease as lease_module
 from cdc_lakehouse.pipeline.steps import run_all
 from tests.chaos.truth import WrongError
 from tests.chaos.world import Fault, World
-from tests.kit.jobs import IN_DRIVER
+from tests.kit.jobs import let_spark_do_all
 from tests.kit.kills import KillAtCommit, before_commit
 from tests.kit.processes import command_of, descendants, parent_of, works
 
@@ -266,8 +266,7 @@ def _worker_killed(world: World, number: int) -> bool:
     hunter.start()
     try:
         with pytest.MonkeyPatch.context() as patch:
-            for what, most in IN_DRIVER.items():
-                patch.setattr(what, most)
+            let_spark_do_all(patch)
             world.try_run()
     finally:
         over.set()

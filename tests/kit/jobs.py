@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-IN_DRIVER: Final = {
+import pytest
+
+_IN_DRIVER: Final = {
     "cdc_lakehouse.decoders.files.tasks._DRIVER_SEGMENTS": 0,
     "cdc_lakehouse.lake.current.update_job._DRIVER_ROWS": -1,
     "cdc_lakehouse.pipeline.moved_rows._DRIVER_EVENTS": -1,
@@ -12,3 +14,9 @@ IN_DRIVER: Final = {
 """The limits, and what makes all work go through jobs."""
 READ_BY_TASKS: Final = "cdc_lakehouse.pipeline.table_changes._READ_BY_TASKS"
 """How many events of a table tasks read themselves; those of one with more are read by Spark."""
+
+
+def let_spark_do_all(patch: pytest.MonkeyPatch) -> None:
+    """All work goes through Spark's jobs."""
+    for limit, none in _IN_DRIVER.items():
+        patch.setattr(limit, none)

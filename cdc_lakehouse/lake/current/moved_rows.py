@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog.mysql_types import converts
 from cdc_lakehouse.changelog.schema import Column, TableVersion
-from cdc_lakehouse.decoders.event_schema import EVENTS, NEW_EVENTS, SYNTHETIC, spark_columns
+from cdc_lakehouse.decoders.event_schema import SYNTHETIC, SYNTHETIC_EVENTS, spark_columns
 from cdc_lakehouse.decoders.files.tasks import TaskError
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.current import value_parsing
@@ -42,7 +42,6 @@ LIVE_ROWS: Final = pa.schema([
 """Rows that are live: the row's image where it goes to another table, and its image where it goes to; whether its event
 leaves columns out; whether it is in the partition that is exchanged."""
 
-SYNTHETIC_EVENTS: Final = NEW_EVENTS.append(EVENTS.field(SYNTHETIC))
 _LINE_BITS: Final = 33
 """Of the number of a line among those that one task writes."""
 
@@ -174,12 +173,10 @@ class SyntheticEvents:
             SYNTHETIC: True,
         }
         columns = {
-            **{name: pa.repeat(pa.scalar(value), rows.num_rows) for name, value in values.items()},
+            **{name: pa.repeat(value, rows.num_rows) for name, value in values.items()},
             image: rows.column(image),
             "line": pa.array(np.arange(first, first + rows.num_rows), pa.int64()),
         }
-        schema = SYNTHETIC_EVENTS
         nothing = pa.nulls(rows.num_rows)
-        return pa.RecordBatch.from_arrays(
-            [columns.get(n, nothing).cast(schema.field(n).type) for n in schema.names], schema=schema
-        )
+        arrays = [columns.get(field.name, nothing).cast(field.type) for field in SYNTHETIC_EVENTS]
+        return pa.RecordBatch.from_arrays(arrays, schema=SYNTHETIC_EVENTS)

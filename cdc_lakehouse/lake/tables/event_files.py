@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS
 from cdc_lakehouse.decoders.event_schema import EVENTS, SYNTHETIC
@@ -138,8 +140,13 @@ def event_reader(lake: Lake, feed: str) -> EventReader | None:
     table = lake.load(system_table(feed, "events"))
     if table is None:
         return None
+    return reader_of(lake, table)
+
+
+def reader_of(lake: Lake, table: Table, snapshot: Snapshot | None = None) -> EventReader:
+    """Reads the table `events` as it is now, or as it was in a snapshot."""
     fields = [table.schema().find_field(name).field_id for name in ("commit_ts", "schema_name", "table_name")]
-    files = tuple(live_files(table, fields))
+    files = tuple(live_files(table, fields, snapshot=snapshot))
     return EventReader(files, table.schema(), table.location(), dict(lake.catalog.properties))
 
 

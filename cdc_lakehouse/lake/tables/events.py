@@ -40,7 +40,7 @@ from cdc_lakehouse.lake.data_files import (
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.properties import BATCH, SETTINGS, of_batch
 from cdc_lakehouse.lake.row_deletes import delete_rows
-from cdc_lakehouse.lake.tables.event_files import WRITTEN, EventReader, EventWriter
+from cdc_lakehouse.lake.tables.event_files import WRITTEN, EventReader, EventWriter, reader_of
 from cdc_lakehouse.lake.tables.segments import DECODED, MOVED_ROWS_PREFIX, Segment
 
 _compute: Any = pc  # What its functions take is hidden from type checkers.
@@ -184,12 +184,12 @@ class Events:
         """Reads events as they are now with a commit-ts in [lowest, highest], in tasks, and as they were in `earlier`
         snapshots. None of these may have images as maps."""
         table = self._load()
-        commit_ts, *names = (table.schema().find_field(name) for name in ("commit_ts", "schema_name", "table_name"))
+        commit_ts = table.schema().find_field("commit_ts")
 
         def of(snapshot: Snapshot | None) -> EventReader:
-            files = live_files(table, [field.field_id for field in (commit_ts, *names)], snapshot=snapshot)
-            wanted = tuple(file for file in files if may_contain(file, commit_ts, lowest, highest))
-            return EventReader(wanted, table.schema(), table.location(), dict(self._lake.catalog.properties))
+            whole = reader_of(self._lake, table, snapshot)
+            wanted = tuple(file for file in whole.files if may_contain(file, commit_ts, lowest, highest))
+            return replace(whole, files=wanted)
 
         return replace(of(None), earlier=tuple(of(_snapshot(table, id)) for id in sorted(earlier)))
 
@@ -218,12 +218,6 @@ class Events:
     def snapshot_of(self, batch: int) -> Snapshot | None:
         """The snapshot that appended a batch; None when the batch is not in."""
         return _snapshot_of(self._lake.load(self.identifier), batch)
-
-    def settings_of(self, batch: int) -> str | None:
-        """The digest of settings that a batch was committed with."""
-        snapshot = self.snapshot_of(batch)
-        summary = None if snapshot is None else snapshot.summary
-        return None if summary is None else summary.additional_properties.get(SETTINGS)
 
     def newest_batch(self) -> int:
         """The batch that was appended last; 0 before the first."""
@@ -319,6 +313,19 @@ def snapshots_of_batches(table: Table, lowest: int | None) -> set[int]:
         if found and (lowest is None or number < lowest):
             break
         found.add(snapshot.snapshot_id)
+    return found
+
+
+def settings_of_batches(lake: Lake, feed: str, batches: Collection[int]) -> dict[int, str | None]:
+    """The digest of the settings that a batch was committed with, of those of the batches that are committed; None
+    where a commit does not say it. Needs no JVM."""
+    found: dict[int, str | None] = {}
+    table = lake.load(system_table(feed, "events")) if batches else None
+    for number, snapshot in _batches(table):
+        if number < min(batches):
+            break
+        if number in batches and snapshot.summary is not None:
+            found[number] = snapshot.summary.additional_properties.get(SETTINGS)
     return found
 
 

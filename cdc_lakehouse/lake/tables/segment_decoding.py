@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from cdc_lakehouse.decoders.event_schema import DECODED, EVENTS, NEW_EVENTS, SYNTHETIC
+from cdc_lakehouse.decoders.event_schema import DECODED, NEW_EVENTS, SYNTHETIC, SYNTHETIC_EVENTS
 from cdc_lakehouse.decoders.files.dump_context import DumpContext
 from cdc_lakehouse.decoders.files.file_format import FileContext
 from cdc_lakehouse.decoders.files.tasks import SegmentRef, errors_to_driver, rows_of_segments
@@ -145,7 +145,7 @@ def _events(decoded: pa.RecordBatch, file: SegmentFile) -> pa.RecordBatch:
         "segment": file.segment,
     }
     count = decoded.num_rows
-    schema = NEW_EVENTS.append(EVENTS.field(SYNTHETIC)) if file.synthetic else NEW_EVENTS
+    schema = SYNTHETIC_EVENTS if file.synthetic else NEW_EVENTS
     none, first = pa.nulls(count, pa.int32()), pa.array(np.zeros(count, np.int32))
     columns: list[pa.Array] = []
     for each in schema:

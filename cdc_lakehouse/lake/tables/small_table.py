@@ -156,7 +156,7 @@ class SmallTable:
                 metadata = transaction.table_metadata
                 added += [new] if len(new) else []
                 files = [file for each in added for file in _dataframe_to_data_files(metadata, each, table.io)]
-                with _snapshot_of(transaction, table.io, summary, replaces=bool(gone)) as snapshot:
+                with _new_snapshot(transaction, table.io, summary, replaces=bool(gone)) as snapshot:
                     if gone:
                         snapshot.delete_by_predicate(AlwaysTrue())  # Else it looks into no manifest.
                     for file in gone:
@@ -226,7 +226,7 @@ class _Overwrite(_OverwriteFiles):
         return [each for each in super()._existing_manifests() if each.has_added_files() or each.has_existing_files()]
 
 
-def _snapshot_of(
+def _new_snapshot(
     transaction: Transaction, io: FileIO, summary: dict[str, str], *, replaces: bool
 ) -> _OverwriteFiles | _FastAppendFiles:
     if not replaces:
