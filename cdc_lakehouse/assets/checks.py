@@ -122,10 +122,14 @@ def _quarantined(rows: Sequence[Quarantined], advice: str) -> dg.AssetCheckResul
 
 
 def _event_counts(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
-    """The table holds as many events as its segments gave."""
+    """The table holds as many events as its segments gave, but for those that later ones have superseded."""
     counts = event_counts(lake, feed.name)
-    metadata = {"events_of_segments": counts.of_segments, "events_in_table": counts.in_table}
-    return _result(counts.of_segments == counts.in_table, None, metadata)
+    metadata = {
+        "events_of_segments": counts.of_segments,
+        "events_in_table": counts.in_table,
+        "superseded_events_removed": counts.superseded,
+    }
+    return _result(counts.of_segments == counts.in_table + counts.superseded, None, metadata)
 
 
 def _lines(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:

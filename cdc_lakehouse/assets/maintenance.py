@@ -69,6 +69,7 @@ def _metadata(done: Maintained) -> dict[str, Any]:
         "expired_snapshots": sum(row.actions.expired_snapshots for row in done.tables),
         "orphan_files": sum(row.actions.orphan_files for row in done.tables),
         "tables_not_done": sum(row.actions.deferred is not None for row in done.tables),
+        "superseded_events": sum(row.actions.superseded_events for row in done.tables),
         "forgotten_cut_rows": done.forgotten_cut_rows,
         **{f"removed_{name}": count for name, count in asdict(done.removed).items()},
     }

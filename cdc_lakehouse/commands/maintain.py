@@ -101,6 +101,7 @@ def _text(feed: FeedConfig, done: Maintained, *, dry_run: bool) -> str:
         (done.removed.archived_files, f"files of the archive ({done.removed.archived_bytes >> 10} KiB)"),
         (done.removed.segments, "segments, which are one row a table"),
         (done.removed.positions, "positions in `signals`, which are one row a partition"),
+        (sum(row.actions.superseded_events for row in done.tables), "events that later ones of their rows superseded"),
     )
     lines += [f"  no longer kept: {count} {of}" for count, of in kept_no_longer if count]
     deferred = [f"    {row.table}: {row.actions.deferred}" for row in done.tables if row.actions.deferred is not None]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final
+from typing import Annotated, Final, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from cdc_lakehouse.config.section import Section
 
@@ -47,6 +47,11 @@ class MaintenanceConfig(Section):
     keep_segments_days: Annotated[int, Field(ge=1)] | None = Field(
         None, description="Segments of earlier dates have a row each for so long, then one a table; null for ever."
     )
+    keep_superseded_days: Annotated[int, Field(ge=1)] | None = Field(
+        None,
+        description="Events that a later one of the same row has superseded are kept this long, and as long as their "
+        "segments have rows; null for ever.",
+    )
 
     @field_validator("schedule")
     @classmethod
@@ -54,3 +59,11 @@ class MaintenanceConfig(Section):
         if value is not None and not _CRON.fullmatch(value):
             raise ValueError(f"{value!r} is not a cron schedule of five fields, such as 0 3 * * *")
         return value
+
+    @model_validator(mode="after")
+    def _segments_go_first(self) -> Self:
+        if self.keep_superseded_days is not None and self.keep_segments_days is None:
+            raise ValueError(
+                "keep_superseded_days needs keep_segments_days: events stay as long as they can be decoded again"
+            )
+        return self

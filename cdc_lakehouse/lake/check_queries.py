@@ -27,6 +27,7 @@ from cdc_lakehouse.lake.properties import BATCH, CHECKPOINT_TS, KEY, KEYS_TOUCHE
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.segments import DECODED, Segments, totals
+from cdc_lakehouse.lake.tables.superseded_events import removal_of
 
 _LARGE_BATCH: Final = 0.1
 """Of a table's rows: looking for so many keys would take longer than grouping them all."""
@@ -172,10 +173,11 @@ def _batch(snapshot: Snapshot | None) -> tuple[str | None, str | None]:
 
 @dataclass(frozen=True, slots=True)
 class EventCounts:
-    """Events that the segments gave, and events that are there."""
+    """Events that the segments gave, those that are there, and those that went because later ones say it all."""
 
     of_segments: int
     in_table: int
+    superseded: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,4 +250,5 @@ def _rows_of(table: Table | None, snapshot_id: int, cut: int) -> int | None:
 def event_counts(lake: Lake, feed: str) -> EventCounts:
     table = lake.load(system_table(feed, "events"))
     rows = 0 if table is None else row_count(table, table.current_snapshot())
-    return EventCounts(totals(Segments(lake, feed).rows.filter(pc.field("state") == DECODED)).events, rows)
+    of_segments = totals(Segments(lake, feed).rows.filter(pc.field("state") == DECODED)).events
+    return EventCounts(of_segments, rows, removal_of(lake, feed).removed)

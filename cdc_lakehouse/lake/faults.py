@@ -41,7 +41,7 @@ _UNUSABLE: Final = (
 _FULL: Final = ("SQLITE_FULL", "SQLITE_IOERR")
 
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-_NOT_WRITABLE: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR})
+_NOT_WRITABLE: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST})
 
 
 def open_catalog(name: str, kind: str, properties: Mapping[str, str]) -> Catalog:

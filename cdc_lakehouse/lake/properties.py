@@ -42,6 +42,11 @@ LEASE_RELEASED: Final = "cdc.lease-released"
 LEASE_BEFORE: Final = "cdc.lease-before"
 """Where maintenance has the feed: the run that had it last."""
 
+# --- Properties of `events` ---
+
+SUPERSEDED: Final = "cdc.superseded"
+"""What was removed because later events of the rows say it all, as JSON `{"removed", "looked_at", "known_from_ts"}`."""
+
 # --- Properties of `records` ---
 
 LANDED: Final = "cdc.landed."

@@ -48,11 +48,13 @@ from cdc_lakehouse.lake.tables.segments import LANDED, Segments
 from cdc_lakehouse.pipeline.context import FeedContext, utc_now
 from cdc_lakehouse.pipeline.progress import Progress
 from cdc_lakehouse.pipeline.retention import Removed, Retention
+from cdc_lakehouse.pipeline.superseded_events import SupersededEvents
 
 pc: Any = pyarrow.compute  # Its functions are made at run time, which type checkers do not see.
 
 _LOG: Final = logging.getLogger("cdc_lakehouse")
-_GROWING: Final = ("events", "records")
+_EVENTS: Final = "events"
+_GROWING: Final = (_EVENTS, "records")
 """Machinery tables that do not keep themselves small."""
 _MANY_MANIFESTS: Final = 30
 _PATIENCE: Final = datetime.timedelta(minutes=10)
@@ -63,8 +65,10 @@ _MB: Final = 1 << 20
 @dataclass(frozen=True, slots=True)
 class Actions:
     """What was done to a table, or in a dry run would be: data files and manifests that were rewritten, snapshots that
-    expired, files that were removed because no snapshot named them. `deferred` says why something was not done."""
+    expired, files that were removed because no snapshot named them; events that went because later ones of their rows
+    say it all. `deferred` says why something was not done."""
 
+    superseded_events: int = 0
     compacted_files: int = 0
     rewritten_manifests: int = 0
     expired_snapshots: int = 0
@@ -183,17 +187,32 @@ class Maintenance:
         table = self._load(target)
         manifests = manifest_count(table)
         return Actions(
+            self._remove_superseded(target, dry_run=True),
             self._worn(table).files,
             manifests if manifests > _MANY_MANIFESTS else 0,
             len(self._outdated_snapshots(target, table, targets)),
         )
 
     def _done(self, target: _Target, targets: Sequence[_Target]) -> Actions:
+        superseded = self._remove_superseded(target)
         compacted = self._compact(target)
         self._remove_dangling_deletes(target)
         self._show_newest(target)
         manifests = self._rewrite_manifests(target)
-        return Actions(compacted, manifests, self._expire(target, targets))
+        return Actions(superseded, compacted, manifests, self._expire(target, targets))
+
+    def _remove_superseded(self, target: _Target, *, dry_run: bool = False) -> int:
+        """Events that are not kept any longer. Runs may come while they are looked for: what they add is later."""
+        if target.identifier.name != _EVENTS:
+            return 0
+        events = SupersededEvents(self._context())
+        found = events.find()
+        if dry_run or found is None:
+            return sum(map(len, (found or {}).values()))
+        with self._lease():
+            count = events.remove(found)
+        self._log.info("removed %d events that later ones have superseded", count)
+        return count
 
     def _compact(self, target: _Target) -> int:
         """A part of a large table at a time, so that runs come in between."""
@@ -297,7 +316,7 @@ class Maintenance:
         needed = named | {table.metadata.current_snapshot_id}
         if target.state is not None:
             needed |= Checkpoints(self._lake, self._feed.name).named_snapshots(self._forgotten_before)
-        elif target.identifier.name == "events":
+        elif target.identifier.name == _EVENTS:
             needed |= self._needed_of_events(table, targets)
         oldest = self._cutoff.timestamp() * 1000
         return [
@@ -341,14 +360,14 @@ class Maintenance:
     def _remove(self, *, dry_run: bool) -> Removed:
         """Messages, copies and segments that are not kept any longer."""
 
-        def retention() -> Retention:
-            return Retention(FeedContext(self._feed, self._lake, self._spark_session, log=self._log, clock=self._clock))
-
-        found = retention().outdated()
+        found = Retention(self._context()).outdated()
         if dry_run or found == Removed():
             return found
         with self._lease():
-            return retention().remove()
+            return Retention(self._context()).remove()
+
+    def _context(self) -> FeedContext:
+        return FeedContext(self._feed, self._lake, self._spark_session, log=self._log, clock=self._clock)
 
     @property
     def _quarantine(self) -> Quarantine:

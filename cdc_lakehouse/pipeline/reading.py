@@ -35,6 +35,7 @@ from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.spark import build_session
 from cdc_lakehouse.lake.tables.checkpoints import CutRow
 from cdc_lakehouse.lake.tables.event_files import event_reader
+from cdc_lakehouse.lake.tables.superseded_events import removal_of
 from cdc_lakehouse.pipeline.row_keys import key_changes, key_columns
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.table_changes import TableChanges
@@ -214,6 +215,13 @@ def fold_upto(run: FeedRun, life: Incarnation, commit_ts: int) -> pa.Table:
     hold = next((version.hold for version in life.versions if version.hold is not None), None)
     if hold is not None or not key:
         raise NotReadableError(hold or "it has no key", table=name, advice="read it as of a cut")
+    known_from_ts = removal_of(run.lake, run.feed.name).known_from_ts
+    if commit_ts < known_from_ts:
+        raise NotReadableError(
+            "events of then were removed, which later ones had superseded (maintenance.keep_superseded_days)",
+            table=name,
+            advice=f"read it as of a cut that is kept, or as of {_spoken(known_from_ts)} or later",
+        )
     void = max([life.emptied_ts, *(version.commit_ts for version in key_changes(run.feed, life))])
     changes = TableChanges(0, life, None, BEGINNING, commit_ts, void, True, (), key)
     target = target_of(life)

@@ -96,7 +96,8 @@ def _batches(options: argparse.Namespace, first: int, root: Path, broker: Callab
 
 def _said(tally: Tally) -> str:
     return (
-        f"{tally.histories} histories with {tally.entries} entries are right; {tally.passes} passes, {tally.cuts} cuts;"
+        f"{tally.histories} histories with {tally.entries} entries are right; {tally.passes} passes, {tally.cuts} cuts,"
+        f" {tally.superseded} events removed that were superseded;"
         f" runs ended by these errors: {dict(tally.errors)}; faults: {dict(tally.faults)};"
         f" whose moment did not come: {dict(tally.missed)}"
     )

@@ -16,6 +16,7 @@ _COMMANDS: Final = (3, 11)
 """Of a database before each pass."""
 _KINDS: Final = ("row", "statement", "flush")
 _WEIGHTS: Final = (56, 14, 8)
+_MAINTAINED: Final = 0.4
 _FEED_STEPS: Final = 0.015
 """How often midnight comes, or the changefeed starts again, for each command."""
 _POLICIES: Final[tuple[dict[str, Any], ...]] = (
@@ -68,11 +69,14 @@ Step = Of | Midnight | Restart | Pass
 
 @dataclass(frozen=True)
 class Scenario:
+    """`maintained`: each pass ends its dates, and maintenance keeps nothing of them that it need not keep."""
+
     seed: int
     protocol: Protocol
     old_values: bool
     databases: Sequence[str]
     steps: Sequence[Step]
+    maintained: bool = False
 
     def of(self, numbers: Sequence[int]) -> Scenario:
         """Some of its histories alone, with the same passes and faults."""
@@ -131,7 +135,8 @@ def scenario(
             steps += [Of(each.name, step) for step in each.command()]
         _pause(databases)
         steps.append(_pass(steps, chance, faults, databases, last=number == last))
-    return Scenario(seed, protocol, chance.random() < 0.5, [each.name for each in databases], steps)
+    maintained = protocol != "topic" and random.Random(f"{seed}/maintained").random() < _MAINTAINED
+    return Scenario(seed, protocol, chance.random() < 0.5, [each.name for each in databases], steps, maintained)
 
 
 def _pause(databases: Sequence[_Database]) -> None:

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection
 from typing import Any
 
+from cdc_lakehouse.lake.check_queries import event_counts
 from tests.kit.lakes import TestLake
 from tests.model.changefeed import Changefeed
 from tests.model.fold import fold, seen
@@ -92,12 +93,16 @@ class Truth:
 
 
 def check_events(lake: TestLake) -> None:
-    """Each change of each segment is there once, and as many as the segments say."""
+    """Each change of each segment is there once, and as many as the segments say, but for those that went."""
     events = Counter((each["segment"], each["line"], each["op"]) for each in lake.machinery("events"))
     twice = [place for place, count in events.items() if count > 1]
     if twice:
         raise WrongError(f"events that are there twice: {twice}")
-    said = {row["segment"]: row["events"] for row in lake.machinery("segments") if row["events"]}
+    counts = event_counts(lake.lake, lake.name)
+    if counts.of_segments != counts.in_table + counts.superseded:
+        raise WrongError(f"other events than segments gave: {counts}")
+    rows = (row for row in lake.machinery("segments") if row["events"] and row["kind"] != "summary")
+    said = {row["segment"]: row["events"] for row in rows}
     found = lake.events_by_segment()
     # Rows that an exchange moves are of segments of their own.
     wrong = {name: (count, found.get(name)) for name, count in said.items() if found.get(name) != count}

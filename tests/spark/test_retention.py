@@ -10,15 +10,19 @@ from typing import Any
 
 import pytest
 
+import cdc_lakehouse
+from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.lake.check_queries import event_counts
 from cdc_lakehouse.lake.maintenance import Procedures
 from cdc_lakehouse.lake.tables import lease
 from cdc_lakehouse.pipeline import maintenance
 from cdc_lakehouse.pipeline.maintenance import Maintained, Maintenance
+from cdc_lakehouse.pipeline.reading import NotReadableError, fold_upto
 from cdc_lakehouse.pipeline.retention import Removed
 from cdc_lakehouse.pipeline.steps import run_all
 from tests import LONG
-from tests.kit.hand_sinks import COLUMNS, CREATE, CSV, HandSink, row
+from tests.kit.hand_sinks import COLUMNS, CREATE, CSV, T0, HandSink, row
 from tests.kit.kills import KillAtCommit
 from tests.kit.lakes import TestLake
 
@@ -48,8 +52,8 @@ class Days:
     """A sink with a date a day. Each day updates the first row of `p` and `u`, and inserts one; `expected` is what the
     tables are to hold by then."""
 
-    def __init__(self, new_lake: Callable[..., TestLake], days: int, **source: Any) -> None:
-        self.lake = new_lake(source={**CSV, "archive": True, **source}, maintenance=_KEEP)
+    def __init__(self, new_lake: Callable[..., TestLake], days: int, **keep: int) -> None:
+        self.lake = new_lake(source={**CSV, "archive": True}, maintenance=_KEEP | keep)
         self.sink = HandSink(self.lake.sink)
         for table in ("p", "u"):
             query = f"CREATE TABLE `{table}` (`id` BIGINT PRIMARY KEY)"
@@ -126,7 +130,7 @@ def test_what_a_table_has_passed_goes_and_nothing_is_taken_twice(new_lake: Calla
     days.day()
     assert maintain(lake).removed.segments == 2
     days.day()
-    lake.go_through(rebuild=frozenset(life.last.name for life in lake.run().history.history.incarnations().values()))
+    lake.go_through(rebuild=all_names(lake))
     assert rows(lake) == days.rows()
 
 
@@ -193,3 +197,39 @@ def test_retention_that_is_killed_anywhere(new_lake: Callable[..., TestLake], mo
     days.day()
     assert rows(lake) == days.rows()
     assert all(count == lake.events_by_segment()[segment] for segment, count in events.items())
+
+
+# --- Superseded events ---
+
+
+def all_names(lake: TestLake) -> frozenset[TableName]:
+    return frozenset(life.last.name for life in lake.run().history.history.incarnations().values())
+
+
+def superseded(done: Maintained) -> int:
+    return sum(each.actions.superseded_events for each in done.tables)
+
+
+def test_superseded_events_go_and_tables_are_the_same(new_lake: Callable[..., TestLake]) -> None:
+    days = Days(new_lake, 4, keep_superseded_days=1)
+    lake, cut = days.lake, T0 + 450
+    # Of three dates the segments are gone. The first two changes of row 1 are superseded there, in each table.
+    assert superseded(maintain(lake)) == 4
+    assert superseded(maintain(lake)) == 0, "there is nothing new to be looked at"
+    left = (each["commit_ts"] - T0 for each in lake.machinery("events") if each["table_name"] == "p")
+    assert sorted(left) == [101, 201, 301, 302, 401, 402]
+    counts = event_counts(lake.lake, lake.name)
+    assert (counts.of_segments, counts.in_table, counts.superseded) == (16, 12, 4)
+    lake.go_through(rebuild=all_names(lake))
+    assert rows(lake) == days.rows()
+    # Rows as of a moment before are not known any more, but for cuts.
+    assert cdc_lakehouse.read(lake.config, "d.p", as_of=cut).num_rows == 5
+    with pytest.raises(NotReadableError, match=rf"events of then were removed.*as of {cut} .* or later"):
+        fold_upto(lake.run(), next(iter(lake.run().history.history.incarnations().values())), cut - 1)
+
+    days.day()
+    assert superseded(maintain(lake, dry_run=True)) == 0, "the segments of the next date are there yet"
+    assert superseded(maintain(lake)) == 2
+    days.day()
+    lake.go_through(rebuild=all_names(lake))
+    assert rows(lake) == days.rows()

@@ -1,0 +1,56 @@
+"""Events that were removed from the table `events` because a later one of the row says it all, and removing them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from pyroaring import BitMap64
+
+from cdc_lakehouse.changelog.positions import BEGINNING
+from cdc_lakehouse.lake.catalog import Lake, system_table
+from cdc_lakehouse.lake.data_files import live_files
+from cdc_lakehouse.lake.properties import SUPERSEDED
+from cdc_lakehouse.lake.row_deletes import delete_rows
+
+if TYPE_CHECKING:
+    from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi  # Checks read the rest without Spark.
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What was removed of a feed's events so far: how many; how many events there were to look at, the last time; and
+    from which commit-ts on rows as of any moment are still known."""
+
+    removed: int = 0
+    looked_at: int = 0
+    known_from_ts: int = BEGINNING
+
+
+def removal_of(lake: Lake, feed: str) -> Removal:
+    table = lake.load(system_table(feed, "events"))
+    return Removal() if table is None else Removal(**json.loads(table.properties.get(SUPERSEDED, "{}")))
+
+
+def delete_superseded(
+    lake: Lake, feed: str, iceberg: IcebergJavaApi, found: Mapping[str, BitMap64], looked_at: int, known_from_ts: int
+) -> int:
+    """Delete events, at positions of data files, in one commit; of a file that is not there any more, none. Returns how
+    many. Raises `TransientError` where another run has changed the table meanwhile."""
+    identifier = system_table(feed, "events")
+    table = lake.load(identifier)
+    assert table is not None, identifier
+    files = [file for file in live_files(table, ()) if file.path in found]
+    before = removal_of(lake, feed)
+    deletes, replaced = delete_rows(table.io, table.location(), table.properties, table.format_version, files, found)
+    count = sum(len(found[file.path]) for file in files)
+    after = Removal(before.removed + count, looked_at, known_from_ts if count else before.known_from_ts)
+    snapshot = table.current_snapshot()
+    iceberg.transaction(identifier, None if snapshot is None else snapshot.snapshot_id).commit(
+        delete_files=deletes,
+        replaced_deletes=replaced,
+        properties={SUPERSEDED: json.dumps(asdict(after), separators=(",", ":"))},
+    )
+    return count
