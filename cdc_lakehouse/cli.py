@@ -30,6 +30,7 @@ _SECTIONS: Final = {
     "Look": {
         "status": ("status:command", "Show the state of each feed: checkpoints, lag, what is held."),
         "show": ("show:command", "Print rows of current-state tables."),
+        "schema": ("schema:command", "Show the columns of a table, and the DDL that made them."),
         "plan": ("plan:command", "Show what pending DDL will do, without doing it."),
         "verify": ("verify:command", "Compare the tables with the source database."),
         "report": ("report:command", "Write a page of HTML about each feed."),
