@@ -13,8 +13,10 @@ import pyarrow.compute
 from pyroaring import BitMap64
 
 from cdc_lakehouse.changelog.positions import BEGINNING, row_stage, tso
+from cdc_lakehouse.decoders.files.tasks import errors_of_tasks
 from cdc_lakehouse.lake.current.keyed_events import KeyedSpan
 from cdc_lakehouse.lake.current.superseded_changes import VersionSpan, find_superseded
+from cdc_lakehouse.lake.engine_faults import engine_errors
 from cdc_lakehouse.lake.tables.segments import SUMMARY, totals
 from cdc_lakehouse.lake.tables.superseded_events import delete_superseded, removal_of
 from cdc_lakehouse.pipeline.context import FeedContext
@@ -45,9 +47,9 @@ class SupersededEvents:
             return None
         rows = self._run.segments.rows
         still_there = rows.filter((pc.field("kind") != SUMMARY) & (pc.field("min_commit_ts") <= self._upto_ts))
-        return find_superseded(
-            self._run.spark, self._run.feed.name, versions, frozenset(still_there["segment"].to_pylist())
-        )
+        segments = frozenset(still_there["segment"].to_pylist())
+        with engine_errors(), errors_of_tasks():
+            return find_superseded(self._run.spark, self._run.feed.name, versions, segments)
 
     def remove(self, found: dict[str, BitMap64]) -> int:
         """Remove what was found; how many events that are."""
