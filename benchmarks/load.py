@@ -29,7 +29,6 @@ from cdc_lakehouse.pipeline.steps import Steps
 from cdc_lakehouse.sample.database import create_statement
 from cdc_lakehouse.sample.sink_writer import SinkWriter, canal_json
 
-_FILE_ROWS: Final = 200_000
 _WARM_ROWS: Final = 1_000
 _AT: Final = tso(sbtest.CHANGE_DAY)
 _TYPES: Final = "{'id': 'BIGINT', 'k': 'INTEGER', 'c': 'VARCHAR', 'pad': 'VARCHAR'}"
@@ -41,9 +40,9 @@ COPY (
 """
 
 
-def write_dump(root: Path, rows: int, form: str) -> Path:
-    """A dump in files of `_FILE_ROWS` rows."""
-    directory = root / f"dump-{form}-{rows}"
+def write_dump(root: Path, rows: int, form: str, file_rows: int) -> Path:
+    """A dump in files of so many rows."""
+    directory = root / f"dump-{form}-{rows}-{file_rows}"
     if (directory / "metadata").exists():
         return directory
     directory.mkdir(parents=True, exist_ok=True)
@@ -51,8 +50,8 @@ def write_dump(root: Path, rows: int, form: str) -> Path:
     create = create_statement(sbtest.NAME, sbtest.COLUMNS)
     (directory / f"{name}-schema.sql").write_text(f"/*!40101 SET NAMES binary*/;\n{create};\n", encoding="utf-8")
     changes = sbtest.Sbtest(1).fill(rows)
-    for number, first in enumerate(range(0, rows, _FILE_ROWS)):
-        count = min(_FILE_ROWS, rows - first)
+    for number, first in enumerate(range(0, rows, file_rows)):
+        count = min(file_rows, rows - first)
         found = [change.row for _, change in zip(range(count), changes, strict=False)]
         path = directory / f"{name}.{number:09d}.{form}"
         with path.open("w", encoding="utf-8", newline="") as file:
@@ -100,16 +99,17 @@ class _Lake:
 
 @click.command(help=__doc__)
 @click.option("--rows", default=1_000_000, show_default=True, type=click.IntRange(min=1))
+@click.option("--file-rows", default=200_000, show_default=True, type=click.IntRange(min=1), help="Rows of a file.")
 @click.option("--cores", default=os.cpu_count() or 1, show_default=True)
 @click.option("--memory-gib", default=4, show_default=True)
-def main(rows: int, cores: int, memory_gib: int) -> None:
+def main(rows: int, file_rows: int, cores: int, memory_gib: int) -> None:
     with tempfile.TemporaryDirectory(dir=CACHE) as temporary:
         directory = Path(temporary)
         lake = _Lake(directory, cores, memory_gib)
-        dumps = {form: write_dump(CACHE, rows, form) for form in ("csv", "sql")}
+        dumps = {form: write_dump(CACHE, rows, form, file_rows) for form in ("csv", "sql")}
         for form in dumps:
-            lake.load(write_dump(directory, _WARM_ROWS, form), _WARM_ROWS)
-        click.echo(f"{rows} rows, {cores} cores\n")
+            lake.load(write_dump(directory, _WARM_ROWS, form, file_rows), _WARM_ROWS)
+        click.echo(f"{rows} rows in files of {file_rows}, {cores} cores\n")
         click.echo("| | wall s | CPU s | events made, s | ratio to DuckDB of events / of all |")
         click.echo("|---|--:|--:|--:|--:|")
         begin, cpu = time.monotonic(), cpu_seconds()

@@ -10,15 +10,12 @@ import click
 from cdc_lakehouse.changelog.mysql_types import type_text
 from cdc_lakehouse.changelog.positions import commit_time
 from cdc_lakehouse.changelog.schema import Column, TableVersion
-from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, grid, print_json, printable, short
+from cdc_lakehouse.commands.common import DONE, configured, feed_option, grid, print_json, printable, short
+from cdc_lakehouse.commands.show import find_tables
 from cdc_lakehouse.config import LakehouseConfig
-from cdc_lakehouse.errors import ConfigurationError
-from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.typed_rows import lake_columns
-from cdc_lakehouse.pipeline.context import no_spark
-from cdc_lakehouse.pipeline.reading import ReadableTable, readable_tables
+from cdc_lakehouse.pipeline.reading import ReadableTable
 from cdc_lakehouse.pipeline.row_keys import key_columns
-from cdc_lakehouse.pipeline.run import FeedRun
 
 
 @click.command()
@@ -34,14 +31,7 @@ def command(config: LakehouseConfig, table: str, feed_name: str | None, as_json:
       cdc-lakehouse schema shop.orders
       cdc-lakehouse schema shop.orders --json
     """
-    lake = Lake(config.lake, config.storage)
-    runs = [FeedRun(feed, lake, no_spark) for feed in chosen(config, feed_name)]
-    found = [each for run in runs for each in readable_tables(run, None)]
-    wanted = [each for each in found if str(each.name) == table]
-    if not wanted:
-        known = ", ".join(str(each.name) for each in found) or "none"
-        raise ConfigurationError(f"no table {table} is published", advice=f"published are: {known}")
-    documents = [_document(each) for each in wanted]
+    documents = [_document(each) for each in find_tables(config, table, feed_name, None)]
     if as_json:
         print_json({"tables": documents})
     else:

@@ -69,13 +69,7 @@ def command(
     """
     if as_json and as_csv:
         raise click.UsageError("--json and --csv exclude each other")
-    lake = Lake(config.lake, config.storage)
-    runs = [FeedRun(feed, lake, no_spark) for feed in chosen(config, feed_name)]
-    found = [each for run in runs for each in readable_tables(run, as_of)]
-    wanted = [each for each in found if table in (None, str(each.name))]
-    if not wanted:
-        known = ", ".join(str(each.name) for each in found) or "none"
-        raise ConfigurationError(f"no table {table or ''} is published", advice=f"published are: {known}")
+    wanted = find_tables(config, table, feed_name, as_of)
     if as_csv and len(wanted) > 1:
         raise click.UsageError("--csv prints one table: name it, and the feed where several have it")
     names = None if columns is None else [name.strip() for name in columns.split(",")]
@@ -87,6 +81,18 @@ def command(
     else:
         click.echo("\n\n".join(_text(*head) for head in heads))
     return DONE
+
+
+def find_tables(config: LakehouseConfig, table: str | None, feed: str | None, as_of: AsOf) -> list[ReadableTable]:
+    """The published tables of all feeds or one, or those of that name. Raises `ConfigurationError` for none."""
+    lake = Lake(config.lake, config.storage)
+    runs = [FeedRun(each, lake, no_spark) for each in chosen(config, feed)]
+    found = [each for run in runs for each in readable_tables(run, as_of)]
+    wanted = [each for each in found if table in (None, str(each.name))]
+    if not wanted:
+        known = ", ".join(str(each.name) for each in found) or "none"
+        raise ConfigurationError(f"no table {table or ''} is published", advice=f"published are: {known}")
+    return wanted
 
 
 def _head(table: ReadableTable, limit: int, columns: Sequence[str] | None) -> tuple[int, pa.Table]:
