@@ -171,6 +171,11 @@ def use_catalog(session: SparkSession, config: LakeConfig, storage: StorageConfi
     settings = {f"{_PREFIX}.{key}": value for key, value in file_io.catalog.items()}
     for key, value in {**settings, **_catalog_settings(config.catalog, config.warehouse)}.items():
         session.conf.set(key, value)
+    if urlsplit(config.warehouse).scheme == "file":
+        # Beside each file Hadoop writes another one with its checksum, and starts a process for each to set its mode.
+        # Iceberg's files have checksums of their own.
+        where, hadoop = system.java.net.URI.create("file:///"), session.sparkContext._jsc.hadoopConfiguration()
+        system.org.apache.hadoop.fs.FileSystem.get(where, hadoop).setWriteChecksum(False)
     return session
 
 
