@@ -1,7 +1,8 @@
 .DEFAULT_GOAL := help
 BIN := .venv/bin
-# Tests side by side. Each worker has a Spark session (2 GiB).
+# Tests side by side. Each worker of those in Spark has a session (2 GiB), and waits half of the time for servers.
 WORKERS ?= 2
+SPARK_WORKERS ?= 3
 export PYTHONDONTWRITEBYTECODE = 1
 # `time` is bash's: what each part of a target costs.
 SHELL := bash
@@ -65,4 +66,4 @@ unit: ## The tests that need no JVM
 	time $(BIN)/pytest -q -n $(WORKERS) -m "not spark and not server"
 
 spark: ## The tests in Spark and against servers; each server is started once, for one of the workers
-	time $(BIN)/pytest -q -n $(WORKERS) --dist loadgroup -m "spark or server" --durations=20
+	time $(BIN)/pytest -q -n $(SPARK_WORKERS) --dist loadgroup -m "spark or server" --durations=20

@@ -29,7 +29,7 @@ from cdc_lakehouse.pipeline.steps import Steps
 from cdc_lakehouse.sample.database import create_statement
 from cdc_lakehouse.sample.sink_writer import SinkWriter, canal_json
 
-_WARM_ROWS: Final = 1_000
+_WARM_ROWS: Final = 200_000
 _AT: Final = tso(sbtest.CHANGE_DAY)
 _TYPES: Final = "{'id': 'BIGINT', 'k': 'INTEGER', 'c': 'VARCHAR', 'pad': 'VARCHAR'}"
 _QUERY: Final = """
