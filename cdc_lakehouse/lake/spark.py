@@ -174,8 +174,9 @@ def use_catalog(session: SparkSession, config: LakeConfig, storage: StorageConfi
     if urlsplit(config.warehouse).scheme == "file":
         # Beside each file Hadoop writes another one with its checksum, and starts a process for each to set its mode.
         # Iceberg's files have checksums of their own.
-        where, hadoop = system.java.net.URI.create("file:///"), session.sparkContext._jsc.hadoopConfiguration()
-        system.org.apache.hadoop.fs.FileSystem.get(where, hadoop).setWriteChecksum(False)
+        java: Any = session.sparkContext._jsc
+        place = system.java.net.URI.create("file:///")
+        system.org.apache.hadoop.fs.FileSystem.get(place, java.hadoopConfiguration()).setWriteChecksum(False)
     return session
 
 

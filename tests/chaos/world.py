@@ -21,7 +21,7 @@ from tests.chaos.scenario import Midnight, Of, Pass, Restart, Scenario, Settings
 from tests.chaos.truth import Truth, WrongError, check_events
 from tests.kit.lakes import TestLake
 from tests.model.changefeed import Changefeed
-from tests.model.fold import Ddl, RowChange, fold
+from tests.model.fold import Ddl, fold
 from tests.model.history import Flush
 from tests.model.topic import Record, TopicWriter
 from tests.servers.kafka import Broker, Sent
@@ -38,8 +38,6 @@ _LATER: Final = datetime.timedelta(days=3)
 _RUNS: Final = itertools.count(1)
 _WAITING: Final = "configuration takes"
 """Said of a table that exchanges rows with one that is left out."""
-_NOT_WHOLE: Final = "it leaves columns out"
-"""Said of a table that exchanges rows, or gets another key, where the log does not have all of their columns."""
 
 
 @dataclass
@@ -175,10 +173,7 @@ class World:
         self.truth.check_cuts(self.lake, purged=self._purged)
 
     def _may_wait(self, database: str, why: str, settings: Settings) -> bool:
-        if _WAITING in why:
-            return any(name.partition(".")[0] == database for name in settings.excluded)
-        entries = self.feeds[database].entries
-        return _NOT_WHOLE in why and any(isinstance(each, RowChange) and each.partial for each in entries)
+        return _WAITING in why and any(name.partition(".")[0] == database for name in settings.excluded)
 
     def maintain(self) -> None:
         """Retention and the maintenance of `events`, days later; then other dates begin."""

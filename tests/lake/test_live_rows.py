@@ -64,5 +64,23 @@ def test_only_the_last_event_of_a_key_leaves_a_row() -> None:
     assert live(*events[1:]) == []
 
 
+def test_what_the_last_event_leaves_out_is_as_earlier_ones_say() -> None:
+    whole = keyed(0, {"id": "1", "v": "07"}) | {"is_insert": True}
+    (row,) = live(whole, keyed(1, {"Id": "1", "w": "x"}, 6), other=OTHER)
+    assert json.loads(row["before"]) == {"Id": "1", "v": "7", "w": "x"} and not row["partial"]
+    assert json.loads(row["after"]) == {"ID": "1", 'V"': "7", "": "x"} and row["commit_ts"] == 3
+    # Texts of types that stayed are copied, and another row is as its own event says.
+    texts = keyed(1, {"Id": "1", "v": " 007", "w": None}) | {"is_insert": True}
+    other = keyed(1, {"Id": "2", "v": "a", "w": "b"}, 6, "2")
+    found = live(texts, keyed(1, {"Id": "1", "w": "x"}, 4), keyed(1, {"w": "y"}, 6), other)
+    shown = sorted([*json.loads(row["after"]).values()] for row in found)
+    assert shown == [["1", " 007", "y"], ["2", "a", "b"]]
+    # What was before a DELETE counts for nothing, and what an older version did not have is its default.
+    gone = [whole, keyed(0, None, 4), keyed(1, {"Id": "1", "w": "x"}, 6)]
+    assert [row["partial"] for row in live(*gone)] == [True]
+    (row,) = live(whole, keyed(1, {"Id": "1", "v": "b"}, 6))
+    assert json.loads(row["after"]) == {"Id": "1", "v": "b", "w": None} and not row["partial"]
+
+
 def test_a_row_that_is_not_whole_says_so() -> None:
     assert [row["partial"] for row in live(keyed(1, {"Id": "1"}))] == [True]

@@ -26,7 +26,18 @@ from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan
 from cdc_lakehouse.lake.current.latest_changes import latest_changes
-from cdc_lakehouse.lake.current.typed_rows import Target, any_of, default_value, row_images, value_now
+from cdc_lakehouse.lake.current.partial_rows import fold_events
+from cdc_lakehouse.lake.current.typed_rows import (
+    RowImages,
+    Target,
+    any_of,
+    default_value,
+    folds_alone,
+    row_images,
+    types_by_version,
+    value_now,
+    values_of_fold,
+)
 from cdc_lakehouse.lake.current.update_tasks import EmptiedPartition, read_keyed_events
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.tables.event_files import EventReader
@@ -39,8 +50,8 @@ LIVE_ROWS: Final = pa.schema([
     ("partial", pa.bool_()),
     ("exchanged", pa.bool_()),
 ])  # fmt: skip
-"""Rows that are live: the row's image where it goes to another table, and its image where it goes to; whether its event
-leaves columns out; whether it is in the partition that is exchanged."""
+"""Rows that are live: the row's image where it goes to another table, and its image where it goes to; whether its
+events leave a column out; whether it is in the partition that is exchanged."""
 
 _LINE_BITS: Final = 33
 """Of the number of a line among those that one task writes."""
@@ -80,23 +91,43 @@ class LiveRows:
             read = list(batches)
             if not read:
                 return
-            events = pa.Table.from_batches(read)
+            events = pa.Table.from_batches(read).cast(KEYED_EVENTS)
             try:
                 latest = events.take(pa.array(latest_changes(connection, events, self.width)))
             except CdcError as error:
                 raise TaskError(error) from None
             live = latest.filter(latest.column("upsert"))
+            partial: list[pa.Table] = []
             for number in _compute.unique(live.column("version_no")).to_pylist():
-                yield from self._rows(connection, number, live.filter(pc.field("version_no") == number)).to_batches()
+                own = live.filter(pc.field("version_no") == number)
+                images = row_images(connection, own, self.target.versions[number], self._ids(number))
+                if _compute.any(images.absent).as_py():
+                    partial.append(own.select(["key"]).filter(images.absent))
+                yield from self._rows(connection, number, own, images).to_batches()
+            if partial:
+                yield from self._folded(connection, events, pa.concat_tables(partial)).to_batches()
 
-    def _rows(self, connection: Any, number: int, events: pa.Table) -> pa.Table:
-        version = self.target.versions[number]
-        images = row_images(connection, events, version, {column.id for column in version.columns})
+    def _ids(self, number: int) -> set[int]:
+        return {column.id for column in self.target.versions[number].columns}
+
+    def _rows(self, connection: Any, number: int, events: pa.Table, images: RowImages) -> pa.Table:
+        """Of events of one version, those that say the whole row."""
         texts = {**images.texts, "commit_ts": events.column("commit_ts"), "partial": images.absent}
-        return sql.query(connection, self._query(version), texts=pa.table(texts))
+        whole = pa.table(texts).filter(_compute.invert(images.absent))
+        return sql.query(connection, self._shown(self._texts(self.target.versions[number])), texts=whole)
 
-    def _query(self, version: TableVersion) -> str:
-        """`x<id>`, the text of each column, and what is asked of a row, over `t<id>`: see `typed_rows`."""
+    def _folded(self, connection: Any, events: pa.Table, keys: pa.Table) -> pa.Table:
+        """Of keys whose last event leaves columns out, what all of their events say."""
+        places = pa.array(np.arange(events.num_rows))
+        query = "SELECT place FROM keyed SEMI JOIN wanted USING (key) ORDER BY place"
+        keyed = events.select(["key"]).append_column("place", places)
+        own = events.take(sql.query(connection, query, keyed=keyed, wanted=keys).column("place"))
+        folded = fold_events(own, self.target)
+        table = folded.table.append_column("commit_ts", own.column("commit_ts").take(pa.array(folded.last)))
+        return sql.query(connection, self._shown(self._texts_of_fold()), folded=table)
+
+    def _texts(self, version: TableVersion) -> str:
+        """`x<id>`, the text of each column, over `t<id>` (see `typed_rows`), with the other columns of these."""
         values: list[str] = []
         typed: list[str] = []
         texts: list[str] = []
@@ -115,6 +146,22 @@ class LiveRows:
         query = "texts"
         for expressions in (values, typed, texts):
             query = f"(SELECT {', '.join(['*', *expressions])} FROM {query})"
+        return query
+
+    def _texts_of_fold(self) -> str:
+        """As `_texts`, over folds (see `partial_rows`). `partial` says that the value of a column is nowhere."""
+        typed = values_of_fold(self.target, self.value_format, folds_alone(self.target, self.value_format, "folded"))
+        texts: list[str] = []
+        for column in self.target.columns:
+            ways = enumerate(dict.fromkeys(types_by_version(column, self.target).values()))
+            kept = ", ".join(str(number) for number, types in ways if not converts(types))
+            now = value_parsing.text(f"c{column.id}", column.type, self.value_format)
+            text = sql.when(f"n{column.id} IN ({kept})", f"t{column.id}", now) if kept else now
+            texts.append(f"{text} AS x{column.id}")
+        return f"(SELECT commit_ts, fault AS partial, {', '.join(texts)} FROM folded JOIN ({typed}) USING (row))"
+
+    def _shown(self, texts: str) -> str:
+        """What is asked of rows, over `x<id>`, `commit_ts` and `partial`."""
         gone = any_of(each.took(_typed_column) for each in self.emptied)
         exchanged = "false" if self.exchanged is None else self.exchanged.condition(_typed_column)
         parts = [
@@ -124,7 +171,7 @@ class LiveRows:
         leaves, comes = (sql.NULL, own) if self.other is None else (own, self._image(self.other.carried))
         return (
             f"SELECT commit_ts, CAST({leaves} AS VARCHAR) AS before, CAST({comes} AS VARCHAR) AS after, partial, "
-            f"{exchanged} AS exchanged FROM (SELECT {', '.join(['*', *parts])} FROM {query}) WHERE NOT {gone}"
+            f"{exchanged} AS exchanged FROM (SELECT {', '.join(['*', *parts])} FROM {texts}) WHERE NOT {gone}"
         )
 
     def _image(self, columns: Sequence[Column]) -> str:

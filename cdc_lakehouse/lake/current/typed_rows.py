@@ -152,6 +152,15 @@ def values_of_fold(target: Target, value_format: ValueFormat, relation: str) -> 
     )
 
 
+def folds_alone(target: Target, value_format: ValueFormat, folds: str) -> str:
+    """The relation of `values_of_fold` for folds (`partial_rows.FoldedRows`) of rows that there were not before."""
+    nothing = [
+        f"CAST({sql.NULL} AS {duckdb_type(value_format.type_of(column.type))}) AS b{column.id}"
+        for column in target.columns
+    ]
+    return f"(SELECT {', '.join([f'{folds}.*', 'false AS based', *nothing])} FROM {folds})"
+
+
 def types_by_version(column: schema.Column, target: Target) -> dict[int, tuple[ColumnType, ...]]:
     """What a column's texts go through, by the number of the version that they are of: from its type under that to the
     one that the column has now. A version without the column is not there."""

@@ -47,13 +47,14 @@ from cdc_lakehouse.lake.current.typed_rows import (
     Target,
     any_of,
     default_value,
+    folds_alone,
     lake_name,
     row_images,
     types_by_version,
     values_of_fold,
     values_of_version,
 )
-from cdc_lakehouse.lake.current.value_parsing import ValueFormat, duckdb_type
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.data_files import POSITION, StoredFile, may_contain, new_path, read_rows, write_file
 from cdc_lakehouse.lake.tables.event_files import EventReader
 
@@ -466,25 +467,21 @@ class _Task:
         deleted = _union(deleted, self._emptied())
         if not folded.last:
             return deleted, _TypedRows(self._no_rows(), np.arange(0))
-        columns = [f"base.b{column.id}" for column in update.target.columns]
         if base is None:
-            columns = [
-                f"CAST(NULL AS {duckdb_type(update.value_format.type_of(c.type))}) AS b{c.id}"
-                for c in update.target.columns
-            ]
-            joined = f"SELECT folded.*, false AS based, {', '.join(columns)} FROM folded"
+            joined = folds_alone(update.target, update.value_format, "folded")
             relations = {"folded": folded.table}
         else:
+            columns = [f"base.b{column.id}" for column in update.target.columns]
             parts = [
                 f"{value_parsing.value(f'folded.k{n}', key.type, update.value_format)} IS NOT DISTINCT FROM base.s{n}"
                 for n, key in enumerate(update.key)
             ]
             joined = (
-                f"SELECT folded.*, base.file_no IS NOT NULL AS based, {', '.join(columns)} FROM folded "
-                f"LEFT JOIN base ON NOT folded.whole AND {' AND '.join(parts)}"
+                f"(SELECT folded.*, base.file_no IS NOT NULL AS based, {', '.join(columns)} FROM folded "
+                f"LEFT JOIN base ON NOT folded.whole AND {' AND '.join(parts)})"
             )
             relations = {"folded": folded.table, "base": base}
-        query = values_of_fold(update.target, update.value_format, f"({joined})")
+        query = values_of_fold(update.target, update.value_format, joined)
         typed = self._query(f"{query} ORDER BY row", **relations)
         strange = pa.array(folded.strange).take(typed.column("row").combine_chunks())
         fault = _compute.or_(typed.column("fault"), pa.chunked_array([strange]))
