@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from cdc_lakehouse.commands.common import DONE, HELD, chosen, configured, feed_option, grid, print_json
-from cdc_lakehouse.commands.progress import ProgressLine, quiet_option
+from cdc_lakehouse.commands.progress import ProgressLine, Shown, progress_options
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.spark import build_session
@@ -21,10 +21,10 @@ from cdc_lakehouse.pipeline.maintenance import Maintained, Maintenance
 @click.option("--table", help="Only this table: database.table of the source, events or records.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@quiet_option
+@progress_options
 @configured
 def command(
-    config: LakehouseConfig, feed_name: str | None, table: str | None, dry_run: bool, as_json: bool, quiet: bool
+    config: LakehouseConfig, feed_name: str | None, table: str | None, dry_run: bool, as_json: bool, progress: Shown
 ) -> int:
     """Keep tables small: compaction, manifests, snapshots, orphan files, by what each table needs.
 
@@ -37,7 +37,7 @@ def command(
     """
     lake = Lake(config.lake, config.storage)
     done: list[tuple[FeedConfig, Maintained]] = []
-    with ProgressLine(quiet=quiet):
+    with ProgressLine(progress):
         for feed in chosen(config, feed_name):
             maintenance = Maintenance(feed, lake, lambda: build_session(config.lake, config.storage))
             done.append((feed, maintenance.maintain(table, dry_run=dry_run)))

@@ -2,31 +2,46 @@
 
 from __future__ import annotations
 
+import datetime
 import logging
 import shutil
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
-from typing import IO, Any, Final
+from typing import IO, Any, Final, Literal, TypeVar
 
 import click
 
 _TICK_SECONDS: Final = 0.5
 _LOG: Final = logging.getLogger("cdc_lakehouse")
 
-quiet_option: Any = click.option("--quiet", "-q", is_flag=True, help="No progress on stderr. [default: off a terminal]")
+Shown = Literal["line", "nothing", "log"]
+"""What is shown of progress on stderr: a line that changes, where it is a terminal; nothing; or a line for each thing
+that is said, with its time in UTC."""
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def progress_options(command: _Command) -> _Command:
+    """The options with which a command says what is shown: its argument `progress`."""
+    silent, each = "No progress on stderr. [default: off a terminal]", "Each thing that is done as a line on stderr."
+    quiet = click.option("--quiet", "-q", "progress", flag_value="nothing", default="line", help=silent)
+    verbose = click.option("--verbose", "-v", "progress", flag_value="log", help=each)
+    return quiet(verbose(command))
 
 
 class ProgressLine:
     """The last thing that was said, and the time since the work began, on one line of stderr as long as the block
-    lasts. Nothing is written where stderr is no terminal, or `quiet` is set.
+    lasts; or what `shown` says.
 
     What the project logs is said by itself; `say` is for what comes another way."""
 
-    def __init__(self, *, quiet: bool, stream: IO[str] | None = None) -> None:
+    def __init__(self, shown: Shown, stream: IO[str] | None = None) -> None:
         self._stream = sys.stderr if stream is None else stream
-        self._shown = not quiet and self._stream.isatty()
+        self._logs = shown == "log"
+        self._shown = self._logs or (shown == "line" and self._stream.isatty())
         self._text = ""
         self._began = time.monotonic()
         self._done = threading.Event()
@@ -40,21 +55,27 @@ class ProgressLine:
             self._level = _LOG.level
             _LOG.addHandler(self._handler)
             _LOG.setLevel(logging.INFO)
-            self._ticking.start()
+            if not self._logs:
+                self._ticking.start()
         return self
 
     def __exit__(
         self, type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._shown:
-            self._done.set()
-            self._ticking.join()
             _LOG.removeHandler(self._handler)
             _LOG.setLevel(self._level)
-            self._write("")
+            if not self._logs:
+                self._done.set()
+                self._ticking.join()
+                self._write("")
 
     def say(self, text: str) -> None:
         self._text = " ".join(text.split())
+        if self._logs:
+            now = datetime.datetime.now(datetime.UTC)
+            self._stream.write(f"{now:%Y-%m-%dT%H:%M:%SZ} {_printable(self._text)}\n")
+            self._stream.flush()
 
     def _tick(self) -> None:
         while not self._done.wait(_TICK_SECONDS):
@@ -65,8 +86,12 @@ class ProgressLine:
     def _write(self, text: str) -> None:
         width = shutil.get_terminal_size().columns - 1
         # The cursor goes back to the start: what others write comes in the place of the line.
-        self._stream.write(f"\r\x1b[K{''.join(each for each in text if each.isprintable())[:width]}\r")
+        self._stream.write(f"\r\x1b[K{_printable(text)[:width]}\r")
         self._stream.flush()
+
+
+def _printable(text: str) -> str:
+    return "".join(each for each in text if each.isprintable())
 
 
 class _Handler(logging.Handler):

@@ -39,7 +39,7 @@ from cdc_lakehouse.commands.common import (
     short,
 )
 from cdc_lakehouse.commands.follow import FollowedFeed, follow, unless_signalled, until_signalled
-from cdc_lakehouse.commands.progress import ProgressLine, quiet_option
+from cdc_lakehouse.commands.progress import ProgressLine, Shown, progress_options
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, ConfigurationError
@@ -68,7 +68,7 @@ _INSTANCE: Final = Path(__file__).with_name("dagster.yaml")
     help="With --follow: seconds between two looks at a source.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; with --follow a line for each pass.")
-@quiet_option
+@progress_options
 @configured
 def command(
     config: LakehouseConfig,
@@ -77,7 +77,7 @@ def command(
     follows: bool,
     interval: float,
     as_json: bool,
-    quiet: bool,
+    progress: Shown,
 ) -> int:
     """Bring the tables up to date: land, decode, apply DDL and rows, publish.
 
@@ -98,7 +98,7 @@ def command(
     for feed in feeds:
         _check_partitions(feed, partitions)
     with dg.DagsterInstance.get() as instance:
-        runner = _Runner(config, instance, quiet=quiet)
+        runner = _Runner(config, instance, progress=progress)
         if follows:
             _follow(runner, feeds, interval, as_json=as_json)
             return DONE
@@ -110,9 +110,9 @@ def command(
 @feed_option
 @click.option("--table", "tables", multiple=True, help="database.table of the dump. May be repeated. [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@quiet_option
+@progress_options
 @configured
-def load(config: LakehouseConfig, feed_name: str | None, tables: Sequence[str], as_json: bool, quiet: bool) -> int:
+def load(config: LakehouseConfig, feed_name: str | None, tables: Sequence[str], as_json: bool, progress: Shown) -> int:
     """Load tables of source.initial, whether they are loaded or not, and make a pass.
 
     A table of a later dump begins anew at that dump's position: what the lake had of it before is kept as a dropped
@@ -127,17 +127,17 @@ def load(config: LakehouseConfig, feed_name: str | None, tables: Sequence[str], 
     if not feeds:
         raise ConfigurationError("no feed has a dump to load", advice="set source.initial")
     with dg.DagsterInstance.get() as instance:
-        runner = _Runner(config, instance, quiet=quiet)
+        runner = _Runner(config, instance, progress=progress)
         again = tables or ("*",)
         results = unless_signalled(lambda: [runner.try_run(feed, load_again=again) for feed in feeds])
     return _print(results, as_json=as_json)
 
 
-def repair(config: LakehouseConfig, feed: FeedConfig, repairs: Sequence[TableRepair], *, quiet: bool) -> FeedResult:
+def repair(config: LakehouseConfig, feed: FeedConfig, repairs: Sequence[TableRepair], *, progress: Shown) -> FeedResult:
     """Make a pass over a feed that repairs rows on its way."""
     prepare_instance()
     with dg.DagsterInstance.get() as instance:
-        runner = _Runner(config, instance, quiet=quiet)
+        runner = _Runner(config, instance, progress=progress)
         return unless_signalled(lambda: runner.try_run(feed, repairs=repairs))
 
 
@@ -145,10 +145,10 @@ def repair(config: LakehouseConfig, feed: FeedConfig, repairs: Sequence[TableRep
 @click.argument("table_names", metavar="TABLE...", nargs=-1, required=True)
 @feed_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@quiet_option
+@progress_options
 @configured
 def rebuild(
-    config: LakehouseConfig, table_names: Sequence[str], feed_name: str | None, as_json: bool, quiet: bool
+    config: LakehouseConfig, table_names: Sequence[str], feed_name: str | None, as_json: bool, progress: Shown
 ) -> int:
     """Recompute each TABLE (database.table) from all of its events, and make a pass.
 
@@ -167,7 +167,7 @@ def rebuild(
         if not any(table in of_feed for of_feed in wanted.values()):
             raise ConfigurationError(f"there is no table {table}", advice="name one as database.table")
     with dg.DagsterInstance.get() as instance:
-        runner = _Runner(config, instance, quiet=quiet)
+        runner = _Runner(config, instance, progress=progress)
         concerned = [feed for feed in feeds if wanted[feed.name]]
         results = unless_signalled(
             lambda: [runner.try_run(feed, rebuild_tables=wanted[feed.name]) for feed in concerned]
@@ -215,9 +215,9 @@ class FeedResult:
 class _Runner:
     """Runs of feeds in this process, recorded in the Dagster instance."""
 
-    def __init__(self, config: LakehouseConfig, instance: dg.DagsterInstance, *, quiet: bool) -> None:
+    def __init__(self, config: LakehouseConfig, instance: dg.DagsterInstance, *, progress: Shown) -> None:
         self.instance = instance
-        self._quiet = quiet
+        self._progress: Shown = progress
         self.lake = Lake(config.lake, config.storage)
         self._config = config
         self._definitions: dict[str, tuple[Sequence[TableName], dg.Definitions]] = {}
@@ -273,7 +273,7 @@ class _Runner:
     def _execute(
         self, job: dg.JobDefinition, feed: FeedConfig, run_id: str, tags: dict[str, str], settings: dict[str, Any]
     ) -> dg.ExecuteInProcessResult:
-        with ProgressLine(quiet=self._quiet) as line:
+        with ProgressLine(self._progress) as line:
 
             def on_event(entry: dg.EventLogEntry) -> None:
                 event = entry.dagster_event

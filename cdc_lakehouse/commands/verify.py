@@ -22,7 +22,7 @@ from cdc_lakehouse.commands.common import (
     grid,
     print_json,
 )
-from cdc_lakehouse.commands.progress import ProgressLine, quiet_option
+from cdc_lakehouse.commands.progress import ProgressLine, Shown, progress_options
 from cdc_lakehouse.commands.run import repair
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.errors import CdcError, ConfigurationError
@@ -53,7 +53,7 @@ _WIDTH: Final = 60
 @click.option("--repair", "repairs", is_flag=True, help="Put differing rows right, and make a pass.")
 @click.option("--yes", is_flag=True, help="With --repair: do not ask.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@quiet_option
+@progress_options
 @configured
 def command(
     config: LakehouseConfig,
@@ -65,7 +65,7 @@ def command(
     repairs: bool,
     yes: bool,
     as_json: bool,
-    quiet: bool,
+    progress: Shown,
 ) -> int:
     """Compare the tables of the published cut with the source database.
 
@@ -82,7 +82,7 @@ def command(
     lake = Lake(config.lake, config.storage)
     feeds = [(feed, feed.verify) for feed in chosen(config, feed_name)]
     options = VerifyOptions(attempts, pause, MOST_KEYS if repairs else rows)
-    with ProgressLine(quiet=quiet):
+    with ProgressLine(progress):
         results = [
             verify_feed(functools.partial(FeedRun, feed, lake, no_spark), verify, tables, options)
             for feed, verify in feeds
@@ -94,7 +94,9 @@ def command(
         raise ConfigurationError(f"no table {', '.join(tables)} is published")
     if not as_json:
         click.echo("\n\n".join(_text(result, rows) for result in results))
-    repaired = {result.feed: _repair(config, lake, result, ask=not yes, quiet=quiet) for result in results if repairs}
+    repaired = {
+        result.feed: _repair(config, lake, result, ask=not yes, progress=progress) for result in results if repairs
+    }
     if as_json:
         print_json({"feeds": [_document(result, rows, repaired.get(result.feed)) for result in results]})
     else:
@@ -116,7 +118,7 @@ class _Repair:
     is_whole: bool = False
 
 
-def _repair(config: LakehouseConfig, lake: Lake, result: FeedResult, *, ask: bool, quiet: bool) -> _Repair:
+def _repair(config: LakehouseConfig, lake: Lake, result: FeedResult, *, ask: bool, progress: Shown) -> _Repair:
     """Repair the tables of a feed that differ, as far as they can be."""
     feed, done = config.feed(result.feed), _Repair()
     planned: list[TableRepair] = []
@@ -134,7 +136,7 @@ def _repair(config: LakehouseConfig, lake: Lake, result: FeedResult, *, ask: boo
     if ask and not click.confirm(question, err=True):
         done.refused |= {str(each.name): "not confirmed" for each in planned}
         return done
-    made = repair(config, feed, planned, quiet=quiet)
+    made = repair(config, feed, planned, progress=progress)
     if made.error is not None:
         done.refused |= {str(each.name): made.error for each in planned}
         return done
