@@ -65,24 +65,26 @@ class RecordSource(abc.ABC):
         are there now, and what could not be received."""
 
     def land(self) -> Landed:
+        # What was left out comes first: new messages may be sent again, and are known by what came before.
+        new = [*self._land_with_other_tables(), *self.land_left_out()]
         last = last_batch(self._run.lake, self._run.feed.name)
         # The last run may have ended between its records and their segments.
         known = self._run.segments.known(landed.segment for landed in last.segments)
-        new = self._land(last.number, [landed for landed in last.segments if landed.segment not in known])
-        new += self._land_with_other_tables()
+        new += self._land(last.number, [landed for landed in last.segments if landed.segment not in known])
         batch, faults = self._receive(max(self._run.segments.batch, last.number) + 1)
         new += self._land(batch.number, batch.segments) + self._requeue_dates()
-        return Landed((*new, *self.land_left_out()), tuple(map(str, faults)))
+        return Landed(tuple(new), tuple(map(str, faults)))
 
-    def _land(self, batch: int, landed: Sequence[LandedSegment]) -> list[Segment]:
+    def _land(self, record_batch: int, landed: Sequence[LandedSegment]) -> list[Segment]:
         run = self._run
+        batch = max(record_batch, run.segments.batch + 1)
         rows = [
             Segment(
                 segment=each.segment,
                 kind=OFFSETS,
                 feed_date=each.dates[0] if each.dates else None,
                 size=each.bytes,
-                record_batch=batch,
+                record_batch=record_batch,
                 batch=batch,
                 state=LANDED,
                 landed_at=run.clock(),

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from cdc_lakehouse.lake.names import CATALOG
 from cdc_lakehouse.lake.spark import build_session
 from tests.chaos.faults import FAULTS
 from tests.chaos.processes import PROCESS_FAULTS
@@ -67,6 +68,8 @@ def _batches(options: argparse.Namespace, first: int, root: Path, broker: Callab
     logging.getLogger("chaos").setLevel(logging.INFO)
     every: dict[str, Fault] = {**FAULTS, **PROCESS_FAULTS}
     session = build_session(lake_config(root))
+    # The driver of SQLite unpacks a library when it is used first: where the disk is full then, this JVM has none.
+    session.sql(f"SHOW NAMESPACES IN {CATALOG}").collect()
     tally, wrong, numbers = Tally(), [], itertools.count(1)
     ends = time.monotonic() + options.minutes * 60
 
