@@ -53,8 +53,9 @@ EVENTS: Final = pa.schema([
 """The columns of the table `events`."""
 
 NEW_EVENTS: Final = pa.schema([each for each in EVENTS if each.name not in ("commit_time", SYNTHETIC)])
-SYNTHETIC_EVENTS: Final = NEW_EVENTS.append(EVENTS.field(SYNTHETIC))
 """Events before they are written: `commit_time` follows from `commit_ts`, and those of decoders are not synthetic."""
+SYNTHETIC_EVENTS: Final = NEW_EVENTS.append(EVENTS.field(SYNTHETIC))
+"""The same of events that the feed writes itself."""
 
 DECODED: Final = pa.schema([
     *(EVENTS.field(name) for name in ("line", "op", "commit_ts", "before", "after")),

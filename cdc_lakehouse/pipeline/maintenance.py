@@ -108,6 +108,11 @@ class _Target:
     def source(self) -> str | None:
         return None if self.state is None else str(self.state.name)
 
+    @property
+    def is_events(self) -> bool:
+        """Not where the source has a table of that name."""
+        return self.state is None and self.identifier.name == _EVENTS
+
 
 class Maintenance:
     """Maintenance of one feed. `clock` says how old snapshots and files are."""
@@ -203,7 +208,7 @@ class Maintenance:
 
     def _remove_superseded(self, target: _Target, *, dry_run: bool = False) -> int:
         """Events that are not kept any longer. Runs may come while they are looked for: what they add is later."""
-        if target.identifier.name != _EVENTS:
+        if not target.is_events:
             return 0
         events = SupersededEvents(self._context())
         found = events.find()
@@ -316,7 +321,7 @@ class Maintenance:
         needed = named | {table.metadata.current_snapshot_id}
         if target.state is not None:
             needed |= Checkpoints(self._lake, self._feed.name).named_snapshots(self._forgotten_before)
-        elif target.identifier.name == _EVENTS:
+        elif target.is_events:
             needed |= self._needed_of_events(table, targets)
         oldest = self._cutoff.timestamp() * 1000
         return [

@@ -44,7 +44,7 @@ from cdc_lakehouse.pipeline.table_changes import EventCounts, emptied_partitions
 _compute: Any = pc  # What its functions take is hidden from type checkers.
 _DRIVER_EVENTS: Final = 50_000
 """Of the tables of a DDL that moves rows: no more are read in the driver."""
-_PARTIAL: Final = "of rows of before it the log does not have all columns"
+_PARTIAL: Final = "the log does not have all columns of the rows before it"
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ they are those whose segments have no rows in `segments` any more (see `retentio
 from __future__ import annotations
 
 import datetime
+import functools
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -14,14 +15,13 @@ from pyroaring import BitMap64
 
 from cdc_lakehouse.changelog.positions import BEGINNING, row_stage, tso
 from cdc_lakehouse.decoders.files.tasks import errors_of_tasks
-from cdc_lakehouse.lake.current.keyed_events import KeyedSpan
 from cdc_lakehouse.lake.current.superseded_changes import VersionSpan, find_superseded
 from cdc_lakehouse.lake.engine_faults import engine_errors
 from cdc_lakehouse.lake.tables.segments import SUMMARY, totals
 from cdc_lakehouse.lake.tables.superseded_events import delete_superseded, removal_of
 from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.row_keys import key_columns
-from cdc_lakehouse.pipeline.table_changes import is_shown
+from cdc_lakehouse.pipeline.table_changes import is_shown, keyed_span
 
 pc: Any = pyarrow.compute  # Its functions are made at run time, which type checkers do not see.
 
@@ -56,7 +56,7 @@ class SupersededEvents:
         run = self._run
         return delete_superseded(run.lake, run.feed.name, run.iceberg, found, self._looked_at, self._upto_ts)
 
-    @property
+    @functools.cached_property
     def _upto_ts(self) -> int:
         """Of events up to this commit-ts the earlier ones can go."""
         days = self._run.feed.maintenance.keep_superseded_days
@@ -71,11 +71,8 @@ class SupersededEvents:
             if not is_shown(run, life) or any(version.hold is not None for version in life.versions):
                 continue
             for span in life.spans():
+                # Each version by its own key.
                 key = key_columns(run.feed, span.version)
-                upto = self._upto_ts if span.upto is None else min(span.upto, self._upto_ts)
-                if key and span.above < upto:
-                    names = tuple(column.name for column in key)
-                    place, of = life.versions.index(span.version), span.name
-                    stages = row_stage(span.above), row_stage(upto)
-                    keyed = KeyedSpan(number, place, of.database, of.table, *stages, names)
+                keyed = keyed_span(life, span, key, number, BEGINNING, row_stage(self._upto_ts)) if key else None
+                if keyed is not None:
                     yield VersionSpan(keyed, tuple(column.name for column in span.version.carried))

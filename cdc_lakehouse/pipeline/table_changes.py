@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_lakehouse.changelog.history import Incarnation
+from cdc_lakehouse.changelog.history import Incarnation, Span
 from cdc_lakehouse.changelog.positions import BEGINNING, row_stage, synthetic_stage
 from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig
@@ -116,16 +116,21 @@ def keyed_spans(
 ) -> list[KeyedSpan]:
     """Where a life's events at stages in (above, upto] are. Events of a commit-ts are of the version before its DDL,
     synthetic ones of the version that it made."""
-    found: list[KeyedSpan] = []
-    for span in life.spans():
-        above = max(row_stage(span.above), above_stage)
-        upto = upto_stage if span.upto is None else min(row_stage(span.upto), upto_stage)
-        if above < upto:
-            names = tuple(column.name for each in key if (column := span.version.column(each.id)))
-            number_of_version = life.versions.index(span.version)
-            name = span.name
-            found.append(KeyedSpan(number, number_of_version, name.database, name.table, above, upto, names))
-    return found
+    found = (keyed_span(life, span, key, number, above_stage, upto_stage) for span in life.spans())
+    return [span for span in found if span is not None]
+
+
+def keyed_span(
+    life: Incarnation, span: Span, key: Sequence[Column], number: int, above_stage: int, upto_stage: int
+) -> KeyedSpan | None:
+    """The same of one version of a life; None where it has no such stages."""
+    above = max(row_stage(span.above), above_stage)
+    upto = upto_stage if span.upto is None else min(row_stage(span.upto), upto_stage)
+    if above >= upto:
+        return None
+    names = tuple(column.name for each in key if (column := span.version.column(each.id)))
+    number_of_version = life.versions.index(span.version)
+    return KeyedSpan(number, number_of_version, span.name.database, span.name.table, above, upto, names)
 
 
 def emptied_partitions(life: Incarnation, above: int) -> tuple[EmptiedPartition, ...]:

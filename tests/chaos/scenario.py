@@ -17,6 +17,7 @@ _COMMANDS: Final = (3, 11)
 _KINDS: Final = ("row", "statement", "flush")
 _WEIGHTS: Final = (56, 14, 8)
 _MAINTAINED: Final = 0.4
+"""Of the scenarios of a sink."""
 _FEED_STEPS: Final = 0.015
 """How often midnight comes, or the changefeed starts again, for each command."""
 _POLICIES: Final[tuple[dict[str, Any], ...]] = (

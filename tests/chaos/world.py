@@ -191,9 +191,7 @@ class World:
         """What holds at the end of the histories."""
         check_events(self.lake)
         if rebuild:
-            run = self.lake.run()
-            names = frozenset(life.last.name for life in run.history.history.incarnations().values())
-            self._recover(run.last_cut.checkpoint_ts, Settings(), rebuild=names)
+            self._recover(self.lake.run().last_cut.checkpoint_ts, Settings(), rebuild=self.lake.names())
         self.tally.cuts += self.truth.check_cuts(self.lake, purged=self._purged, once_more=True)
         before = self._metadata()
         self.run()

@@ -14,6 +14,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig, LakeConfig, LakehouseConfig, load
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.file_io import packages
@@ -57,6 +58,10 @@ class TestLake:
         done = run_all(self.run(**options))
         assert not done.applied.held, done.applied.held
         return done
+
+    def names(self) -> frozenset[TableName]:
+        """The names of all tables that there ever were, as they were last."""
+        return frozenset(life.last.name for life in self.run().history.history.incarnations().values())
 
     def tables(self) -> dict[tuple[str, str], Any]:
         """The live current-state tables, found by their properties as a reader would."""

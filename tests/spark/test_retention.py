@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import cdc_lakehouse
-from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.check_queries import event_counts
 from cdc_lakehouse.lake.maintenance import Procedures
@@ -130,7 +129,7 @@ def test_what_a_table_has_passed_goes_and_nothing_is_taken_twice(new_lake: Calla
     days.day()
     assert maintain(lake).removed.segments == 2
     days.day()
-    lake.go_through(rebuild=all_names(lake))
+    lake.go_through(rebuild=lake.names())
     assert rows(lake) == days.rows()
 
 
@@ -202,10 +201,6 @@ def test_retention_that_is_killed_anywhere(new_lake: Callable[..., TestLake], mo
 # --- Superseded events ---
 
 
-def all_names(lake: TestLake) -> frozenset[TableName]:
-    return frozenset(life.last.name for life in lake.run().history.history.incarnations().values())
-
-
 def superseded(done: Maintained) -> int:
     return sum(each.actions.superseded_events for each in done.tables)
 
@@ -220,7 +215,7 @@ def test_superseded_events_go_and_tables_are_the_same(new_lake: Callable[..., Te
     assert sorted(left) == [101, 201, 301, 302, 401, 402]
     counts = event_counts(lake.lake, lake.name)
     assert (counts.of_segments, counts.in_table, counts.superseded) == (16, 12, 4)
-    lake.go_through(rebuild=all_names(lake))
+    lake.go_through(rebuild=lake.names())
     assert rows(lake) == days.rows()
     # Rows as of a moment before are not known any more, but for cuts.
     assert cdc_lakehouse.read(lake.config, "d.p", as_of=cut).num_rows == 5
@@ -231,5 +226,5 @@ def test_superseded_events_go_and_tables_are_the_same(new_lake: Callable[..., Te
     assert superseded(maintain(lake, dry_run=True)) == 0, "the segments of the next date are there yet"
     assert superseded(maintain(lake)) == 2
     days.day()
-    lake.go_through(rebuild=all_names(lake))
+    lake.go_through(rebuild=lake.names())
     assert rows(lake) == days.rows()

@@ -68,6 +68,13 @@ class KeyedSpan:
     key_columns: tuple[str, ...]
 
 
+def tables_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Spark's batches, some at once."""
+    rest = iter(batches)
+    while some := list(itertools.islice(rest, _BATCHES_AT_ONCE)):
+        yield pa.Table.from_batches(some)
+
+
 def commit_ts_range(spans: Sequence[KeyedSpan]) -> tuple[int, int]:
     """The least and the greatest commit-ts that an event of some spans can have."""
     return min(span.above for span in spans) // 2, max(span.upto for span in spans) // 2
@@ -84,10 +91,9 @@ class KeyedSpans:
             self._by_name.setdefault((span.database, span.table), []).append(span)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rest = iter(batches)
         with sql.database() as connection:
-            while some := list(itertools.islice(rest, _BATCHES_AT_ONCE)):
-                yield from self.keyed(connection, pa.Table.from_batches(some)).to_batches()
+            for events in tables_of(batches):
+                yield from self.keyed(connection, events).to_batches()
 
     def keyed(self, connection: Any, events: pa.Table) -> pa.Table:
         """Those of the events (columns of `EVENT_COLUMNS`) that are of a span, with the columns of `KEYED_EVENTS`. An

@@ -91,7 +91,7 @@ class LiveRows:
             read = list(batches)
             if not read:
                 return
-            events = pa.Table.from_batches(read).cast(KEYED_EVENTS)
+            events = pa.Table.from_batches(read)
             try:
                 latest = events.take(pa.array(latest_changes(connection, events, self.width)))
             except CdcError as error:
@@ -99,22 +99,19 @@ class LiveRows:
             live = latest.filter(latest.column("upsert"))
             partial: list[pa.Table] = []
             for number in _compute.unique(live.column("version_no")).to_pylist():
-                own = live.filter(pc.field("version_no") == number)
-                images = row_images(connection, own, self.target.versions[number], self._ids(number))
+                own, version = live.filter(pc.field("version_no") == number), self.target.versions[number]
+                images = row_images(connection, own, version, {column.id for column in version.columns})
                 if _compute.any(images.absent).as_py():
                     partial.append(own.select(["key"]).filter(images.absent))
-                yield from self._rows(connection, number, own, images).to_batches()
+                yield from self._rows(connection, version, own, images).to_batches()
             if partial:
                 yield from self._folded(connection, events, pa.concat_tables(partial)).to_batches()
 
-    def _ids(self, number: int) -> set[int]:
-        return {column.id for column in self.target.versions[number].columns}
-
-    def _rows(self, connection: Any, number: int, events: pa.Table, images: RowImages) -> pa.Table:
+    def _rows(self, connection: Any, version: TableVersion, events: pa.Table, images: RowImages) -> pa.Table:
         """Of events of one version, those that say the whole row."""
         texts = {**images.texts, "commit_ts": events.column("commit_ts"), "partial": images.absent}
         whole = pa.table(texts).filter(_compute.invert(images.absent))
-        return sql.query(connection, self._shown(self._texts(self.target.versions[number])), texts=whole)
+        return sql.query(connection, self._shown(self._texts(version)), texts=whole)
 
     def _folded(self, connection: Any, events: pa.Table, keys: pa.Table) -> pa.Table:
         """Of keys whose last event leaves columns out, what all of their events say."""

@@ -6,8 +6,7 @@ between the two are not known any more."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,6 +26,7 @@ from cdc_lakehouse.lake.current.keyed_events import (
     KeyedSpan,
     KeyedSpans,
     commit_ts_range,
+    tables_of,
 )
 
 _compute: Any = pc  # What its functions take is hidden from type checkers.
@@ -44,7 +44,7 @@ _CHANGES: Final = pa.schema([
 is, and whether nothing of the row before it counts."""
 _DELETED: Final = pa.schema([("file", pa.string()), ("positions", pa.binary())])
 """Of a data file the positions of rows, as `BitMap64` serializes them."""
-_BATCHES_AT_ONCE: Final = 8
+_VERSION_BITS: Final = 32
 _FILE, _POSITION = "_file", "_pos"
 
 
@@ -57,20 +57,18 @@ class VersionSpan:
 
 
 def find_superseded(
-    spark: SparkSession, feed: str, versions: Sequence[VersionSpan], excluded_segments: Collection[str]
+    spark: SparkSession, feed: str, versions: Sequence[VersionSpan], excluded_segments: frozenset[str]
 ) -> dict[str, BitMap64]:
     """Which events of some versions are superseded by others of them: the positions in each data file. Synthetic events
     and those of the segments that are excluded are none of them, and supersede none."""
     lowest, highest = commit_ts_range([version.span for version in versions])
     events = spark.read.format("iceberg").load(system_table(feed, "events").sql)
     within = events.where((F.col("commit_ts") >= lowest) & (F.col("commit_ts") <= highest))
-    keyed = _Changes(versions, frozenset(excluded_segments))
+    keyed = _Changes(versions, excluded_segments)
     changes = within.select(*EVENT_COLUMNS, _FILE, _POSITION).mapInArrow(keyed, spark_columns(_CHANGES))
-    files = _superseded(changes).repartition("file").mapInArrow(_by_file, "file string, positions binary")
-    found: dict[str, BitMap64] = {}
-    for row in files.collect():
-        found[row["file"]] = BitMap64.deserialize(bytes(row["positions"])) | found.get(row["file"], BitMap64())
-    return found
+    files = _superseded(changes).repartition("file").mapInArrow(_by_file, spark_columns(_DELETED))
+    # All positions of a file are in one task.
+    return {row["file"]: BitMap64.deserialize(bytes(row["positions"])) for row in files.collect()}
 
 
 def _superseded(changes: DataFrame) -> DataFrame:
@@ -103,11 +101,9 @@ class _Changes:
         self._excluded = excluded_segments
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rest, keyed = iter(batches), KeyedSpans(self._spans)
-        excluded = pa.array(sorted(self._excluded), pa.string())
+        keyed, excluded = KeyedSpans(self._spans), pa.array(sorted(self._excluded), pa.string())
         with sql.database() as connection:
-            while some := list(itertools.islice(rest, _BATCHES_AT_ONCE)):
-                events = pa.Table.from_batches(some)
+            for events in tables_of(batches):
                 out = _compute.or_(events.column(SYNTHETIC), _compute.is_in(events.column("segment"), excluded))
                 yield from self._changes(connection, keyed, events.filter(_compute.invert(out))).to_batches()
 
@@ -129,20 +125,19 @@ class _Changes:
 
     def _whole(self, connection: Any, changes: pa.Table) -> pa.Array:
         """Whether a change says the whole row, or that there is none. One without its key says nothing."""
-        versions = list(zip(*(changes.column(name).to_pylist() for name in _IN_KEY[:2]), strict=True))
-        numbers = {version: number for number, version in enumerate(dict.fromkeys(versions))}
-        names = pa.array([self._columns[version] for version in numbers], pa.list_(pa.string()))
+        tables, versions = (changes.column(name).to_numpy().astype(np.int64) for name in _IN_KEY[:2])
+        found, place = np.unique((tables << _VERSION_BITS) + versions, return_inverse=True)
+        numbers = (divmod(each, 1 << _VERSION_BITS) for each in found.tolist())
+        names = pa.array([self._columns[number] for number in numbers], pa.list_(pa.string()))
         rows = {
             "upsert": changes.column("upsert"),
             "is_insert": changes.column("is_insert"),
             "image": changes.column("image"),
             "key": changes.column("key"),
-            "names": names.take(pa.array([numbers[version] for version in versions], pa.int32())),
+            "names": names.take(pa.array(place)),
         }
-        found = sql.query(
-            connection,
+        query = (
             "SELECT (NOT upsert OR is_insert OR list_has_all(json_keys(image), names)) "
-            "AND NOT list_contains(list_transform(key, lambda part: part IS NULL), true) AS whole FROM changes",
-            changes=pa.table(rows),
+            "AND list_count(key) = len(key) AS whole FROM changes"
         )
-        return found.column("whole")
+        return sql.query(connection, query, changes=pa.table(rows)).column("whole")

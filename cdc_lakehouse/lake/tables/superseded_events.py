@@ -47,8 +47,7 @@ def delete_superseded(
     deletes, replaced = delete_rows(table.io, table.location(), table.properties, table.format_version, files, found)
     count = sum(len(found[file.path]) for file in files)
     after = Removal(before.removed + count, looked_at, known_from_ts if count else before.known_from_ts)
-    snapshot = table.current_snapshot()
-    iceberg.transaction(identifier, None if snapshot is None else snapshot.snapshot_id).commit(
+    iceberg.transaction(identifier, table.metadata.current_snapshot_id).commit(
         delete_files=deletes,
         replaced_deletes=replaced,
         properties={SUPERSEDED: json.dumps(asdict(after), separators=(",", ":"))},
