@@ -1,4 +1,5 @@
-"""`python -m benchmarks.maintenance`: what many runs of small changes leave, with maintenance once a day.
+"""`python -m benchmarks.maintenance`: what many runs of small changes leave, with maintenance once a day and compaction
+once an hour.
 
 One warm session, a few tables. A pass is what a run does, step by step, without Dagster. In the log the passes are
 `--apart` minutes from each other, so the tags of cuts, which go by the checkpoint, come and go as they do in life.
@@ -34,6 +35,7 @@ from cdc_lakehouse.pipeline.steps import STEPS, Steps
 _COUNT: Final = click.IntRange(min=1)
 _READS: Final = 5
 _DAY: Final = datetime.timedelta(days=1)
+_HOUR: Final = datetime.timedelta(hours=1)
 _NEAR: Final = 10
 """A pass is told with this many around it: the median of them."""
 
@@ -61,7 +63,7 @@ def main(tables: int, rows: int, changes: int, passes: int, apart: int, warm_up:
             other.maintain()
             worn = Worn(Path(scratch), config, "worn", lambda: spark, tables, minutes)
             worn.fill(rows)
-            _measure(worn, changes, passes, every=max(1, _DAY // minutes))
+            _measure(worn, changes, passes, daily=max(1, _DAY // minutes), hourly=max(1, _HOUR // minutes))
         finally:
             spark.stop()
 
@@ -125,6 +127,10 @@ class Worn:
         """Seconds that it took."""
         return _timed(Maintenance(self._feed, Lake(self._config), self._spark, clock=self._clock).maintain)
 
+    def compact(self) -> float:
+        """Seconds that it took."""
+        return _timed(Maintenance(self._feed, Lake(self._config), self._spark, clock=self._clock).compact)
+
     def _clock(self) -> datetime.datetime:
         """The time at which a pass of a day ago is a day old."""
         return self.passes[-min(len(self.passes), _DAY // self._apart)].begun + _DAY
@@ -143,15 +149,25 @@ class Worn:
         return sum(file.stat().st_size for place in places for file in place.rglob("*") if file.is_file()) / 1e6
 
 
-def _measure(worn: Worn, changes: int, passes: int, every: int) -> None:
+def _measure(worn: Worn, changes: int, passes: int, daily: int, hourly: int) -> None:
     click.echo("| passes | a pass, s | CPU s | | read, s | files | deleted | snapshots | stored, MB | maintenance, s |")
     click.echo(f"|{'--:|' * 3}---|{'--:|' * 6}")
+    worst: list[float] = []
+    compactions: list[float] = []
     for number in range(1, passes + 1):
         worn.run(changes)
-        if number % every == 0 or number in (_NEAR, passes):
+        if number % daily == 0 or number in (_NEAR, passes):
             _say(worn, "before", None)
-            if number % every == 0 or number == passes:
+            if number % daily == 0 or number == passes:
                 _say(worn, "after", worn.maintain())
+        elif number % hourly == 0:
+            worst.append(worn.read())
+            compactions.append(worn.compact())
+    took, read = statistics.median(compactions), statistics.median(worst)
+    click.echo(
+        f"{len(compactions)} compactions of {took:.2f} s (median); "
+        f"reading just before them: {read:.3f} s (median), at most {max(worst):.3f}"
+    )
     for name, some in (("first", worn.passes[: 2 * _NEAR]), ("last", worn.passes[-2 * _NEAR :])):
         steps = ", ".join(
             f"{step.__name__} {statistics.median(each.steps[at] for each in some):.3f}" for at, step in enumerate(STEPS)

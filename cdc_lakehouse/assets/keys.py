@@ -83,6 +83,11 @@ def maintenance_key(feed: str) -> dg.AssetKey:
     return _key(feed, "maintenance")
 
 
+def compaction_key(feed: str) -> dg.AssetKey:
+    """The asset of what keeps current-state tables fast to read."""
+    return _key(feed, "compaction")
+
+
 def output_name(kind: str, table: TableName) -> str:
     """A name that Dagster accepts for an output (letters, digits and underscores), distinct for each table."""
     readable = re.sub(r"\W", "_", f"{table.database}__{table.table}", flags=re.ASCII)

@@ -14,7 +14,7 @@ from cdc_lakehouse.assets.leases import FEED_TAG
 from cdc_lakehouse.errors import CdcError
 
 _ENDED: Final = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE]
-_OWN_JOBS: Final = ("maintenance", "verify")
+_OWN_JOBS: Final = ("maintenance", "compaction", "verify")
 
 
 @dataclass(frozen=True, slots=True)

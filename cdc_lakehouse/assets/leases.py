@@ -106,7 +106,8 @@ def find_backfill(instance: dg.DagsterInstance, feed: str) -> str | None:
 
 def _is_of(run: dg.DagsterRun, feed: str) -> bool:
     # Maintenance takes the lease by itself, for a table at a time.
-    chosen = (key for key in run.asset_selection or () if key != keys.maintenance_key(feed))
+    others = (keys.maintenance_key(feed), keys.compaction_key(feed))
+    chosen = (key for key in run.asset_selection or () if key not in others)
     return run.tags.get(FEED_TAG) == feed or any(keys.is_of(feed, key) for key in chosen)
 
 

@@ -1,14 +1,15 @@
-"""Maintenance of a feed as an asset, with a job and a schedule of its own.
+"""Maintenance of a feed, and compaction alone, as assets with a job and a schedule each.
 
-It is in no pool and has no tag of the feed: it takes the feed's lease for one table at a time, and the feed's runs wait
-for it in between."""
+They are in no pool and have no tag of the feed: they take the feed's lease for one table at a time, and the feed's runs
+wait for them in between."""
 
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 import dagster as dg
 
-from cdc_lakehouse.assets import keys, specs
+from cdc_lakehouse.assets import specs
 from cdc_lakehouse.assets.resources import Lakehouse, configuration_of
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake
@@ -17,34 +18,40 @@ from cdc_lakehouse.pipeline.maintenance import Maintained, Maintenance
 
 
 def build_maintenance(feed: FeedConfig) -> dg.Definitions:
-    """The asset, its job, and its schedule where the configuration has one."""
-    job = dg.define_asset_job(
-        f"{feed.name}_maintenance",
-        selection=dg.AssetSelection.assets(keys.maintenance_key(feed.name)),
-        executor_def=dg.in_process_executor,
-        description=f"Keep the tables of the feed {feed.name} small.",
+    """The assets, their jobs, and their schedules where the configuration has them."""
+    settings = feed.maintenance
+    return dg.Definitions.merge(
+        _on_schedule(feed, specs.maintenance_spec(feed), settings.schedule, Maintenance.maintain),
+        _on_schedule(feed, specs.compaction_spec(feed), settings.compaction_schedule, Maintenance.compact),
     )
-    cron = feed.maintenance.schedule
-    schedules = [] if cron is None else [_schedule(feed, job, cron)]
-    return dg.Definitions(assets=[_maintenance(feed)], jobs=[job], schedules=schedules)
 
 
-def _schedule(feed: FeedConfig, job: Any, cron: str) -> dg.ScheduleDefinition:
-    name, running = f"{feed.name}_maintenance_schedule", dg.DefaultScheduleStatus.RUNNING
-    return dg.ScheduleDefinition(name=name, job=job, cron_schedule=cron, default_status=running)
-
-
-def _maintenance(feed: FeedConfig) -> dg.AssetsDefinition:
+def _on_schedule(
+    feed: FeedConfig, spec: specs.Spec, cron: str | None, work: Callable[[Maintenance], Maintained]
+) -> dg.Definitions:
     asset: Any = dg.asset
 
-    @asset(**specs.maintenance_spec(feed))
+    @asset(**spec)
     def maintenance(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
         config = configuration_of(feed.name)
         lake = Lake(config.lake, config.storage)
         done = Maintenance(config.feed(feed.name), lake, lambda: lakehouse.spark.session(config), log=context.log)
-        return dg.MaterializeResult(metadata=_metadata(done.maintain()))
+        return dg.MaterializeResult(metadata=_metadata(work(done)))
 
-    return maintenance
+    key: dg.AssetKey = spec["key"]
+    job = dg.define_asset_job(
+        f"{feed.name}_{key.path[-1]}",
+        selection=dg.AssetSelection.assets(key),
+        executor_def=dg.in_process_executor,
+        description=spec["description"],
+    )
+    running = dg.DefaultScheduleStatus.RUNNING
+    schedules = (
+        []
+        if cron is None
+        else [dg.ScheduleDefinition(name=f"{job.name}_schedule", job=job, cron_schedule=cron, default_status=running)]
+    )
+    return dg.Definitions(assets=[maintenance], jobs=[job], schedules=schedules)
 
 
 def _metadata(done: Maintained) -> dict[str, Any]:

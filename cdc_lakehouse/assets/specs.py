@@ -112,6 +112,15 @@ def maintenance_spec(feed: FeedConfig) -> Spec:
     )
 
 
+def compaction_spec(feed: FeedConfig) -> Spec:
+    return Spec(
+        key=keys.compaction_key(feed.name),
+        description="Small files and deleted rows of current-state tables, written anew where a table needs it.",
+        kinds={"spark", "iceberg"},
+        **_of_feed(feed),
+    )
+
+
 def _of_feed(feed: FeedConfig, part: str = "") -> Spec:
     return {"group_name": _group(feed.asset_group, part), "owners": feed.owners, "tags": feed.tags}
 

@@ -19,12 +19,19 @@ from cdc_lakehouse.pipeline.maintenance import Maintained, Maintenance
 @click.command()
 @feed_option
 @click.option("--table", help="Only this table: database.table of the source, events or records.")
+@click.option("--compact", is_flag=True, help="Only rewrite files of current-state tables that need it.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @progress_options
 @configured
 def command(
-    config: LakehouseConfig, feed_name: str | None, table: str | None, dry_run: bool, as_json: bool, progress: Shown
+    config: LakehouseConfig,
+    feed_name: str | None,
+    table: str | None,
+    compact: bool,
+    dry_run: bool,
+    as_json: bool,
+    progress: Shown,
 ) -> int:
     """Keep tables small: compaction, manifests, snapshots, orphan files, by what each table needs.
 
@@ -40,7 +47,8 @@ def command(
     with ProgressLine(progress):
         for feed in chosen(config, feed_name):
             maintenance = Maintenance(feed, lake, lambda: build_session(config.lake, config.storage))
-            done.append((feed, maintenance.maintain(table, dry_run=dry_run)))
+            work = maintenance.compact if compact else maintenance.maintain
+            done.append((feed, work(table, dry_run=dry_run)))
     if as_json:
         print_json({"dry_run": dry_run, "feeds": [_document(feed, each) for feed, each in done]})
     else:

@@ -16,6 +16,10 @@ class MaintenanceConfig(Section):
     """When a table is rewritten, and how long what readers may still ask for is kept."""
 
     schedule: str | None = Field("0 3 * * *", description="Cron schedule of maintenance, in UTC; null for none.")
+    compaction_schedule: str | None = Field(
+        "30 * * * *",
+        description="Cron schedule, in UTC, of compaction alone, of current-state tables that need it; null for none.",
+    )
     target_file_mb: Annotated[int, Field(ge=1)] = Field(
         512, description="Size of the files that compaction writes. Files below a quarter of it are small."
     )
@@ -53,7 +57,7 @@ class MaintenanceConfig(Section):
         "segments have rows; null for ever.",
     )
 
-    @field_validator("schedule")
+    @field_validator("schedule", "compaction_schedule")
     @classmethod
     def _is_cron(cls, value: str | None) -> str | None:
         if value is not None and not _CRON.fullmatch(value):

@@ -109,9 +109,13 @@ class _Target:
         return None if self.state is None else str(self.state.name)
 
     @property
+    def name(self) -> str:
+        """As people give it: the name in the source, or that of a machinery table."""
+        return self.source or self.identifier.name
+
+    @property
     def is_events(self) -> bool:
-        """Not where the source has a table of that name."""
-        return self.state is None and self.identifier.name == _EVENTS
+        return self.name == _EVENTS
 
 
 class Maintenance:
@@ -142,22 +146,40 @@ class Maintenance:
         What fails at one table is said in its actions, and the others go on. Raises `ConcurrentRunError` when a run has
         the feed for longer than maintenance waits, and `ConfigurationError` when there is no such table."""
         targets = self._targets()
-        chosen = [each for each in targets if wanted in (None, each.source, each.identifier.name)]
+        chosen = self._chosen(targets, wanted)
+        # Of one table the cuts are not forgotten: what their rows name stays.
+        rows = (0, 0) if wanted is not None else self._forget(dry_run=dry_run)
+        removed = Removed() if wanted is not None else self._remove(dry_run=dry_run)
+        self._forgotten_before = self._cutoff if dry_run and wanted is None else None
+        maintain = functools.partial(self._planned if dry_run else self._done, targets)
+        return Maintained(self._each(chosen, maintain, dry_run=dry_run), *rows, removed)
+
+    def compact(self, wanted: str | None = None, *, dry_run: bool = False) -> Maintained:
+        """Rewrite the files that need it of all current-state tables, or of one table, and do nothing else: what can
+        be done often. Raises as `maintain`."""
+        chosen = [
+            each for each in self._chosen(self._targets(), wanted) if wanted is not None or each.state is not None
+        ]
+        return Maintained(self._each(chosen, self._to_compact if dry_run else self._compacted, dry_run=dry_run))
+
+    def _chosen(self, targets: Sequence[_Target], wanted: str | None) -> list[_Target]:
+        chosen = [each for each in targets if wanted in (None, each.name)]
         if wanted is not None and not chosen:
             raise ConfigurationError(
                 f"the feed {self._feed.name} has no table {wanted}",
                 advice="give database.table of the source, or events, or records",
             )
-        # Of one table the cuts are not forgotten: what their rows name stays.
-        rows = (0, 0) if wanted is not None else self._forget(dry_run=dry_run)
-        removed = Removed() if wanted is not None else self._remove(dry_run=dry_run)
-        self._forgotten_before = self._cutoff if dry_run and wanted is None else None
-        progress = Progress(self._log, "tables are maintained", len(chosen))
+        return chosen
+
+    def _each(
+        self, targets: Sequence[_Target], maintain: Callable[[_Target], Actions], *, dry_run: bool
+    ) -> tuple[MaintainedTable, ...]:
+        progress = Progress(self._log, "tables are maintained", len(targets))
         done: list[MaintainedTable] = []
-        for each in chosen:
-            done.append(self._maintain(each, targets, dry_run=dry_run))
+        for each in targets:
+            done.append(self._maintain(each, maintain, dry_run=dry_run))
             progress.add()
-        return Maintained(tuple(done), *rows, removed)
+        return tuple(done)
 
     def _targets(self) -> list[_Target]:
         """The current-state tables, those that were dropped too, and the machinery tables that do not keep themselves
@@ -173,12 +195,11 @@ class Maintenance:
 
     # --- One table ---
 
-    def _maintain(self, target: _Target, targets: Sequence[_Target], *, dry_run: bool) -> MaintainedTable:
+    def _maintain(self, target: _Target, maintain: Callable[[_Target], Actions], *, dry_run: bool) -> MaintainedTable:
         before, after, actions = TableHealth(), None, Actions()
         try:
             before = table_health(self._load(target))
-            actions = (self._planned if dry_run else self._done)(target, targets)
-            actions = replace(actions, orphan_files=self._remove_orphans(target, dry_run=dry_run))
+            actions = maintain(target)
             after = None if dry_run else table_health(self._load(target))
         except ConcurrentRunError:
             raise
@@ -188,23 +209,38 @@ class Maintenance:
             actions = replace(actions, deferred=reason)
         return MaintainedTable(str(target.identifier), target.source, before, after, actions)
 
-    def _planned(self, target: _Target, targets: Sequence[_Target]) -> Actions:
+    def _planned(self, targets: Sequence[_Target], target: _Target) -> Actions:
         table = self._load(target)
         manifests = manifest_count(table)
-        return Actions(
-            self._remove_superseded(target, dry_run=True),
-            self._worn(table).files,
-            manifests if manifests > _MANY_MANIFESTS else 0,
-            len(self._outdated_snapshots(target, table, targets)),
+        return replace(
+            self._to_compact(target),
+            superseded_events=self._remove_superseded(target, dry_run=True),
+            rewritten_manifests=manifests if manifests > _MANY_MANIFESTS else 0,
+            expired_snapshots=len(self._outdated_snapshots(target, table, targets)),
+            orphan_files=self._remove_orphans(target, dry_run=True),
         )
 
-    def _done(self, target: _Target, targets: Sequence[_Target]) -> Actions:
+    def _to_compact(self, target: _Target) -> Actions:
+        return Actions(compacted_files=self._worn(self._load(target)).files)
+
+    def _done(self, targets: Sequence[_Target], target: _Target) -> Actions:
         superseded = self._remove_superseded(target)
+        done = self._compacted(target)
+        manifests, expired = self._rewrite_manifests(target), self._expire(target, targets)
+        orphans = self._remove_orphans(target, dry_run=False)
+        return replace(
+            done,
+            superseded_events=superseded,
+            rewritten_manifests=manifests,
+            expired_snapshots=expired,
+            orphan_files=orphans,
+        )
+
+    def _compacted(self, target: _Target) -> Actions:
         compacted = self._compact(target)
         self._remove_dangling_deletes(target)
         self._show_newest(target)
-        manifests = self._rewrite_manifests(target)
-        return Actions(superseded, compacted, manifests, self._expire(target, targets))
+        return Actions(compacted_files=compacted)
 
     def _remove_superseded(self, target: _Target, *, dry_run: bool = False) -> int:
         """Events that are not kept any longer. Runs may come while they are looked for: what they add is later."""

@@ -66,7 +66,7 @@ class RecordSource(abc.ABC):
 
     def land(self) -> Landed:
         # What was left out comes first: new messages may be sent again, and are known by what came before.
-        new = [*self._land_with_other_tables(), *self.land_left_out()]
+        new = [*self.land_left_out(), *self._land_with_other_tables()]
         last = last_batch(self._run.lake, self._run.feed.name)
         # The last run may have ended between its records and their segments.
         known = self._run.segments.known(landed.segment for landed in last.segments)
@@ -120,7 +120,8 @@ class RecordSource(abc.ABC):
         if not batches:
             return ()
         self._run.log.info("decoding again from batch %d: it has rows of tables that are taken now", min(batches))
-        return self._land_again(pc.field("record_batch") >= min(batches))
+        undecoded = self._run.segments.undecoded(OFFSETS)
+        return [*self._land_again(pc.field("record_batch") >= min(batches)), *self._land_behind(undecoded.values())]
 
     def land_again(self, segments: Sequence[Segment]) -> Sequence[Segment]:
         # Whole batches, for the order of events goes through them.
@@ -147,9 +148,15 @@ class RecordSource(abc.ABC):
             return []
         digest = self._taken().digest
         others = sorted(batch for batch, settings in committed.items() if settings != digest)
-        for batch in others:
-            run.log.info("batch %d is decoded again: the configuration takes other tables now", batch)
-        return self._land_anew([segment for batch in others for segment in undecoded[batch]])
+        if not others:
+            return []
+        run.log.info("decoding again from batch %d: the configuration takes other tables now", others[0])
+        return self._land_behind(segments for batch, segments in undecoded.items() if batch >= others[0])
+
+    def _land_behind(self, batches: Iterable[Sequence[Segment]]) -> list[Segment]:
+        """Land batches that are not decoded once more, each by itself: what they send again is known by the rows of
+        those that are decoded before them."""
+        return [row for segments in batches for row in self._land_anew(segments)]
 
     def _land_anew(self, segments: Sequence[Segment]) -> list[Segment]:
         """Land segments in a batch of their own, in the place of the events that they have."""

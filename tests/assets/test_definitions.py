@@ -54,11 +54,11 @@ def test_definitions_and_a_tick_need_neither_jvm_nor_sink_nor_catalog(tmp_path: 
     seen = json.loads(done.stdout.splitlines()[-1])
     assert seen["jvm"] == [False, False]
     assert seen["keys"] == [
-        f"{lake.name}/{layer}" for layer in ("checkpoint", "events", "maintenance", "raw", "source")
+        f"{lake.name}/{layer}" for layer in ("checkpoint", "compaction", "events", "maintenance", "raw", "source")
     ]
     assert seen["jobs"] == [
         "cdc_prune_runs",
-        *(f"{lake.name}_{job}" for job in ("dates", "maintenance", "new", "tables")),
+        *(f"{lake.name}_{job}" for job in ("compaction", "dates", "maintenance", "new", "tables")),
     ]
     assert "no metadata file" in seen["ticks"][f"{lake.name}_checkpoint"]
 
@@ -91,7 +91,7 @@ def paths(definitions: dg.Definitions) -> set[tuple[str, ...]]:
 
 def test_live_tables_that_are_taken_are_assets(known: Loaded) -> None:
     feed = known.name
-    layers = {(feed, layer) for layer in ("source", "raw", "events", "checkpoint", "maintenance")}
+    layers = {(feed, layer) for layer in ("source", "raw", "events", "checkpoint", "compaction", "maintenance")}
     tables = {(feed, layer, "d", table) for layer in ("schema", "current") for table in ("a", "b")}
     assert paths(known.definitions) == layers | tables
 
@@ -136,12 +136,12 @@ def test_what_is_new_and_tables_are_taken_without_a_date_and_a_backfill_takes_bo
     assert {tuple(key.path) for key in keys} == {(known.name, "raw"), (known.name, "events")}
 
 
-def test_maintenance_has_a_job_and_a_schedule_of_its_own(known: Loaded) -> None:
-    job = known.definitions.resolve_job_def(f"{known.name}_maintenance")
-    assert {tuple(key.path) for key in job.asset_layer.selected_asset_keys} == {(known.name, "maintenance")}
+@pytest.mark.parametrize(("asset", "cron"), [("maintenance", "0 3 * * *"), ("compaction", "30 * * * *")])
+def test_maintenance_has_a_job_and_a_schedule_of_its_own(known: Loaded, asset: str, cron: str) -> None:
+    job = known.definitions.resolve_job_def(f"{known.name}_{asset}")
+    assert {tuple(key.path) for key in job.asset_layer.selected_asset_keys} == {(known.name, asset)}
     assert "cdc/feed" not in job.tags, "it is no run of the feed"
-    schedule = known.definitions.resolve_schedule_def(f"{known.name}_maintenance_schedule")
-    assert schedule.cron_schedule == "0 3 * * *"
+    assert known.definitions.resolve_schedule_def(f"{known.name}_{asset}_schedule").cron_schedule == cron
 
 
 def test_one_table_can_be_materialized_alone(known: Loaded) -> None:
@@ -166,7 +166,7 @@ def test_a_database_is_a_group_in_the_feeds_and_its_schemas_are_one_in_it(known:
     feed = known.name
     assert found == {
         "source": f"{feed}/source",
-        **dict.fromkeys(["raw", "events", "checkpoint", "maintenance"], feed),
+        **dict.fromkeys(["raw", "events", "checkpoint", "compaction", "maintenance"], feed),
         **{f"current/d/{table}": f"{feed}/d" for table in ("a", "b")},
         **{f"schema/d/{table}": f"{feed}/d/schema" for table in ("a", "b")},
     }
@@ -238,7 +238,7 @@ def test_each_table_and_each_layer_has_its_checks(known: Loaded) -> None:
 def test_definitions_do_not_read_the_sink(tmp_path: Path) -> None:
     lake = lake_in(tmp_path)
     Sink(lake.sink).create("t")
-    assert len(paths(build_definitions(lake.config))) == 5
+    assert len(paths(build_definitions(lake.config))) == 6
 
 
 def test_the_check_of_the_source_has_a_job_of_its_own_and_a_schedule(tmp_path: Path) -> None:

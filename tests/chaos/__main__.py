@@ -15,7 +15,7 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from cdc_lakehouse.lake.names import CATALOG
 from cdc_lakehouse.lake.spark import build_session
@@ -68,8 +68,10 @@ def _batches(options: argparse.Namespace, first: int, root: Path, broker: Callab
     logging.getLogger("chaos").setLevel(logging.INFO)
     every: dict[str, Fault] = {**FAULTS, **PROCESS_FAULTS}
     session = build_session(lake_config(root))
-    # The driver of SQLite unpacks a library when it is used first: where the disk is full then, this JVM has none.
+    # SQLite's driver and Snappy unpack a library when first used: where the disk is full then, this JVM has none.
     session.sql(f"SHOW NAMESPACES IN {CATALOG}").collect()
+    jvm: Any = session.sparkContext._jvm
+    jvm.org.xerial.snappy.Snappy.getNativeLibraryVersion()
     tally, wrong, numbers = Tally(), [], itertools.count(1)
     ends = time.monotonic() + options.minutes * 60
 

@@ -178,7 +178,7 @@ def _disk_full(world: World, number: int) -> bool:
     limited: list[int] = []
 
     def limit() -> None:
-        for process in descendants(os.getpid()):
+        for process in _of_spark():
             with contextlib.suppress(OSError, ValueError):
                 resource.prlimit(process, resource.RLIMIT_FSIZE, (_FEW_BYTES, resource.RLIM_INFINITY))
                 limited.append(process)
@@ -187,9 +187,15 @@ def _disk_full(world: World, number: int) -> bool:
         return _at_commit(world, number, limit) and bool(limited)
     finally:
         # Workers that were forked meanwhile have the limit of their parent.
-        for process in {*limited, *descendants(os.getpid())}:
+        for process in {*limited, *_of_spark()}:
             with contextlib.suppress(OSError, ValueError):
                 resource.prlimit(process, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+def _of_spark() -> list[int]:
+    """The JVM and its workers, not the broker."""
+    jvms = [each for each in descendants(os.getpid()) if "org.apache.spark" in command_of(each)]
+    return [process for jvm in jvms for process in (jvm, *descendants(jvm))]
 
 
 _SMALL: Final = 4 << 30

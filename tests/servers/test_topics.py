@@ -225,6 +225,28 @@ def test_what_was_left_out_comes_again_in_the_run_that_takes_it(topic_set: Calla
     found.check(last)
 
 
+@pytest.mark.parametrize("number", [5, 8, 9] if not LONG else range(3, 12))
+def test_what_was_left_out_comes_again_and_the_run_that_has_it_is_killed(
+    number: int, topic_set: Callable[..., TopicSet]
+) -> None:
+    """What that run has landed is decoded behind the rows that the next one takes."""
+    found = topic_set("random_2")
+    middle, last = (len(found.stages) - 1) // 2, len(found.stages) - 1
+    names = sorted(".".join(name) for name, rows in found.truth.tables(middle).items() if rows["rows"])
+    found.advance(middle)
+    found.lake.configure(tables={"exclude": names[::2]})
+    found.run()
+    # It decodes again, without rows that were decoded, and with others.
+    found.lake.configure(tables={"exclude": names[1::2]})
+    found.send([each for number, sent in found.sent.items() for each in found.messages[number][:sent]])
+    found.advance(last)
+    with KillAtCommit(number)(found.lake) as killed:
+        found.run()
+    found.lake.configure(tables={})
+    assert killed.happened and len(names) > 1 and not found.run().applied.held
+    found.check(last)
+
+
 @pytest.mark.parametrize("name", ["rename_chain", "random_3"])
 def test_topics_go_on_from_a_dump(name: str, topic_set: Callable[..., TopicSet], tmp_path: Path) -> None:
     initial = {"type": "dumpling", "uri": str(tmp_path / "snapshot")}

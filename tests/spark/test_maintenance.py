@@ -263,3 +263,47 @@ def test_maintenance_that_is_killed_anywhere(
     maintain(lake, "d.p")
     check_cuts(lake)
     assert rows(lake) == expected(4)
+
+
+def test_compaction_alone_writes_worn_tables_anew_and_nothing_else(new_lake: Callable[..., TestLake]) -> None:
+    lake, sink = new_feed(new_lake, 4)
+    before, segments = lake.metadata(), lake.machinery("segments")
+    planned = Maintenance(lake.feed, lake.lake, lake.session).compact(dry_run=True)
+    assert [(each.source, each.actions.compacted_files > 2) for each in planned.tables] == [
+        ("d.p", True),
+        ("d.u", True),
+    ]
+    assert without_lease(lake) == {name: place for name, place in before.items() if not name.endswith(".lease")}
+
+    done = Maintenance(lake.feed, lake.lake, lake.session, clock=later).compact()
+    assert [each.actions.expired_snapshots for each in done.tables] == [0, 0], "no cut goes"
+    assert (
+        lake.machinery("segments") == segments and len({r["checkpoint_ts"] for r in lake.machinery("checkpoints")}) == 5
+    )
+    assert rows(lake) == expected(4)
+    assert set(check_cuts(lake)) == {table.metadata.current_snapshot_id for table in lake.tables().values()}
+    assert {table_health(table).files for table in lake.tables().values()} == {1}
+    # What needs nothing is left alone; runs go on over it.
+    before = lake.metadata()
+    maintenance = Maintenance(lake.feed, lake.lake, lake.session)
+    assert sum(each.actions.compacted_files for each in maintenance.compact().tables) == 0
+    assert without_lease(lake) == {name: place for name, place in before.items() if not name.endswith(".lease")}
+    small_changes(lake, sink, 1, first=4)
+    assert rows(lake) == expected(5)
+
+
+def test_a_table_of_the_source_may_be_named_events(new_lake: Callable[..., TestLake]) -> None:
+    """Its name alone is that of the machinery table: of the source's one nothing but small files goes."""
+    lake = new_lake(source={**CSV, "archive": True}, **_SMALL)
+    sink = HandSink(lake.sink)
+    sink.schema("events", 1, *COLUMNS, action=CREATE, query="CREATE TABLE `events` (`id` BIGINT PRIMARY KEY)")
+    for number in range(3):
+        put(sink, "events", 1, ("I", 3 + number * 10, number, number), index=1 + number)
+        sink.checkpoint(9 + number * 10)
+        lake.go_through()
+    (machinery,) = maintain(lake, "events", dry_run=True).tables
+    assert machinery.source is None
+    (own,) = maintain(lake, "d.events").tables
+    assert own.source == "d.events" and own.actions.compacted_files == 3 and own.actions.superseded_events == 0
+    maintain(lake)
+    assert [row[0] for row in lake.rows("events")] == [0, 1, 2]
