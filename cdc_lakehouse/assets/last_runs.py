@@ -14,7 +14,8 @@ from cdc_lakehouse.assets.leases import FEED_TAG
 from cdc_lakehouse.errors import CdcError
 
 _ENDED: Final = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE]
-_OWN_JOBS: Final = ("maintenance", "compaction", "verify")
+OWN_JOBS: Final = ("maintenance", "compaction", "verify")
+"""Jobs of a feed whose runs are not tagged as those that bring it up to date."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ def last_runs(instance: dg.DagsterInstance, feed: str) -> Iterator[LastRun]:
     """The last run that brought the feed up to date, and the last ones of its other jobs, where there are any. A run
     that was cancelled, or is under way, is passed over."""
     wanted = {"": dg.RunsFilter(tags={FEED_TAG: feed}, statuses=_ENDED)}
-    wanted |= {f"{feed}_{job}": dg.RunsFilter(job_name=f"{feed}_{job}", statuses=_ENDED) for job in _OWN_JOBS}
+    wanted |= {f"{feed}_{job}": dg.RunsFilter(job_name=f"{feed}_{job}", statuses=_ENDED) for job in OWN_JOBS}
     for job, runs in wanted.items():
         for record in instance.get_run_records(runs, limit=1):
             run, ended = record.dagster_run, record.end_time or record.update_timestamp.timestamp()

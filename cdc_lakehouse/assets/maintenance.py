@@ -3,13 +3,14 @@
 They are in no pool and have no tag of the feed: they take the feed's lease for one table at a time, and the feed's runs
 wait for them in between."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
 import dagster as dg
 
-from cdc_lakehouse.assets import specs
+from cdc_lakehouse.assets import keys, specs
+from cdc_lakehouse.assets.metadata import health_metadata
 from cdc_lakehouse.assets.resources import Lakehouse, configuration_of
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake
@@ -35,8 +36,11 @@ def _on_schedule(
     def maintenance(context: dg.AssetExecutionContext, lakehouse: Lakehouse) -> dg.MaterializeResult[Any]:
         config = configuration_of(feed.name)
         lake = Lake(config.lake, config.storage)
-        done = Maintenance(config.feed(feed.name), lake, lambda: lakehouse.spark.session(config), log=context.log)
-        return dg.MaterializeResult(metadata=_metadata(work(done)))
+        own = Maintenance(config.feed(feed.name), lake, lambda: lakehouse.spark.session(config), log=context.log)
+        done = work(own)
+        for observation in _observations(feed, done):
+            context.log_event(observation)
+        return dg.MaterializeResult(metadata=_metadata(done))
 
     key: dg.AssetKey = spec["key"]
     job = dg.define_asset_job(
@@ -52,6 +56,14 @@ def _on_schedule(
         else [dg.ScheduleDefinition(name=f"{job.name}_schedule", job=job, cron_schedule=cron, default_status=running)]
     )
     return dg.Definitions(assets=[maintenance], jobs=[job], schedules=schedules)
+
+
+def _observations(feed: FeedConfig, done: Maintained) -> Iterator[dg.AssetObservation]:
+    """Of the tables whose files are others now: no materializations, which would say that their rows are newer."""
+    for row in done.tables:
+        if row.source is not None and row.after is not None and row.actions.compacted_files:
+            key = keys.current_key(feed.name, row.source)
+            yield dg.AssetObservation(key, metadata=health_metadata(row.after))
 
 
 def _metadata(done: Maintained) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from cdc_lakehouse.decoders.event_schema import EVENTS, SYNTHETIC
 from cdc_lakehouse.lake.current.tables import TableState
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS
 from cdc_lakehouse.lake.names import CATALOG, Identifier
+from cdc_lakehouse.lake.table_health import TableHealth, table_health
 from cdc_lakehouse.lake.tables.segments import Totals, totals
 from cdc_lakehouse.pipeline.apply import Applied, AppliedTable
 from cdc_lakehouse.pipeline.publish import Published
@@ -126,22 +127,24 @@ def state_metadata(
         "lag_seconds": lag_seconds(checkpoint_ts, now),
     }
     snapshot = table.current_snapshot()
-    if snapshot is not None and snapshot.summary is not None:
+    if snapshot is not None:
         numbers["snapshot_id"] = str(snapshot.snapshot_id)
-        numbers |= file_metadata(snapshot.summary.additional_properties, state.row_count)
+        numbers |= health_metadata(table_health(table))
     return numbers
 
 
-def file_metadata(summary: Mapping[str, str], rows: int) -> Metadata:
-    """The files of a table of so many live rows, from a snapshot's summary. `delete_ratio` is the share of the rows in
-    data files that are deleted: what a compaction would remove."""
-    written = int(summary.get("total-records", "0"))
-    return {
-        "files": int(summary.get("total-data-files", "0")),
-        "delete_files": int(summary.get("total-delete-files", "0")),
-        "bytes": int(summary.get("total-files-size", "0")),
-        "delete_ratio": round((written - rows) / written, 4) if written else 0.0,
+def health_metadata(health: TableHealth) -> Metadata:
+    """The files of a table. `delete_ratio` is the share of the rows in data files that are deleted: what a compaction
+    would remove."""
+    numbers: dict[str, Any] = {
+        "files": health.files,
+        "bytes": health.bytes,
+        "average_file_bytes": health.average_bytes,
+        "delete_ratio": round(health.delete_ratio, 4),
     }
+    if health.compacted_at is not None:
+        numbers["last_compaction"] = dg.MetadataValue.timestamp(health.compacted_at)
+    return numbers
 
 
 def checkpoint_metadata(

@@ -9,6 +9,7 @@ import dagster as dg
 from dagster._core.storage.event_log import SqliteEventLogStorage
 
 from cdc_lakehouse.assets import keys
+from cdc_lakehouse.assets.last_runs import OWN_JOBS
 from cdc_lakehouse.assets.leases import FEED_TAG
 from cdc_lakehouse.pipeline.context import utc_now
 
@@ -45,7 +46,8 @@ def delete_runs(instance: dg.DagsterInstance, feed: str, before: datetime.dateti
 
     A run with the last materialization of an asset, or of one of its dates, stays: without it the asset would be shown
     as missing."""
-    old = _ended_before(instance, before, dg.RunsFilter(tags={FEED_TAG: feed}))
+    of_feed = [dg.RunsFilter(tags={FEED_TAG: feed}), *(dg.RunsFilter(job_name=f"{feed}_{job}") for job in OWN_JOBS)]
+    old = [run for which in of_feed for run in _ended_before(instance, before, which)]
     shown = _shown_runs(instance, feed) if old else set[str]()
     _delete(instance, [run for run in old if run not in shown])
     kept = sum(run in shown for run in old)
@@ -62,7 +64,7 @@ def _ended_before(instance: dg.DagsterInstance, before: datetime.datetime, which
 def _shown_runs(instance: dg.DagsterInstance, feed: str) -> set[str]:
     """The runs whose materializations the pages of assets show."""
     found: set[str] = set()
-    for record in instance.get_asset_records(instance.get_asset_keys(prefix=[feed])):
+    for record in instance.get_asset_records(instance.get_asset_keys(prefix=keys.path_of(feed))):
         last = record.asset_entry.last_materialization_record
         found |= {last.run_id} if last is not None else set()
     for key in (keys.raw_key(feed), keys.events_key(feed)):

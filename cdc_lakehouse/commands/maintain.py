@@ -60,7 +60,7 @@ def _document(feed: FeedConfig, done: Maintained) -> dict[str, Any]:
     tables = [
         {
             "table": row.table,
-            "source": row.source,
+            "source": None if row.source is None else str(row.source),
             "before": health_document(row.before),
             "after": None if row.after is None else health_document(row.after),
             **asdict(row.actions),

@@ -46,6 +46,7 @@ METRICS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "events": (_FEED, "Rows of the table events."),
     "segments_waiting": (_FEED, "Segments that are landed and not decoded."),
     "table_rows": (_TABLE, "Rows of a table in the published cut."),
+    "table_lag_seconds": (_TABLE, "How far what readers see of a table is behind now."),
     "table_held": (_TABLE, "1 for a table that stays at an earlier cut."),
     "table_files": (_TABLE, "Data files of a table."),
     "table_average_file_bytes": (_TABLE, "Average size of a data file of a table, with its deletion vectors."),
@@ -196,6 +197,8 @@ class _Feeds(Collector):
         add("segments_waiting", sizes.segments_waiting, name)
         for row in state.cut:
             add("table_rows", row.row_count, name, row.database, row.table)
+        for table in sorted(state.tables, key=str):
+            add("table_lag_seconds", state.lag_of(table), name, table.database, table.table)
         for table in sorted(state.held, key=str):
             add("table_held", 1, name, table.database, table.table)
         for table, health in health_of.items():

@@ -9,7 +9,6 @@ import click
 import pyarrow.compute as pc
 
 from cdc_lakehouse.changelog.positions import lag_seconds
-from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.commands.common import (
     DONE,
     HELD,
@@ -26,7 +25,6 @@ from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.errors import SourceUnreachableError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.table_health import health_document
-from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, CutRow
 from cdc_lakehouse.lake.tables.lease import last_holder
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Segments, totals
@@ -93,7 +91,7 @@ def _status(lake: Lake, feed: FeedConfig, source: SourceStatus, now: datetime.da
         "published_lag_seconds": state.lag_seconds,
         "initial": _initial(lake, feed),
         "last_run": _last_run(lake, feed, now),
-        "tables": _tables(lake, feed, Checkpoints(lake, feed.name), state, now),
+        "tables": _tables(lake, feed, state),
         "held": {str(table): reason for table, reason in state.held.items()},
         "quarantined": state.quarantined_rows,
         "discarded": state.discarded,
@@ -107,25 +105,19 @@ def _status(lake: Lake, feed: FeedConfig, source: SourceStatus, now: datetime.da
     return {**status, "attention": _attention(feed, status)}
 
 
-def _tables(
-    lake: Lake, feed: FeedConfig, checkpoints: Checkpoints, state: FeedState, now: datetime.datetime
-) -> list[dict[str, Any]]:
-    known: dict[TableName, CutRow | None] = {TableName(row.database, row.table): row for row in state.cut}
-    for name in state.held.keys() - known.keys():
-        own = checkpoints.rows_of(name)
-        known[name] = own[-1] if own else None
-    health = {name: read_health(lake, feed, name) for name in known}
+def _tables(lake: Lake, feed: FeedConfig, state: FeedState) -> list[dict[str, Any]]:
+    health = {name: read_health(lake, feed, name) for name in state.tables}
     return [
         {
             "database": name.database,
             "table": name.table,
             "rows": None if row is None else row.row_count,
             "checkpoint_ts": None if row is None else row.checkpoint_ts,
-            "lag_seconds": None if row is None else lag_seconds(row.checkpoint_ts, now),
+            "lag_seconds": state.lag_of(name),
             "held": state.held.get(name),
             "health": None if (found := health[name]) is None else health_document(found),
         }
-        for name, row in sorted(known.items(), key=lambda each: (each[0].database, each[0].table))
+        for name, row in sorted(state.tables.items(), key=lambda each: (each[0].database, each[0].table))
     ]
 
 

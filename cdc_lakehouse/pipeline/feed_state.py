@@ -22,15 +22,23 @@ from cdc_lakehouse.pipeline.held_tables import held_of_cut
 @dataclass(frozen=True, slots=True)
 class FeedState:
     """checkpoint_ts: a TSO, of the published cut; None where nothing is published, as lag_seconds. cut: its tables.
-    held: reasons by table. quarantined: open rows by table, None for those of no table. discarded: rows that a
-    person gave up."""
+    tables: these, and those that are held with the last row that shows them, None where there is none. held: reasons by
+    table. quarantined: open rows by table, None for those of no table. discarded: rows that a person gave up. read_at:
+    in UTC."""
 
     checkpoint_ts: int | None
     lag_seconds: float | None
     cut: tuple[CutRow, ...]
+    tables: Mapping[TableName, CutRow | None]
     held: Mapping[TableName, str]
     quarantined: Mapping[TableName | None, int]
     discarded: int
+    read_at: datetime.datetime
+
+    def lag_of(self, table: TableName) -> float | None:
+        """Seconds by which what readers see of a table is behind; None for one that they have not seen."""
+        row = self.tables.get(table)
+        return None if row is None else lag_seconds(row.checkpoint_ts, self.read_at)
 
     @property
     def checkpoint_time(self) -> datetime.datetime | None:
@@ -65,13 +73,21 @@ def read_feed_state(lake: Lake, feed: FeedConfig, now: datetime.datetime) -> Fee
     for row in quarantine.open():
         table = None if row.database is None or row.table is None else TableName(row.database, row.table)
         quarantined[table] = quarantined.get(table, 0) + row.count
+    rows = () if published is None else tuple(checkpoints.rows(published))
+    held = held_of_cut(lake, feed.name, cut)
+    tables: dict[TableName, CutRow | None] = {TableName(row.database, row.table): row for row in rows}
+    for name in held.keys() - tables.keys():
+        own = checkpoints.rows_of(name)
+        tables[name] = own[-1] if own else None
     return FeedState(
         published,
         None if published is None else lag_seconds(published, now),
-        () if published is None else tuple(checkpoints.rows(published)),
-        held_of_cut(lake, feed.name, cut),
+        rows,
+        tables,
+        held,
         quarantined,
         quarantine.count("discarded"),
+        now,
     )
 
 

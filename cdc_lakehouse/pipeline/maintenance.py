@@ -22,6 +22,7 @@ from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from cdc_lakehouse.changelog.positions import BEGINNING
+from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, ConfigurationError, TransientError, in_one_line
 from cdc_lakehouse.lake.catalog import Lake, system_table
@@ -82,7 +83,7 @@ class MaintainedTable:
     is None in a dry run, and where something could not be done."""
 
     table: str
-    source: str | None
+    source: TableName | None
     before: TableHealth
     after: TableHealth | None
     actions: Actions
@@ -105,13 +106,13 @@ class _Target:
     state: TableState | None = None
 
     @property
-    def source(self) -> str | None:
-        return None if self.state is None else str(self.state.name)
+    def source(self) -> TableName | None:
+        return None if self.state is None else self.state.name
 
     @property
     def name(self) -> str:
         """As people give it: the name in the source, or that of a machinery table."""
-        return self.source or self.identifier.name
+        return self.identifier.name if self.source is None else str(self.source)
 
     @property
     def is_events(self) -> bool:

@@ -62,8 +62,8 @@ class Notice:
 
 
 def lake_problems(feed: FeedConfig, state: FeedState, watched_seconds: float) -> Iterator[Problem]:
-    """What the lake shows: tables that are held, rows that could not be used, a cut that is too old. Of a feed that has
-    published nothing the time counts since when it is watched."""
+    """What the lake shows: tables that are held, rows that could not be used, a cut or a table that is too old. Of a
+    feed that has published nothing the time counts since when it is watched."""
     for table, reason in sorted(state.held.items(), key=str):
         yield Problem(feed.name, "held", str(table), f"the table {table} is held: {reason}")
     for table, rows in sorted(state.quarantined.items(), key=str):
@@ -75,6 +75,13 @@ def lake_problems(feed: FeedConfig, state: FeedState, watched_seconds: float) ->
         at = state.checkpoint_time
         shown = "nothing has been published yet" if at is None else f"the published cut shows {at:%Y-%m-%d %H:%M} UTC"
         yield Problem(feed.name, "stale", "", f"{shown}; freshness_minutes is {feed.freshness_minutes}")
+    for table in sorted(state.tables, key=str):
+        lag, own = state.lag_of(table), feed.settings_of(table.database, table.table).freshness_minutes
+        if own is not None and lag is not None and lag > own * 60:
+            text = (
+                f"what readers see of the table {table} is {lag / 60:.0f} minutes old; its freshness_minutes is {own}"
+            )
+            yield Problem(feed.name, "stale", str(table), text)
 
 
 def news(

@@ -193,6 +193,22 @@ def test_a_cut_that_is_too_old_is_told_and_a_feed_without_one_after_as_long(
     assert told(hook) == [("opened", "stale", "")]
 
 
+def test_a_table_that_is_older_than_it_may_be_is_told_by_itself(
+    lake: TestLake, hook: HttpReceiver, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.configure(tables={"settings": {"d.a": {"freshness_minutes": 5}}})
+    daemon = Daemon(lake, instance, monkeypatch, webhook(hook))
+    daemon.publish(before=datetime.timedelta(minutes=3))
+    daemon.tick()
+    assert told(hook) == []
+    daemon.tick(datetime.timedelta(minutes=4))
+    assert "table d.a is 8 minutes old; its freshness_minutes is 5" in hook.documents[0]["text"]
+    assert told(hook) == [("opened", "stale", "d.a")]
+    daemon.publish()
+    daemon.tick()
+    assert told(hook) == [("over", "stale", "d.a")]
+
+
 def test_rows_that_could_not_be_used_are_told_by_table(
     lake: TestLake, hook: HttpReceiver, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:

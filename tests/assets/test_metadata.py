@@ -18,6 +18,7 @@ from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, state_of
 from cdc_lakehouse.lake.names import Identifier
+from cdc_lakehouse.lake.table_health import TableHealth
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from cdc_lakehouse.lake.tables.segments import Segment, Totals, as_rows, totals
 from cdc_lakehouse.pipeline.apply import Applied, AppliedTable
@@ -113,12 +114,6 @@ def applied() -> tuple[AppliedTable, Applied]:
     return table, Applied(T, {life.id: life}, (table,), {})
 
 
-WRITTEN = {
-    "total-records": "48", "total-position-deletes": "7", "total-data-files": "3", "total-delete-files": "2",
-    "total-files-size": "1234", "total-equality-deletes": "0",
-}  # fmt: skip
-
-
 @pytest.fixture
 def lake_table(tmp_path: Path) -> Any:
     """A current-state table of the columns of `STORY`, in one snapshot."""
@@ -142,7 +137,7 @@ def test_of_a_table(lake_table: Any) -> None:
     assert seen["dagster/table_name"] == "lake." + ".".join(lake_table.name()[-2:])
     files = [task.file for task in lake_table.scan().plan_files()]
     assert (seen["files"], seen["bytes"]) == (len(files), sum(file.file_size_in_bytes for file in files))
-    assert (seen["delete_files"], seen["delete_ratio"]) == (0, 0.0)
+    assert seen["delete_ratio"] == 0.0
 
 
 def test_a_tables_columns_are_those_of_iceberg_with_the_sources_in_their_descriptions(lake_table: Any) -> None:
@@ -173,9 +168,11 @@ def test_a_tables_columns_come_from_the_source_and_from_events(lake_table: Any) 
 
 
 def test_deleted_rows_are_a_share_of_those_in_the_files() -> None:
-    numbers = metadata.file_metadata(WRITTEN, 41)
-    assert numbers == {"files": 3, "delete_files": 2, "bytes": 1234, "delete_ratio": round(7 / 48, 4)}
-    assert metadata.file_metadata({}, 0)["delete_ratio"] == 0
+    numbers = metadata.health_metadata(TableHealth(3, 1234, 48, 7, 2))
+    assert numbers == {"files": 3, "bytes": 1234, "average_file_bytes": 411, "delete_ratio": round(7 / 48, 4)}
+    assert metadata.health_metadata(TableHealth())["delete_ratio"] == 0
+    compacted = stored(metadata.health_metadata(TableHealth(compacted_at=NOON)))["last_compaction"]
+    assert compacted == NOON.timestamp()
 
 
 def table_of(table: Any) -> AppliedTable:

@@ -12,7 +12,9 @@ import pytest
 from cdc_lakehouse.assets import keys
 from cdc_lakehouse.assets.leases import FEED_TAG
 from cdc_lakehouse.assets.retention import JOB, build_retention, delete_runs
+from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.pipeline.context import utc_now
+from tests.pipeline import lake_in
 
 DAYS = dg.DailyPartitionsDefinition("2026-06-01", end_date="2026-06-05")
 
@@ -65,6 +67,33 @@ def test_a_run_goes_with_its_files_and_one_that_an_asset_shows_stays(
     left = [path for path in tmp_path.rglob("*") if any(run in str(path) for run in gone)]
     assert not left
     assert delete_runs(instance, "f", utc_now()) == (0, 2)
+
+
+def test_a_prefix_of_keys_hides_no_run_that_an_asset_shows(instance: dg.DagsterInstance, tmp_path: Path) -> None:
+    lake = lake_in(tmp_path, key_prefix=["company"])
+    feed = lake.name
+    keys.use_prefix(lake.feed)
+
+    @dg.asset(key=keys.current_key(feed, TableName("d", "t")))
+    def current() -> None: ...
+
+    job = dg.Definitions(assets=[current], jobs=[dg.define_asset_job("j", [current])]).resolve_job_def("j")
+    first, last = (job.execute_in_process(instance=instance, tags={FEED_TAG: feed}).run_id for _ in range(2))
+    assert delete_runs(instance, feed, utc_now()) == (1, 1)
+    assert first not in runs(instance) and last in runs(instance)
+    assert current.key.path[0] == "company"
+
+
+@pytest.mark.parametrize("kind", ["maintenance", "compaction", "verify"])
+def test_runs_of_other_jobs_of_the_feed_go_too(instance: dg.DagsterInstance, kind: str) -> None:
+    @dg.asset(key=dg.AssetKey(["f", kind]))
+    def work() -> None: ...
+
+    definitions = dg.Definitions(assets=[work], jobs=[dg.define_asset_job(f"f_{kind}", [work])])
+    job = definitions.resolve_job_def(f"f_{kind}")
+    first, last = (job.execute_in_process(instance=instance).run_id for _ in range(2))
+    assert delete_runs(instance, "f", utc_now()) == (1, 1)
+    assert first not in runs(instance) and last in runs(instance)
 
 
 def test_the_job_deletes_what_is_older_than_the_days_that_are_kept(instance: dg.DagsterInstance) -> None:

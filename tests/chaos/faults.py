@@ -5,21 +5,24 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
+import random
 import resource
 import shutil
 import signal
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
+from cdc_lakehouse.config.maintenance import MaintenanceConfig
 from cdc_lakehouse.errors import ConcurrentRunError
 from cdc_lakehouse.lake import catalog as lake_catalog
 from cdc_lakehouse.lake.tables import lease as lease_module
+from cdc_lakehouse.pipeline.maintenance import Maintenance
 from cdc_lakehouse.pipeline.steps import run_all
 from tests.chaos.truth import WrongError
 from tests.chaos.world import Fault, World
@@ -68,6 +71,33 @@ def _at_commit(world: World, number: int, do: Callable[[], object]) -> bool:
 def _run_beside(world: World, number: int) -> bool:
     """Another run that does not ask for the lease, from its beginning to its end, between two commits of the first."""
     return _at_commit(world, number, lambda: run_all(world.lake.run()))
+
+
+def _compacted_beside(world: World, number: int) -> bool:
+    """Files of some tables are written anew by somebody who has not asked for the lease, between two commits."""
+
+    def compact() -> None:
+        feed = world.lake.feed.model_copy(update={"maintenance": MaintenanceConfig(min_small_files=2)})
+        maintenance = _WithoutLease(feed, world.lake.lake, world.lake.session)
+        states = [each for each in maintenance.targets if each.state is not None]
+        for each in random.Random(number).sample(states, min(len(states), _COMPACTED)):
+            maintenance.compact(each.name)
+
+    return _at_commit(world, number, compact)
+
+
+_COMPACTED: Final = 8
+"""Each takes a third of a second."""
+
+
+class _WithoutLease(Maintenance):
+    @property
+    def targets(self) -> Sequence[Any]:
+        return self._targets()
+
+    @contextlib.contextmanager
+    def _lease(self) -> Iterator[Any]:
+        yield None
 
 
 def _lease_taken(world: World, number: int) -> bool:
@@ -295,6 +325,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "killed at a commit": _killed,
     "killed three times": _killed_again_and_again,
     "second run beside": _run_beside,
+    "compaction beside": _compacted_beside,
     "lease lost": _lease_taken,
     "lease of another host": _lease_of_another_host,
     "clock jumps": _clock_jumps,

@@ -32,7 +32,8 @@ Labels = tuple[tuple[str, str], ...]
 NAMES = {
     "up", "published_checkpoint_timestamp_seconds", "published_lag_seconds", "freshness_limit_seconds",
     "last_cut_timestamp_seconds", "tables", "held_tables", "quarantined_rows", "discarded_rows", "events",
-    "segments_waiting", "table_rows", "table_held", "table_files", "table_average_file_bytes", "table_delete_ratio",
+    "segments_waiting", "table_rows", "table_lag_seconds", "table_held", "table_files", "table_average_file_bytes",
+    "table_delete_ratio",
     "table_last_compaction_timestamp_seconds", "source_up", "source_checkpoint_timestamp_seconds",
     "source_pending_records", "last_run_end_timestamp_seconds", "last_run_duration_seconds",
     "last_run_failed",
@@ -119,6 +120,9 @@ def test_every_number_of_a_feed_is_there_under_its_name(lake: TestLake, monkeypa
     at = found.pop(("published_checkpoint_timestamp_seconds", feed))
     assert at == pytest.approx(shown.timestamp(), abs=0.002)
 
+    lags = {labels: found.pop((name, labels)) for name, labels in [*found] if name == "table_lag_seconds"}
+    assert len(lags) == 2 and all(600 <= lag < 900 for lag in lags.values())
+
     def table(database: str, name: str) -> Labels:
         return (("database", database), ("feed", lake.name), ("table", name))
 
@@ -153,6 +157,7 @@ def test_the_files_of_a_table_are_those_of_its_last_snapshot(lake: TestLake) -> 
     lake.run().checkpoints.publish(cut, [CutRow(tso(NOON), "d", "a", snapshot.snapshot_id, 6, NOON)])
     found = {name: value for (name, labels), value in metrics(lake).items() if ("table", "a") in labels}
     files = list(Path(table.location().removeprefix("file://")).rglob("*.parquet"))
+    assert found.pop("table_lag_seconds") > 0
     assert found == {
         "table_rows": 6, "table_files": 2, "table_delete_ratio": 0,
         "table_average_file_bytes": sum(each.stat().st_size for each in files) // 2,

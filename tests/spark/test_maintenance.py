@@ -122,7 +122,7 @@ def test_what_is_needed_is_done_and_no_more(new_lake: Callable[..., TestLake], m
     before = lake.metadata()
     planned = maintain(lake, dry_run=True, clock=lambda: datetime.datetime.now(datetime.UTC))
     assert without_lease(lake) == {name: place for name, place in before.items() if not name.endswith(".lease")}
-    plan = {each.source: each for each in planned.tables if each.source is not None}
+    plan = {str(each.source): each for each in planned.tables if each.source is not None}
     assert plan["d.p"].actions.compacted_files > 2 and plan["d.p"].after is None
     assert plan["d.p"].actions.orphan_files == 1 and orphan.exists()
     assert plan["d.p"].actions.expired_snapshots == 0, "cuts of the last hour are kept"
@@ -269,7 +269,7 @@ def test_compaction_alone_writes_worn_tables_anew_and_nothing_else(new_lake: Cal
     lake, sink = new_feed(new_lake, 4)
     before, segments = lake.metadata(), lake.machinery("segments")
     planned = Maintenance(lake.feed, lake.lake, lake.session).compact(dry_run=True)
-    assert [(each.source, each.actions.compacted_files > 2) for each in planned.tables] == [
+    assert [(str(each.source), each.actions.compacted_files > 2) for each in planned.tables] == [
         ("d.p", True),
         ("d.u", True),
     ]
@@ -304,6 +304,6 @@ def test_a_table_of_the_source_may_be_named_events(new_lake: Callable[..., TestL
     (machinery,) = maintain(lake, "events", dry_run=True).tables
     assert machinery.source is None
     (own,) = maintain(lake, "d.events").tables
-    assert own.source == "d.events" and own.actions.compacted_files == 3 and own.actions.superseded_events == 0
+    assert str(own.source) == "d.events" and own.actions.compacted_files == 3 and own.actions.superseded_events == 0
     maintain(lake)
     assert [row[0] for row in lake.rows("events")] == [0, 1, 2]
