@@ -144,7 +144,7 @@ class FeedContext:
             },
             "time_zone": self.feed.source.time_zone,
             "taken": [self.feed.tables.include, self.feed.tables.exclude],
-            **self.feed.model_dump(mode="json", exclude_defaults=True, include={"format_version"}),
+            **self.feed.model_dump(mode="json", exclude_defaults=True, include={"format_version", "namespace"}),
         }
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
 

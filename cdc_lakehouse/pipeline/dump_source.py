@@ -80,7 +80,7 @@ class DumpSource:
     def _taken(self) -> TakenNames:
         """As the history tells by now: evolving adds to it."""
         lives = self._run.history.history.incarnations().values()
-        return TakenNames.of(self._run.feed.tables, lives)
+        return TakenNames.of(self._run.feed.tables, lives, self._run.last_cut.checkpoint_ts)
 
     @property
     def has_rows_left(self) -> bool:

@@ -54,7 +54,7 @@ def list_source(run: FeedContext, checkpoint_ts: int) -> SinkListing:
 
 def _found(run: FeedContext, listing: Listing, checkpoint_ts: int, since: Frontier | None) -> SinkListing:
     schemas = SchemaFiles(run.feed, run.store, run.history, listing.schemas)
-    taken = TakenNames.of(run.feed.tables, schemas.history.incarnations().values())
+    taken = TakenNames.of(run.feed.tables, schemas.history.incarnations().values(), run.last_cut.checkpoint_ts)
     return SinkListing(listing, schemas, taken, missing_last_files(run, listing, checkpoint_ts), since)
 
 

@@ -17,6 +17,7 @@ from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.errors import TableHeldError
 from cdc_lakehouse.lake.current.keyed_events import KeyedSpan
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, schema_fingerprint
+from cdc_lakehouse.lake.current.typed_rows import lake_name
 from cdc_lakehouse.lake.current.update_tasks import EmptiedPartition, RecomputedKeys
 from cdc_lakehouse.lake.tables.segments import DECODED, DUMP, OFFSETS, REPAIR, Segment, may_hold
 from cdc_lakehouse.pipeline.context import FeedContext
@@ -227,11 +228,23 @@ def _changes(
         return TableChanges(number, life, state, BEGINNING, checkpoint_ts, void, False, (), key)
     applied, batch = max(state.applied_ts, passed_ts), max(state.applied_batch, batch)
     before = life.upto(state.applied_ts)
-    rebuild = before is None or schema_fingerprint(before, run.value_format(before.last)) != state.schema_fingerprint
+    rebuild = before is None or _is_other(run, before, state)
     void_for_all = max(void, life.versions[0].since)
     recompute = life.last.name in run.rebuild and life.dropped_ts is None
     redecoded = () if rebuild or recompute else tuple(news.redecoded(life, applied, batch, void_for_all))
+    if not (rebuild or recompute):
+        known = {segment.segment for segment in redecoded}
+        redecoded += tuple(each for each in news.passed_by(life, applied) if each.segment not in known)
     return TableChanges(number, life, state, applied, checkpoint_ts, void, rebuild, redecoded, key, recompute)
+
+
+def _is_other(run: FeedRun, applied: Incarnation, state: TableState) -> bool:
+    """Whether the lake's table is not what its history, as it is known now, has made of it: other columns, or, by the
+    configuration, another key. `applied` is the history up to what the table has."""
+    if schema_fingerprint(applied, run.value_format(applied.last)) != state.schema_fingerprint:
+        return True
+    key = tuple(lake_name(column) for column in key_columns(run.feed, applied.last))
+    return state.key is not None and bool(key) and key != state.key
 
 
 def format_refusal(feed: FeedConfig, life: Incarnation, state: TableState) -> str | None:
@@ -258,6 +271,8 @@ class _News:
         cut = run.last_cut
         self.everywhere = len(run.history.history.versions) != cut.versions or run.settings != cut.settings
         self._segments = run.segments
+        self._skips = run.feed.policy.quarantine == "skip"
+        self._unusable = [row for row in run.quarantine.open() if row.error_class == BAD_VALUE]
         replaced = ~pc.field("replaces_snapshot").is_null()
         concerned = (pc.field("batch") > cut.batch) & (replaced | (pc.field("events") > 0))
         if checkpoint_ts > cut.checkpoint_ts:
@@ -282,6 +297,15 @@ class _News:
         passed = (pc.field("min_commit_ts") <= applied_ts) & counts | replaced
         decoded = pc.field("state") == DECODED
         return self._segments.select((pc.field("batch") > batch) & decoded & passed & may_hold(life.names))
+
+    def passed_by(self, life: Incarnation, applied_ts: int) -> list[Segment]:
+        """Segments of rows that the table could not take and went on without, where it must not by now: of which the
+        policy was another then."""
+        if self._skips:
+            return []
+        names = {row.segment for row in self._unusable if TableName(row.database or "", row.table or "") in life.names}
+        found = self._segments.find(names).values() if names else ()
+        return [each for each in found if each.state == DECODED and (each.min_commit_ts or 0) <= applied_ts]
 
 
 _EVENT_BYTES: Final = 2048

@@ -4,7 +4,7 @@ what it held under those is its own."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from cdc_lakehouse.changelog.history import Incarnation
@@ -28,14 +28,16 @@ def left_ts(tables: TablesConfig, life: Incarnation) -> int | None:
 @dataclass(frozen=True)
 class TakenNames:
     """The names of which rows are wanted: those that the configuration takes, and the `earlier` ones of tables that it
-    takes by their last name."""
+    takes by a later name."""
 
     tables: TablesConfig
     earlier: frozenset[TableName] = frozenset()
 
     @classmethod
-    def of(cls, tables: TablesConfig, lives: Iterable[Incarnation]) -> TakenNames:
-        names = {name for life in lives if is_taken(tables, life) for name in _names(life)}
+    def of(cls, tables: TablesConfig, lives: Iterable[Incarnation], since: int) -> TakenNames:
+        """`since` is the commit-ts of the last cut. The lives go on beyond the next one: a table that has a taken name
+        for a while is in the cuts of that while."""
+        names = {name for life in lives for name in _wanted(tables, life, since)}
         return cls(tables, frozenset(name for name in names if not _takes(tables, name)))
 
     @property
@@ -51,9 +53,16 @@ class TakenNames:
         return _takes(self.tables, name) or name in self.earlier
 
 
-def _names(life: Incarnation) -> Iterable[TableName]:
-    """With the one before the first version: a table may be renamed before any row of it was looked at."""
-    yield from life.names
+def _wanted(tables: TablesConfig, life: Incarnation, since: int) -> Iterator[TableName]:
+    """The names up to the last one that is taken, where that is one after `since`. With the name before the first
+    version: a table may be renamed before any row of it was looked at."""
+    ends = [*(version.commit_ts for version in life.versions[1:]), None]
+    named = list(zip(life.versions, ends, strict=True))
+    while named and not _takes(tables, named[-1][0].name):
+        named.pop()
+    if not named or (named[-1][1] is not None and named[-1][1] <= since):
+        return
+    yield from {version.name for version, _ in named}
     if life.versions[0].previous_name is not None:
         yield life.versions[0].previous_name
 

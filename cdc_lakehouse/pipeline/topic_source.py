@@ -131,7 +131,7 @@ class RecordSource(abc.ABC):
     def _taken(self) -> TakenNames:
         """The names that are wanted, as all that was decoded tells."""
         lives = self._incarnations(load_changes(self._run.history))
-        return TakenNames.of(self._run.feed.tables, lives.values())
+        return TakenNames.of(self._run.feed.tables, lives.values(), self._run.last_cut.checkpoint_ts)
 
     def _land_again(self, wanted: Any) -> list[Segment]:
         rows = self._run.segments.select((pc.field("kind") == OFFSETS) & (pc.field("state") == DECODED) & wanted)

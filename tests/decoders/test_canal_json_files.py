@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cdc_lakehouse.changelog.positions import END_TS
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.decoders.files import canal_json
@@ -211,9 +212,18 @@ def test_numbers_of_lines() -> None:
 
 
 def test_largest_commit_ts() -> None:
-    largest = (1 << 63) - 1
-    found = read(b"\n".join(line("INSERT", [A], ts=ts) for ts in (largest, 1, 10**17, 10**18 - 1, 10**18)))
-    assert [each["commit_ts"] for each in found] == [largest, 1, 10**17, 10**18 - 1, 10**18]
+    times = [END_TS - 1, 1, 10**17, 10**18 - 1, 10**18]
+    found = read(b"\n".join(line("INSERT", [A], ts=ts) for ts in times))
+    assert [each["commit_ts"] for each in found] == times
+
+
+@pytest.mark.parametrize("wrong", [0, END_TS, 1 << 62, (1 << 63) - 1, 1 << 63, 10**19 - 1])
+def test_a_commit_ts_that_is_no_time_is_none(wrong: int) -> None:
+    """Taken for one, it would be above every checkpoint, for good. Beside others of its width."""
+    others = [int("1" * min(len(str(wrong)), 18))] * 3
+    found = read(b"\n".join(line("INSERT", [A], ts=ts) for ts in [*others, wrong, *others]))
+    assert [each["commit_ts"] for each in found] == [*others, None, *others]
+    assert "no commit-ts" in found[3]["problem"] or found[3]["problem"] == "NoCommitTs"
 
 
 def test_what_ticdc_writes_is_read_together() -> None:
@@ -275,7 +285,7 @@ kinds = st.sampled_from(["INSERT", "UPDATE", "DELETE"])
 @st.composite
 def good_lines(draw: st.DrawFn) -> tuple[bytes, dict[str, Any]]:
     kind, row, old = draw(kinds), draw(rows), draw(st.none() | rows)
-    ts = draw(st.sampled_from([TS, TS + 1, 1]) | st.integers(1, (1 << 63) - 1))
+    ts = draw(st.sampled_from([TS, TS + 1, 1]) | st.integers(1, END_TS - 1))
     content = line(kind, [row], None if old is None else [old], ts, es=draw(st.integers(1, 99)))
     before = row if kind == "DELETE" else old if kind == "UPDATE" else None
     return content, event(0, kind[0], before, None if kind == "DELETE" else row, ts)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from cdc_lakehouse.changelog.positions import END_TS
 from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders.files import csv_events
 from cdc_lakehouse.decoders.files.csv_dialect import Dialect
@@ -33,7 +34,7 @@ texts = st.lists(st.sampled_from(PARTS), max_size=5).map("".join) | st.text(st.c
 numbers = st.sampled_from(["0", "-1", "18446744073709551615", "3.5e+10", "2155"]).map(Bare)
 values: st.SearchStrategy[Value] = st.none() | numbers | texts
 tables, databases = st.just(TABLE) | texts, st.just(DATABASE) | texts
-stamps = st.integers(1, 3) | st.integers(1, (1 << 63) - 1)
+stamps = st.integers(1, 3) | st.integers(1, END_TS - 1)
 
 
 @st.composite

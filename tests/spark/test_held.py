@@ -182,6 +182,61 @@ def test_by_policy_a_table_goes_on_without_bad_rows(new_lake: Callable[..., Test
     assert table.open() == []
 
 
+def test_rows_that_were_passed_by_hold_their_table_when_the_policy_does(new_lake: Callable[..., TestLake]) -> None:
+    table = Table(new_lake(policy={"quarantine": "skip"}))
+    table.create("id")
+    table.put(1, 10)
+    table.run()
+    table.put(2, 20)
+    mend = table.spoil('"v":"20"', '"v":"twenty"')
+    table.run()
+    table.put(3, 30)
+    table.run()
+    assert table.rows() == {1: 10, 3: 30}
+
+    table.lake.configure(policy={"quarantine": "hold"})
+    assert "do not fit" in str(table.run().applied.held)
+    assert table.open() == ["BadValue"] and table.rows() == {1: 10, 3: 30}
+    table.put(4, 40)
+    assert table.run().applied.held and table.open() == ["BadValue"]
+    mend()
+    assert not table.run().applied.held
+    assert table.open() == [] and table.rows() == {1: 10, 2: 20, 3: 30, 4: 40}
+
+
+def test_another_key_of_the_configuration_makes_the_table_anew(new_lake: Callable[..., TestLake]) -> None:
+    table = Table(new_lake(tables={"settings": {"shop.t0": {"primary_key": ["v"]}}}))
+    table.create()
+    table.put(1, 10)
+    table.put(2, 10)
+    table.run()
+    assert table.rows() == {2: 10}, "they were taken for one row"
+    table.lake.configure(tables={"settings": {"shop.t0": {"primary_key": ["id"]}}})
+    assert [each.rebuilt for each in table.run().applied.tables] == [True]
+    assert table.rows() == {1: 10, 2: 10}
+    before = table.lake.metadata()
+    table.run()
+    assert table.lake.metadata() == before
+
+
+def test_another_namespace_has_all_rows(new_lake: Callable[..., TestLake]) -> None:
+    """The tables of before stay where they are, as they were."""
+    table = Table(new_lake())
+    table.create("id")
+    table.put(1, 10)
+    table.run()
+    table.lake.configure(namespace="elsewhere_{feed}_{database}")
+    table.run()
+    table.put(2, 20)
+    table.run()
+    catalog, name = table.lake.lake.catalog, table.lake.name
+    there = catalog.load_table((f"elsewhere_{name}_{DATABASE}", "t0"))
+    assert sorted(there.scan().to_arrow()["id"].to_pylist()) == [1, 2]
+    run = table.lake.run()
+    (shown,) = run.checkpoints.rows(run.last_cut.checkpoint_ts)
+    assert shown.row_count == 2 and there.snapshot_by_id(shown.snapshot_id) is not None
+
+
 def test_bad_rows_beyond_those_that_are_listed_are_counted(
     new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,6 +100,24 @@ def test_a_table_that_comes_back(new_lake: Callable[..., TestLake]) -> None:
     assert lake.rows("t") == [(1, 10, "t2"), (2, 20, "aside12"), (3, 30, "t22")]
 
 
+def test_a_table_that_has_a_taken_name_for_a_while(new_lake: Callable[..., TestLake]) -> None:
+    """Its sink is further than the checkpoint: there the table has its old name again."""
+    lake = new_lake(source=CSV, tables={"exclude": ["d.t"]})
+    sink = HandSink(lake.sink)
+    sink.schema("t", 1, *COLUMNS, action=CREATE, query="CREATE TABLE `t` (`id` BIGINT PRIMARY KEY, `v` INT)")
+    put(sink, "t", 1, ("I", 2, 1, 10))
+    sink.schema("shown", 10, *COLUMNS, action=RENAME, query="RENAME TABLE `d`.`t` TO `d`.`shown`")
+    put(sink, "shown", 10, ("I", 12, 2, 20))
+    sink.schema("t", 20, *COLUMNS, action=RENAME, query="RENAME TABLE `d`.`shown` TO `d`.`t`")
+    put(sink, "t", 20, ("I", 22, 3, 30))
+    sink.checkpoint(15)
+    lake.go_through()
+    assert lake.rows("shown") == [(1, 10, "t2"), (2, 20, "shown12")]
+    sink.checkpoint(25)
+    lake.go_through()
+    assert lake.tables() == {}
+
+
 RENAMING = ["canal-json/rename_chain", "canal-json/rename_swap", "canal-json/random_6", "canal-json/drop_recreate"]
 
 

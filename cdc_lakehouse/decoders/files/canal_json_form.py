@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
+from cdc_lakehouse.changelog.positions import BEGINNING, END_TS
 from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.decoders.files.canal_json_strict import Event, event_of
 from cdc_lakehouse.decoders.files.file_format import FileContext
@@ -166,7 +167,7 @@ class Form:
         """The events of lines that match, and of which of them; the rows of the others are not as they should be."""
         digits = self.tail.read(lines.text, lines.stops - self.tail.width)[:, self.commit_ts]
         commit_ts = (digits - _ZERO) @ (10 ** np.arange(digits.shape[1])[::-1])
-        read = self._have_types(connection, lines)
+        read = self._have_types(connection, lines) & (commit_ts > BEGINNING) & (commit_ts < END_TS)
         rows = cut(lines.text, lines.starts + self.head.width, lines.stops - self.tail.width)
         images = [rows]
         if self.two_rows:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute
 from pyarrow import csv
 
+from cdc_lakehouse.changelog.positions import BEGINNING, END_TS
 from cdc_lakehouse.decoders.files.csv_dialect import BACKSLASH, LINE_ENDS, Dialect
 from cdc_lakehouse.decoders.files.csv_layout import COMMIT_TS, DATABASE, IS_UPDATE, OP, TABLE, Fields
 
@@ -164,7 +165,8 @@ class PieceReader:
         checks = [
             compute.all(compute.is_in(leading[OP], _OPERATIONS)),
             compute.all(compute.ascii_is_decimal(leading[COMMIT_TS])),
-            compute.all(compute.greater(commit_ts, 0)),
+            compute.all(compute.greater(commit_ts, BEGINNING)),
+            compute.all(compute.less(commit_ts, END_TS)),
         ]
         rows = [leading[OP], leading[TABLE], leading[DATABASE], commit_ts]
         if fields.old_value:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from cdc_lakehouse.changelog.positions import is_commit_ts
 from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders.files.csv_layout import Layout
 
@@ -24,13 +25,12 @@ class FileContext:
 
 
 def commit_ts_of(text: str) -> int | None:
-    """A commit-ts by its digits; None when it is not a positive number of 63 bits."""
+    """A commit-ts by its digits; None when it cannot be one."""
     digits = text.lstrip("0")
-    return int(digits) if _DIGITS.fullmatch(digits) and int(digits) <= _MAX_COMMIT_TS else None
+    return int(digits) if _DIGITS.fullmatch(digits) and is_commit_ts(int(digits)) else None
 
 
 _DIGITS: Final = re.compile("[0-9]{1,19}")
-_MAX_COMMIT_TS: Final = (1 << 63) - 1
 
 
 Decode = Callable[[Any, bytes, FileContext], Iterator[pa.RecordBatch]]

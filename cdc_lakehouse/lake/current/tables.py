@@ -33,6 +33,7 @@ from cdc_lakehouse.lake.properties import (
     DROPPED_TS,
     FEED,
     INCARNATION,
+    KEY,
     LINEAGE,
     ROW_COUNT,
     STAGED,
@@ -59,7 +60,7 @@ TABLE_PROPERTIES: Final = {
 @dataclass(frozen=True, slots=True)
 class TableState:
     """A current-state table as it stands in the lake: what readers see, and what of the feed is in it. `counts_rows`:
-    its snapshots have `ROW_COUNT`."""
+    its snapshots have `ROW_COUNT`. `key`: its columns, None of a table that has had no rows yet."""
 
     identifier: Identifier
     incarnation: str
@@ -70,6 +71,7 @@ class TableState:
     columns: tuple[LakeColumn, ...]
     order: tuple[str, ...]
     staged: tuple[str, ...]
+    key: tuple[str, ...] | None
     row_count: int
     snapshot_id: int | None
     dropped_ts: int | None
@@ -166,7 +168,7 @@ def state_of(identifier: Identifier, table: Table) -> TableState:
         LakeColumn(ids[field.name], field.name, iceberg_name(field.field_type)) for field in fields if field.name in ids
     )
     snapshot = table.current_snapshot()
-    dropped = properties.get(DROPPED_TS)
+    dropped, key = properties.get(DROPPED_TS), properties.get(KEY)
     return TableState(
         identifier=identifier,
         incarnation=properties[INCARNATION],
@@ -177,6 +179,7 @@ def state_of(identifier: Identifier, table: Table) -> TableState:
         columns=columns,
         order=tuple(field.name for field in fields),
         staged=tuple(json.loads(properties.get(STAGED, "[]"))),
+        key=None if key is None else tuple(json.loads(key)),
         row_count=row_count(table, snapshot),
         snapshot_id=None if snapshot is None else snapshot.snapshot_id,
         dropped_ts=None if dropped is None else int(dropped),
