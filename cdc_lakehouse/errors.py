@@ -41,6 +41,11 @@ class CdcError(Exception):
         text = self.message if not where else f"{self.message} [{', '.join(where)}]"
         return text if self.advice is None else f"{text}: {self.advice}"
 
+    @property
+    def advised(self) -> str:
+        """What happened and what to do, where it is known where."""
+        return self.message if self.advice is None else f"{self.message}: {self.advice}"
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Errors cross process boundaries (Spark's Python workers, Dagster's steps): keyword arguments must survive.
         return _rebuild, (type(self), self.message, {place: getattr(self, place) for place in (*_PLACES, "advice")})

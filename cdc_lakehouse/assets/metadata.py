@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -169,12 +170,28 @@ def checkpoint_metadata(
 
 def held_list(held: Mapping[TableName, str]) -> dg.MetadataValue[Any]:
     """Reasons by table, as a list in Markdown."""
-    return markdown_list([f"**{table}**: {reason}" for table, reason in sorted(held.items(), key=str)])
+    rows = (f"- **{_as_markdown(str(table))}**: {_as_markdown(why)}" for table, why in sorted(held.items(), key=str))
+    return dg.MetadataValue.md("\n".join(rows))
 
 
 def markdown_list(items: Sequence[str], none: str = "") -> dg.MetadataValue[Any]:
-    """A list in Markdown; `none` stands for an empty one."""
-    return dg.MetadataValue.md("\n".join(f"- {item}" for item in items) or none)
+    """A list of plain texts in Markdown; `none` stands for an empty one."""
+    return dg.MetadataValue.md("\n".join(f"- {_as_markdown(item)}" for item in items) or none)
+
+
+_OF_MARKDOWN: Final = re.compile(r"([\\`*_{}\[\]()<>#!|~&$])")
+
+
+def _as_markdown(text: str) -> str:
+    """A text that is shown as it is: names and statements of the source are nothing that may link, load or format."""
+    return _OF_MARKDOWN.sub(r"\\\1", " ".join(text.split()))
+
+
+def _fenced(language: str, text: str) -> str:
+    """A block of code that no backticks in it end."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text}\n{fence}"
 
 
 def column_schema(version: TableVersion) -> dg.TableSchema:
@@ -274,11 +291,11 @@ def _further(column: Column) -> str:
 def _statement(version: TableVersion, life: Incarnation) -> str:
     """A statement, its effect, and how it changed the columns."""
     when = f"{commit_time(version.commit_ts):%Y-%m-%d %H:%M:%S}"
-    lines = [f"- `{version.effect}` {when}", f"```sql\n{version.query or '-- seen'}\n```"]
+    lines = [f"- `{version.effect}` {when}", _fenced("sql", version.query or "-- seen")]
     before = life.before(version)
     changes = [] if before is None else column_changes(before, version)
     if changes:
-        lines += ["```diff", *as_lines(changes), "```"]
+        lines.append(_fenced("diff", "\n".join(as_lines(changes))))
     return "\n".join(lines)
 
 

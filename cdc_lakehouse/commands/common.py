@@ -112,7 +112,11 @@ def problem_lines(
     """Lines that say what is held, quarantined or otherwise wrong; none when all is well."""
     lines: list[str] = []
     if held:
-        lines += ["", "  held at the last good cut:", *(f"    {table}: {why}" for table, why in sorted(held.items()))]
+        lines += [
+            "",
+            "  held at the last good cut:",
+            *(f"    {printable(f'{table}: {why}')}" for table, why in sorted(held.items())),
+        ]
     if quarantined:
         lines += ["", f"  quarantined: {quarantined} rows; `cdc-lakehouse quarantine list` shows them"]
     if discarded:

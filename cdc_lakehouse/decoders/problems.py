@@ -37,6 +37,9 @@ BAD_MESSAGE: Final = "BadMessage"
 BAD_VALUE: Final = "BadValue"
 """A row that a current-state table could not take. It holds no table: the next run tries again."""
 
+BAD_TABLE_OF_DUMP: Final = "BadTableOfDump"
+"""A table of the initial dump of which rows, or values of a column, are missing."""
+
 NOT_UTF8: Final = "NotUtf8"
 NOT_JSON: Final = "NotJson"
 NOT_CSV: Final = "NotCsv"

@@ -101,7 +101,7 @@ class Archive:
             except SourceError as error:
                 if error.segment is None:
                     raise
-                return segment.segment, error.message
+                return segment.segment, error.advised
             return segment.segment, None
 
         with ThreadPoolExecutor(_COPIES_AT_ONCE) as pool:

@@ -29,7 +29,7 @@ def find_unreadable(run: FeedContext, segments: Sequence[Segment]) -> dict[str, 
         except SourceError as error:
             if error.segment is None:
                 raise  # The whole store cannot be read.
-            return segment.segment, error.message
+            return segment.segment, error.advised
         return segment.segment, None
 
     with ThreadPoolExecutor(_LOOKS_AT_ONCE) as pool:

@@ -20,7 +20,7 @@ from cdc_lakehouse.config import InitialLoad
 from cdc_lakehouse.decoders.files.dump_context import DumpContext
 from cdc_lakehouse.decoders.files.dump_rows import decode_rows
 from cdc_lakehouse.decoders.files.tasks import SegmentRef, errors_of_tasks
-from cdc_lakehouse.decoders.problems import Rejected
+from cdc_lakehouse.decoders.problems import BAD_TABLE_OF_DUMP, Rejected
 from cdc_lakehouse.errors import DdlError, SourceError
 from cdc_lakehouse.lake.properties import of_batch
 from cdc_lakehouse.lake.tables.event_files import EventWriter
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from cdc_lakehouse.config import StorageConfig
     from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 
-BAD_TABLE_OF_DUMP: Final = "BadTableOfDump"
-"""The class of a table's fault: rows, or values of a column, are missing."""
 LOAD_FAULTS: Final = frozenset({BAD_TABLE_OF_DUMP})
 
 _MAX_FILES: Final = 2_000
@@ -173,7 +171,7 @@ class DumpSource:
                 fault = next((s for s in readable if s.segment == error.segment), None)
                 if fault is None or not append:
                     raise
-                faults[fault.segment] = error.message
+                faults[fault.segment] = error.advised
                 continue
             if append:
                 replaced = [segment.segment for segment in ready if segment.replaces_snapshot is not None]

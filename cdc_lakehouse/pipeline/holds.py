@@ -6,11 +6,12 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig, TablesConfig
+from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.lake.current.typed_rows import initial_value
@@ -19,7 +20,7 @@ from cdc_lakehouse.lake.tables.manual_holds import ManualHold
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.records import first_batch
 from cdc_lakehouse.lake.tables.segments import FILE, Segment, index_gaps, table_versions
-from cdc_lakehouse.pipeline.missing_files import MISSING_FILE
+from cdc_lakehouse.pipeline import missing_files
 from cdc_lakehouse.pipeline.row_keys import key_columns
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.taken_tables import is_taken
@@ -56,8 +57,7 @@ def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: in
     rows = run.quarantine.open()
     segments = run.segments.find(row.segment for row in rows)
     for row in rows:
-        policy = run.feed.policy.index_gap if row.error_class == MISSING_FILE else run.feed.policy.quarantine
-        if row.error_class != BAD_VALUE and policy == "hold":
+        if row.error_class != BAD_VALUE and _policy(run.feed, row.error_class) == "hold":
             for id in directory.of_quarantined(row, segments):
                 reasons[id].append(_words(row))
     _of_segments(run, directory, checkpoint_ts, reasons)
@@ -65,6 +65,16 @@ def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: in
     for hold in run.manual_holds.all():
         reasons[hold.incarnation].insert(0, manual_reason(hold))
     return Holds({id: _joined(found) for id, found in reasons.items() if found and id not in left_out})
+
+
+def _policy(feed: FeedConfig, error_class: str) -> Literal["hold", "skip"]:
+    match error_class:
+        case problems.BAD_TABLE_OF_DUMP:
+            return "hold"  # What is missing may be all of the table: only a person gives that up.
+        case missing_files.MISSING_FILE:
+            return feed.policy.index_gap
+        case _:
+            return feed.policy.quarantine
 
 
 def manual_reason(hold: ManualHold) -> str:

@@ -47,7 +47,7 @@ class SchemaFiles:
                 changes.append(self._marked(self._read_file(file)))
             except (SchemaFileError, SourceError) as error:
                 database, table = self.name_at(file.directory)
-                rejected.append(Rejected(file.path, None, BAD_SCHEMA_FILE, error.message, None, database, table))
+                rejected.append(Rejected(file.path, None, BAD_SCHEMA_FILE, error.advised, None, database, table))
         return changes, rejected
 
     def mark_absent_from_rows(self, directory: str, version: int, columns: Iterable[str]) -> None:

@@ -10,17 +10,32 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from tests.kit.dumps import DumpTable, Value, dumpling, dumpling_status
+from cdc_lakehouse.config.initial import DumpType
+from tests.kit.dumps import DumpTable, Value, dumpling, dumpling_status, mydumper, mysqlshell
 from tests.kit.truth import Truth
 
 NUMBERS = ("tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double", "year")
 
 
-def dump_of(truth: Truth, stage: int, root: Path, names: Sequence[tuple[str, str]] | None = None, **form: Any) -> Path:
-    """A Dumpling dump of the tables (of some of them) at the stage's checkpoint-ts."""
+def dump_of(
+    truth: Truth,
+    stage: int,
+    root: Path,
+    names: Sequence[tuple[str, str]] | None = None,
+    tool: DumpType = "dumpling",
+    **form: Any,
+) -> Path:
+    """A dump of the tables (of some of them) at the stage's checkpoint-ts, which TiDB calls a position of its log."""
     tables = [_table(each) for name, each in sorted(truth.tables(stage).items()) if names is None or name in names]
-    status = dumpling_status("tidb-binlog", truth.stages[stage]["checkpoint_ts"])
-    return dumpling(root, tables, status=status, **form)
+    log, position = "tidb-binlog", truth.stages[stage]["checkpoint_ts"]
+    match tool:
+        case "dumpling":
+            return dumpling(root, tables, status=dumpling_status(log, position), **form)
+        case "mydumper":
+            source = f'[source]\n# SOURCE_LOG_FILE = "{log}"\n# SOURCE_LOG_POS = {position}\n'
+            return mydumper(root, tables, source=source, **form)
+        case "mysqlshell":
+            return mysqlshell(root, tables, start={"binlogFile": log, "binlogPosition": position}, **form)
 
 
 def _table(true: dict[str, Any]) -> DumpTable:
