@@ -18,7 +18,7 @@ from pyspark import AccumulatorParam
 from pyspark.accumulators import Accumulator
 from pyspark.sql import SparkSession
 
-from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, RowChange, TransactionEnd, Watermark
+from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin, RowChange, TransactionEnd, Watermark
 from cdc_lakehouse.changelog.observed_schema import ObservedColumns, Statement
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS
 from cdc_lakehouse.decoders.event_schema import NEW_EVENTS, EventRows, image_text
@@ -268,7 +268,10 @@ class TopicReader:
         summary.replays += len(is_new) - int(is_new.sum())
         summary.last_ts = max(summary.last_ts, int(commit_ts[is_new].max(initial=0)))
         takes = self._taken(usual)
-        self._note_sent_before(summary, usual, own[~is_new & takes[usual.shape_of[own]]], batch)
+        wanted = takes[usual.shape_of[own]]
+        self._note_sent_before(summary, usual, own[~is_new & wanted], batch)
+        # Whether they have come before is seen when their table is taken.
+        self._note_left_out(summary, usual, own[~is_new & ~wanted])
         new = own[is_new]
         self._observe_usual(summary, usual, new[takes[usual.shape_of[new]]], offsets)
         yield from self._events(summary, usual, new, usual.times, takes, batch)
@@ -284,9 +287,7 @@ class TopicReader:
     ) -> Iterator[pa.RecordBatch]:
         """The events of some of the usual rows, of which `commit_ts` has all; those whose shape `takes` does not take
         are noted instead."""
-        for at in np.unique(usual.shape_of[rows[~takes[usual.shape_of[rows]]]]).tolist():
-            if (shape := usual.shapes[at]) is not None:
-                summary.left_out.add((shape.database, shape.table))
+        self._note_left_out(summary, usual, rows[~takes[usual.shape_of[rows]]])
         kept = rows[takes[usual.shape_of[rows]]]
         if not len(kept):
             return
@@ -308,6 +309,11 @@ class TopicReader:
             "line": batch.column("offset").take(places),
         }
         yield pa.RecordBatch.from_arrays([columns[name] for name in NEW_EVENTS.names], schema=NEW_EVENTS)
+
+    def _note_left_out(self, summary: PartitionSummary, usual: UsualRows, rows: np.ndarray[Any, Any]) -> None:
+        for at in np.unique(usual.shape_of[rows]).tolist():
+            if (shape := usual.shapes[at]) is not None:
+                summary.left_out.add((shape.database, shape.table))
 
     def _note_sent_before(
         self, summary: PartitionSummary, usual: UsualRows, rows: np.ndarray[Any, Any], batch: pa.RecordBatch
@@ -385,9 +391,8 @@ class TopicReader:
                 summary.ended_ts = summary.last_ts
             elif (commit_ts := summary.commit_ts(origin, time_ms)) is None:
                 summary.replays += 1
-                if isinstance(part, RowChange) and self._takes(part.database, part.table):
-                    assert origin.commit_ts is not None, "others are never behind a watermark"
-                    summary.note_sent_before(part.database, part.table, origin.commit_ts, segment, offset)
+                if isinstance(part, RowChange):
+                    self._note_row_sent_before(summary, part, origin, segment, offset)
             elif isinstance(part, Ddl):
                 place = self._origin(offset, commit_ts)
                 statement = Statement(commit_ts, part.database, part.table, part.sql, place, origin.time_ms)
@@ -400,6 +405,16 @@ class TopicReader:
                 self._rows.add(date, part.database, part.table, part.op, commit_ts, *images, segment, offset)
             else:
                 summary.left_out.add((part.database, part.table))
+
+    def _note_row_sent_before(
+        self, summary: PartitionSummary, row: RowChange, origin: Origin, segment: str, offset: int
+    ) -> None:
+        assert origin.commit_ts is not None, "others are never behind a watermark"
+        if self._takes(row.database, row.table):
+            summary.note_sent_before(row.database, row.table, origin.commit_ts, segment, offset)
+        else:
+            # Whether it has come before is seen when its table is taken.
+            summary.left_out.add((row.database, row.table))
 
     def _note_statement(self, summary: PartitionSummary, offset: int, statement: Statement) -> None:
         summary.statements.append((offset, statement))

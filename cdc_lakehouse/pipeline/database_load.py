@@ -3,7 +3,7 @@
 Spark's tasks read ranges of keys, each with a connection of its own. A range that was read is not read again, whatever
 ends when. Without a lock: each table has the position before its first range, the dump the one after the last (see
 `sources.database.snapshot`). Rows of a table whose definition has changed in between are read anew, from a later
-position."""
+position. Where one of them cannot be read the others are, and it is told why."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pyiceberg.io import FileIO, load_file_io
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import DatabaseConnection, InitialLoad
 from cdc_lakehouse.decoders.files.tasks import errors_of_tasks, errors_to_driver
-from cdc_lakehouse.errors import ObjectMissingError, SourceError
+from cdc_lakehouse.errors import ObjectMissingError, SourceError, in_one_line
 from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.pipeline.loads import require_no_gap
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -48,7 +48,8 @@ from cdc_lakehouse.sources.dump.database import (
     read_document,
     read_ranges,
 )
-from cdc_lakehouse.sources.object_store import ObjectStore
+from cdc_lakehouse.sources.dump.reading import SMALL_FILE_LIMIT
+from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject
 
 # Arrow makes its functions when it is imported: no type checker knows them.
 _compute: Any = pyarrow.compute
@@ -150,6 +151,8 @@ class DatabaseDump:
         self._database = initial.database
         self._store = store
         self._takes = takes
+        self._failed = f"failed_{secrets.token_hex(4)}"
+        """What this run writes beside the ranges of a table that it could not read: the next one tries again."""
 
     def read(self) -> Dump:
         """Raises `SourceUnreachableError`, and `SourceError` where the database cannot be read."""
@@ -261,6 +264,8 @@ class DatabaseDump:
                 ranges = ranges_of(database, table, self._initial.chunk_rows) if readable else []
             except TableChangedError:
                 continue
+            except SourceError:
+                ranges = [KeyRange()]  # Why is told when it is read.
             plan.tables[table.name] = _PlannedTable(table, f"t{plan.begun:06d}/", position, tuple(ranges))
 
     def _end(self, database: SourceDatabase, plan: _Plan) -> DumpPosition | None:
@@ -281,7 +286,11 @@ class DatabaseDump:
         tables: list[dict[str, Any]] = []
         for table in plan.tables.values():
             directory = f"{directory_of(number)}{table.directory}"
-            ranges = read_ranges(objects.get(directory, ()))
+            found = objects.get(directory, ())
+            reason = self._failure(directory, found)
+            if reason is not None:
+                self._run.log.warning("%s could not be read: %s", table.definition.name, reason)
+            ranges = read_ranges(found) if reason is None else {}
             files = [file for _, each in sorted(ranges.items()) for file in each.files]
             tables.append(
                 {
@@ -293,6 +302,7 @@ class DatabaseDump:
                     "encoded": sorted(table.definition.encoded) if files else [],
                     "files": [[file.path, file.size] for file in files],
                     "rows": sum(each.rows for each in ranges.values()),
+                    "unread": reason,
                 }
             )
         document = {
@@ -305,6 +315,13 @@ class DatabaseDump:
         rows = sum(table["rows"] for table in tables)
         self._run.log.info("read %d rows of %d tables of the database", rows, len(tables))
 
+    def _failure(self, directory: str, objects: Iterable[StoredObject]) -> str | None:
+        """Why this run could not read a table, of what is in its directory."""
+        path = f"{directory}{self._failed}"
+        if all(each.path != path for each in objects):
+            return None
+        return self._store.read(path, limit=SMALL_FILE_LIMIT).decode()
+
     def _write(self, path: str, text: str) -> None:
         self._run.lake.write(f"{self._store.uri}/{path}", text.encode())
 
@@ -316,7 +333,10 @@ class DatabaseDump:
         left: list[_RangeRead] = []
         for table in plan.tables.values():
             directory = f"{directory_of(number)}{table.directory}"
-            known = read_ranges(objects.get(directory, ()))
+            found = objects.get(directory, ())
+            if self._failure(directory, found) is not None:
+                continue
+            known = read_ranges(found)
             left += (
                 _RangeRead(table.definition, f"{self._store.uri}/{directory}", place, each)
                 for place, each in enumerate(table.ranges)
@@ -333,7 +353,7 @@ class DatabaseDump:
         shares = [left[place::tasks] for place in range(tasks)]
         tso = None if plan.position is None else plan.position.tso
         io = dict(run.lake.catalog.properties)
-        read = functools.partial(_read_shares, self._database, tso, io, self._store.uri, shares)
+        read = functools.partial(_read_shares, self._database, tso, io, self._store.uri, self._failed, shares)
         with errors_of_tasks():
             run.spark.range(0, tasks, 1, tasks).mapInArrow(read, "done boolean").collect()
 
@@ -343,6 +363,7 @@ def _read_shares(
     tso: int | None,
     io: Mapping[str, str],
     root: str,
+    failed: str,
     shares: Sequence[Sequence[_RangeRead]],
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
@@ -351,22 +372,33 @@ def _read_shares(
     for batch in batches:
         for number in batch.column(0).to_pylist():
             with errors_to_driver():
-                _read_share(connection, tso, files, shares[number])
+                _read_share(connection, tso, files, failed, shares[number])
     yield pa.RecordBatch.from_pydict({"done": [True]})
 
 
-def _read_share(connection: DatabaseConnection, tso: int | None, files: FileIO, share: Sequence[_RangeRead]) -> None:
-    changed: set[str] = set()
-    with SourceDatabase(connection, texts=True) as database:
-        if tso is not None:
-            # Until the session ends.
-            database.run(begin_statements(tso, is_tidb=True))
-        for each in share:
-            if each.directory not in changed:
+def _read_share(
+    connection: DatabaseConnection, tso: int | None, files: FileIO, failed: str, share: Sequence[_RangeRead]
+) -> None:
+    over: set[str] = set()
+    left = list(share)
+    while left:
+        with SourceDatabase(connection, texts=True) as database:
+            if tso is not None:
+                # Until the session ends.
+                database.run(begin_statements(tso, is_tidb=True))
+            while left:
+                each = left.pop(0)
+                if each.directory in over:
+                    continue
                 try:
                     read_range(database, files, each)
                 except TableChangedError:
-                    changed.add(each.directory)
+                    over.add(each.directory)
+                except (SourceError, UnicodeDecodeError) as error:
+                    over.add(each.directory)
+                    with files.new_output(f"{each.directory}{failed}").create(overwrite=True) as file:
+                        file.write((str(error) if isinstance(error, SourceError) else in_one_line(error)).encode())
+                    break  # Rows of it may still be on their way in this session.
 
 
 def read_range(database: SourceDatabase, files: FileIO, of: _RangeRead) -> None:

@@ -1,7 +1,8 @@
-"""Dumps of a real MySQL: by mydumper where it is installed, else as it would write them."""
+"""Dumps of a real MySQL: by mydumper where it is installed, else as it would write them; and as MySQL Shell would."""
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 import pymysql.converters
 
 from cdc_lakehouse.changelog.schema import quoted
-from tests.kit.dumps import DumpTable, mydumper
+from tests.kit.dumps import DumpTable, Row, mydumper, mysqlshell
 from tests.servers.canal import binlog_end
 from tests.servers.mysql import MySqlServer
 
@@ -20,6 +21,18 @@ def dump(mysql: MySqlServer, databases: Sequence[str], root: Path) -> tuple[str,
     """A dump of the tables of databases; gives its position."""
     program = shutil.which("mydumper")
     return _by_hand(mysql, databases, root) if program is None else _by_mydumper(program, mysql, databases, root)
+
+
+def dump_as_shell(mysql: MySqlServer, databases: Sequence[str], root: Path) -> tuple[str, int]:
+    """As MySQL Shell would dump tables whose columns are numbers and texts. Otherwise as `dump`."""
+    position, tables = _read(mysql, databases)
+
+    def as_texts(row: Row) -> Row:
+        return [value.decode() if isinstance(value, bytes) else value for value in row]
+
+    texts = [dataclasses.replace(table, rows=[as_texts(row) for row in table.rows]) for table in tables]
+    mysqlshell(root, texts, rows_per_file=50, start={"binlogFile": position[0], "binlogPosition": position[1]})
+    return position
 
 
 def _by_mydumper(program: str, mysql: MySqlServer, databases: Sequence[str], root: Path) -> tuple[str, int]:
@@ -54,7 +67,15 @@ class _Stated(DumpTable):
 
 
 def _by_hand(mysql: MySqlServer, databases: Sequence[str], root: Path) -> tuple[str, int]:
-    """Bytes of all values as the server has them: `SET NAMES binary`."""
+    position, tables = _read(mysql, databases)
+    status = f"\tLog: {position[0]}\n\tPos: {position[1]}\n\tGTID:\n"
+    began, ended = "Started dump at: 2026-06-10 01:02:03", "Finished dump at: 2026-06-10 01:02:09"
+    mydumper(root, tables, text_metadata=f"{began}\nSHOW MASTER STATUS:\n{status}\n{ended}\n")
+    return position
+
+
+def _read(mysql: MySqlServer, databases: Sequence[str]) -> tuple[tuple[str, int], list[DumpTable]]:
+    """A position and the tables there; bytes of all values as the server has them: `SET NAMES binary`."""
     tables: list[DumpTable] = []
     lock, session = mysql.connect(), mysql.connect(conv=pymysql.converters.encoders, use_unicode=False)
     with lock, lock.cursor() as locking, session, session.cursor() as cursor:
@@ -75,7 +96,4 @@ def _by_hand(mysql: MySqlServer, databases: Sequence[str], root: Path) -> tuple[
                 own = [column for column, kind in columns.items() if kind == "x"]
                 cursor.execute(f"SELECT {', '.join(map(quoted, own))} FROM {database}.{quoted(name)}")
                 tables.append(_Stated(database, name, columns, cursor.fetchall(), statement=statement))
-    status = f"\tLog: {position[0]}\n\tPos: {position[1]}\n\tGTID:\n"
-    began, ended = "Started dump at: 2026-06-10 01:02:03", "Finished dump at: 2026-06-10 01:02:09"
-    mydumper(root, tables, text_metadata=f"{began}\nSHOW MASTER STATUS:\n{status}\n{ended}\n")
-    return position
+    return position, tables

@@ -18,7 +18,7 @@ from tests.kit.lakes import TestLake
 from tests.servers.canal import StartCanal
 from tests.servers.canal_reader import Writer
 from tests.servers.canal_workload import every_type
-from tests.servers.mysql_dumps import dump
+from tests.servers.mysql_dumps import dump, dump_as_shell
 from tests.servers.test_canal_feed import DAMAGED, GEOMETRIES, VIRTUAL, CanalFeed, never
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
@@ -107,16 +107,20 @@ def fill(writer: Writer) -> None:
     )
 
 
+@pytest.mark.parametrize("tool", ["mydumper", "mysqlshell"])
 def test_the_tables_that_were_there_and_what_is_written_meanwhile(
-    writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake], tmp_path: Path
+    tool: str, writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake], tmp_path: Path
 ) -> None:
     writer.begin()
     fill(writer)
-    load = Load(new_lake, writer, start_canal().address, tmp_path)
+    load = Load(new_lake, writer, start_canal().address, tmp_path, type=tool)
     # Canal has seen these before the dump: they count for nothing behind it.
     writer.run("DROP TABLE gone", "INSERT INTO still VALUES (3, 'a')", "ALTER TABLE still ADD COLUMN w INT DEFAULT 5")
     with Writes(writer) as writes:
-        load.dump()
+        if tool == "mydumper":
+            load.dump()
+        else:
+            dump_as_shell(writer.mysql, ["d"], load.root)
     assert writes.count
     writer.run(
         "DELETE FROM still WHERE id = 1", "UPDATE still SET w = 6 WHERE id = 2", "INSERT INTO bare VALUES (1)",

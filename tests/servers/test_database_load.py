@@ -86,6 +86,26 @@ def load(writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLa
     return found
 
 
+def test_a_table_that_cannot_be_read_does_not_stop_the_others(load: Load, writer: Writer) -> None:
+    """It is held, with what the server said, until it is loaded by itself."""
+    writer.run(
+        f"REVOKE SELECT ON *.* FROM {READER}@'%'",
+        *(f"GRANT SELECT ON d.`{table}` TO {READER}@'%'" for table in ("t", "still", "bare", "gone", "ke%y")),
+        f"GRANT INSERT, SHOW VIEW ON d.bytes TO {READER}@'%'",
+    )
+    done = load.catch_up()
+    done = load.catch_up() if done.loaded.waits is not None else done
+    ((table, reason),) = done.applied.held.items()
+    assert table == "d.bytes" and "SELECT command denied" in reason
+    assert "cdc-lakehouse load --table d.bytes" in reason
+    assert {name for _, name in load.feed.lake.tables()} == set(writer.tables()) - {"bytes"}
+    writer.run(f"GRANT SELECT ON d.bytes TO {READER}@'%'", "INSERT INTO bytes VALUES (x'ff', 7)")
+    load.land()
+    load.run(load_again=frozenset({"d.bytes"}))
+    writer.run("INSERT INTO bytes VALUES (x'fe', 8)")
+    load.feed.check(load.catch_up())
+
+
 def test_tables_are_read_while_they_change(load: Load, writer: Writer) -> None:
     load.land()
     with Writes(writer, 0.05) as writes:

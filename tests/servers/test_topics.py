@@ -271,7 +271,10 @@ def test_rows_behind_a_watermark_are_left_out_where_they_are_known_alone(topic_s
     found.check(last)
     row = rows[0]
     table = json.loads(row["value"])["table"]
+    found.lake.configure(tables={"exclude": ["test.later"]})
     found.send([{**row, "value": row["value"].replace(f'"table":"{table}"', '"table":"later"')}])
+    assert not found.run().applied.held
+    found.lake.configure(tables={})
     held = found.run().applied.held
     assert set(held) == {"test.later"} and "is at or below a watermark of its partition" in held["test.later"]
     (quarantined,) = found.lake.machinery("quarantine")

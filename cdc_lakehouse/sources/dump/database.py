@@ -114,6 +114,10 @@ def read_database_dump(store: ObjectStore, number: int) -> Dump:
 
     def table(of: Mapping[str, Any]) -> DumpedTable | UnreadTable:
         schema = the(of["schema"])
+        if (reason := of.get("unread")) is not None:
+            name = TableName(of["database"], of["table"])
+            reason = f"{reason}; `cdc-lakehouse load --table {name}` reads it again"
+            return UnreadTable(name, schema.path, reason)
         try:
             statement = read_create_table(store, schema)
         except StatementError as error:
