@@ -12,6 +12,7 @@ from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option,
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.pipeline.context import no_spark
+from cdc_lakehouse.pipeline.dump_source import PendingLoad
 from cdc_lakehouse.pipeline.plan import FeedPlan, PendingStatement, TablePlan, plan_ddl
 from cdc_lakehouse.pipeline.run import FeedRun
 
@@ -21,7 +22,8 @@ from cdc_lakehouse.pipeline.run import FeedRun
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 @configured
 def command(config: LakehouseConfig, feed_name: str | None, as_json: bool) -> int:
-    """Show pending DDL: its effect, the statements that would run, and the rows that would be rewritten.
+    """Show what waits: of the initial load, and of DDL its effect, the statements that would run, and the rows that
+    would be rewritten.
 
     \b
     Example:
@@ -38,6 +40,8 @@ def command(config: LakehouseConfig, feed_name: str | None, as_json: bool) -> in
 
 def _text(plan: FeedPlan) -> str:
     lines = [f"feed {plan.feed}, up to {plan.checkpoint_ts} ({commit_time(plan.checkpoint_ts):%Y-%m-%d %H:%M:%S} UTC)"]
+    if plan.initial is not None:
+        lines += [f"  initial load: {_of_load(plan.initial)}"]
     if not plan.statements and not plan.tables:
         return "\n".join([*lines, "  no DDL is pending"])
     for statement in plan.statements:
@@ -45,6 +49,13 @@ def _text(plan: FeedPlan) -> str:
     for table in plan.tables:
         lines += ["", *_of_table(table)]
     return "\n".join(lines)
+
+
+def _of_load(load: PendingLoad) -> str:
+    if load.files is None:
+        return "the tables of the database are to be read"
+    waits = "" if load.waits is None else f"; {load.waits}"
+    return f"{load.files} files of {load.tables} tables ({load.bytes} bytes) are to be loaded{waits}"
 
 
 def _of_statement(pending: PendingStatement) -> list[str]:

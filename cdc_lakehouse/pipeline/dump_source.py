@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 import pyarrow.compute as pc
@@ -47,6 +48,17 @@ LOAD_FAULTS: Final = frozenset({BAD_TABLE_OF_DUMP})
 _MAX_FILES: Final = 2_000
 _MAX_BYTES: Final = 16 << 30
 """Of a batch: what a run that ends early has not to do again."""
+
+
+@dataclass(frozen=True)
+class PendingLoad:
+    """What is left of an initial load: tables and files that are not in `events`, and the bytes of these. None of what
+    only a look at the database can tell. `waits` is a sentence on what the log has to have before."""
+
+    tables: int | None
+    files: int | None
+    bytes: int | None
+    waits: str | None
 
 
 class DumpSource:
@@ -91,6 +103,19 @@ class DumpSource:
             or any(row.error_class in LOAD_FAULTS for row in self._run.quarantine.open())
             or any(map(self._taken.takes_name, loads.keys() - self._landed().keys()))
         )
+
+    def pending(self) -> PendingLoad | None:
+        """None when nothing is left. Neither loads anything nor asks the database."""
+        if not self.has_rows_left:
+            return None
+        if self._initial.database is not None and not loads_of(self._run.history):
+            return PendingLoad(None, None, None, None)
+        landed = [segment for batch in self._run.segments.undecoded(DUMP).values() for segment in batch]
+        wanted = self._wanted_tables()
+        names = {(segment.database, segment.table) for segment in landed}
+        names |= {(table.name.database, table.name.table) for table in wanted}
+        sizes = [segment.size for segment in landed] + [file.size for table in wanted for file in table.files]
+        return PendingLoad(len(names), len(sizes), sum(sizes), self.waits)
 
     def land(self) -> Landed:
         run = self._run

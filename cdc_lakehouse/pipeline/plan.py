@@ -13,6 +13,7 @@ from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.lake.current.typed_rows import lake_columns, lake_name
 from cdc_lakehouse.lake.names import quote
 from cdc_lakehouse.lake.row_deletes import FIRST_WITH_VECTORS
+from cdc_lakehouse.pipeline.dump_source import DumpSource, PendingLoad
 from cdc_lakehouse.pipeline.holds import unapproved, waiting_reason
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.table_changes import format_refusal, is_purged
@@ -54,10 +55,12 @@ class FeedPlan:
     checkpoint_ts: int
     statements: tuple[PendingStatement, ...]
     tables: tuple[TablePlan, ...]
+    initial: PendingLoad | None = None
 
 
 def plan_ddl(run: FeedRun) -> FeedPlan:
-    """Read the source and the lake, and change neither. Raises as reading the checkpoint and listing the sink do."""
+    """Read the source, the initial dump and the lake, and change none of them. Raises as reading the checkpoint and
+    listing the sink do."""
     checkpoint, history = _foreseen(run)
     lives = history.incarnations()
     recorded = run.history.changes
@@ -75,7 +78,8 @@ def plan_ddl(run: FeedRun) -> FeedPlan:
         for id, whole in lives.items()
         if id in concerned and (life := whole.upto(checkpoint)) is not None
     ]
-    return FeedPlan(run.feed.name, checkpoint, statements, tuple(plans))
+    initial = None if run.feed.initial is None else DumpSource(run, run.feed.initial).pending()
+    return FeedPlan(run.feed.name, checkpoint, statements, tuple(plans), initial)
 
 
 def _has_other_format(feed: FeedConfig, life: Incarnation, state: TableState | None) -> bool:

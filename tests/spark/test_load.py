@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,10 @@ import pytest
 
 from cdc_lakehouse.config import DumpCsv
 from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.pipeline.dump_source import PendingLoad
+from cdc_lakehouse.pipeline.plan import plan_ddl
 from cdc_lakehouse.pipeline.steps import Steps, run_all
+from tests.commands import call
 from tests.kit.data_sets import apply_stage
 from tests.kit.dumped_truth import dump_of
 from tests.kit.kills import kill_further_and_further
@@ -77,6 +81,29 @@ def test_the_first_cut_is_the_dump_and_the_log_goes_on(name: str, load: Callable
     before = found.lake.metadata()
     again = found.run()
     assert found.lake.metadata() == before and not again.loaded.segments
+
+
+def test_what_is_to_be_loaded_is_planned_and_what_is_loaded_is_told(
+    load: Callable[..., Load], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = load("canal-json/date_dirs", rows_per_file=3)
+    monkeypatch.setenv("CDC_LAKEHOUSE_CONFIG", str(found.lake.config_path))
+    found.advance(found.stage)
+    tables = found.truth.tables(found.stage)
+    files = [*found.directory.glob("*.0*.csv")]
+    before = found.lake.metadata()
+    planned = plan_ddl(found.lake.run()).initial
+    assert planned == PendingLoad(len(tables), len(files), sum(each.stat().st_size for each in files), None)
+    said = call("plan").stdout
+    assert f"initial load: {len(files)} files of {len(tables)} tables" in said and found.lake.metadata() == before
+
+    found.run()
+    assert plan_ddl(found.lake.run()).initial is None and "initial load" not in call("plan").stdout
+    (told,) = json.loads(call("status", "--json").stdout)["feeds"]
+    rows = sum(len(table["rows"]) for table in tables.values())
+    assert {name: told["initial"][name] for name in ("position", "files_left", "bytes_left", "rows")} == {
+        "position": found.at, "files_left": 0, "bytes_left": 0, "rows": rows,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("filetype", ["csv", "sql"])
