@@ -106,7 +106,10 @@ def test_every_command_that_is_named_is_there_with_its_options() -> None:
 
 
 # Programs of others, which no test here can ask for their options.
-OTHERS = {"cd", "cdc", "dagster", "dg", "docker", "dumpling", "eval", "export", "make", "pip", "printf", "uv"}
+OTHERS = {
+    "aws", "cd", "cdc", "dagster", "dg", "docker", "dumpling", "eval", "export", "make", "mydumper", "mysqlsh", "pip",
+    "printf", "uv",
+}  # fmt: skip
 
 
 def test_every_command_line_of_a_block_is_understood() -> None:

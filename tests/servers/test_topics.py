@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import random
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,8 @@ SOUND = [name for name in packed.names("kafka") if name not in NOT_WHOLE]
 
 
 class TopicSet:
-    """A data set's messages on the broker, in a topic of its own."""
+    """A data set's messages on the broker: in a topic of its own, or where it has one for each table, in as many, each
+    of which is made when it gets its first message."""
 
     def __init__(
         self, directory: Path, broker: Broker, new_lake: Callable[..., TestLake], storage: Any = None, **source: Any
@@ -46,18 +48,21 @@ class TopicSet:
             for line in file.read_text(encoding="utf-8").split("\n")
             if line
         ]
-        self.messages: dict[int, list[dict[str, Any]]] = {}
+        self.messages: dict[tuple[str, int], list[dict[str, Any]]] = {}
         for line in lines:
-            self.messages.setdefault(line["partition"], []).append(line)
-        (count,) = {len(ends) for stage in self.stages for ends in stage["end"].values()}
-        self.topic = broker.create(partitions=count)
-        self.sent = dict.fromkeys(range(count), 0)
+            self.messages.setdefault((line["topic"], line["partition"]), []).append(line)
+        (self._count,) = {len(ends) for stage in self.stages for ends in stage["end"].values()}
+        first, *others = sorted({topic for stage in self.stages for topic in stage["end"]})
+        self.topic = broker.create(partitions=self._count)
+        self._topics = {first: self.topic}
+        self.sent = dict.fromkeys(((topic, n) for topic in (first, *others) for n in range(self._count)), 0)
+        topics = {"topic_pattern": f"{re.escape(self.topic)}(_.*)?"} if others else {"topics": [self.topic]}
         self.lake = new_lake(
             source={
                 "type": "kafka",
                 "format": "ticdc-canal-json",
                 "bootstrap_servers": broker.bootstrap,
-                "topics": [self.topic],
+                **topics,
                 **source,
             },
             **({} if storage is None else {"storage": storage}),
@@ -66,14 +71,24 @@ class TopicSet:
 
     def advance(self, stage: int) -> None:
         """What is there at a stage, sent."""
-        (ends,) = self.stages[stage]["end"].values()
-        for partition, end in enumerate(ends):
-            new = self.messages.get(partition, [])[self.sent[partition] : end]
-            self.send(new)
-            self.sent[partition] = max(end, self.sent[partition])
+        for topic, ends in self.stages[stage]["end"].items():
+            for place in [(topic, partition) for partition in range(len(ends))]:
+                before, end = self.sent[place], ends[place[1]]
+                self.send(self.messages.get(place, [])[before:end])
+                self.sent[place] = max(end, before)
 
     def send(self, messages: Sequence[dict[str, Any]]) -> None:
-        self._broker.send(self.topic, [_sent(each) for each in messages])
+        by_topic: dict[str, list[Sent]] = {}
+        for each in messages:
+            by_topic.setdefault(each["topic"], []).append(_sent(each))
+        for name, sent in by_topic.items():
+            if name not in self._topics:
+                self._topics[name] = self._broker.create(f"{self.topic}_{name}", partitions=self._count)
+            self._broker.send(self._topics[name], sent)
+
+    def first(self) -> list[dict[str, Any]]:
+        """The messages of the first partition of the first topic."""
+        return self.messages[min(self._topics), 0]
 
     def run(self) -> Steps:
         return run_all(self.lake.run())
@@ -265,7 +280,7 @@ def test_rows_behind_a_watermark_are_left_out_where_they_are_known_alone(topic_s
     last = len(found.stages) - 1
     found.advance(last)
     found.run()
-    rows = [each for each in found.messages[0] if each["value"] and '"type":"INSERT"' in each["value"]]
+    rows = [each for each in found.first() if each["value"] and '"type":"INSERT"' in each["value"]]
     found.send(rows[:3])
     assert not found.run().applied.held
     found.check(last)
@@ -354,7 +369,7 @@ def test_partitions_in_any_interleaving_with_ranges_sent_again(name: str, topic_
     rng, found = random.Random(name), topic_set(name)
     at_checkpoint = {stage["checkpoint_ts"]: number for number, stage in enumerate(found.stages)}
     last = len(found.stages) - 1
-    (ends,) = found.stages[last]["end"].values()
+    ends = {place: found.stages[last]["end"][place[0]][place[1]] for place in found.sent}
     sent = dict.fromkeys(found.sent, 0)
     checkpoint = 0
     for _ in range(6):
@@ -382,7 +397,7 @@ def test_poison_holds_the_table_that_it_names(topic_set: Callable[..., TopicSet]
     found.advance(0)
     found.run()
     before = {name: table.scan().to_arrow().num_rows for name, table in found.lake.tables().items()}
-    table = next(each for each in found.messages[0] if not json.loads(each["value"])["isDdl"])
+    table = next(each for each in found.first() if not json.loads(each["value"])["isDdl"])
     poison = json.loads(table["value"]) | {"data": [{"id": 5}]}
     found.send([table | {"value": json.dumps(poison)}, table | {"value": "{"}, table | {"value": None}])
     found.advance(last)
@@ -396,20 +411,20 @@ def test_poison_holds_the_table_that_it_names(topic_set: Callable[..., TopicSet]
 
 def test_statements_that_are_sent_to_every_partition(topic_set: Callable[..., TopicSet]) -> None:
     found = topic_set("rename_chain")
-    statements = [each for each in found.messages[0] if json.loads(each["value"])["isDdl"]]
+    statements = [each for each in found.first() if json.loads(each["value"])["isDdl"]]
     assert len(statements) > 2
-    everywhere = {0: found.messages[0]}
+    everywhere = [found.first()]
     for partition in (1, 2):
-        messages = list(found.messages[partition])
+        messages = list(found.messages["cdc", partition])
         for statement in statements:
             commit_ts = json.loads(statement["value"])["_tidb"]["commitTs"]
             # Ahead of the watermark that is above it.
             marks = [json.loads(each["value"])["_tidb"].get("watermarkTs", 0) for each in messages]
             place = next(number for number, mark in enumerate(marks) if mark >= commit_ts)
             messages.insert(place, statement | {"partition": partition})
-        everywhere[partition] = messages
+        everywhere.append(messages)
     for half in range(2):
-        for messages in everywhere.values():
+        for messages in everywhere:
             middle = len(messages) // 2
             found.send(messages[middle:] if half else messages[:middle])
         assert not found.run().applied.held
