@@ -95,7 +95,7 @@ def _index_gaps(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
     gaps = index_gaps(Segments(lake, feed.name).rows)
     metadata = {
         "missing_files": sum(len(gap.missing) for gap in gaps),
-        "where": _where(f"`{gap}`: {', '.join(map(str, gap.missing[:_SHOWN]))}" for gap in gaps),
+        "where": _where(f"{gap}: {', '.join(map(str, gap.missing[:_SHOWN]))}" for gap in gaps),
     }
     return _result(not gaps, "Restore the missing files, then run again.", metadata)
 
@@ -115,7 +115,7 @@ def _schema_files(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
 def _quarantined(rows: Sequence[Quarantined], advice: str) -> dg.AssetCheckResult:
     """Of rows that are open or discarded: the check fails where one is open."""
     opened = [row for row in rows if row.state == "open"]
-    first = _where((f"`{row.segment}` line {row.line or '-'}: {row.message}" for row in opened), none="none")
+    first = _where((f"{row.segment} line {row.line or '-'}: {row.message}" for row in opened), none="none")
     discarded = sum(row.count for row in rows if row.state == "discarded")
     metadata = {"open": sum(row.count for row in opened), "discarded": discarded, "first": first}
     return _result(not opened, advice, metadata)
@@ -136,7 +136,7 @@ def _lines(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
     """Every line of a decoded file is an event or in the quarantine."""
     wrong = uncounted_lines(lake, feed.name)
     lines = (
-        f"`{each.segment}`: {each.lines} lines, {each.events} events, {each.rejected} rejected, "
+        f"{each.segment}: {each.lines} lines, {each.events} events, {each.rejected} rejected, "
         f"{each.in_quarantine} in the quarantine"
         for each in wrong
     )
@@ -151,7 +151,7 @@ def _cut_rows(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
     tables = cut_tables(lake, feed)
     wrong = [table for table in tables if table.rows != table.in_snapshot]
     lines = (
-        f"`{table.name}`: {table.rows} rows in the cut, "
+        f"{table.name}: {table.rows} rows in the cut, "
         + ("its snapshot is gone" if table.in_snapshot is None else f"{table.in_snapshot} in the snapshot")
         for table in wrong
     )
@@ -169,7 +169,7 @@ def _option_conflicts(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
     metadata = {
         "messages": sum(conflict.count for conflict in conflicts),
         "where": _where(
-            f"`{conflict.topic}` partition {conflict.partition} from offset {conflict.offset} on, "
+            f"{conflict.topic} partition {conflict.partition} from offset {conflict.offset} on, "
             f"{conflict.count} messages: {conflict.reason}"
             for conflict in conflicts
         ),
@@ -184,7 +184,7 @@ def _lossy_text(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
         "tables": len(damage),
         "changed_values": sum(sum(columns.values()) for _, columns in damage),
         "where": _where(
-            f"`{table}`: " + ", ".join(f"`{column}` in {count} changes" for column, count in sorted(columns.items()))
+            f"{table}: " + ", ".join(f"{column} in {count} changes" for column, count in sorted(columns.items()))
             for table, columns in damage
         ),
     }
@@ -241,8 +241,8 @@ def _equals_source(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
     """The tables of the published cut are those of the source database, as `cdc-lakehouse verify` compares them."""
     assert feed.verify is not None  # Else the check does not exist.
     found = verify_feed(functools.partial(FeedRun, feed, lake, no_spark), feed.verify, (), VerifyOptions())
-    unchecked = [f"`{table.name}`: {table.reason}" for table in found.tables if table.result == "unchecked"]
-    unchecked += [f"`{table}`: held: {reason}" for table, reason in sorted(found.held.items(), key=str)]
+    unchecked = [f"{table.name}: {table.reason}" for table in found.tables if table.result == "unchecked"]
+    unchecked += [f"{table}: held: {reason}" for table, reason in sorted(found.held.items(), key=str)]
     unchecked += [found.error] if found.error is not None else []
     metadata = {
         "checkpoint_ts": found.checkpoint_ts or BEGINNING,
@@ -265,7 +265,7 @@ def _differing_keys(tables: Iterable[TableResult]) -> Iterator[str]:
             key = ", ".join(
                 f"{name}={value.hex() if isinstance(value, bytes) else value}" for name, value in each.key.items()
             )
-            yield f"`{table.name}`: {each.kind} {key} {' '.join(each.columns)}".rstrip()
+            yield f"{table.name}: {each.kind} {key} {' '.join(each.columns)}".rstrip()
 
 
 _FEED_CHECKS: Final = (

@@ -175,15 +175,15 @@ def held_list(held: Mapping[TableName, str]) -> dg.MetadataValue[Any]:
 
 
 def markdown_list(items: Sequence[str], none: str = "") -> dg.MetadataValue[Any]:
-    """A list of plain texts in Markdown; `none` stands for an empty one."""
+    """A list of plain texts, which are shown as they are, in Markdown; `none` stands for an empty one."""
     return dg.MetadataValue.md("\n".join(f"- {_as_markdown(item)}" for item in items) or none)
 
 
-_OF_MARKDOWN: Final = re.compile(r"([\\`*_{}\[\]()<>#!|~&$])")
+_OF_MARKDOWN: Final = re.compile(r"([\\`*\[\]<>])")
 
 
 def _as_markdown(text: str) -> str:
-    """A text that is shown as it is: names and statements of the source are nothing that may link, load or format."""
+    """A text that is shown as it is: names and statements of the source may not link, load or format anything."""
     return _OF_MARKDOWN.sub(r"\\\1", " ".join(text.split()))
 
 

@@ -107,9 +107,9 @@ def test_what_is_missing_and_bad_is_counted_and_named(lake: TestLake) -> None:
     gap(lake)
     quarantine(lake, "BadLine", count=12)
     missing = check(lake, "no_index_gaps")
-    assert number(missing, "missing_files") == 2 and "`d/t/1`: 1, 2" in number(missing, "where")
+    assert number(missing, "missing_files") == 2 and "d/t/1: 1, 2" in number(missing, "where")
     bad = check(lake, "nothing_quarantined")
-    assert number(bad, "open") == 12 and "`d/t/s` line 7: it is bad" in number(bad, "first")
+    assert number(bad, "open") == 12 and "d/t/s line 7: it is bad" in number(bad, "first")
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_each_line_is_an_event_or_a_row_of_the_quarantine(
             run.quarantine.replace(lambda row: row.id in ids, [], NOON)
     result = check(lake, "lines_accounted")
     assert result.passed == passed
-    assert passed or f"`{path}`: {lines} lines, {events} events, {rejected} rejected" in number(result, "where")
+    assert passed or f"{path}: {lines} lines, {events} events, {rejected} rejected" in number(result, "where")
 
 
 def test_the_rows_of_a_cut_are_those_of_its_snapshots(lake: TestLake) -> None:
@@ -168,8 +168,8 @@ def test_the_rows_of_a_cut_are_those_of_its_snapshots(lake: TestLake) -> None:
     assert judged(first, 2).passed
     assert not judged(first, 3).passed
     wrong = judged(second, 4)
-    assert not wrong.passed and "`d.t`: 4 rows in the cut, 3 in the snapshot" in number(wrong, "where")
-    assert "`d.t`: 3 rows in the cut, its snapshot is gone" in number(judged(second + 1, 3), "where")
+    assert not wrong.passed and "d.t: 4 rows in the cut, 3 in the snapshot" in number(wrong, "where")
+    assert "d.t: 3 rows in the cut, its snapshot is gone" in number(judged(second + 1, 3), "where")
 
 
 def test_what_was_discarded_fails_nothing_and_is_counted(lake: TestLake) -> None:

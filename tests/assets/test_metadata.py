@@ -199,3 +199,14 @@ def test_of_nothing() -> None:
     cut = stored(metadata.checkpoint_metadata(Published(Cut(), (), False), Applied(0, {}, (), {}), {}, LATER))
     assert (cut["tables"], cut["new_cut"]) == (0, False)
     assert not {"held", "lag_seconds", "checkpoint_ts"} & set(cut)
+
+
+def test_names_and_statements_of_the_source_are_shown_as_they_are() -> None:
+    """They are nobody's to choose: an image would be loaded by whoever looks."""
+    name, why = TableName("d", "![x](http://a/b)"), "<img src=x> `a` **b**\n# c"
+    shown = metadata.held_list({name: why}).value
+    assert shown == r"- **d.!\[x\](http://a/b)**: \<img src=x\> \`a\` \*\*b\*\* # c"
+    query = "CREATE TABLE t (id INT PRIMARY KEY COMMENT '```\n![x](http://a/b)')"
+    (life,) = history(change(T, "t", CREATE, query)).incarnations().values()
+    statements = str(metadata.schema_metadata(list(life.versions), {life.id: life})["statements"].value)
+    assert statements.count("````") == 2 and "````sql\n" in statements

@@ -141,7 +141,7 @@ def test_the_wrong_option_fails_a_check_until_it_is_mended(
     assert feed.rows("t")[1]["v"] == "one", "the update was undone, which nothing but the check can tell"
     result = option_check(feed.lake)
     assert not result.passed and "set before_2022_03_20" in result.description
-    assert result.metadata["messages"].value == 1 and f"`{feed.topic}` partition 0 from offset 6" in str(
+    assert result.metadata["messages"].value == 1 and f"{feed.topic} partition 0 from offset 6" in str(
         result.metadata["where"].value
     )
     # The configuration is mended, and the dates are run again.

@@ -118,7 +118,7 @@ def test_what_differs_is_put_right_and_stays_so(feed: RepairedFeed) -> None:
     # The check finds what the command finds.
     (check,) = evaluated(feed)
     assert not check.passed and check.metadata["differing_keys"].value == 3
-    assert "`d.t`: extra id=3" in str(check.metadata["differing"].value)
+    assert "d.t: extra id=3" in str(check.metadata["differing"].value)
     # Nothing happens without a yes.
     asked = feed.verify("--repair", code=1, answer="n\n")
     assert "not confirmed" in asked.output and feed.repairs() == []

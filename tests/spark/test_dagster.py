@@ -101,6 +101,28 @@ def shop(lake_root: Path, tmp_path: Path, spark: SparkSession, monkeypatch: pyte
         yield Shop(lake, home, instance)
 
 
+def test_compaction_and_maintenance_are_assets_that_tables_tell_of(shop: Shop) -> None:
+    shop.lake.configure(maintenance={"min_small_files": 2})
+    for _ in range(2):
+        (request,) = shop.tick().run_requests
+        assert shop.execute(request.tags).success
+        shop.go_on(3)
+    before = len(shop.materializations("current", "shop", "orders"))
+    assert shop.execute({}, "compaction").success
+    (done,) = shop.materializations("compaction")
+    assert done.metadata["compacted_files"].value and not done.metadata["tables_not_done"].value
+    key = dg.AssetKey([shop.lake.name, "current", "shop", "orders"])
+    (record,) = shop.instance.fetch_observations(key, limit=10).records
+    assert record.asset_observation is not None
+    seen = record.asset_observation.metadata
+    assert (seen["files"].value, seen["delete_ratio"].value) == (1, 0.0) and "last_compaction" in seen
+    assert len(shop.materializations("current", "shop", "orders")) == before, "its rows are no newer"
+    assert shop.execute({}, "maintenance").success
+    (done,) = shop.materializations("maintenance")
+    assert not done.metadata["tables_not_done"].value
+    shop.check()
+
+
 def test_from_a_moved_checkpoint_to_a_published_cut(shop: Shop) -> None:
     asked = shop.tick()
     (request,) = asked.run_requests
