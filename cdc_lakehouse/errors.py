@@ -38,13 +38,15 @@ class CdcError(Exception):
 
     def __str__(self) -> str:
         where = [f"{place} {value}" for place in _PLACES if (value := getattr(self, place)) is not None]
-        text = self.message if not where else f"{self.message} [{', '.join(where)}]"
-        return text if self.advice is None else f"{text}: {self.advice}"
+        return self._with_advice(self.message if not where else f"{self.message} [{', '.join(where)}]")
 
     @property
     def advised(self) -> str:
-        """What happened and what to do, where it is known where."""
-        return self.message if self.advice is None else f"{self.message}: {self.advice}"
+        """The message and the advice, without the place: for a row that has the place in columns of its own."""
+        return self._with_advice(self.message)
+
+    def _with_advice(self, text: str) -> str:
+        return text if self.advice is None else f"{text}: {self.advice}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Errors cross process boundaries (Spark's Python workers, Dagster's steps): keyword arguments must survive.

@@ -29,7 +29,7 @@ from cdc_lakehouse.lake.tables.lease import last_holder
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Segments, totals
 from cdc_lakehouse.lake.tables.source_metadata import OPTION_CONFLICT_ADVICE
-from cdc_lakehouse.pipeline.feed_state import FeedState, read_feed_state, read_health
+from cdc_lakehouse.pipeline.feed_state import FeedState, read_feed_state, read_health, stale_tables
 from cdc_lakehouse.pipeline.included_tables import unmatched_patterns
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.source import SourceStatus
@@ -102,7 +102,7 @@ def _status(lake: Lake, feed: FeedConfig, source: SourceStatus, now: datetime.da
         "warnings": unmatched_patterns(feed, history),
         "error": None if source.error is None else str(source.error),
     }
-    return {**status, "attention": _attention(feed, status)}
+    return {**status, "attention": _attention(feed, state, status)}
 
 
 def _tables(lake: Lake, feed: FeedConfig, state: FeedState) -> list[dict[str, Any]]:
@@ -129,7 +129,7 @@ def _last_run(lake: Lake, feed: FeedConfig, now: datetime.datetime) -> dict[str,
     return {"run": holder.run, "host": holder.host, "ended_at": ended_at, "was_killed": not holder.released}
 
 
-def _attention(feed: FeedConfig, status: dict[str, Any]) -> list[str]:
+def _attention(feed: FeedConfig, state: FeedState, status: dict[str, Any]) -> list[str]:
     said = [f"{table} is held" for table in sorted(status["held"])]
     if status["quarantined"]:
         said.append(f"{status['quarantined']} rows are quarantined")
@@ -142,11 +142,8 @@ def _attention(feed: FeedConfig, status: dict[str, Any]) -> list[str]:
         said.append("nothing is published")
     elif lag > allowed * 60:
         said.append(f"the cut is {_span(lag)} old, and freshness_minutes is {allowed}")
-    for table in status["tables"]:
-        own = feed.settings_of(table["database"], table["table"]).freshness_minutes
-        if own is not None and table["lag_seconds"] is not None and table["lag_seconds"] > own * 60:
-            name = f"{table['database']}.{table['table']}"
-            said.append(f"{name} is {_span(table['lag_seconds'])} old, and its freshness_minutes is {own}")
+    for table, behind, own in stale_tables(feed, state):
+        said.append(f"{table} is {_span(behind)} old, and its freshness_minutes is {own}")
     return said
 
 

@@ -4,7 +4,7 @@ is not asked."""
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, lag_seconds
@@ -89,6 +89,14 @@ def read_feed_state(lake: Lake, feed: FeedConfig, now: datetime.datetime) -> Fee
         quarantine.count("discarded"),
         now,
     )
+
+
+def stale_tables(feed: FeedConfig, state: FeedState) -> Iterator[tuple[TableName, float, int]]:
+    """Tables that are further behind than their own `freshness_minutes`: by so many seconds, and these minutes."""
+    for table in sorted(state.tables, key=lambda name: (name.database, name.table)):
+        lag, allowed = state.lag_of(table), feed.settings_of(table.database, table.table).freshness_minutes
+        if allowed is not None and lag is not None and lag > allowed * 60:
+            yield table, lag, allowed
 
 
 def read_sizes(lake: Lake, feed: str) -> FeedSizes:

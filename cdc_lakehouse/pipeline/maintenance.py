@@ -213,8 +213,8 @@ class Maintenance:
     def _planned(self, targets: Sequence[_Target], target: _Target) -> Actions:
         table = self._load(target)
         manifests = manifest_count(table)
-        return replace(
-            self._to_compact(target),
+        return Actions(
+            compacted_files=self._worn(table).files,
             superseded_events=self._remove_superseded(target, dry_run=True),
             rewritten_manifests=manifests if manifests > _MANY_MANIFESTS else 0,
             expired_snapshots=len(self._outdated_snapshots(target, table, targets)),

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
 from cdc_lakehouse.config import AlertReceiver, FeedConfig, ProblemKind
-from cdc_lakehouse.pipeline.feed_state import FeedState
+from cdc_lakehouse.pipeline.feed_state import FeedState, stale_tables
 
 REMINDER_SECONDS: Final = 24 * 3600
 
@@ -75,13 +75,9 @@ def lake_problems(feed: FeedConfig, state: FeedState, watched_seconds: float) ->
         at = state.checkpoint_time
         shown = "nothing has been published yet" if at is None else f"the published cut shows {at:%Y-%m-%d %H:%M} UTC"
         yield Problem(feed.name, "stale", "", f"{shown}; freshness_minutes is {feed.freshness_minutes}")
-    for table in sorted(state.tables, key=str):
-        lag, own = state.lag_of(table), feed.settings_of(table.database, table.table).freshness_minutes
-        if own is not None and lag is not None and lag > own * 60:
-            text = (
-                f"what readers see of the table {table} is {lag / 60:.0f} minutes old; its freshness_minutes is {own}"
-            )
-            yield Problem(feed.name, "stale", str(table), text)
+    for table, lag, allowed in stale_tables(feed, state):
+        text = f"what readers see of the table {table} is {lag / 60:.0f} minutes old"
+        yield Problem(feed.name, "stale", str(table), f"{text}; its freshness_minutes is {allowed}")
 
 
 def news(

@@ -232,9 +232,6 @@ def _changes(
     void_for_all = max(void, life.versions[0].since)
     recompute = life.last.name in run.rebuild and life.dropped_ts is None
     redecoded = () if rebuild or recompute else tuple(news.redecoded(life, applied, batch, void_for_all))
-    if not (rebuild or recompute):
-        known = {segment.segment for segment in redecoded}
-        redecoded += tuple(each for each in news.passed_by(life, applied) if each.segment not in known)
     return TableChanges(number, life, state, applied, checkpoint_ts, void, rebuild, redecoded, key, recompute)
 
 
@@ -271,8 +268,8 @@ class _News:
         cut = run.last_cut
         self.everywhere = len(run.history.history.versions) != cut.versions or run.settings != cut.settings
         self._segments = run.segments
-        self._skips = run.feed.policy.quarantine == "skip"
-        self._unusable = [row for row in run.quarantine.open() if row.error_class == BAD_VALUE]
+        skips = run.feed.policy.quarantine == "skip"
+        self._unusable = [] if skips else [row for row in run.quarantine.open() if row.error_class == BAD_VALUE]
         replaced = ~pc.field("replaces_snapshot").is_null()
         concerned = (pc.field("batch") > cut.batch) & (replaced | (pc.field("events") > 0))
         if checkpoint_ts > cut.checkpoint_ts:
@@ -289,23 +286,16 @@ class _News:
 
     def redecoded(self, life: Incarnation, applied_ts: int, batch: int, void_upto_ts: int) -> list[Segment]:
         """Segments decoded since `batch` with events that the table had passed, or had in another form. Those that
-        count for nothing are no news, unless they are rows of a dump or of a repair, which follow a DDL of theirs."""
-        replaced = ~pc.field("replaces_snapshot").is_null()
+        count for nothing are no news, unless they are rows of a dump or of a repair, which follow a DDL of theirs. With
+        segments of rows that it could not take and went on without, under another policy than now."""
+        passed, replaced = pc.field("min_commit_ts") <= applied_ts, ~pc.field("replaces_snapshot").is_null()
         counts = pc.field("kind").isin([DUMP, REPAIR])
         if void_upto_ts < applied_ts:
             counts = counts | (pc.field("max_commit_ts") > void_upto_ts)
-        passed = (pc.field("min_commit_ts") <= applied_ts) & counts | replaced
-        decoded = pc.field("state") == DECODED
-        return self._segments.select((pc.field("batch") > batch) & decoded & passed & may_hold(life.names))
-
-    def passed_by(self, life: Incarnation, applied_ts: int) -> list[Segment]:
-        """Segments of rows that the table could not take and went on without, where it must not by now: of which the
-        policy was another then."""
-        if self._skips:
-            return []
-        names = {row.segment for row in self._unusable if TableName(row.database or "", row.table or "") in life.names}
-        found = self._segments.find(names).values() if names else ()
-        return [each for each in found if each.state == DECODED and (each.min_commit_ts or 0) <= applied_ts]
+        again = (pc.field("batch") > batch) & (passed & counts | replaced) & may_hold(life.names)
+        own = {row.segment for row in self._unusable if TableName(row.database or "", row.table or "") in life.names}
+        passed_by = passed & pc.field("segment").isin(pa.array(sorted(own), pa.string()))
+        return self._segments.select((pc.field("state") == DECODED) & (again | passed_by))
 
 
 _EVENT_BYTES: Final = 2048

@@ -54,17 +54,16 @@ class TakenNames:
 
 
 def _wanted(tables: TablesConfig, life: Incarnation, since: int) -> Iterator[TableName]:
-    """The names up to the last one that is taken, where that is one after `since`. With the name before the first
-    version: a table may be renamed before any row of it was looked at."""
-    ends = [*(version.commit_ts for version in life.versions[1:]), None]
-    named = list(zip(life.versions, ends, strict=True))
-    while named and not _takes(tables, named[-1][0].name):
-        named.pop()
-    if not named or (named[-1][1] is not None and named[-1][1] <= since):
+    """The names up to the last one that is taken, where the table has that after `since`. With the name before the
+    first version: a table may be renamed before any row of it was looked at."""
+    left = left_ts(tables, life)
+    is_wanted = is_taken(tables, life) if left is None else left > since
+    taken = life if left is None else life.upto(left - 1)
+    if not is_wanted or taken is None:
         return
-    yield from {version.name for version, _ in named}
-    if life.versions[0].previous_name is not None:
-        yield life.versions[0].previous_name
+    yield from taken.names
+    if taken.versions[0].previous_name is not None:
+        yield taken.versions[0].previous_name
 
 
 def _takes(tables: TablesConfig, name: TableName) -> bool:
