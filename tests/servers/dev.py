@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +20,7 @@ from tests.servers.process import free_port
 
 ROOT = Path(__file__).parents[2]
 WORKSPACE = "load_from: [{python_module: {module_name: tests.servers.impatient, working_directory: %s}}]\n"
+_ASSETS = json.dumps({"query": "{ assetNodes { assetKey { path } } }"}).encode()
 
 
 class Dev:
@@ -27,6 +30,7 @@ class Dev:
         self.log = directory / "log"
         self.home = directory / "dagster_home"
         self.port = free_port()
+        self._url = f"http://127.0.0.1:{self.port}"
         workspace = directory / "workspace.yaml"
         workspace.write_text(WORKSPACE % ROOT)
         self._environment = {
@@ -68,7 +72,19 @@ class Dev:
         (process,) = [each for each in in_session(dev.pid) if words in command_of(each)]
         os.kill(process, signal.SIGKILL)
 
+    def assets(self) -> set[tuple[str, ...]]:
+        """The keys of the assets that the UI has; none while the definitions are loaded."""
+        request = urllib.request.Request(
+            f"{self._url}/graphql", data=_ASSETS, headers={"Content-Type": "application/json"}
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                nodes = json.load(answer)["data"]["assetNodes"]
+        except (urllib.error.URLError, TimeoutError):
+            return set()
+        return {tuple(node["assetKey"]["path"]) for node in nodes}
+
     def _answers(self) -> bool:
         with contextlib.suppress(OSError):
-            return urllib.request.urlopen(f"http://127.0.0.1:{self.port}/server_info", timeout=5).status == 200
+            return urllib.request.urlopen(f"{self._url}/server_info", timeout=5).status == 200
         return False

@@ -121,13 +121,13 @@ def test_ddl_among_rows_with_kills(writer: Writer, start_canal: StartCanal, new_
         writer.begin()
         for number, step in enumerate(STEPS):
             writer.run(*step.split("; "))
-            feed.catch_up(kills(chance))
+            feed.catch_up(kills(chance) if number % 2 else never())
             if number % 6 == 5:
                 with KillAtCommit(chance.randint(1, 5))(feed.lake) as killed:
                     run_all(feed.lake.run())
                 assert killed.happened
-    assert feed.kills > 10
-    assert proxy.connections > 20
+    assert feed.kills > 6
+    assert proxy.connections > 15
     # The last run is one without an accident.
     feed.writer.run("INSERT INTO b VALUES (77, 'last', 1)")
     feed.configure(addresses=(server.address,))

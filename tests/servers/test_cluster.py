@@ -22,6 +22,7 @@ from tests.servers.process import free_port, running
 pytestmark = pytest.mark.server
 
 _HERE = "127.0.0.1"
+_SMALL = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 @contextlib.contextmanager
@@ -39,7 +40,7 @@ def cluster(directory: Path, workers: int) -> Iterator[str]:
     def daemon(kind: str, *arguments: str) -> list[str]:
         return [
             "java",
-            "-Xmx256m",
+            *_SMALL,
             "-cp",
             str(home / "jars" / "*"),
             f"org.apache.spark.deploy.{kind}",
@@ -63,7 +64,7 @@ def cluster(directory: Path, workers: int) -> Iterator[str]:
 
 
 def test_a_run_on_two_workers(data_sets: Path, tmp_path: Path) -> None:
-    truth = Truth(data_sets / "canal-json/random_3")
+    truth = Truth(data_sets / "canal-json/types_all_random")
     root = tmp_path / "lake"
     root.mkdir()
     lake = TestLake(
@@ -74,7 +75,13 @@ def test_a_run_on_two_workers(data_sets: Path, tmp_path: Path) -> None:
         # Two executors, so that none of them is where the driver is.
         document["lake"]["spark"] = {
             "master": url,
-            "conf": {"spark.driver.host": _HERE, "spark.executor.memory": "512m", "spark.cores.max": "2"},
+            "conf": {
+                "spark.driver.host": _HERE,
+                "spark.executor.memory": "512m",
+                "spark.cores.max": "2",
+                "spark.driver.extraJavaOptions": " ".join(_SMALL[1:]),
+                "spark.executor.extraJavaOptions": " ".join(_SMALL[1:]),
+            },
         }
         lake.config_path.write_text(json.dumps(document))
         environment = {

@@ -26,7 +26,9 @@ SOUND = [name for name in NAMES if "/fault_" not in name]
 # Sets of csv that are those of canal-json in another encoding: once decoded they are the same. Each is read in one way:
 # in stages as canal-json, all at once as csv.
 TWINS = [name for name in SOUND if name.startswith("csv/") and f"canal-json/{name[4:]}" in SOUND]
-IN_STAGES = [name for name in SOUND if LONG or name not in TWINS]
+# Many stages of random statements and rows, which `tests/spark/test_chaos.py` has too.
+RANDOM = {f"canal-json/random_{number}" for number in range(2, 6)}
+IN_STAGES = [name for name in SOUND if LONG or name not in {*TWINS, *RANDOM}]
 # Beside the twins those that arrive in many stages, or of which a stage has something that a later one has not.
 MANY_STAGES = {
     "ahead_of_checkpoint", "date_dirs", "drop_recreate", "random_5", "random_6", "rename_chain", "rename_swap",

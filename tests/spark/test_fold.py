@@ -20,7 +20,7 @@ pytestmark = pytest.mark.spark
 
 # `make test-long` has other examples each time; as many as one likes.
 SPARK_EXAMPLES = settings(
-    max_examples=int(os.environ.get("CDC_LAKEHOUSE_EXAMPLES", 300 if LONG else 4)),
+    max_examples=int(os.environ.get("CDC_LAKEHOUSE_EXAMPLES", 300 if LONG else 2)),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
     # An example takes seconds: to look for a smaller one that fails needs hundreds, and is for those who ask for it.
