@@ -18,6 +18,10 @@ _AWS_BUNDLE: Final = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
 _GCP_BUNDLE: Final = "org.apache.iceberg:iceberg-gcp-bundle:1.11.0"
 _AZURE_BUNDLE: Final = "org.apache.iceberg:iceberg-azure-bundle:1.10.0"
 
+# Hadoop's own starts a process, `chmod`, for each file and directory that it makes; this one asks Java to set the mode.
+_LOCAL_FILES: Final = "com.globalmentor:hadoop-bare-naked-local-fs:0.1.0"
+_LOCAL_FILE_SYSTEM: Final = "com.globalmentor.apache.hadoop.fs.NakedLocalFileSystem"
+
 _AWS_PROVIDERS: Final = "software.amazon.awssdk.auth.credentials"
 _DEFAULT_REGION: Final = "us-east-1"
 
@@ -37,12 +41,15 @@ class SparkFileIO:
     """Properties of the catalog."""
     system: dict[str, str] = field(default_factory=dict, repr=False)
     """System properties of the JVM, from which the service's SDK takes credentials."""
+    hadoop: dict[str, str] = field(default_factory=dict)
+    """Settings of Hadoop, whose file systems only a warehouse on a disk has."""
 
 
 def packages(warehouse: str) -> tuple[str, ...]:
     """The jars that a warehouse needs beside Iceberg's own."""
-    bundle = {"s3": _AWS_BUNDLE, "gs": _GCP_BUNDLE, "abfss": _AZURE_BUNDLE}.get(_scheme(warehouse))
-    return () if bundle is None else (bundle,)
+    needed = {"s3": _AWS_BUNDLE, "gs": _GCP_BUNDLE, "abfss": _AZURE_BUNDLE, "file": _LOCAL_FILES}
+    package = needed.get(_scheme(warehouse))
+    return () if package is None else (package,)
 
 
 def pyiceberg_file_io(warehouse: str, storage: StorageConfig) -> FileIO:
@@ -67,12 +74,14 @@ def spark_file_io(warehouse: str, storage: StorageConfig) -> SparkFileIO:
         case "abfss":
             location = Location.of(warehouse)
             return _spark_azure(location, _azure(location, storage))
+        case "file":
+            return SparkFileIO(hadoop={"fs.file.impl": _LOCAL_FILE_SYSTEM})
         case _:
             return SparkFileIO()
 
 
 def _scheme(warehouse: str) -> str:
-    scheme = warehouse.partition("://")[0]
+    scheme = warehouse.partition("://")[0] if "://" in warehouse else "file"
     if scheme in ("azure", "azblob", "gcs"):
         raise ConfigurationError(
             f"Iceberg has no warehouse at {scheme}://",

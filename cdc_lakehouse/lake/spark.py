@@ -171,13 +171,19 @@ def use_catalog(session: SparkSession, config: LakeConfig, storage: StorageConfi
     settings = {f"{_PREFIX}.{key}": value for key, value in file_io.catalog.items()}
     for key, value in {**settings, **_catalog_settings(config.catalog, config.warehouse)}.items():
         session.conf.set(key, value)
-    if urlsplit(config.warehouse).scheme == "file":
-        # Beside each file Hadoop writes another one with its checksum, and starts a process for each to set its mode.
-        # Iceberg's files have checksums of their own.
-        java: Any = session.sparkContext._jsc
-        place = system.java.net.URI.create("file:///")
-        system.org.apache.hadoop.fs.FileSystem.get(place, java.hadoopConfiguration()).setWriteChecksum(False)
+    _set_hadoop(session, file_io.hadoop)
     return session
+
+
+def _set_hadoop(session: SparkSession, settings: Mapping[str, str]) -> None:
+    """Spark has a file system of Hadoop's before it has the jars: it is closed, so that the next one follows them."""
+    context: Any = session.sparkContext
+    hadoop = context._jsc.hadoopConfiguration()
+    changed = {key: value for key, value in settings.items() if hadoop.get(key) != value}
+    for key, value in changed.items():
+        hadoop.set(key, value)
+        place = context._jvm.java.net.URI.create(f"{key.split('.')[1]}:///")
+        context._jvm.org.apache.hadoop.fs.FileSystem.get(place, hadoop).close()
 
 
 def _catalog_settings(catalog: CatalogConfig, warehouse: str) -> dict[str, str]:

@@ -26,8 +26,8 @@ def of(warehouse: str, **settings: Any) -> tuple[dict[str, str], dict[str, str],
 @pytest.mark.parametrize(
     ("warehouse", "bundle"),
     [
-        ("s3://b/lake", "aws"), ("gs://b/lake", "gcp"), (ABFSS, "azure"), ("file:///lake", None),
-        ("hdfs://n/lake", None), ("s3a://bucket/lake", None),
+        ("s3://b/lake", "aws"), ("gs://b/lake", "gcp"), (ABFSS, "azure"), ("hdfs://n/lake", None),
+        ("s3a://bucket/lake", None),
     ],
 )  # fmt: skip
 def test_a_service_needs_its_bundle_and_other_warehouses_nothing(warehouse: str, bundle: str | None) -> None:
@@ -38,6 +38,13 @@ def test_a_service_needs_its_bundle_and_other_warehouses_nothing(warehouse: str,
     storage = StorageConfig.model_validate({"s3": {"region": "x"}})
     assert packages(warehouse) == ()
     assert pyiceberg_file_io(warehouse, storage).pyiceberg == spark_file_io(warehouse, storage).catalog == {}
+
+
+@pytest.mark.parametrize("warehouse", ["file:///lake", "/lake"])
+def test_a_disk_needs_a_file_system_that_starts_no_process(warehouse: str) -> None:
+    (package,) = packages(warehouse)
+    assert "bare-naked-local-fs:" in package
+    assert list(spark_file_io(warehouse, StorageConfig.nothing()).hadoop) == ["fs.file.impl"]
 
 
 @pytest.mark.parametrize("warehouse", ["azure://c/lake", "gcs://b/lake"])
