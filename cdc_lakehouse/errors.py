@@ -50,7 +50,8 @@ class CdcError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Errors cross process boundaries (Spark's Python workers, Dagster's steps): keyword arguments must survive.
-        return _rebuild, (type(self), self.message, {place: getattr(self, place) for place in (*_PLACES, "advice")})
+        places = {name: value for name, value in vars(self).items() if name not in ("message", "__notes__")}
+        return _rebuild, (type(self), self.message, places)
 
 
 def _rebuild(kind: type[CdcError], message: str, places: dict[str, Any]) -> CdcError:
@@ -103,7 +104,7 @@ class SchemaFileError(PermanentError):
 
 
 class DdlError(PermanentError):
-    """A DDL statement cannot be understood or cannot be applied. `changelog.ddl.clauses.DdlSyntaxError` says where."""
+    """A DDL statement cannot be understood or cannot be applied. `changelog.ddl.tokens.DdlSyntaxError` says where."""
 
 
 class TableHeldError(PermanentError):

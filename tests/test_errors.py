@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse import errors
-from cdc_lakehouse.changelog.ddl.clauses import DdlSyntaxError
+from cdc_lakehouse.changelog.ddl.tokens import DdlSyntaxError
 from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.errors import CdcError, PermanentError, SourceError, TransientError
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cdc_lakehouse.changelog.ddl import clauses as ddl
-from cdc_lakehouse.changelog.ddl.definitions import ColumnDefinition
+from cdc_lakehouse.changelog.ddl.clauses import ColumnDefinition
 from cdc_lakehouse.changelog.ddl.parser import parse
 from cdc_lakehouse.changelog.defaults import initial_default
 from cdc_lakehouse.changelog.mysql_types import LABELS, ColumnType

@@ -9,7 +9,7 @@ from typing import Final
 
 from cdc_lakehouse.changelog.charsets import CharsetError
 from cdc_lakehouse.changelog.charsets import text as text_of_bytes
-from cdc_lakehouse.changelog.ddl.definitions import (
+from cdc_lakehouse.changelog.ddl.clauses import (
     BytesLiteral,
     ColumnDefinition,
     Expression,

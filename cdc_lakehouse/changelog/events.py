@@ -36,10 +36,6 @@ class MessageError(PermanentError):
         """The same of a message that says this table; one that is known already stays."""
         return self if self.of is not None else MessageError(self.message, of=(database, table), advice=self.advice)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        rebuild, (kind, message, places) = super().__reduce__()
-        return rebuild, (kind, message, {**places, "of": self.of})
-
 
 @dataclass(frozen=True, slots=True)
 class RowChange:

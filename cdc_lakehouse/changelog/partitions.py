@@ -11,19 +11,17 @@ from typing import Final
 
 from cdc_lakehouse.changelog.ddl.clauses import (
     AddPartitions,
+    BoundValue,
     Clause,
     CoalescePartitions,
     DropPartitions,
-    PartitionBy,
-    RemovePartitioning,
-    ReorganizePartitions,
-)
-from cdc_lakehouse.changelog.ddl.definitions import (
-    BoundValue,
     InValues,
     LessThan,
     Partition,
+    PartitionBy,
     Partitioning,
+    RemovePartitioning,
+    ReorganizePartitions,
 )
 from cdc_lakehouse.errors import DdlError
 

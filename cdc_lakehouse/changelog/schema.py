@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from cdc_lakehouse.changelog.ddl.definitions import Partitioning
+from cdc_lakehouse.changelog.ddl.clauses import Partitioning
 from cdc_lakehouse.changelog.mysql_types import ColumnType, type_text
 
 Effect = Literal["none", "evolve", "rewrite", "empty", "swap", "move", "create", "drop", "hold"]

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, cast
 
-from cdc_lakehouse.changelog.ddl.definitions import (
+from cdc_lakehouse.changelog.ddl.clauses import (
     BoundValue,
     BytesLiteral,
     DefaultValue,

@@ -15,7 +15,7 @@ from cdc_lakehouse.changelog.column_matching import (
     unique_keys_after,
 )
 from cdc_lakehouse.changelog.ddl import clauses as ddl
-from cdc_lakehouse.changelog.ddl.definitions import Partitioning
+from cdc_lakehouse.changelog.ddl.clauses import Partitioning
 from cdc_lakehouse.changelog.live_tables import Live
 from cdc_lakehouse.changelog.mysql_types import type_change
 from cdc_lakehouse.changelog.schema import (

@@ -12,9 +12,16 @@ from typing import Any, Final
 
 import click
 
-from cdc_lakehouse.changelog.ddl.clauses import Clause, CreateDatabase, DdlSyntaxError, DropDatabase, UseDatabase
-from cdc_lakehouse.changelog.ddl.definitions import ColumnDefinition, TableName
+from cdc_lakehouse.changelog.ddl.clauses import (
+    Clause,
+    ColumnDefinition,
+    CreateDatabase,
+    DropDatabase,
+    TableName,
+    UseDatabase,
+)
 from cdc_lakehouse.changelog.ddl.parser import parse
+from cdc_lakehouse.changelog.ddl.tokens import DdlSyntaxError
 from cdc_lakehouse.changelog.live_tables import Live
 from cdc_lakehouse.changelog.mysql_types import ColumnType, server_type_text, type_text
 from cdc_lakehouse.changelog.schema import SchemaChange, TableVersion

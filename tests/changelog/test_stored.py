@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.changelog import schema
-from cdc_lakehouse.changelog.ddl import definitions as ddl
-from cdc_lakehouse.changelog.ddl.definitions import LessThan, NumberLiteral, Partition, Partitioning
+from cdc_lakehouse.changelog.ddl import clauses as ddl
+from cdc_lakehouse.changelog.ddl.clauses import LessThan, NumberLiteral, Partition, Partitioning
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import Column, SchemaChange, SourceColumn, TableName, TableVersion
 from cdc_lakehouse.changelog.stored import change_from_json, change_to_json, version_from_json, version_to_json

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from cdc_lakehouse.changelog.ddl.definitions import Partitioning
+from cdc_lakehouse.changelog.ddl.clauses import Partitioning
 from cdc_lakehouse.duckdb_sql import identifier, literal
 from cdc_lakehouse.errors import DdlError
 from cdc_lakehouse.lake.current.partition_filter import partition_condition

@@ -1,4 +1,4 @@
-"""The clauses of DDL statements: a closed union of frozen values, made by `parser.parse`.
+"""What DDL statements say: the clauses, a closed union of frozen values made by `parser.parse`, and what they define.
 
     >>> from cdc_lakehouse.changelog.ddl.parser import parse
     >>> [clause.kind for clause in parse("ALTER TABLE t DROP a, ADD INDEX (b)")]
@@ -13,83 +13,214 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, TypeVar, dataclass_transform
+from typing import ClassVar, Literal, TypeVar, dataclass_transform
 
-from cdc_lakehouse.changelog.ddl.definitions import (
-    After,
-    BoundValue,
-    BytesLiteral,
-    ColumnDefinition,
-    DefaultValue,
-    Expression,
-    First,
-    IndexKey,
-    InValues,
-    Key,
-    KeyPart,
-    LessThan,
-    MaxValue,
-    NullLiteral,
-    NumberLiteral,
-    Partition,
-    Partitioning,
-    PartitionMethod,
-    Position,
-    PrimaryKey,
-    TableName,
-    TextLiteral,
-    UniqueKey,
-    Value,
-)
-from cdc_lakehouse.errors import DdlError
-
-_SHOWN: Final = 200
-_ADVICE: Final = "if the source server accepts this statement, the parser lacks it, and its table has to wait"
+from cdc_lakehouse.changelog.mysql_types import ColumnType
 
 
-class DdlSyntaxError(DdlError):
-    """A statement that the parser does not understand.
+@dataclass(frozen=True, slots=True)
+class TableName:
+    """A table as the statement names it; `database` is None where the session's database is meant."""
 
-    `statement` is the statement, shortened; `offset` counts characters from 0, `statement_line` and
-    `statement_column` from 1, all in the whole statement. (`line`, of the base class, is a line of a
-    segment.)
+    database: str | None
+    name: str
+
+    def __str__(self) -> str:
+        return self.name if self.database is None else f"{self.database}.{self.name}"
+
+
+# --- Values that stand in a statement ---
+
+
+@dataclass(frozen=True, slots=True)
+class TextLiteral:
+    """A string; `charset` is its introducer (`_utf8mb4'x'`) in lower case."""
+
+    value: str
+    charset: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NumberLiteral:
+    """A number as it is written, with its minus sign. TRUE and FALSE are 1 and 0, as in MySQL."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class BytesLiteral:
+    """A hexadecimal or bit literal: the bytes, most significant first, filled up on the left."""
+
+    value: bytes
+    charset: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NullLiteral:
+    """NULL, said aloud."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """Any other value, as its text: `CURRENT_TIMESTAMP(3)`, or `uuid()` of `(uuid())`."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class MaxValue:
+    """MAXVALUE in a partition's bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultValue:
+    """DEFAULT in a list partition's bound (TiDB): every value that no other partition has."""
+
+
+Value = TextLiteral | NumberLiteral | BytesLiteral | NullLiteral | Expression
+BoundValue = Value | MaxValue | DefaultValue
+
+
+# --- Columns ---
+
+Generated = Literal["virtual", "stored"]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDefinition:
+    """A column as it is declared.
+
+    `nullable` is None where neither NULL nor NOT NULL is said; a primary key or SERIAL means NOT NULL all
+    the same (for SERIAL it is spelled out here). `default` is None where there is no DEFAULT clause.
+    `expression` is the text of a generated column. `collation` is in lower case.
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        statement: str,
-        offset: int,
-        statement_line: int,
-        statement_column: int,
-        **places: Any,
-    ) -> None:
-        super().__init__(message, **places)
-        self.statement = statement
-        self.offset = offset
-        self.statement_line = statement_line
-        self.statement_column = statement_column
+    name: str
+    type: ColumnType
+    nullable: bool | None = None
+    default: Value | None = None
+    primary_key: bool = False
+    unique: bool = False
+    auto_increment: bool = False
+    generated: Generated | None = None
+    expression: str | None = None
+    on_update: str | None = None
+    comment: str | None = None
+    collation: str | None = None
 
-    @classmethod
-    def at(cls, reason: str, statement: str, offset: int) -> DdlSyntaxError:
-        """The error at a place of a statement, for a reason such as "expected a name, found '('"."""
-        line = statement.count("\n", 0, offset) + 1
-        column = offset - statement.rfind("\n", 0, offset)
-        shown = statement if len(statement) <= _SHOWN else f"{statement[:_SHOWN]}..."
-        return cls(
-            f"DDL cannot be understood at line {line}, column {column}: {reason}, in: {shown}",
-            statement=shown,
-            offset=offset,
-            statement_line=line,
-            statement_column=column,
-            advice=_ADVICE,
-        )
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        names = ("statement", "offset", "statement_line", "statement_column")
-        rebuild, (kind, message, places) = super().__reduce__()
-        return rebuild, (kind, message, {**places, **{name: getattr(self, name) for name in names}})
+@dataclass(frozen=True, slots=True)
+class First:
+    """FIRST: before all other columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """AFTER a column."""
+
+    column: str
+
+
+Position = First | After
+
+
+# --- Keys ---
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPart:
+    """A column, or the first `length` characters or bytes of it; `column` is None for an expression."""
+
+    column: str | None
+    length: int | None = None
+    expression: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PrimaryKey:
+    parts: tuple[KeyPart, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(part.column for part in self.parts if part.column is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class UniqueKey:
+    """A unique key. Where `has_expression`, `columns` are only those parts that are columns."""
+
+    name: str | None
+    parts: tuple[KeyPart, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(part.column for part in self.parts if part.column is not None)
+
+    @property
+    def has_expression(self) -> bool:
+        return any(part.column is None for part in self.parts)
+
+
+IndexKind = Literal["index", "fulltext", "spatial"]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexKey:
+    """An index that is not unique. Those of TiDB (vector, columnar) count as plain ones."""
+
+    name: str | None
+    parts: tuple[KeyPart, ...] = ()
+    kind: IndexKind = "index"
+
+
+Key = PrimaryKey | UniqueKey | IndexKey
+
+
+# --- Partitions ---
+
+PartitionMethod = Literal["range", "range columns", "list", "list columns", "hash", "linear hash", "key", "linear key"]
+
+
+@dataclass(frozen=True, slots=True)
+class LessThan:
+    """VALUES LESS THAN: one value a partitioning column; `(MaxValue(),)` for MAXVALUE without parentheses."""
+
+    values: tuple[BoundValue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InValues:
+    """VALUES IN: rows of one value a partitioning column; TiDB's DEFAULT is the row `(DefaultValue(),)`."""
+
+    rows: tuple[tuple[BoundValue, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One partition; `bound` is None for hash and key, `subpartitions` counts those that are named."""
+
+    name: str
+    bound: LessThan | InValues | None = None
+    subpartitions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioning:
+    """PARTITION BY.
+
+    `expression` is the text between the parentheses; `columns` are the names where that is a plain list of
+    columns, else empty. `count` is PARTITIONS n, `subpartitions` SUBPARTITIONS n (1 where only SUBPARTITION
+    BY is said). `interval` is the text of TiDB's INTERVAL partitioning, whose partitions the statement does
+    not list.
+    """
+
+    method: PartitionMethod
+    expression: str
+    columns: tuple[str, ...] = ()
+    count: int | None = None
+    partitions: tuple[Partition, ...] = ()
+    subpartitions: int = 0
+    interval: str | None = None
 
 
 # --- What clauses have in common ---
@@ -435,16 +566,3 @@ StatementClause = (
 )  # fmt: skip
 Clause = TableClause | StatementClause
 Clauses = tuple[Clause, ...]
-
-__all__ = [
-    "AddColumn", "AddPartitions", "AddPrimaryKey", "AddUniqueKey", "After",
-    "BoundValue", "BytesLiteral", "ChangeColumn", "Clause", "Clauses", "CoalescePartitions", "ColumnDefinition",
-    "CreateDatabase", "CreateTable", "CreateTableAsSelect", "CreateTableLike", "DdlSyntaxError", "DefaultValue",
-    "DropColumn", "DropColumnDefault", "DropConstraint", "DropDatabase", "DropIndex", "DropPartitions",
-    "DropPrimaryKey", "DropTable", "ExchangePartition", "Expression", "First", "Flashback", "InValues", "IndexKey",
-    "Key", "KeyPart", "LessThan", "MaxValue", "ModifyColumn", "NoEffect", "NoEffectKind", "NullLiteral",
-    "NumberLiteral", "Partition", "PartitionBy", "PartitionMethod", "Partitioning", "Position", "PrimaryKey",
-    "RecoverTable", "RemovePartitioning", "RenameColumn", "RenameIndex", "RenameTable", "ReorganizePartitions",
-    "SetColumnDefault", "SetTableCharset", "StatementClause", "TableClause", "TableName", "TextLiteral",
-    "TruncatePartitions", "TruncateTable", "UniqueKey", "UseDatabase", "Value",
-]  # fmt: skip

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping
 from typing import Final, TypeVar
 
-from cdc_lakehouse.changelog.ddl.clauses import DdlSyntaxError, NoEffect, NoEffectKind
-from cdc_lakehouse.changelog.ddl.definitions import TableName
-from cdc_lakehouse.changelog.ddl.tokens import SqlMode, Token, name_value, string_value, tokenize
+from cdc_lakehouse.changelog.ddl.clauses import NoEffect, NoEffectKind, TableName
+from cdc_lakehouse.changelog.ddl.tokens import DdlSyntaxError, SqlMode, Token, name_value, string_value, tokenize
 
 _T = TypeVar("_T")
 

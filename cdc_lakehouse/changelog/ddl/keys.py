@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from cdc_lakehouse.changelog.ddl import clauses as ddl
+from cdc_lakehouse.changelog.ddl.clauses import IndexKind
 from cdc_lakehouse.changelog.ddl.cursor import Cursor
-from cdc_lakehouse.changelog.ddl.definitions import IndexKind
 
 _CONSTRAINTS: Final = ("PRIMARY", "UNIQUE", "FOREIGN", "CHECK")
 _INDEX_WORDS: Final = ("INDEX", "KEY")

@@ -14,9 +14,52 @@ Syntax" (`/*T! ... */`, `/*T![feature] ... */`).
 from __future__ import annotations
 
 import re
-from typing import Final, Literal, NamedTuple, cast
+from typing import Any, Final, Literal, NamedTuple, cast
 
-from cdc_lakehouse.changelog.ddl.clauses import DdlSyntaxError
+from cdc_lakehouse.errors import DdlError
+
+_SHOWN: Final = 200
+_ADVICE: Final = "if the source server accepts this statement, the parser lacks it, and its table has to wait"
+
+
+class DdlSyntaxError(DdlError):
+    """A statement that the parser does not understand.
+
+    `statement` is the statement, shortened; `offset` counts characters from 0, `statement_line` and `statement_column`
+    from 1, all in the whole statement. (`line`, of the base class, is a line of a segment.)
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        statement: str,
+        offset: int,
+        statement_line: int,
+        statement_column: int,
+        **places: Any,
+    ) -> None:
+        super().__init__(message, **places)
+        self.statement = statement
+        self.offset = offset
+        self.statement_line = statement_line
+        self.statement_column = statement_column
+
+    @classmethod
+    def at(cls, reason: str, statement: str, offset: int) -> DdlSyntaxError:
+        """The error at a place of a statement, for a reason such as "expected a name, found '('"."""
+        line = statement.count("\n", 0, offset) + 1
+        column = offset - statement.rfind("\n", 0, offset)
+        shown = statement if len(statement) <= _SHOWN else f"{statement[:_SHOWN]}..."
+        return cls(
+            f"DDL cannot be understood at line {line}, column {column}: {reason}, in: {shown}",
+            statement=shown,
+            offset=offset,
+            statement_line=line,
+            statement_column=column,
+            advice=_ADVICE,
+        )
+
 
 TokenKind = Literal["word", "name", "string", "number", "hex", "bit", "symbol", "end"]
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from cdc_lakehouse.changelog.ddl.definitions import (
+from cdc_lakehouse.changelog.ddl.clauses import (
     BoundValue,
     BytesLiteral,
     DefaultValue,

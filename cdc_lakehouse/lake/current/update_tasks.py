@@ -23,7 +23,7 @@ from pyroaring import BitMap64
 
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog import schema
-from cdc_lakehouse.changelog.ddl.definitions import Partitioning
+from cdc_lakehouse.changelog.ddl.clauses import Partitioning
 from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.decoders.files.tasks import TaskError
 from cdc_lakehouse.errors import CdcError, TableHeldError, TransientError, in_one_line

@@ -13,8 +13,9 @@ from decimal import Decimal
 from typing import Any, Final
 
 from cdc_lakehouse.changelog.ddl import apply
-from cdc_lakehouse.changelog.ddl.clauses import CreateTable, DdlSyntaxError
+from cdc_lakehouse.changelog.ddl.clauses import CreateTable
 from cdc_lakehouse.changelog.ddl.parser import parse
+from cdc_lakehouse.changelog.ddl.tokens import DdlSyntaxError
 from cdc_lakehouse.changelog.mysql_types import BLOBS, GEOMETRIES, INTEGERS, TEXTS, ColumnType
 from cdc_lakehouse.changelog.schema import TableName, quoted
 from cdc_lakehouse.errors import SourceError

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.parser import parse
-from cdc_lakehouse.changelog.ddl.tokens import Token, name_value, tokenize
+from cdc_lakehouse.changelog.ddl.tokens import DdlSyntaxError, Token, name_value, tokenize
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.sources.dump.reading import read_text
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject
@@ -49,7 +49,7 @@ def read_create_table(store: ObjectStore, file: StoredObject) -> CreateStatement
         if len(found) != 1:
             raise StatementError(f"the schema file has {len(found) or 'no'} CREATE TABLE statements", segment=file.path)
         (clause,) = parse(found[0])
-    except ddl.DdlSyntaxError as error:
+    except DdlSyntaxError as error:
         raise StatementError(f"the statement of the schema file: {error.message}", segment=file.path) from None
     if not isinstance(clause, ddl.CreateTable):
         raise StatementError("the statement of the schema file lists no columns", segment=file.path)
@@ -66,7 +66,7 @@ def read_database_name(store: ObjectStore, file: StoredObject) -> str:
                 (clause,) = parse(text)
                 if isinstance(clause, ddl.CreateDatabase):
                     return clause.name
-    except ddl.DdlSyntaxError as error:
+    except DdlSyntaxError as error:
         raise SourceError(f"the statement of the schema file: {error.message}", segment=file.path) from None
     raise SourceError("the schema file has no CREATE DATABASE statement", segment=file.path)
 

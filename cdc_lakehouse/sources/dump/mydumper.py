@@ -37,7 +37,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from cdc_lakehouse.changelog.ddl.clauses import DdlSyntaxError
+from cdc_lakehouse.changelog.ddl.tokens import DdlSyntaxError
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import InitialLoad
 from cdc_lakehouse.errors import SourceError

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cdc_lakehouse.changelog.ddl.clauses import DdlSyntaxError
 from cdc_lakehouse.changelog.ddl.parser import parse
+from cdc_lakehouse.changelog.ddl.tokens import DdlSyntaxError
 
 VOCABULARY = (
     "ADD", "AFTER", "ALGORITHM", "ALL", "ALTER", "ALWAYS", "AS", "AUTO_INCREMENT", "AUTO_RANDOM", "BY",

@@ -7,8 +7,9 @@ import pickle
 import pytest
 
 from cdc_lakehouse.changelog.ddl import clauses as ddl
-from cdc_lakehouse.changelog.ddl.clauses import AddColumn, ColumnDefinition, DdlSyntaxError, KeyPart, TableName
+from cdc_lakehouse.changelog.ddl.clauses import AddColumn, ColumnDefinition, KeyPart, TableName
 from cdc_lakehouse.changelog.ddl.parser import parse, parse_type
+from cdc_lakehouse.changelog.ddl.tokens import DdlSyntaxError
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from tests.changelog.ddl.cases import cases, show
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cdc_lakehouse.changelog.ddl.clauses import DdlSyntaxError
+from cdc_lakehouse.changelog.ddl.tokens import DdlSyntaxError
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.sources.dump.contents import DumpPosition
 from cdc_lakehouse.sources.dump.load_data import parse_load_data

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cdc_lakehouse.changelog.ddl.definitions import TableName
+from cdc_lakehouse.changelog.ddl.clauses import TableName
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 
 _DIRECTORY = Path(__file__).parent
