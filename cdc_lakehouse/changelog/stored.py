@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from cdc_lakehouse.changelog.ddl.clauses import (
     BoundValue,
@@ -53,128 +53,38 @@ Json = Mapping[str, Any]
 
 def version_to_json(version: TableVersion) -> str:
     """A row's `definition`."""
-    swap, previous, partitioning = version.swap, version.previous_name, version.partitioning
-    return _text({
-        "commit_ts": version.commit_ts,
-        "name": _name(version.name),
-        "incarnation": version.incarnation,
-        "kind": version.kind,
-        "effect": version.effect,
-        "query": version.query,
-        "origin": version.origin,
-        "columns": [_column(column) for column in version.columns],
-        "key": list(version.key),
-        "unique_keys": [{"name": key.name, "columns": list(key.columns)} for key in version.unique_keys],
-        "next_id": version.next_id,
-        "partitioning": None if partitioning is None else _partitioning(partitioning),
-        "emptied": list(version.emptied),
-        "swap": None
-        if swap is None
-        else {"partitioned": swap.partitioned, "partition": swap.partition, "plain": swap.plain},
-        "previous_name": None if previous is None else _name(previous),
-        "since": version.since,
-        "note": version.note,
-        "hold": version.hold,
-        "primary_key": list(version.primary_key),
-        "charset": version.charset,
-    })  # fmt: skip
+    return _text(_write_version(version))
 
 
 def version_from_json(text: str) -> TableVersion:
     """Raises `StoredFormError` when newer code wrote it."""
     stored = _fields(text)
-    swap, previous = stored.get("swap"), stored.get("previous_name")
-    key, unique_keys = stored.get("key", []), stored.get("unique_keys", [])
-    # Left out where it is none, and by releases that had no such key: then it is what no unique key is.
-    primary_key = stored.get("primary_key", [] if key in [unique["columns"] for unique in unique_keys] else key)
-    return TableVersion(
-        commit_ts=stored["commit_ts"],
-        name=_name_of(stored["name"]),
-        incarnation=stored.get("incarnation", ""),
-        kind=stored.get("kind", ""),
-        effect=stored["effect"],
-        query=stored.get("query", ""),
-        origin=stored.get("origin", ""),
-        columns=tuple(_column_of(column) for column in stored.get("columns", ())),
-        key=tuple(key),
-        unique_keys=tuple(UniqueKey(key["name"], tuple(key["columns"])) for key in unique_keys),
-        next_id=stored["next_id"],
-        partitioning=_partitioning_of(stored.get("partitioning")),
-        emptied=tuple(stored.get("emptied", ())),
-        swap=None if swap is None else Swap(swap["partitioned"], swap["partition"], swap["plain"]),
-        previous_name=None if previous is None else _name_of(previous),
-        since=stored["since"],
-        note=stored.get("note"),
-        hold=stored.get("hold"),
-        primary_key=tuple(primary_key),
-        charset=stored.get("charset"),
-    )
+    if "primary_key" not in stored:
+        # Left out where it is none, and by releases that had no such key: then it is what no unique key is.
+        key = stored.get("key", [])
+        stored["primary_key"] = [] if key in [each["columns"] for each in stored.get("unique_keys", [])] else key
+    return _read_version(stored)
 
 
 def change_to_json(change: SchemaChange) -> str:
     """A row's `change`."""
-    return _text({
-        "commit_ts": change.commit_ts,
-        "database": change.database,
-        "table": change.table,
-        "action": change.action,
-        "kind": change.kind,
-        "query": change.query,
-        "columns": [
-            _shortened({
-                "name": column.name,
-                "type": _type(column.type),
-                "nullable": column.nullable,
-                "primary_key": column.primary_key,
-                "default": column.default,
-                "source_id": column.source_id,
-                "virtual": column.virtual,
-            })
-            for column in change.columns
-        ],
-        "origin": change.origin,
-        "backslash_escapes": change.backslash_escapes,
-        "fault": change.fault,
-    })  # fmt: skip
+    return _text(_write_change(change))
 
 
 def change_from_json(text: str) -> SchemaChange:
     """Raises `StoredFormError` when newer code wrote it."""
     stored = _fields(text)
-    action = stored.get("action")
-    kind: ChangeKind | None = stored.get("kind")
-    if kind is None:
+    if "kind" not in stored:
         # Of releases that had numbers of their own beside TiDB's, and for a statement's text a change of each table
         # that it names. The first of these is replaced by the text at the next run; the others have nothing to add.
-        kind = "repeated" if _FURTHER_TABLE.search(stored["origin"]) else _KINDS_OF_NUMBERS.get(action, "statement")
-        action = action if action is not None and action >= 0 else None
-    return SchemaChange(
-        commit_ts=stored["commit_ts"],
-        database=stored.get("database", ""),
-        table=stored.get("table", ""),
-        action=action,
-        query=stored.get("query", ""),
-        columns=tuple(
-            SourceColumn(
-                name=column["name"],
-                type=_type_of(column["type"]),
-                nullable=column.get("nullable", False),
-                primary_key=column.get("primary_key", False),
-                default=column.get("default"),
-                source_id=column.get("source_id"),
-                virtual=column.get("virtual"),
-            )
-            for column in stored.get("columns", ())
-        ),
-        origin=stored.get("origin", ""),
-        backslash_escapes=stored.get("backslash_escapes", False),
-        fault=stored.get("fault"),
-        kind=kind,
-    )
+        action, further = stored.get("action"), _FURTHER_TABLE.search(stored["origin"])
+        stored["kind"] = "repeated" if further else _KINDS_OF_NUMBERS.get(action, "statement")
+        stored["action"] = action if action is not None and action >= 0 else None
+    return _read_change(stored)
 
 
 def _text(fields: Json) -> str:
-    return json.dumps({"format": FORMAT, **_shortened(fields)}, ensure_ascii=False)
+    return json.dumps({"format": FORMAT, **fields}, ensure_ascii=False)
 
 
 def _fields(text: str) -> dict[str, Any]:
@@ -187,96 +97,92 @@ def _fields(text: str) -> dict[str, Any]:
     return stored
 
 
+# --- Values and objects ---
+
+
+_Function = Callable[[Any], Any]
+
+
+class _Form(NamedTuple):
+    """How a value is stored, how it is read, and what it is where its key is left out. Without functions it is stored
+    as it is."""
+
+    write: _Function | None = None
+    read: _Function | None = None
+    absent: Any = None
+
+
+_VALUE: Final = _Form()
+_FLAG: Final = _Form(absent=False)
+_VALUES: Final = _Form(list, tuple, ())
+
+
+def _list(write: _Function, read: _Function) -> _Form:
+    def write_all(values: Iterable[Any]) -> list[Any]:
+        return [write(each) for each in values]
+
+    def read_all(stored: Iterable[Any]) -> tuple[Any, ...]:
+        return tuple(read(each) for each in stored)
+
+    return _Form(write_all, read_all, ())
+
+
+def _object(kind: type, /, **fields: _Form) -> tuple[_Function, _Function]:
+    """How an object with these keys, which are what the kind's fields are called now, is written and read."""
+    forms = [(key, *form) for key, form in fields.items()]
+
+    def write(value: Any) -> Json:
+        stored: dict[str, Any] = {}
+        for key, own, _, _ in forms:
+            found = getattr(value, key)
+            stored[key] = found if found is None or own is None else own(found)
+        return _shortened(stored)
+
+    def read(stored: Json) -> Any:
+        values: dict[str, Any] = {}
+        for key, _, own, absent in forms:
+            found = stored.get(key)
+            values[key] = absent if found is None else found if own is None else own(found)
+        return kind(**values)
+
+    return write, read
+
+
 def _shortened(fields: Json) -> dict[str, Any]:
     """Without what is None, False or empty. A number is kept: 0 digits are not the same as none said."""
     return {key: value for key, value in fields.items() if value is not None and value is not False and value != []}
 
 
-def _name(name: TableName) -> Json:
-    return {"database": name.database, "table": name.table}
+def _initial(initial: InitialDefault) -> Json | None:
+    return None if initial.text is None else {"text": initial.text}
 
 
-def _name_of(stored: Json) -> TableName:
-    return TableName(stored["database"], stored["table"])
-
-
-def _column(column: Column) -> Json:
-    return _shortened({
-        "id": column.id,
-        "name": column.name,
-        "type": _type(column.type),
-        "nullable": column.nullable,
-        "initial": None if column.initial.text is None else {"text": column.initial.text},
-        "source_id": column.source_id,
-        "carried": column.carried,
-        "default": column.default,
-        "comment": column.comment,
-    })  # fmt: skip
-
-
-def _column_of(stored: Json) -> Column:
-    return Column(
-        id=stored["id"],
-        name=stored["name"],
-        type=_type_of(stored["type"]),
-        nullable=stored.get("nullable", False),
-        initial=InitialDefault(stored.get("initial", {}).get("text")),
-        source_id=stored.get("source_id"),
-        carried=stored.get("carried", False),
-        default=stored.get("default"),
-        comment=stored.get("comment"),
-    )
-
-
-def _type(type: ColumnType) -> Json:
-    return _shortened({
-        "name": type.name,
-        "unsigned": type.unsigned,
-        "length": type.length,
-        "scale": type.scale,
-        "elements": list(type.elements),
-        "zerofill": type.zerofill,
-        "charset": type.charset,
-    })  # fmt: skip
-
-
-def _type_of(stored: Json) -> ColumnType:
-    return ColumnType(
-        name=stored["name"],
-        unsigned=stored.get("unsigned", False),
-        length=stored.get("length"),
-        scale=stored.get("scale"),
-        elements=tuple(stored.get("elements", ())),
-        zerofill=stored.get("zerofill", False),
-        charset=stored.get("charset"),
-    )
+def _initial_of(stored: Json) -> InitialDefault:
+    return InitialDefault(stored["text"])
 
 
 # --- Partitionings ---
-
-
-def _partitioning(scheme: Partitioning) -> Json:
-    return _shortened({
-        "method": scheme.method,
-        "expression": scheme.expression,
-        "columns": list(scheme.columns),
-        "count": scheme.count,
-        "partitions": [_partition(partition) for partition in scheme.partitions],
-        "subpartitions": scheme.subpartitions,
-        "interval": scheme.interval,
-    })  # fmt: skip
 
 
 def _partition(partition: Partition) -> Json:
     bound: dict[str, Any] = {}
     match partition.bound:
         case LessThan(values):
-            bound = {"less_than": [_value(value) for value in values]}
+            bound = {"less_than": [_value(each) for each in values]}
         case InValues(rows):
-            bound = {"in": [[_value(value) for value in row] for row in rows]}
+            bound = {"in": [[_value(each) for each in row] for row in rows]}
         case None:
             pass
     return {"name": partition.name, "subpartitions": partition.subpartitions, **bound}
+
+
+def _partition_of(stored: Json) -> Partition:
+    bound: LessThan | InValues | None = None
+    if "less_than" in stored:
+        bound = LessThan(tuple(map(_value_of, stored["less_than"])))
+    elif "in" in stored:
+        bound = InValues(tuple(tuple(map(_value_of, row)) for row in stored["in"]))
+    return Partition(stored["name"], bound, stored["subpartitions"])
 
 
 def _value(value: BoundValue) -> Json:
@@ -295,34 +201,6 @@ def _value(value: BoundValue) -> Json:
             return {"maxvalue": True}
         case DefaultValue():
             return {"default": True}
-
-
-def _partitioning_of(stored: Json | None) -> Partitioning | None:
-    if stored is None:
-        return None
-    scheme: Json = _from_form_1(stored) if "is" in stored else stored
-    return Partitioning(
-        method=scheme["method"],
-        expression=scheme["expression"],
-        columns=tuple(scheme.get("columns", ())),
-        count=scheme.get("count"),
-        partitions=tuple(_partition_of(partition) for partition in scheme.get("partitions", ())),
-        subpartitions=scheme["subpartitions"],
-        interval=scheme.get("interval"),
-    )
-
-
-def _partition_of(stored: Json) -> Partition:
-    bound: LessThan | InValues | None = None
-    if "less_than" in stored:
-        bound = LessThan(_values_of(stored["less_than"]))
-    elif "in" in stored:
-        bound = InValues(tuple(_values_of(row) for row in stored["in"]))
-    return Partition(stored["name"], bound, stored["subpartitions"])
-
-
-def _values_of(stored: Iterable[Json]) -> tuple[BoundValue, ...]:
-    return tuple(_value_of(value) for value in stored)
 
 
 def _value_of(stored: Json) -> BoundValue:
@@ -366,6 +244,7 @@ _FORM_1: Final[Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
 
 
 def _from_form_1(stored: Any) -> Any:
+    """The same in form 2; what is in that form stays."""
     if isinstance(stored, list):
         return [_from_form_1(item) for item in cast("list[Any]", stored)]
     if not isinstance(stored, dict):
@@ -373,3 +252,43 @@ def _from_form_1(stored: Any) -> Any:
     part = cast("dict[str, Any]", stored)
     fields = {key: _from_form_1(value) for key, value in part.items() if key != "is"}
     return _FORM_1[part["is"]](fields) if "is" in part else fields
+
+
+# --- All keys ---
+
+_write_partitioning, _read_partitioning = _object(
+    Partitioning, method=_VALUE, expression=_VALUE, columns=_VALUES, count=_VALUE,
+    partitions=_list(_partition, _partition_of), subpartitions=_VALUE, interval=_VALUE,
+)  # fmt: skip
+
+
+def _partitioning_of(stored: Json) -> Any:
+    return _read_partitioning(_from_form_1(stored))
+
+
+_TYPE: Final = _Form(*_object(
+    ColumnType, name=_VALUE, unsigned=_FLAG, length=_VALUE, scale=_VALUE, elements=_VALUES, zerofill=_FLAG,
+    charset=_VALUE,
+))  # fmt: skip
+_INITIAL: Final = _Form(_initial, _initial_of, InitialDefault())
+_COLUMNS: Final = _list(*_object(
+    Column, id=_VALUE, name=_VALUE, type=_TYPE, nullable=_FLAG, initial=_INITIAL, source_id=_VALUE, carried=_FLAG,
+    default=_VALUE, comment=_VALUE,
+))  # fmt: skip
+_UNIQUE_KEYS: Final = _list(*_object(UniqueKey, name=_VALUE, columns=_VALUES))
+_NAME: Final = _Form(*_object(TableName, database=_VALUE, table=_VALUE))
+_SWAP: Final = _Form(*_object(Swap, partitioned=_VALUE, partition=_VALUE, plain=_VALUE))
+_write_version, _read_version = _object(
+    TableVersion, commit_ts=_VALUE, name=_NAME, incarnation=_VALUE, kind=_VALUE, effect=_VALUE, query=_VALUE,
+    origin=_VALUE, columns=_COLUMNS, key=_VALUES, unique_keys=_UNIQUE_KEYS, next_id=_VALUE,
+    partitioning=_Form(_write_partitioning, _partitioning_of), emptied=_VALUES,
+    swap=_SWAP, previous_name=_NAME, since=_VALUE, note=_VALUE, hold=_VALUE, primary_key=_VALUES, charset=_VALUE,
+)  # fmt: skip
+_SOURCE_COLUMNS: Final = _list(*_object(
+    SourceColumn, name=_VALUE, type=_TYPE, nullable=_FLAG, primary_key=_FLAG, default=_VALUE, source_id=_VALUE,
+    virtual=_VALUE,
+))  # fmt: skip
+_write_change, _read_change = _object(
+    SchemaChange, commit_ts=_VALUE, database=_VALUE, table=_VALUE, action=_VALUE, kind=_VALUE, query=_VALUE,
+    columns=_SOURCE_COLUMNS, origin=_VALUE, backslash_escapes=_FLAG, fault=_VALUE,
+)  # fmt: skip
