@@ -6,6 +6,7 @@ from typing import Final
 
 from cdc_lakehouse.errors import PermanentError
 
+UTF8: Final = frozenset({"utf8", "utf8mb3", "utf8mb4"})
 _SYNONYMS: Final = {"utf8mb3": "utf8"}
 _CODECS: Final = {
     "latin1": "cp1252", "utf8": "utf-8", "utf8mb4": "utf-8", "ascii": "ascii", "gbk": "gbk", "gb2312": "gb2312",
@@ -41,6 +42,11 @@ _CORRECTIONS: Final[dict[str, dict[int, int]]] = {
 
 class CharsetError(PermanentError):
     """Bytes that cannot be read as text in the character set that they are said to be in."""
+
+
+def has_codec(charset: str) -> bool:
+    """Whether text in a character set can be read."""
+    return charset not in _WITHOUT_CODEC and (charset in _CODECS or charset in _READING or charset in _SYNONYMS)
 
 
 def text(value: bytes, charset: str) -> str:

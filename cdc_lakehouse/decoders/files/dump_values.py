@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, Self
 import pyarrow as pa
 import pyarrow.compute
 
-from cdc_lakehouse.changelog.character_sets import UTF8, characters
+from cdc_lakehouse.changelog import charsets
 from cdc_lakehouse.changelog.mysql_types import BLOBS, GEOMETRIES, INTEGERS, LABELS, TEMPORALS, ColumnType
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.files.dump_context import DumpContext
@@ -107,15 +107,16 @@ class Column:
             case _:
                 pass
         try:
-            text = characters(value, self.charset)
-        except UnicodeDecodeError:
-            raise CellError(problems.NOT_UTF8 if self.charset in UTF8 else problems.NOT_IN_CHARSET) from None
+            # ASCII can be read in any.
+            text = charsets.text(value, self.charset if charsets.has_codec(self.charset) else "ascii")
+        except charsets.CharsetError:
+            raise CellError(problems.NOT_UTF8 if self.charset in charsets.UTF8 else problems.NOT_IN_CHARSET) from None
         return text if self.kind == "text" else self._label_number(text)
 
     def texts(self, cells: pa.Array, cell: Callable[[bytes], bytes] | None = None) -> pa.Array:
         """The same of an array of bytes, each of which `cell` makes the cell of first. Raises CellError and
         ArrowInvalid."""
-        if self.kind == "text" and self.encoding == "raw" and cell is None and self.charset in UTF8:
+        if self.kind == "text" and self.encoding == "raw" and cell is None and self.charset in charsets.UTF8:
             return cells.cast(pa.string())
         if self.kind in ("enum", "set", "bit"):
             known = cells.dictionary_encode()
