@@ -1,4 +1,4 @@
-"""Csv read record by record, strictly: slower than `csv_pieces`, and right on any bytes.
+"""Csv read record by record, strictly: slower than `csv_fast`, and right on any bytes.
 
 TiCDC writes a quote only around a whole field, of which a record's first is one, and doubled inside one; without
 quotes, a backslash only in an escape or in NULL. What is not so is not csv. Such a record ends where the next line

@@ -2,7 +2,7 @@
 
 What stands around strings is checked byte by byte: which byte may follow which says nearly all of a tuple's grammar.
 Then what is between tuples becomes line ends, and the rest is csv with `'` for its quote, in which escapes and the
-beginnings of literals are marked (see `dump_text_fast`). What is not as usual is left to `dump_insert_strict`."""
+beginnings of literals are marked (see `arrow_csv`). What is not as usual is left to `dump_insert_strict`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from cdc_lakehouse.decoders.files.arrow_csv import Bytes, Marks, NotUsualError, Positions, parsed
 from cdc_lakehouse.decoders.files.dump_insert_strict import ESCAPES
-from cdc_lakehouse.decoders.files.dump_text_fast import Bytes, Marks, NotUsualError, Positions, parsed
 from cdc_lakehouse.decoders.files.dump_values import CellError, Column, Octets
 
 _LEAST: Final = 4096

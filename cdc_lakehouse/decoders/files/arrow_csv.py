@@ -1,0 +1,159 @@
+"""Text in a form that Arrow's reader of csv takes, and what it reads of it.
+
+Arrow knows quotes that are doubled, separators of one ASCII byte and no escapes, takes any line end for one, and text
+beside quotes for part of the value. So quotes are checked first, and what it does not know is replaced by bytes that
+are nowhere in the text, and put back into the columns. Text in which anything is not as usual is left to a strict
+reader."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+from pyarrow import csv
+
+# Arrow makes its functions when it is imported: no type checker knows them.
+compute: Any = pyarrow.compute
+
+Positions = np.ndarray[Any, np.dtype[np.int64]]
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+TAIL: Final = 64 * 1024
+"""Bytes at the end of a piece, in which the end of its last record is looked for first."""
+_MARKS: Final = [bytes([byte]) for byte in (*range(0xF8, 0x100), 0xC0, 0xC1, *range(0x01, 0x08), *range(0x0E, 0x1A))]
+"""Bytes that stand for others where they are nowhere in a piece: those that UTF-8 does not have first, and none that an
+escape stands for."""
+_SEPARATORS: Final = [bytes([byte]) for byte in (0x1F, 0x1E, 0x1D, 0x1C, *range(0x20, 0x7F), *range(0x01, 0x08))]
+"""For a separator that Arrow does not take."""
+LINE_ENDS: Final = b"\r\n"
+_BACKSLASH: Final = ord("\\")
+
+
+class NotUsualError(Exception):
+    """The piece has to be read strictly."""
+
+
+class Marks:
+    """Replaces what Arrow does not know by single bytes, and puts it back."""
+
+    def __init__(self, text: bytes) -> None:
+        self._unused = (mark for mark in _MARKS if mark not in text)
+        self._characters: dict[bytes, bytes] = {}
+
+    def unescaped(self, text: bytes, escapes: Mapping[bytes, bytes]) -> tuple[bytes, int]:
+        """With a mark for each escape, by what stands behind the backslash; and how many others are left."""
+        array: Bytes = np.frombuffer(text, np.uint8)
+        backslashes = np.flatnonzero(array == _BACKSLASH)
+        if not len(backslashes):
+            return text, 0
+        # Of a run of them every other one begins an escape.
+        numbers = np.arange(len(backslashes))
+        first = np.concatenate([[True], np.diff(backslashes) > 1])
+        begins = backslashes[(numbers - np.maximum.accumulate(np.where(first, numbers, 0))) % 2 == 0]
+        if begins[-1] + 1 == len(text):
+            raise NotUsualError
+        behind = array[begins + 1]
+        marks: Bytes = np.zeros(256, np.uint8)
+        counts = np.bincount(behind, minlength=256)
+        for letter, character in escapes.items():
+            if counts[letter[0]]:
+                marks[letter[0]] = self._of(character)[0]
+        known = marks[behind] > 0
+        array = array.copy()
+        array[begins[known]] = marks[behind[known]]
+        kept = np.ones(len(array), bool)
+        kept[begins[known] + 1] = False
+        return array[kept].tobytes(), int(np.count_nonzero(~known))
+
+    def replaced(self, text: bytes, escape: bytes, character: bytes, *others: bytes) -> list[bytes]:
+        """A text, and others, with a mark for an escape."""
+        if escape not in text:
+            return [text, *others]
+        mark = self._of(character)
+        return [each.replace(escape, mark) for each in (text, *others)]
+
+    def unused(self) -> bytes:
+        """A byte that is nowhere in the piece."""
+        mark = next(self._unused, None)
+        if mark is None:
+            raise NotUsualError
+        return mark
+
+    def _of(self, character: bytes) -> bytes:
+        mark = self.unused()
+        self._characters[mark] = character
+        return mark
+
+    def separated(self, text: bytes, separator: bytes, other: bytes) -> tuple[bytes, bytes]:
+        """With another separator, one byte that is not in `other` either; and that."""
+        stand_in = next((byte for byte in _SEPARATORS if byte not in other and byte not in text), None)
+        if stand_in is None:
+            raise NotUsualError
+        # It is put back first: what an escape stands for may be the same byte.
+        self._characters = {stand_in: separator} | self._characters
+        return text.replace(separator, stand_in), stand_in
+
+    def restored(self, column: pa.Array) -> pa.Array:
+        text = (column.buffers()[2] or pa.py_buffer(b"")).to_pybytes() if self._characters else b""
+        for mark, character in self._characters.items():
+            if mark in text:
+                column = compute.replace_substring(column, pattern=mark, replacement=character)
+        return column
+
+
+def parsed(text: bytes, separator: bytes, quote: bytes, null: bytes, width: int, *, blank: bool = False) -> list[Any]:
+    """The columns of a text, arrays of bytes. `blank`: lines may be empty and are nothing then. Raises ArrowInvalid."""
+    names = [str(number) for number in range(width)]
+    table = csv.read_csv(
+        pa.py_buffer(text),
+        csv.ReadOptions(column_names=names, block_size=len(text) + 1, use_threads=False),
+        csv.ParseOptions(
+            delimiter=separator.decode(),
+            quote_char=quote.decode() or False,
+            newlines_in_values=bool(quote),
+            ignore_empty_lines=blank,
+        ),
+        csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.binary()),
+            null_values=[null],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+    return [column.combine_chunks() for column in table.columns]
+
+
+def quoted_records(text: Bytes, quotes: Positions, beside: bytes) -> int | None:
+    """How many records begin with a quote. None when quotes are not as they must be: in pairs, each opening one behind,
+    each closing one before a line end or one of `beside`.
+
+    A doubled quote in a value is then a closing and an opening one, side by side."""
+    if len(quotes) % 2:
+        return None
+    # What is beside the first and the last byte is as good as a line end.
+    closing, opening = quotes[1::2], quotes[0::2]
+    behind = text[np.minimum(closing + 1, len(text) - 1)]
+    before = text[np.maximum(opening - 1, 0)]
+    if len(closing) and closing[-1] == len(text) - 1:
+        behind[-1] = ord("\n")
+    if len(opening) and opening[0] == 0:
+        before[0] = ord("\n")
+    if not (_among(LINE_ENDS + beside)[behind].all() and _among(LINE_ENDS + beside)[before].all()):
+        return None
+    return int(np.count_nonzero(_among(LINE_ENDS)[before]))
+
+
+def _among(characters: bytes) -> Mask:
+    """For each byte, whether it is one of them."""
+    table = np.zeros(256, bool)
+    table[list(characters)] = True
+    return table
+
+
+def is_plain(text: bytes) -> bool:
+    """Arrow takes it for a separator or a quote."""
+    return len(text) == 1 and 0 < text[0] < 0x80 and text not in LINE_ENDS
