@@ -52,25 +52,11 @@ def first_columns(
     of the table that it was made LIKE."""
     definitions = {column.name.lower(): column for column in _definitions(clauses)}
     models = {column.name.lower(): column for column in like}
-    columns: list[Column] = []
-    for id, column in enumerate(shown, start=1):
-        definition, model = definitions.get(column.name.lower()), models.get(column.name.lower())
-        carried = _carried(column, definition, model)
-        labelled = _labelled(column.type, definition, model)
-        columns.append(
-            Column(
-                id,
-                column.name,
-                labelled,
-                column.nullable,
-                InitialDefault(),
-                column.source_id,
-                carried,
-                column.default,
-                _comment(definition, model),
-            )
-        )
-    return MatchedColumns(tuple(columns), len(columns) + 1)
+    columns = tuple(
+        _column(id, column, definitions.get(column.name.lower()), models.get(column.name.lower()), InitialDefault())
+        for id, column in enumerate(shown, start=1)
+    )
+    return MatchedColumns(columns, len(columns) + 1)
 
 
 def match_columns(
@@ -100,25 +86,13 @@ def match_columns(
         definition = definitions.get(name)
         if old is not None:
             used.add(old.id)
-            columns.append(_kept(old, column, definition))
+            columns.append(_column(old.id, column, definition, old, old.initial))
             continue
         if name not in explained.added and clauses is not None:
             notes.append(f"column {column.name} appears, though no statement in the log adds it")
         initial, warning = initial_default(column, definition)
         notes += [warning] if warning else []
-        columns.append(
-            Column(
-                next_id,
-                column.name,
-                _labelled(column.type, definition, None),
-                column.nullable,
-                initial,
-                column.source_id,
-                _carried(column, definition, None),
-                column.default,
-                _comment(definition, None),
-            )
-        )
+        columns.append(_column(next_id, column, definition, None, initial))
         next_id += 1
     lost = [c.name for c in previous if c.id not in used and c.name.lower() not in explained.dropped]
     if lost and clauses is not None:
@@ -171,25 +145,20 @@ def _ambiguous(previous: Sequence[Column], shown: Sequence[SourceColumn], new_na
     return bool(old_names - new_names) and bool(new_names - old_names)
 
 
-def _kept(old: Column, column: SourceColumn, definition: ColumnDefinition | None) -> Column:
-    told = definition is not None or column.virtual is not None
-    carried = _carried(column, definition, None) if told else old.carried
-    labelled = _labelled(column.type, definition, old)
+def _column(
+    id: int, column: SourceColumn, definition: ColumnDefinition | None, model: Column | None, initial: InitialDefault
+) -> Column:
+    """What the source shows, with what its definition says, or else the `model`: what the column was before, or one
+    that it was made LIKE."""
+    labelled, carried = _labelled(column.type, definition, model), _carried(column, definition, model)
+    comment = _comment(definition, model)
     return Column(
-        old.id,
-        column.name,
-        labelled,
-        column.nullable,
-        old.initial,
-        column.source_id,
-        carried,
-        column.default,
-        _comment(definition, old),
+        id, column.name, labelled, column.nullable, initial, column.source_id, carried, column.default, comment
     )
 
 
 def _comment(definition: ColumnDefinition | None, model: Column | None) -> str | None:
-    """A definition without a comment takes an earlier one away (MySQL). `model` is what the column was before."""
+    """A definition without a comment takes an earlier one away (MySQL)."""
     if definition is not None:
         return definition.comment or None
     return None if model is None else model.comment
