@@ -1,7 +1,7 @@
 """The configuration: `lakehouse.yaml` as frozen, validated values."""
 
 from cdc_lakehouse.config.alerts import AlertReceiver, EmailReceiver, ProblemKind, SlackReceiver, WebhookReceiver
-from cdc_lakehouse.config.database import DatabaseAddress, DatabaseConnection
+from cdc_lakehouse.config.database import DatabaseAddress, DatabaseConnection, VerifyConfig
 from cdc_lakehouse.config.feed import FeedConfig, PolicyConfig, TablesConfig, TableSettings
 from cdc_lakehouse.config.file import ENVIRONMENT_VARIABLE, LakehouseConfig, config_path, load, validate
 from cdc_lakehouse.config.initial import DumpCsv, InitialLoad
@@ -26,7 +26,6 @@ from cdc_lakehouse.config.storage import (
     SparkConfig,
     StorageConfig,
 )
-from cdc_lakehouse.config.verify import VerifyConfig
 
 __all__ = [
     "ENVIRONMENT_VARIABLE", "Address", "AlertReceiver", "AzureStorage", "CanalSource", "CatalogConfig",

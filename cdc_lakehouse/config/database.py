@@ -63,3 +63,23 @@ class DatabaseConnection(Section):
         """With an absolute path of the file of authorities, which is relative to `base`."""
         found = None if self.ca_file is None else os.path.normpath(base / self.ca_file)
         return self.model_copy(update={"ca_file": found})
+
+
+_CRON: Final = re.compile(r"@(hourly|daily|weekly|monthly|yearly|annually)|[\d*/,-]+( [\w*/,#-]+){4}", re.ASCII)
+
+
+class VerifyConfig(DatabaseConnection):
+    """How the source database is reached: with it, `verify` compares its tables with the lake's, and so does the
+    check `equals_source`."""
+
+    schedule: str | None = Field(
+        None,
+        description="When Dagster evaluates the check `equals_source`, as cron has it, such as `0 3 * * 0`; in UTC.",
+    )
+
+    @field_validator("schedule")
+    @classmethod
+    def _is_cron(cls, value: str | None) -> str | None:
+        if value is not None and _CRON.fullmatch(value) is None:
+            raise ValueError("is no schedule of cron: minute, hour, day, month and weekday, as in `0 3 * * 0`")
+        return value

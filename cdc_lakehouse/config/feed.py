@@ -10,12 +10,12 @@ from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import Field, field_validator
 
+from cdc_lakehouse.config.database import VerifyConfig
 from cdc_lakehouse.config.initial import InitialLoad
 from cdc_lakehouse.config.labels import Group, Owner, Tags
 from cdc_lakehouse.config.maintenance import MaintenanceConfig
 from cdc_lakehouse.config.section import Section
 from cdc_lakehouse.config.sources import CanalSource, KafkaSource, Source, StorageSinkSource
-from cdc_lakehouse.config.verify import VerifyConfig
 from cdc_lakehouse.errors import ConfigurationError
 
 _PLACEHOLDERS: Final = frozenset({"database", "feed"})

@@ -16,9 +16,9 @@ from typing import Any, Final, cast
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from cdc_lakehouse.config.alerts import AlertReceiver
-from cdc_lakehouse.config.dagster import DagsterConfig
 from cdc_lakehouse.config.faults import Fault, Place, faults_of, likely_type
 from cdc_lakehouse.config.feed import FeedConfig
+from cdc_lakehouse.config.maintenance import DagsterConfig
 from cdc_lakehouse.config.references import REFERENCE, UnresolvedReferenceError, resolve
 from cdc_lakehouse.config.secrets import plain_secrets
 from cdc_lakehouse.config.section import Section, anchor_uri

@@ -1,4 +1,4 @@
-"""How the tables of a feed are maintained."""
+"""How the tables of a feed are maintained, and what is kept in the Dagster instance."""
 
 from __future__ import annotations
 
@@ -71,3 +71,11 @@ class MaintenanceConfig(Section):
                 "keep_superseded_days needs keep_segments_days: events stay as long as they can be decoded again"
             )
         return self
+
+
+class DagsterConfig(Section):
+    """The Dagster instance that records the runs."""
+
+    keep_runs_days: Annotated[int, Field(gt=0)] | None = Field(
+        30, description="Days after which the job cdc_prune_runs deletes a run; without it, none is deleted."
+    )

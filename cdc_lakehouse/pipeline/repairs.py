@@ -15,8 +15,7 @@ import pyarrow as pa
 from cdc_lakehouse.changelog.mysql_types import LABELS, ColumnType
 from cdc_lakehouse.changelog.schema import Column, TableVersion
 from cdc_lakehouse.decoders.event_schema import SYNTHETIC, SYNTHETIC_EVENTS, image_text
-from cdc_lakehouse.decoders.files.dump_context import DumpContext
-from cdc_lakehouse.decoders.files.dump_values import CellError, Number
+from cdc_lakehouse.decoders.files.dump_values import CellError, DumpContext, Number
 from cdc_lakehouse.decoders.files.dump_values import Column as ColumnNotation
 from cdc_lakehouse.errors import PermanentError
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat

@@ -13,7 +13,7 @@ from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.decoders.files import csv_rows
 from cdc_lakehouse.decoders.files.csv_fast import PieceReader
-from cdc_lakehouse.decoders.files.csv_rows import Layout, read_rows
+from cdc_lakehouse.decoders.files.csv_rows import Layout, decode
 from cdc_lakehouse.decoders.files.file_format import FileContext
 from tests.decoders.ticdc_csv import DATABASE, TABLE
 from tests.kit.duckdb_sql import connection
@@ -38,7 +38,7 @@ def read(
     """The events of a file of the table `of`."""
     context = FileContext(*of, csv_options, Layout(tuple(names), handle_key))
     found: list[dict[str, Any]] = []
-    for batch in read_rows(connection(), content, context, piece=piece):
+    for batch in decode(connection(), content, context, piece=piece):
         batch.validate(full=True)
         assert batch.schema == DECODED
         found += map(_parsed, batch.to_pylist())

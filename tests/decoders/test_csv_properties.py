@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cdc_lakehouse.changelog.positions import END_TS
 from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders.files import csv_events
-from cdc_lakehouse.decoders.files.csv_dialect import Dialect
+from cdc_lakehouse.decoders.files.csv_format import Dialect
 from cdc_lakehouse.decoders.files.csv_strict import RecordReader
 from tests.decoders.csv_reading import NAMES, PIECES, options, read, strictly
 from tests.decoders.damage import damaged

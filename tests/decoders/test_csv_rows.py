@@ -8,7 +8,7 @@ import pytest
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.decoders.files import csv_rows
-from cdc_lakehouse.decoders.files.csv_rows import Layout, first_row, header_names, read_rows
+from cdc_lakehouse.decoders.files.csv_rows import Layout, decode, first_row, header_names
 from cdc_lakehouse.decoders.files.file_format import FileContext
 from tests.decoders.csv_reading import NAMES, PIECES, at_once, options, read
 from tests.decoders.ticdc_csv import Bare, Change, Encoder, Row, events
@@ -212,12 +212,12 @@ def test_sound_files_are_read_at_once(quote: str, delimiter: str) -> None:
 
 def test_batches_are_bounded() -> None:
     tiny = b'"I","t","d",1,2\n' * 200_000
-    batches = list(read_rows(connection(), tiny, FileContext("d", "t", options(), Layout(("n",)))))
+    batches = list(decode(connection(), tiny, FileContext("d", "t", options(), Layout(("n",)))))
     assert sum(batch.num_rows for batch in batches) == 200_000
     assert max(batch.num_rows for batch in batches) <= 65_536
     names = tuple(f"column_{number}_of_a_wide_table" for number in range(1000))
     wide = (b'"I","t","d",1' + b",\\N" * 1000 + b"\n") * 5000
-    batches = list(read_rows(connection(), wide, FileContext("d", "t", options(), Layout(names))))
+    batches = list(decode(connection(), wide, FileContext("d", "t", options(), Layout(names))))
     assert sum(batch.num_rows for batch in batches) == 5000
     assert max(batch.nbytes for batch in batches) < 64 * 1024 * 1024
 

@@ -7,7 +7,7 @@ import pytest
 from cdc_lakehouse import duckdb_sql
 from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders.event_schema import DECODED, EVENTS, NEW_EVENTS, EventRows, image_text, spark_columns
-from cdc_lakehouse.decoders.files.csv_layout import Layout
+from cdc_lakehouse.decoders.files.csv_format import Layout
 from cdc_lakehouse.decoders.files.file_format import FileContext
 from cdc_lakehouse.decoders.files.registry import DECODERS
 

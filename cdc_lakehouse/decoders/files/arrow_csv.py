@@ -12,15 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 from pyarrow import csv
 
-# Arrow makes its functions when it is imported: no type checker knows them.
-compute: Any = pyarrow.compute
-
-Positions = np.ndarray[Any, np.dtype[np.int64]]
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
+from cdc_lakehouse.decoders.arrow import Bytes, Mask, Positions, compute
 
 TAIL: Final = 64 * 1024
 """Bytes at the end of a piece, in which the end of its last record is looked for first."""
@@ -29,7 +23,7 @@ _MARKS: Final = [bytes([byte]) for byte in (*range(0xF8, 0x100), 0xC0, 0xC1, *ra
 escape stands for."""
 _SEPARATORS: Final = [bytes([byte]) for byte in (0x1F, 0x1E, 0x1D, 0x1C, *range(0x20, 0x7F), *range(0x01, 0x08))]
 """For a separator that Arrow does not take."""
-LINE_ENDS: Final = b"\r\n"
+_LINE_ENDS: Final = b"\r\n"
 _BACKSLASH: Final = ord("\\")
 
 
@@ -142,9 +136,9 @@ def quoted_records(text: Bytes, quotes: Positions, beside: bytes) -> int | None:
         behind[-1] = ord("\n")
     if len(opening) and opening[0] == 0:
         before[0] = ord("\n")
-    if not (_among(LINE_ENDS + beside)[behind].all() and _among(LINE_ENDS + beside)[before].all()):
+    if not (_among(_LINE_ENDS + beside)[behind].all() and _among(_LINE_ENDS + beside)[before].all()):
         return None
-    return int(np.count_nonzero(_among(LINE_ENDS)[before]))
+    return int(np.count_nonzero(_among(_LINE_ENDS)[before]))
 
 
 def _among(characters: bytes) -> Mask:
@@ -156,4 +150,4 @@ def _among(characters: bytes) -> Mask:
 
 def is_plain(text: bytes) -> bool:
     """Arrow takes it for a separator or a quote."""
-    return len(text) == 1 and 0 < text[0] < 0x80 and text not in LINE_ENDS
+    return len(text) == 1 and 0 < text[0] < 0x80 and text not in _LINE_ENDS

@@ -18,16 +18,13 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
+from cdc_lakehouse.decoders.arrow import compute
 from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.decoders.files.canal_json_form import Form
 from cdc_lakehouse.decoders.files.canal_json_strict import event_of
 from cdc_lakehouse.decoders.files.file_format import FileContext
 from cdc_lakehouse.decoders.files.lines import Lines, lines_of
-
-# Arrow makes its functions when it is imported: no type checker knows them.
-compute: Any = pyarrow.compute
 
 _FORMS: Final = 64
 """How many a file can have: each operation is one, and may be some more, of numbers of other lengths."""

@@ -16,19 +16,13 @@ from typing import Any, Final, NamedTuple, Self
 import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
 from cdc_lakehouse.changelog.positions import BEGINNING, END_TS
+from cdc_lakehouse.decoders.arrow import TEXTS, Bytes, Mask, Positions, are_all, compute
 from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.decoders.files.canal_json_strict import Event, event_of
 from cdc_lakehouse.decoders.files.file_format import FileContext
-from cdc_lakehouse.decoders.files.lines import Bytes, Lines, Positions
-from cdc_lakehouse.decoders.json_kinds import TEXTS, are_all
-
-# Arrow makes its functions when it is imported: no type checker knows them.
-compute: Any = pyarrow.compute
-
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
+from cdc_lakehouse.decoders.files.lines import Lines
 
 _NUMBER: Final = re.compile(rb'(?<=":)[1-9][0-9]*(?=[,}])')
 _COMMIT_TS: Final = re.compile(rb'"commitTs":([1-9][0-9]{0,17})[,}]')

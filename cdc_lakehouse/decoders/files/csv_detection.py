@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from typing import Any, Final
 
-from cdc_lakehouse.decoders.files.csv_layout import HEADER
+from cdc_lakehouse.decoders.files.csv_format import HEADER
 
 _ENDS: Final = (b"\r\n", b"\n", b"\r")
 _NUMBER: Final = re.compile(rb"[+-]?[\d.]+(?:[eE][+-]?\d+)?")

@@ -10,19 +10,13 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
 from cdc_lakehouse import duckdb_sql
 from cdc_lakehouse.decoders import problems
+from cdc_lakehouse.decoders.arrow import Mask, Positions, compute
 from cdc_lakehouse.decoders.event_schema import DECODED
-from cdc_lakehouse.decoders.files.csv_layout import COMMIT_TS, DATABASE, IS_UPDATE, OP, TABLE, Fields, Layout
+from cdc_lakehouse.decoders.files.csv_format import COMMIT_TS, DATABASE, IS_UPDATE, OP, TABLE, Fields, Layout
 from cdc_lakehouse.decoders.files.file_format import FileContext
-
-# Arrow makes its functions when it is imported: no type checker knows them.
-compute: Any = pyarrow.compute
-
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
-Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 _ROWS: Final = 64 * 1024
 """In a batch, at most."""
@@ -79,7 +73,7 @@ class EventBuilder:
         count, problem = rows.num_rows, rows.column("problem")
         delete = _mask(compute.equal(rows.column(OP), "D"))
         updates = self._updates(rows, delete)
-        events: Numbers = np.flatnonzero(~np.roll(updates, 1))
+        events: Positions = np.flatnonzero(~np.roll(updates, 1))
         # The row of each event; an UPDATE's own is its old one.
         old, update = delete[events], updates[events]
         new = update | ~(old | _mask(problem.is_valid())[events])

@@ -6,28 +6,31 @@ would be read there."""
 from __future__ import annotations
 
 import codecs
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
 from cdc_lakehouse.changelog.positions import BEGINNING, END_TS
+from cdc_lakehouse.decoders.arrow import Bytes, Positions, compute
 from cdc_lakehouse.decoders.files.arrow_csv import (
     TAIL,
-    Bytes,
     Marks,
     NotUsualError,
-    Positions,
     is_plain,
     parsed,
     quoted_records,
 )
-from cdc_lakehouse.decoders.files.csv_dialect import BACKSLASH, Dialect
-from cdc_lakehouse.decoders.files.csv_layout import COMMIT_TS, DATABASE, IS_UPDATE, OP, TABLE, Fields
-
-# Arrow makes its functions when it is imported: no type checker knows them.
-compute: Any = pyarrow.compute
+from cdc_lakehouse.decoders.files.csv_format import (
+    BACKSLASH,
+    COMMIT_TS,
+    DATABASE,
+    IS_UPDATE,
+    OP,
+    TABLE,
+    Dialect,
+    Fields,
+)
 
 _OPERATIONS: Final = pa.array(["I", "U", "D"])
 _TRUTHS: Final = pa.array(["true", "false"])

@@ -4,8 +4,9 @@
 
 An INSERT's row and an UPDATE's new one are in the record; with output-old-value an UPDATE is two records. Values are
 kept as the source's text, NULL as None: NULL is what the options say, without quotes; the same in quotes is text.
-Without `quote` the two cannot always be told apart: a text that is written as NULL is, is NULL.
-Format: `csv_layout` and `csv_dialect`."""
+Without `quote` the two cannot always be told apart: a text that is written as NULL is, is NULL. Readers of csv take the
+quoted text "\\N" for NULL, or a line end in quotes for the end of a row; so files are parsed here, over Arrow.
+Format: `csv_format`."""
 
 from __future__ import annotations
 
@@ -16,14 +17,24 @@ import pyarrow as pa
 
 from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders import problems
-from cdc_lakehouse.decoders.files.csv_dialect import LINE_ENDS, Dialect
 from cdc_lakehouse.decoders.files.csv_events import EventBuilder
 from cdc_lakehouse.decoders.files.csv_fast import PieceReader
-from cdc_lakehouse.decoders.files.csv_layout import COMMIT_TS, DATABASE, HEADER, IS_UPDATE, OP, TABLE, Fields, Layout
+from cdc_lakehouse.decoders.files.csv_format import (
+    COMMIT_TS,
+    DATABASE,
+    HEADER,
+    IS_UPDATE,
+    LINE_ENDS,
+    OP,
+    TABLE,
+    Dialect,
+    Fields,
+    Layout,
+)
 from cdc_lakehouse.decoders.files.csv_strict import Record, RecordReader
 from cdc_lakehouse.decoders.files.file_format import FileContext, commit_ts_of
 
-__all__ = ["Layout", "behind_header", "first_row", "header_names", "read_rows"]
+__all__ = ["Layout", "behind_header", "decode", "first_row", "header_names"]
 
 _PIECE: Final = 8 * 1024 * 1024
 """In shorter pieces more time goes into calls; longer ones do not stay in the processor's cache."""
@@ -31,9 +42,7 @@ _SMALLER: Final = 32
 """By how much pieces are smaller where one is not sound."""
 
 
-def read_rows(
-    connection: Any, content: bytes, context: FileContext, *, piece: int = _PIECE
-) -> Iterator[pa.RecordBatch]:
+def decode(connection: Any, content: bytes, context: FileContext, *, piece: int = _PIECE) -> Iterator[pa.RecordBatch]:
     """The changes of a file, in batches of some ten megabytes and at most 65,536 rows, with the columns of `DECODED`.
 
     Nothing is lost: a record that cannot be used has its `problem`, a key of `problems.PROBLEMS`, and its bytes in

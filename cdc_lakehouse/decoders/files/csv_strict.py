@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from cdc_lakehouse.decoders.files.csv_dialect import BACKSLASH, LINE_ENDS, Dialect
+from cdc_lakehouse.decoders.files.csv_format import BACKSLASH, LINE_ENDS, Dialect
 
 Fields = list[bytes | None]
 

@@ -7,11 +7,10 @@ from typing import Final
 
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.files import dump_records
-from cdc_lakehouse.decoders.files.dump_context import DumpContext
 from cdc_lakehouse.decoders.files.dump_insert_fast import read_tuples
 from cdc_lakehouse.decoders.files.dump_insert_strict import Head, InsertRecordReader, NotSoundError, behind_space
 from cdc_lakehouse.decoders.files.dump_records import MoreNeededError, RowBuilder, Rows, sound_rows
-from cdc_lakehouse.decoders.files.dump_values import Column, columns_of
+from cdc_lakehouse.decoders.files.dump_values import Column, DumpContext, columns_of
 from cdc_lakehouse.sources.dump.notation import InsertNotation
 
 _KEPT: Final = 32

@@ -9,12 +9,13 @@ from __future__ import annotations
 import binascii
 import re
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from cdc_lakehouse.decoders.files.arrow_csv import Bytes, Marks, NotUsualError, Positions, parsed
+from cdc_lakehouse.decoders.arrow import Bytes, Mask, Positions
+from cdc_lakehouse.decoders.files.arrow_csv import Marks, NotUsualError, parsed
 from cdc_lakehouse.decoders.files.dump_insert_strict import ESCAPES
 from cdc_lakehouse.decoders.files.dump_values import CellError, Column, Octets
 
@@ -36,7 +37,7 @@ _FOLLOWING: Final = {"(": "'9-Nx", ",": "'9-Nx(n", "'": "',)", "9": "9.e,)", "-"
                      "N": "U", "U": "L", "L": "L,)", ")": ",n", "n": "(,", "x": "'"}  # fmt: skip
 
 
-def _tables() -> tuple[Bytes, np.ndarray[Any, np.dtype[np.bool_]]]:
+def _tables() -> tuple[Bytes, Mask]:
     numbers = {of: number for number, of in enumerate(_CLASSES.values(), 1)}
     classes: Bytes = np.zeros(256, np.uint8)
     for characters, of in _CLASSES.items():

@@ -11,19 +11,16 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
 from cdc_lakehouse import duckdb_sql
+from cdc_lakehouse.decoders.arrow import compute
 from cdc_lakehouse.decoders.event_schema import DECODED, image_text
 from cdc_lakehouse.decoders.files import dump_records
-from cdc_lakehouse.decoders.files.dump_context import DumpContext
 from cdc_lakehouse.decoders.files.dump_insert import InsertReader
 from cdc_lakehouse.decoders.files.dump_records import Reader, Rows
 from cdc_lakehouse.decoders.files.dump_text import TextReader
+from cdc_lakehouse.decoders.files.dump_values import DumpContext
 from cdc_lakehouse.sources.dump.notation import TextNotation
-
-# Arrow makes its functions when it is imported: no type checker knows them.
-compute: Any = pyarrow.compute
 
 __all__ = ["DumpContext", "decode_rows"]
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.files import dump_records
-from cdc_lakehouse.decoders.files.dump_context import DumpContext
 from cdc_lakehouse.decoders.files.dump_records import MoreNeededError, RowBuilder, Rows
 from cdc_lakehouse.decoders.files.dump_text_fast import TextPieceReader
 from cdc_lakehouse.decoders.files.dump_text_strict import TextRecordReader
-from cdc_lakehouse.decoders.files.dump_values import columns_of
+from cdc_lakehouse.decoders.files.dump_values import DumpContext, columns_of
 from cdc_lakehouse.sources.dump.notation import TextNotation
 
 

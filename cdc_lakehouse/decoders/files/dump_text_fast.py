@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from cdc_lakehouse.decoders.arrow import Bytes
 from cdc_lakehouse.decoders.files.arrow_csv import (
     TAIL,
-    Bytes,
     Marks,
     NotUsualError,
     is_plain,

@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import binascii
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Self
+from typing import Final, Literal, Self
 
 import pyarrow as pa
-import pyarrow.compute
 
 from cdc_lakehouse.changelog import charsets
 from cdc_lakehouse.changelog.mysql_types import BLOBS, GEOMETRIES, INTEGERS, LABELS, TEMPORALS, ColumnType
 from cdc_lakehouse.decoders import problems
-from cdc_lakehouse.decoders.files.dump_context import DumpContext
 from cdc_lakehouse.duckdb_sql import at_zone, in_zone, matches, try_cast, when
-from cdc_lakehouse.sources.dump.notation import BinaryNotation, InsertNotation
-
-# Arrow makes its functions when it is imported: no type checker knows them.
-compute: Any = pyarrow.compute
+from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.sources.dump.notation import BinaryNotation, InsertNotation, Notation
 
 Kind = Literal["text", "enum", "set", "bit", "characters", "base64", "hex"]
 
@@ -32,6 +28,41 @@ _BASE64: Final = re.compile(rb"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9
 _BIT_BYTES: Final = 8
 """MySQL's BIT has 64 bits at most."""
 _MOMENT: Final = r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}(\.\d{1,6})?"
+
+
+@dataclass(frozen=True)
+class DumpContext:
+    """What a decoder needs to know of one data file: whose it is, how it is written, and how the feed writes values.
+
+    `commit_ts`: of every event. `columns`: types by column name, as in the CREATE TABLE. `labels`: the feed's ENUM and
+    SET are labels, else numbers (an ENUM's 1-based index, a SET's bit mask). `binary`: the feed's notation of binary
+    values, where `characters` has a character a byte (ISO-8859-1). TIMESTAMP text is in `zone`, that of events in
+    `feed_zone`."""
+
+    database: str
+    table: str
+    commit_ts: int
+    notation: Notation
+    columns: Mapping[str, ColumnType]
+    labels: bool
+    binary: Literal["characters", "base64", "hex"]
+    zone: str
+    feed_zone: str
+
+    def own_names(self, names: Sequence[str]) -> tuple[str, ...]:
+        """The names as the CREATE TABLE has them. Raises SourceError for those of no column."""
+        own = {name.lower(): name for name in self.columns}
+        try:
+            return tuple(own[name.lower()] for name in names)
+        except KeyError:
+            raise self.other_columns("the file's rows have", names, "the table has", tuple(self.columns)) from None
+
+    def other_columns(self, who: str, names: Sequence[str], other: str, others: Sequence[str]) -> SourceError:
+        return SourceError(
+            f"{who} the columns {', '.join(names)}; {other} {', '.join(others)}",
+            table=f"{self.database}.{self.table}",
+            advice="take the dump again, or give the options that it was taken with",
+        )
 
 
 class Number(bytes):

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from cdc_lakehouse.changelog.positions import is_commit_ts
 from cdc_lakehouse.config import CsvOptions
-from cdc_lakehouse.decoders.files.csv_layout import Layout
+from cdc_lakehouse.decoders.files.csv_format import Layout
 
 
 @dataclass(frozen=True)

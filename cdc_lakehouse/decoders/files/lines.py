@@ -8,8 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-Positions = np.ndarray[Any, np.dtype[np.int64]]
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+from cdc_lakehouse.decoders.arrow import Bytes, Positions
 
 _PIECE: Final = 8 * 1024 * 1024
 """In bytes: in shorter pieces more time goes into calls; longer ones do not stay in the processor's cache."""

@@ -14,7 +14,7 @@ from typing import Final
 
 from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.config import CsvOptions
-from cdc_lakehouse.decoders.files.csv_dialect import LINE_ENDS, Dialect
+from cdc_lakehouse.decoders.files.csv_format import LINE_ENDS, Dialect
 from cdc_lakehouse.decoders.files.csv_rows import behind_header
 from cdc_lakehouse.decoders.files.csv_strict import RecordReader
 from cdc_lakehouse.decoders.messages.json_object import parse, utf8

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from cdc_lakehouse.decoders.files import canal_json, ticdc_csv
+from cdc_lakehouse.decoders.files import canal_json, csv_rows
 from cdc_lakehouse.decoders.files.file_format import Decode
 
-DECODERS: Final[dict[str, Decode]] = {"canal-json": canal_json.decode, "csv": ticdc_csv.decode}
+DECODERS: Final[dict[str, Decode]] = {"canal-json": canal_json.decode, "csv": csv_rows.decode}

@@ -15,16 +15,13 @@ from typing import Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.changelog.positions import BEGINNING, END_MS, END_TS
-from cdc_lakehouse.decoders.json_kinds import TEXTS, are_all
+from cdc_lakehouse.decoders.arrow import TEXTS, are_all, compute
 from cdc_lakehouse.decoders.messages.format import RowShape, UsualRows
 from cdc_lakehouse.decoders.messages.json_object import key_of, types_of, unique
 from cdc_lakehouse.duckdb_sql import query
-
-_compute: Any = pc  # What its functions take is hidden from type checkers.
 
 _LONGEST: Final = 1 << 20
 """Bytes of a message that is read with others: DuckDB holds 2048 at once."""
@@ -68,7 +65,7 @@ class FlatColumns:
         lowest, end = (-1, END_MS) if self.in_order else (BEGINNING, END_TS)
         usual = (ops != None) & (numbers > lowest) & (numbers < end)  # noqa: E711 - of each one
         usual &= ~_numpy(has_more, False) & are_all(types, TEXTS) & are_all(old_types, TEXTS)
-        has_old = _numpy(_compute.starts_with(before, "{"), False)
+        has_old = _numpy(compute.starts_with(before, "{"), False)
         usual &= (ops != "U") | (has_old & _each_once(old_names)) | (self.merged & _numpy(before.is_null(), False))
         places = np.flatnonzero(usual)
         if len(places) < len(usual):
@@ -153,7 +150,7 @@ class FlatColumns:
 
 def _texts(values: pa.Array) -> pa.Array:
     """None for what is left to the decoder: long messages, and those that are not UTF-8."""
-    values = _compute.if_else(_compute.less_equal(_compute.binary_length(values), _LONGEST), values, None)
+    values = compute.if_else(compute.less_equal(compute.binary_length(values), _LONGEST), values, None)
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -170,7 +167,7 @@ def _utf8_or_none(value: bytes | None) -> str | None:
 def _without_replacements(texts: pa.Array) -> pa.Array:
     """None for those with U+FFFD."""
     for text, ignore_case in _REPLACEMENTS.items():
-        texts = _compute.if_else(_compute.match_substring(texts, text, ignore_case=ignore_case), None, texts)
+        texts = compute.if_else(compute.match_substring(texts, text, ignore_case=ignore_case), None, texts)
     return texts
 
 
@@ -196,4 +193,4 @@ def _numbers(texts: pa.Array) -> np.ndarray[Any, Any]:
 
 
 def _numpy(values: pa.Array, null: Any) -> np.ndarray[Any, Any]:
-    return _compute.fill_null(values, null).to_numpy(zero_copy_only=False)
+    return compute.fill_null(values, null).to_numpy(zero_copy_only=False)

@@ -1,4 +1,5 @@
-"""What DuckDB says of the values of JSON objects: `json_type(object, '$.*')`, a list of kinds for each."""
+"""Arrow's functions and numpy's arrays, as decoders use them; and what DuckDB says of the values of JSON objects:
+`json_type(object, '$.*')`, a list of kinds for each."""
 
 from __future__ import annotations
 
@@ -11,11 +12,16 @@ import pyarrow.compute
 # Arrow makes its functions when it is imported: no type checker knows them.
 compute: Any = pyarrow.compute
 
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Positions = np.ndarray[Any, np.dtype[np.int64]]
+"""Places in a text, or numbers of rows."""
+
 TEXTS: Final = pa.array(["VARCHAR", "NULL"])
 """The kinds of values of a row image."""
 
 
-def are_all(lists: pa.Array, kinds: pa.Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def are_all(lists: pa.Array, kinds: pa.Array) -> Mask:
     """For which lists all items are of these kinds; so they are of NULL."""
     good = np.ones(len(lists), bool)
     others = compute.invert(compute.is_in(lists.flatten(), kinds))
