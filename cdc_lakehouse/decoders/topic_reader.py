@@ -140,7 +140,6 @@ class TopicReader:
         self._topic_format = topic_format
         self._takes = functools.cache(topic_format.takes)
         self._rows = EventRows()
-        self._place: PartitionBatch | None = None
         self._states: dict[PartitionBatch, tuple[PartitionSequence, ColumnObserver]] = {}
         self.summaries: Summaries = {}
 
@@ -200,11 +199,17 @@ class TopicReader:
         """One by one. `watermarks` get those that come, each behind its offset."""
         cells = [_listed(records.column(name)) for name in _OF_EACH]
         for date, offset, time_ms, key, value, segment, is_before in zip(*cells, strict=True):
-            if is_before:
-                for _ in self._messages(key, value):
+            redelivered = self._order.redelivered
+            for message in self._messages(key, value):
+                if is_before:
                     pass  # The partition's order alone has to know of it.
+                elif isinstance(message, MessageError):
+                    summary.note_bad(segment, offset, message, value or b"")
+                else:
+                    self._take(summary, message, date, segment, offset, time_ms)
+            if is_before:
                 continue
-            self._read(summary, (key, value), date, segment, offset, time_ms)
+            summary.replays += self._order.redelivered - redelivered
             if summary.watermark is not None and summary.watermark != watermarks[-1][1]:
                 watermarks.append((offset, summary.watermark))
             if len(self._rows) >= _ROWS_AT_ONCE:
@@ -218,7 +223,7 @@ class TopicReader:
             sent = self._topic_format.watermarks[number].get((topic, partition))
             self.summaries[place] = PartitionSummary(seed, seed, sent)
             self._states[place] = PartitionSequence(self._format), ColumnObserver()
-        self._place = place
+        self._place: PartitionBatch = place
         self._order, self._observer = self._states[place]
         return self.summaries[place]
 
@@ -233,23 +238,6 @@ class TopicReader:
     def rest(self) -> Iterator[pa.RecordBatch]:
         if self._rows:
             yield self._rows.take()
-
-    def _read(
-        self,
-        summary: PartitionSummary,
-        record: tuple[bytes | None, bytes | None],
-        date: str | None,
-        segment: str,
-        offset: int,
-        time_ms: int | None,
-    ) -> None:
-        redelivered = self._order.redelivered
-        for message in self._messages(*record):
-            if isinstance(message, MessageError):
-                summary.note_bad(segment, offset, message, record[1] or b"")
-            else:
-                self._take(summary, message, date, segment, offset, time_ms)
-        summary.replays += self._order.redelivered - redelivered
 
     def _take_usual(
         self,
@@ -382,7 +370,7 @@ class TopicReader:
     ) -> None:
         origin = message.origin
         if message.option_conflict is not None:
-            topic, partition, _ = self._batch
+            topic, partition, _ = self._place
             summary.note_option_conflict(OptionConflict(topic, partition, offset, message.option_conflict))
         for part in message.parts:
             if isinstance(part, Watermark):
@@ -439,13 +427,8 @@ class TopicReader:
             observed = ObservedColumns(commit_ts, row.database, row.table, columns, row.key, place)
             summary.note_observed(offset, observed, in_order=in_order)
 
-    @property
-    def _batch(self) -> PartitionBatch:
-        assert self._place is not None, "messages come after their place"
-        return self._place
-
     def _origin(self, offset: int, commit_ts: int) -> str:
-        topic, partition, _ = self._batch
+        topic, partition, _ = self._place
         return origin_of(topic, partition, offset, commit_ts)
 
 

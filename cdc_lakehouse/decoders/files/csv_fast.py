@@ -87,6 +87,8 @@ class PieceReader:
             text, delimiter = marks.separated(text, delimiter, dialect.quote + dialect.null)
             quotes = self._quotes(np.frombuffer(text, np.uint8))
         records = quoted_records(np.frombuffer(text, np.uint8), quotes, dialect.quote + delimiter)
+        if records is None:
+            raise NotUsualError
         columns = parsed(text, delimiter, dialect.quote, dialect.null, self._fields.width, blank=True)
         if records != len(columns[0]):
             raise NotUsualError  # All records begin with a quote.
