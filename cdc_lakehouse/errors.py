@@ -83,6 +83,10 @@ class CatalogUnreachableError(TransientError):
     """The catalog does not answer, or another process keeps it locked."""
 
 
+class WarehouseUnreachableError(TransientError):
+    """The store of the warehouse does not answer, or a file of it cannot be read at the moment."""
+
+
 class WarehouseFullError(TransientError):
     """There is no room for more files in the warehouse."""
 

@@ -76,7 +76,7 @@ def test_an_error_of_a_message_keeps_the_table_that_was_known_first() -> None:
 
 TRIED_AGAIN = {
     "TransientError", "SourceUnreachableError", "ConcurrentRunError", "CatalogUnreachableError", "WarehouseFullError",
-    "AlertNotSentError", "EngineError",
+    "WarehouseUnreachableError", "AlertNotSentError", "EngineError",
 }  # fmt: skip
 
 

@@ -1,17 +1,64 @@
-"""What goes wrong with Spark and its JVM."""
+"""What goes wrong with Spark, its JVM, the catalog and the stores, told from what is wrong with one table."""
 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from typing import Final
 
+import duckdb
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark.errors import PySparkException
+from pyiceberg.exceptions import (
+    CommitStateUnknownException,
+    ServerError,
+    ServiceUnavailableError,
+    TooManyRequestsError,
+)
+from pyspark.errors import AnalysisException, PySparkException, PythonException
 
-from cdc_lakehouse.errors import EngineError
+from cdc_lakehouse.errors import (
+    CatalogUnreachableError,
+    CdcError,
+    EngineError,
+    SourceUnreachableError,
+    TransientError,
+    WarehouseFullError,
+    WarehouseUnreachableError,
+    in_one_line,
+)
+from cdc_lakehouse.lake.warehouse_faults import warehouse_fault
 
 _SEE_ENGINE: Final = "run again; where it fails again, see what is said before this, and whether it had memory enough"
+
+_AWAY: Final = (
+    EngineError,
+    CatalogUnreachableError,
+    WarehouseUnreachableError,
+    WarehouseFullError,
+    SourceUnreachableError,
+)
+OF_A_FILE: Final = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError)
+"""Errors of the system about one file: to try again changes nothing."""
+_OF_THE_MACHINE: Final = frozenset({"OSError", "IOError", "MemoryError", "ConnectionError", "TimeoutError", "EOFError"})
+_CATALOG_AWAY: Final = (CommitStateUnknownException, ServerError, ServiceUnavailableError, TooManyRequestsError)
+
+_JAVA: Final = re.compile(r"^(?:: |Caused by: )(.*)$", re.MULTILINE)
+"""In a trace: an error, and those that it was caused by."""
+_JAVA_FULL: Final = re.compile(r"No space left on device|Disk quota exceeded")
+_JAVA_CATALOG_AWAY: Final = re.compile(
+    r"\[SQLITE_(?:BUSY|LOCKED|IOERR|CANTOPEN)|java\.sql\.SQL(?:Transient|Recoverable|NonTransientConnection|Timeout)"
+    r"|\.CommunicationsException|PSQLException: (?:FATAL|.*connection)|SQL\w*Exception: .*[Cc]onnection"
+    r"|iceberg\.exceptions\.(?:ServiceUnavailable|ServiceFailure|CommitStateUnknown)"
+)
+_JAVA_STORE_AWAY: Final = re.compile(
+    r"^java\.net\.(?!URI|Malformed)|^javax\.net\.|^java\.io\.InterruptedIOException|TimeoutException\b"
+    r"|awssdk\.core\.exception\.\w*(?:SdkClient|Timeout|Retryable|Aborted)|[Ss]tatus [Cc]ode:? (?:429|5\d\d)"
+    r"|^com\.google\.cloud\..*\b(?:429|5\d\d)\b"
+)
+_JAVA_ENGINE: Final = re.compile(r"^java\.lang\.\w+Error\b|^org\.apache\.spark\.|^java\.lang\.InterruptedException")
+_JAVA_SAID: Final = re.compile(r"^(org\.apache\.iceberg\.exceptions\.(?:NotFound|Validation)Exception: .*)$")
+"""What Iceberg says of files. Java's other words may hold a password."""
 
 
 @contextlib.contextmanager
@@ -20,10 +67,99 @@ def engine_errors() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        raise EngineError(f"Spark failed: {_of_engine(error)}", advice=_SEE_ENGINE) from error
+        raise _spark_failed(error) from error
     except ConnectionError as error:
         # Who asks a JVM that has ended. Sources and catalogs have errors of their own.
-        raise EngineError(f"Spark's JVM does not answer ({type(error).__name__})", advice=_SEE_ENGINE) from error
+        raise _no_jvm(error) from error
+
+
+def engine_fault(error: Exception) -> CdcError | None:
+    """The project's error for one that says nothing of the table at which it came up: Spark, its JVM, the catalog or
+    the store of the warehouse failed. It may pass. None for any other."""
+    if isinstance(error, CdcError):
+        return error if isinstance(error, _AWAY) else None
+    if isinstance(error, Py4JJavaError):
+        return _of_java(error)
+    if isinstance(error, Py4JError):
+        return _spark_failed(error)
+    if isinstance(error, PySparkException):
+        return None if isinstance(error, AnalysisException) or _is_of_a_task(error) else _spark_failed(error)
+    if isinstance(error, _CATALOG_AWAY):
+        return _catalog_away(type(error).__name__)
+    if isinstance(error, OSError):
+        return _of_system(error)
+    if isinstance(error, MemoryError | duckdb.OutOfMemoryException | duckdb.IOException):
+        return EngineError(f"memory or disk ran out: {in_one_line(error)}", advice=_SEE_ENGINE)
+    return None
+
+
+def described(error: Exception) -> str:
+    """An error in one line: its type, and what it says where that holds no secret."""
+    if isinstance(error, CdcError):
+        return str(error)
+    if not isinstance(error, Py4JError | PySparkException):
+        return in_one_line(error)
+    said = [found[1] for line in _lines(error) if (found := _JAVA_SAID.match(line))]
+    return said[0] if said else _of_engine(error)
+
+
+def _of_system(error: OSError) -> CdcError | None:
+    if isinstance(fault := warehouse_fault(error), WarehouseFullError):
+        return fault
+    if fault is not None or isinstance(error, OF_A_FILE):
+        return None
+    if isinstance(error, ConnectionError):
+        return _no_jvm(error)
+    return WarehouseUnreachableError(
+        f"the warehouse cannot be read or written: {in_one_line(error)}", advice="see whether its store answers"
+    )
+
+
+def _of_java(error: Py4JJavaError) -> CdcError | None:
+    for line in _lines(error):
+        what = line.partition(":")[0]
+        if _JAVA_FULL.search(line):
+            return WarehouseFullError(f"lake.warehouse is full ({what})", advice="make room there")
+        if _JAVA_CATALOG_AWAY.search(line):
+            return _catalog_away(what)
+        if _JAVA_STORE_AWAY.search(line):
+            return WarehouseUnreachableError(
+                f"the catalog or the warehouse does not answer ({what})", advice="see whether both run"
+            )
+        if _JAVA_ENGINE.search(line):
+            return _spark_failed(error)
+    return None
+
+
+def _lines(error: Exception) -> list[str]:
+    try:
+        return [found[1] for found in _JAVA.finditer(str(error))]
+    except (Py4JError, ConnectionError):
+        # The words are in the JVM, which has ended.
+        return ["java.lang.InterruptedException"]
+
+
+def _is_of_a_task(error: PySparkException) -> bool:
+    """Whether code of a task could not go on, for what it found in rows."""
+    _, found, trace = str(error).rpartition("Traceback (most recent call last):\n")
+    raised = next((line for line in trace.splitlines() if line and not line[0].isspace()), "")
+    name = raised.partition(":")[0].rpartition(".")[2]
+    machine = name in _OF_THE_MACHINE or name.endswith(("OutOfMemoryException", "IOException", "ConnectionError"))
+    return isinstance(error, PythonException) and bool(found) and not machine
+
+
+def _spark_failed(error: Exception) -> TransientError:
+    return EngineError(f"Spark failed: {_of_engine(error)}", advice=_SEE_ENGINE)
+
+
+def _no_jvm(error: ConnectionError) -> TransientError:
+    return EngineError(f"Spark's JVM does not answer ({type(error).__name__})", advice=_SEE_ENGINE)
+
+
+def _catalog_away(what: str) -> TransientError:
+    return CatalogUnreachableError(
+        f"the catalog does not answer, or not as it should ({what})", advice="see whether it runs, and run again"
+    )
 
 
 def _of_engine(error: Exception) -> str:

@@ -1,13 +1,11 @@
-"""What goes wrong with the catalog and the warehouse, said by the keys that name them.
+"""What goes wrong with the catalog, said by the keys that name it.
 
-What no other try mends is a `ConfigurationError`; what may pass is a `CatalogUnreachableError` or a
-`WarehouseFullError`. No text of them holds a URI: it may hold a password."""
+What no other try mends is a `ConfigurationError`; what may pass is a `CatalogUnreachableError`. No text of them holds a
+URI: it may hold a password."""
 
 from __future__ import annotations
 
-import contextlib
-import errno
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from pyiceberg.catalog import PY_CATALOG_IMPL, Catalog, load_catalog
@@ -23,7 +21,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import ExceptionContext, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
 
-from cdc_lakehouse.errors import CatalogUnreachableError, CdcError, ConfigurationError, WarehouseFullError, in_one_line
+from cdc_lakehouse.errors import CatalogUnreachableError, CdcError, ConfigurationError
 from cdc_lakehouse.lake.sql_catalog import CachingSqlCatalog
 
 _PACKAGES: Final = {"psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}
@@ -39,9 +37,6 @@ _UNUSABLE: Final = (
     "SQLITE_AUTH",
 )
 _FULL: Final = ("SQLITE_FULL", "SQLITE_IOERR")
-
-_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-_NOT_WRITABLE: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST})
 
 
 def open_catalog(name: str, kind: str, properties: Mapping[str, str]) -> Catalog:
@@ -72,30 +67,6 @@ def open_catalog(name: str, kind: str, properties: Mapping[str, str]) -> Catalog
     if engine is not None:
         event.listen(engine, "handle_error", _in_its_place)
     return catalog
-
-
-@contextlib.contextmanager
-def writing_to_warehouse() -> Iterator[None]:
-    """Errors of the file system, where the block writes to the warehouse, as the project's; others as they are."""
-    try:
-        yield
-    except OSError as error:
-        fault = warehouse_fault(error)
-        if fault is None:
-            raise
-        raise fault from error
-
-
-def warehouse_fault(error: OSError) -> CdcError | None:
-    """The project's error for one that says that the warehouse is full, or may not be written; None for any other."""
-    if error.errno in _NO_ROOM:
-        return WarehouseFullError(f"lake.warehouse is full: {in_one_line(error)}", advice="make room there")
-    if error.errno in _NOT_WRITABLE or "ACCESS_DENIED" in str(error):
-        return ConfigurationError(
-            f"lake.warehouse cannot be written: {in_one_line(error)}",
-            advice="correct it in lakehouse.yaml, or let this user write there",
-        )
-    return None
 
 
 def _check_uri(uri: str) -> None:

@@ -17,7 +17,7 @@ from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from cdc_lakehouse.errors import TransientError
+from cdc_lakehouse.errors import CatalogUnreachableError, TransientError
 from cdc_lakehouse.lake.current.cut_tags import NO_TAG_CHANGES, TagChanges
 from cdc_lakehouse.lake.current.schema_plan import Add, Drop, Move, Rename, SchemaOperation, Widen
 from cdc_lakehouse.lake.names import CATALOG, Identifier
@@ -437,7 +437,7 @@ def _lost_races() -> Iterator[None]:
         if name.endswith(("CommitFailedException", "ValidationException")):
             raise _changed_by_another() from error
         if name.endswith("CommitStateUnknownException"):
-            raise TransientError(
+            raise CatalogUnreachableError(
                 "the catalog does not say whether it has the commit", advice="run again: the table says it itself"
             ) from error
         raise

@@ -14,15 +14,16 @@ from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
-from cdc_lakehouse.errors import CdcError, in_one_line
+from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.lake.current.typed_rows import lake_name
 from cdc_lakehouse.lake.current.update_job import UpdatedTable, UpdateJob
+from cdc_lakehouse.lake.engine_faults import engine_fault
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.properties import DROPPED_TS
 from cdc_lakehouse.lake.tables.quarantine import Quarantined, discards
 from cdc_lakehouse.pipeline.events_to_apply import frame_for_tasks, reader_for_tasks, with_counts
-from cdc_lakehouse.pipeline.holds import Holds, find_holds, find_unapproved
+from cdc_lakehouse.pipeline.holds import Holds, find_holds, find_unapproved, hold_reason
 from cdc_lakehouse.pipeline.moved_rows import write_moved_rows
 from cdc_lakehouse.pipeline.progress import Progress
 from cdc_lakehouse.pipeline.repairs import write_repairs
@@ -34,7 +35,7 @@ from cdc_lakehouse.pipeline.taken_tables import is_taken, left_ts
 
 _Item = TypeVar("_Item", TableChanges, PlannedUpdate)
 _TRIES: Final = 3
-"""So often a table is updated whose files another writer rewrites meanwhile."""
+"""So often a table is updated whose files another writer rewrites meanwhile, or at which the engine fails."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def _update_tables(
     while left:
         left, tries = with_counts(run, left), tries - 1
         run.require_lease()
-        planned, failed = _plan_all(run, tables, left)
+        planned, failed, away = _plan_all(run, tables, left)
         changes = [each.changes for each in planned]
         plans = [each.table for each in planned]
         found = job.run(plans, frame_for_tasks(run, changes), reader_for_tasks(run, changes)) if plans else {}
@@ -116,14 +117,14 @@ def _update_tables(
         collide = [replace(each, keys_may_collide=True) for each in changes if found[each.number].collides]
         audited, unsound = _audit(run, planned, updated)
         run.require_lease()
-        done_now, uncommitted = _commit_all(run, audited, updated)
+        done_now, uncommitted, lost = _commit_all(run, audited, updated)
         committed += done_now
         failed |= uncommitted
         again = _rewritten(tables, left, failed) if tries else []
         holds |= unsound | failed.without([each.life.id for each in again])
         if again:
             run.log.info("tables to be updated again, whose files were rewritten meanwhile: %d", len(again))
-        left = [*again, *collide]
+        left = [*again, *collide, *_retried(tables, {**away, **lost}, left, tries)]
     holds = _close_dropped(run, tables, lives, holds)
     locations = [location_of(tables, each.changes, each.state.identifier) for each in committed]
     blocked = rename_to_source_names(tables, locations, lives, functools.partial(_rename, run))
@@ -153,15 +154,33 @@ def _rewritten(tables: CurrentTables, changed: Sequence[TableChanges], failed: H
     return found
 
 
+def _retried(
+    tables: CurrentTables, away: Mapping[str, CdcError], changed: Sequence[TableChanges], tries: int
+) -> list[TableChanges]:
+    """The tables at which the engine failed, to be updated once more. Raises its error where tries are used up, or the
+    table is not as it was: the next run goes on from what is committed, and nothing is said of the table."""
+    found: list[TableChanges] = []
+    for each in changed:
+        fault = away.get(each.life.id)
+        if fault is None:
+            continue
+        now = tables.find(each.life) if tries else None
+        is_new = each.state is None and (now is None or not now.schema_fingerprint)
+        if not tries or not (is_new or now == each.state):
+            raise fault
+        found.append(replace(each, state=now))
+    return found
+
+
 def _plan_all(
     run: FeedRun, tables: CurrentTables, changed: Sequence[TableChanges]
-) -> tuple[list[PlannedUpdate], Holds]:
+) -> tuple[list[PlannedUpdate], Holds, Mapping[str, CdcError]]:
     return _each(run, changed, lambda changes: plan_update(run, tables, changes))
 
 
 def _commit_all(
     run: FeedRun, planned: Sequence[PlannedUpdate], updated: Mapping[int, UpdatedTable]
-) -> tuple[list[PlannedUpdate], Holds]:
+) -> tuple[list[PlannedUpdate], Holds, Mapping[str, CdcError]]:
     progress = Progress(run.log, "tables are committed", len(planned))
 
     def one(each: PlannedUpdate) -> PlannedUpdate:
@@ -174,20 +193,29 @@ def _commit_all(
 
 def _each(
     run: FeedRun, items: Sequence[_Item], work: Callable[[_Item], PlannedUpdate]
-) -> tuple[list[PlannedUpdate], Holds]:
-    """The work done for each table, one after the other; those that fail are held."""
+) -> tuple[list[PlannedUpdate], Holds, Mapping[str, CdcError]]:
+    """The work done for each table, one after the other; those that fail are held. With the errors of the engine, by
+    the table at which they came up. Raises one that comes up at two tables in a row: others would not fare better."""
     done: list[PlannedUpdate] = []
     reasons: dict[str, str] = {}
+    away: dict[str, CdcError] = {}
+    is_away = False
     for item in items:
         changes = item.changes if isinstance(item, PlannedUpdate) else item
         try:
             done.append(work(item))
-        except CdcError as error:
-            reasons[changes.life.id] = str(error)
+            is_away = False
         except Exception as error:  # One bad table never stops the others, whatever is wrong with it.
-            run.log.exception("table %s could not be written", changes.target.name)
-            reasons[changes.life.id] = f"the table could not be written: {in_one_line(error)}"
-    return done, Holds(reasons)
+            fault = engine_fault(error)
+            if fault is None:
+                reasons[changes.life.id] = hold_reason(error, "be written")
+                run.log.warning("table %s: %s", changes.target.name, reasons[changes.life.id], exc_info=error)
+                continue
+            run.log.warning("while table %s was written: %s", changes.target.name, fault)
+            if is_away:
+                raise fault from error
+            away[changes.life.id], is_away = fault, True
+    return done, Holds(reasons), away
 
 
 def _audit(

@@ -26,8 +26,8 @@ from cdc_lakehouse.changelog.positions import commit_time
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.errors import CdcError, ConfigurationError, in_one_line
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.faults import writing_to_warehouse
 from cdc_lakehouse.lake.jars import jar_directory
+from cdc_lakehouse.lake.warehouse_faults import writing_to_warehouse
 from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.source import SourceMonitor, SourceStatus

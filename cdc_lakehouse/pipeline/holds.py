@@ -13,8 +13,10 @@ from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig, TablesConfig
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.problems import BAD_VALUE
+from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.lake.current.typed_rows import initial_value
+from cdc_lakehouse.lake.engine_faults import described, engine_fault
 from cdc_lakehouse.lake.row_deletes import FIRST_WITH_VECTORS
 from cdc_lakehouse.lake.tables.manual_holds import ManualHold
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
@@ -45,6 +47,15 @@ class Holds:
 
     def without(self, tables: Collection[str]) -> Holds:
         return Holds({table: reason for table, reason in self.reasons.items() if table not in tables})
+
+
+def hold_reason(error: Exception, what: str) -> str:
+    """Why a table is held at whose own work, such as `be renamed`, an error came up. Raises what is a fault of the
+    engine, the catalog or the warehouse: it says nothing of the table, and may pass."""
+    fault = engine_fault(error)
+    if fault is not None:
+        raise fault from (None if fault is error else error)
+    return str(error) if isinstance(error, CdcError) else f"the table could not {what}: {described(error)}"
 
 
 def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: int) -> Holds:

@@ -10,11 +10,11 @@ from typing import Any, Final, TypeVar
 from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.lake.engine_faults import engine_errors
-from cdc_lakehouse.lake.faults import writing_to_warehouse
 from cdc_lakehouse.lake.properties import of_batch
 from cdc_lakehouse.lake.tables.events import BatchCounts, with_counts
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.segments import Segment
+from cdc_lakehouse.lake.warehouse_faults import writing_to_warehouse
 from cdc_lakehouse.pipeline.apply import Applied
 from cdc_lakehouse.pipeline.apply import apply as apply_changes
 from cdc_lakehouse.pipeline.cut_off_files import resolve_redelivered

@@ -9,10 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from cdc_lakehouse.changelog.history import Incarnation
-from cdc_lakehouse.errors import in_one_line
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.names import Identifier
-from cdc_lakehouse.pipeline.holds import Holds
+from cdc_lakehouse.pipeline.holds import Holds, hold_reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +30,7 @@ def rename_to_source_names(
     rename: Callable[[Identifier, Identifier], None],
 ) -> Holds:
     """Rename until each table is where it should be; returns those that cannot be, or whose rename fails. `lives` are
-    all tables of the feed."""
+    all tables of the feed. Raises a fault of the engine: the next run goes on."""
     moving = [table for table in locations if table.now != table.wanted]
     blocked: dict[str, str] = {}
 
@@ -39,7 +38,7 @@ def rename_to_source_names(
         try:
             rename(now, wanted)
         except Exception as error:  # noqa: BLE001 - One bad table never stops the others; the next run tries again.
-            blocked[table.life.id] = f"{now} could not be renamed to {wanted}: {in_one_line(error)}"
+            blocked[table.life.id] = hold_reason(error, f"be renamed from {now} to {wanted}")
             moving.remove(table)
             return False
         return True

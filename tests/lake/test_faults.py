@@ -12,18 +12,28 @@ from pathlib import Path
 import pyarrow.fs
 import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway
-from py4j.protocol import Py4JNetworkError
-from pyspark.errors import PythonException
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
+from pyiceberg.exceptions import ForbiddenError, ServiceUnavailableError
+from pyspark.errors import AnalysisException, PythonException
 
 from cdc_lakehouse.config import LakeConfig
 from cdc_lakehouse.definitions import defs
-from cdc_lakehouse.errors import CatalogUnreachableError, CdcError, ConfigurationError, EngineError, WarehouseFullError
+from cdc_lakehouse.errors import (
+    CatalogUnreachableError,
+    CdcError,
+    ConfigurationError,
+    EngineError,
+    TransientError,
+    WarehouseFullError,
+    WarehouseUnreachableError,
+)
 from cdc_lakehouse.lake import catalog as lake_catalog
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.engine_faults import engine_errors
-from cdc_lakehouse.lake.faults import warehouse_fault
+from cdc_lakehouse.lake.engine_faults import engine_errors, engine_fault
 from cdc_lakehouse.lake.tables.lease import Lease
+from cdc_lakehouse.lake.warehouse_faults import warehouse_fault
 from cdc_lakehouse.pipeline.context import utc_now
+from cdc_lakehouse.pipeline.holds import hold_reason
 from tests.kit.lakes import TestLake
 
 SECRET = "hunter2"
@@ -164,3 +174,85 @@ def test_a_jvm_that_has_ended_is_an_error_that_may_pass() -> None:
 def test_what_spark_says_of_a_worker_that_died_is_its_first_line() -> None:
     with pytest.raises(EngineError, match=r"^Spark failed: PythonException Job aborted: run again"), engine_errors():
         raise PythonException("Job aborted\njava.io.EOFException")
+
+
+_ABOUT = "Traceback (most recent call last):\n  File x.py, line 1, in rows\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ConnectionRefusedError("no"), EngineError),
+        (Py4JNetworkError("Error while sending"), EngineError),
+        (PythonException("Python worker exited unexpectedly (crashed)"), EngineError),
+        (PythonException(f"{_ABOUT}MemoryError"), EngineError),
+        (PythonException(f"{_ABOUT}ValueError: 7 is no date\n"), None),
+        (AnalysisException("[UNRESOLVED_COLUMN] x"), None),
+        (MemoryError(), EngineError),
+        (ServiceUnavailableError("503"), CatalogUnreachableError),
+        (ForbiddenError("403"), None),
+        (TimeoutError("read timed out"), WarehouseUnreachableError),
+        (OSError(28, "No space left on device"), WarehouseFullError),
+        (FileNotFoundError("data.parquet"), None),
+        (PermissionError(13, "Permission denied"), None),
+        (WarehouseFullError("full"), WarehouseFullError),
+        (TransientError("another writer has changed the table"), None),
+        (ValueError("not a date"), None),
+    ],
+    ids=repr,
+)
+def test_what_says_nothing_of_the_table_at_which_it_came_up(error: Exception, kind: type[CdcError] | None) -> None:
+    fault = engine_fault(error)
+    assert (None if fault is None else type(fault)) == kind
+
+
+class _JavaError(Py4JJavaError):
+    """An error of Java's whose trace is known."""
+
+    def __init__(self, *lines: str) -> None:
+        Exception.__init__(self)
+        self._trace = "An error occurred while calling o7.commitTransaction.\n: " + "\n\tat x.Y.z\nCaused by: ".join(
+            lines
+        )
+
+    def __str__(self) -> str:
+        return self._trace
+
+
+@pytest.mark.parametrize(
+    ("lines", "kind"),
+    [
+        (["org.apache.iceberg.jdbc.UncheckedSQLException: Failed", "org.sqlite.SQLiteException: [SQLITE_BUSY] x"],
+         CatalogUnreachableError),
+        (["org.apache.iceberg.jdbc.UncheckedSQLException: Failed", "org.postgresql.util.PSQLException: FATAL: the "
+          "database system is shutting down"], CatalogUnreachableError),
+        (["org.apache.iceberg.exceptions.ServiceUnavailableException: Service unavailable"], CatalogUnreachableError),
+        (["software.amazon.awssdk.core.exception.SdkClientException: Unable to execute HTTP request",
+          "java.net.ConnectException: Connection refused"], WarehouseUnreachableError),
+        (["software.amazon.awssdk.services.s3.model.S3Exception: Slow down (Service: S3, Status Code: 503, x)"],
+         WarehouseUnreachableError),
+        (["org.apache.iceberg.exceptions.RuntimeIOException: Failed", "java.io.IOException: No space left on device"],
+         WarehouseFullError),
+        (["java.lang.OutOfMemoryError: Java heap space"], EngineError),
+        (["org.apache.spark.SparkException: Job aborted"], EngineError),
+        (["org.apache.iceberg.jdbc.UncheckedSQLException: x", "org.sqlite.SQLiteException: [SQLITE_CONSTRAINT] x"],
+         None),
+        (["software.amazon.awssdk.services.s3.model.S3Exception: Denied (Service: S3, Status Code: 403, x)"], None),
+        (["org.apache.iceberg.exceptions.NotFoundException: Failed to open file: /t/m.avro",
+          "java.io.FileNotFoundException: /t/m.avro"], None),
+        (["java.lang.IllegalArgumentException: Cannot add column"], None),
+    ],
+    ids=lambda value: value[-1].partition(":")[0] if isinstance(value, list) else None,
+)  # fmt: skip
+def test_what_java_says_of_the_engine_and_what_of_a_table(lines: list[str], kind: type[CdcError] | None) -> None:
+    fault = engine_fault(_JavaError(*lines))
+    assert (None if fault is None else type(fault)) == kind
+
+
+def test_a_table_is_held_for_what_is_its_own_and_never_for_a_fault_of_the_engine() -> None:
+    missing = "org.apache.iceberg.exceptions.NotFoundException: Failed to open file: /t/m.avro"
+    assert hold_reason(_JavaError(missing), "be written") == f"the table could not be written: {missing}"
+    secret = f"java.lang.IllegalArgumentException: jdbc:postgresql://cdc:{SECRET}@db"
+    assert hold_reason(_JavaError(secret), "be written").endswith("(java.lang.IllegalArgumentException)")
+    with pytest.raises(EngineError):
+        hold_reason(_JavaError("java.lang.OutOfMemoryError: Java heap space"), "be written")

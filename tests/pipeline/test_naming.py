@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.errors import CatalogUnreachableError
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.pipeline.table_renames import TableLocation, rename_to_source_names
@@ -122,19 +123,25 @@ def test_a_circle_that_a_crash_cut_short_is_finished_by_the_next_run(names: Name
     assert names.found() == {"b": "d.a#1", "a": "d.b#1"}
 
 
-def test_a_table_whose_rename_fails_is_held_and_the_others_go_on(names: Names) -> None:
+@pytest.mark.parametrize("of_the_table", [True, False])
+def test_a_table_whose_rename_fails_is_held_and_the_others_go_on(names: Names, of_the_table: bool) -> None:
     for name in ("a", "b", "c"):
         names.make(name)
 
     def rename(old: Identifier, new: Identifier) -> None:
         if new.name == "y":
-            raise OSError("the catalog is away")
+            raise ValueError("y is no name") if of_the_table else CatalogUnreachableError("the catalog is away")
         names.rename(old, new)
 
     placed = [
         TableLocation(names.lives[f"d.{now}#1"], names.at(now), names.at(wanted))
         for now, wanted in {"a": "x", "b": "y", "c": "z"}.items()
     ]
-    holds = rename_to_source_names(names.tables, placed, names.lives, rename)
-    assert list(holds.reasons) == ["d.b#1"] and "OSError the catalog is away" in holds.reasons["d.b#1"]
+    if of_the_table:
+        holds = rename_to_source_names(names.tables, placed, names.lives, rename)
+        assert list(holds.reasons) == ["d.b#1"] and "ValueError y is no name" in holds.reasons["d.b#1"]
+    else:
+        with pytest.raises(CatalogUnreachableError):
+            rename_to_source_names(names.tables, placed, names.lives, rename)
+        return
     assert names.found() == {"x": "d.a#1", "b": "d.b#1", "z": "d.c#1"}

@@ -26,7 +26,7 @@ from cdc_lakehouse.changelog import schema
 from cdc_lakehouse.changelog.ddl.clauses import Partitioning
 from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.decoders.files.tasks import TaskError
-from cdc_lakehouse.errors import CdcError, TableHeldError, TransientError, in_one_line
+from cdc_lakehouse.errors import CdcError, TableHeldError, TransientError
 from cdc_lakehouse.lake import data_files
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.conversions import convert_through
@@ -56,6 +56,7 @@ from cdc_lakehouse.lake.current.typed_rows import (
 )
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.data_files import POSITION, StoredFile, may_contain, new_path, read_rows, write_file
+from cdc_lakehouse.lake.engine_faults import described, engine_fault
 from cdc_lakehouse.lake.tables.event_files import EventReader
 
 _compute: Any = pc  # What its functions take is hidden from type checkers.
@@ -283,15 +284,13 @@ def _results(plan: Any, connection: Any, properties: Mapping[str, str], changes:
         return list(task.update(changes.filter(pc.field("table_no") == update.table_no)))
     except FileNotFoundError as error:
         return [Result(update.table_no, "failed", f"a file of the table is not there: {error}")]
-    except _OF_THE_MACHINE as error:
-        fault = TransientError(f"files of the table cannot be read or written: {error}", table=update.name)
-        raise TaskError(fault) from error
-    except TransientError as error:
-        raise TaskError(error) from error
-    except CdcError as error:
-        return [Result(update.table_no, "failed", str(error))]
-    except Exception as error:  # noqa: BLE001 - One bad table never stops the others, whatever is wrong with it.
-        return [Result(update.table_no, "failed", f"the table could not be written: {in_one_line(error)}")]
+    except Exception as error:  # One bad table never stops the others, whatever is wrong with it.
+        fault = error if isinstance(error, TransientError) else engine_fault(error)
+        if fault is not None:
+            fault.table = fault.table or update.name
+            raise TaskError(fault) from error
+        reason = str(error) if isinstance(error, CdcError) else f"the table could not be written: {described(error)}"
+        return [Result(update.table_no, "failed", reason)]
 
 
 def fold_table(update: TableUpdate, properties: Mapping[str, str], reader: EventReader) -> pa.Table:

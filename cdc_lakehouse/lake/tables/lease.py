@@ -23,7 +23,6 @@ from pyiceberg.table import Table
 
 from cdc_lakehouse.errors import ConcurrentRunError
 from cdc_lakehouse.lake.catalog import Lake, system_table
-from cdc_lakehouse.lake.faults import writing_to_warehouse
 from cdc_lakehouse.lake.properties import (
     LEASE_BEFORE,
     LEASE_EXPIRES_AT,
@@ -32,6 +31,7 @@ from cdc_lakehouse.lake.properties import (
     LEASE_RELEASED,
     LEASE_RUN,
 )
+from cdc_lakehouse.lake.warehouse_faults import writing_to_warehouse
 
 LEASE: Final = datetime.timedelta(seconds=120)
 """How long a lease lasts that is not renewed."""

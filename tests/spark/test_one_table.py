@@ -1,0 +1,127 @@
+"""What goes wrong at one table leaves the others alone; what goes wrong with the engine is no fault of a table."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sqlite3
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from cdc_lakehouse.errors import EngineError
+from cdc_lakehouse.lake.iceberg_java import TableTransaction
+from cdc_lakehouse.pipeline.steps import run_all
+from tests.kit.hand_sinks import COLUMNS, CREATE, CSV, T0, HandSink, put
+from tests.kit.lakes import TestLake
+
+pytestmark = pytest.mark.spark
+
+
+class Tables:
+    """The tables `a` and `b`, each with a row that every step updates."""
+
+    def __init__(self, lake: TestLake) -> None:
+        self.lake = lake
+        self.sink = HandSink(lake.sink)
+        self._steps = itertools.count(1)
+        self.at = 0
+        for table in ("a", "b"):
+            self.create(table, 1)
+        self.change()
+        lake.go_through()
+        self.check()
+
+    def create(self, table: str, at: int) -> None:
+        self.sink.schema(table, at, *COLUMNS, action=CREATE, query=f"CREATE TABLE `{table}` (`id` BIGINT PRIMARY KEY)")
+
+    def change(self, *tables: str, version: int = 1) -> None:
+        number = next(self._steps)
+        self.at = number * 100
+        for table in tables or ("a", "b"):
+            kind = "I" if number == 1 else "U"
+            put(self.sink, table, version, (kind, self.at, 1, number), index=number)
+        self.sink.checkpoint(self.at + 50)
+
+    def value(self, table: str) -> tuple[Any, ...]:
+        ((_, value, text),) = self.lake.rows(table)
+        return value, text
+
+    def check(self, a: int | None = None, cut: int | None = None) -> None:
+        """`b` is as of the last step, `a` too or as of an earlier one; the newest cut is the last step's or that of an
+        earlier one, and shows `a` where `a` is as of it."""
+        last = self.at // 100
+        upto = last if a is None else a
+        assert self.value("a") == (upto, f"a{upto * 100}")
+        assert self.value("b") == (last, f"b{last * 100}")
+        run = self.lake.run()
+        shown = last if cut is None else cut
+        assert run.last_cut.checkpoint_ts == T0 + shown * 100 + 50
+        names = {row.table for row in run.last_cut_rows}
+        assert names == ({"b"} if shown > upto else {"a", "b"})
+        assert bool(run.last_cut.held) == (shown > upto)
+
+
+@pytest.fixture
+def tables(new_lake: Callable[..., TestLake]) -> Tables:
+    return Tables(new_lake(source=CSV))
+
+
+@contextlib.contextmanager
+def refused(lake: TestLake, statement: str, table: str) -> Iterator[None]:
+    """The catalog's database refuses statements of a kind for one table."""
+    path = lake.lake.catalog.properties["uri"].removeprefix("sqlite:///").partition("?")[0]
+    where = f"OLD.table_name = '{table}' AND OLD.table_namespace = '{lake.name}__d'"
+    with contextlib.closing(sqlite3.connect(path, timeout=60, isolation_level=None)) as catalog:
+        catalog.execute(
+            f"CREATE TRIGGER test_refused BEFORE {statement} ON iceberg_tables WHEN {where} "
+            "BEGIN SELECT RAISE(ABORT, 'the catalog refuses this'); END"
+        )
+        try:
+            yield
+        finally:
+            catalog.execute("DROP TRIGGER test_refused")
+
+
+@contextlib.contextmanager
+def engine_away(table: str, times: int) -> Iterator[None]:
+    """So many commits of a table find that the engine does not answer."""
+    real: Any = TableTransaction.commit
+    left = itertools.count(times, -1)
+
+    def commit(self: Any, **arguments: Any) -> Any:
+        if f".{table} " in f"{self._table} " and next(left) > 0:
+            raise EngineError("Spark's JVM does not answer (ConnectionRefusedError)")
+        return real(self, **arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TableTransaction, "commit", commit)
+        yield
+
+
+def test_a_commit_that_fails(tables: Tables) -> None:
+    tables.change()
+    with refused(tables.lake, "UPDATE", "a"):
+        held = run_all(tables.lake.run()).applied.held
+    assert set(held) == {"d.a#1"} and "could not be written" in held["d.a#1"]
+    tables.check(a=1)
+    tables.lake.go_through()
+    tables.check()
+
+    # The engine, once: the run itself tries again.
+    tables.change()
+    with engine_away("a", 1):
+        tables.lake.go_through()
+    tables.check()
+
+    # For longer than a run tries: no cut says that something is wrong with the table.
+    tables.change()
+    with engine_away("a", 100), pytest.raises(EngineError, match="does not answer"):
+        run_all(tables.lake.run())
+    tables.check(a=3, cut=3)
+    tables.lake.go_through()
+    tables.check()
+    before = tables.lake.metadata()
+    tables.lake.go_through()
+    assert tables.lake.metadata() == before
