@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from cdc_lakehouse.changelog.positions import is_time_ms
+from cdc_lakehouse.changelog.positions import LOGICAL_BITS, commit_time, is_time_ms, physical_ms
 from cdc_lakehouse.errors import PermanentError
 
 
@@ -103,3 +103,22 @@ class Message:
     parts: tuple[MessagePart, ...] = ()
     option_conflict: str | None = None
     """Why an option of the format cannot be right for this message, where it tells."""
+
+    def require_not_after(self, latest_ms: int) -> None:
+        """Raises `MessageError` where the message's commit-ts, a watermark of it, or without these the time of its
+        execution, is after a moment in milliseconds since 1970: as the feed's clock it would stay there."""
+        origin = self.origin
+        times_ms = [physical_ms(part.commit_ts) for part in self.parts if isinstance(part, Watermark)]
+        if origin.commit_ts is not None:
+            times_ms.append(physical_ms(origin.commit_ts))
+        elif origin.time_ms is not None:
+            times_ms.append(origin.time_ms)
+        if (last := max(times_ms, default=0)) > latest_ms:
+            changes = (part for part in self.parts if isinstance(part, RowChange | Ddl))
+            raise MessageError(
+                f"its time is {commit_time(last << LOGICAL_BITS):%Y-%m-%d %H:%M:%S} UTC, more than a day after it was "
+                "read",
+                of=next(((part.database, part.table or None) for part in changes), None),
+                advice="set right the clock that is wrong; if it is that of the machine which reads, replay the "
+                "message then (`cdc-lakehouse quarantine replay`), else discard it and load the row anew",
+            )

@@ -27,6 +27,8 @@ unit; taken for the feed's clock it would stay there for good. MySQL's binlog ha
 a session sets its own."""
 END_TS: Final = END_MS << LOGICAL_BITS
 """The same as a TSO."""
+AHEAD_MS: Final = 24 * 60 * 60 * 1000
+"""How far a source's time may be beyond that of reading it, in milliseconds: a day, for clocks differ."""
 
 
 def is_time_ms(time_ms: int) -> bool:

@@ -14,13 +14,14 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import AccumulatorParam
 from pyspark.accumulators import Accumulator
 from pyspark.sql import SparkSession
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin, RowChange, TransactionEnd, Watermark
 from cdc_lakehouse.changelog.observed_schema import ObservedColumns, Statement
-from cdc_lakehouse.changelog.positions import LOGICAL_BITS
+from cdc_lakehouse.changelog.positions import AHEAD_MS, LOGICAL_BITS
 from cdc_lakehouse.decoders.event_schema import NEW_EVENTS, EventRows, image_text
 from cdc_lakehouse.decoders.files.tasks import rows_of
 from cdc_lakehouse.decoders.messages.format import UsualRows
@@ -63,6 +64,11 @@ class TopicFormat:
     watermarks: Mapping[int, Mapping[tuple[str, int], int]]
     """By batch, of each partition as the batch begins: what is at or below them has been sent before."""
     takes: Callable[[str, str], bool]
+    landed_ms: Mapping[int, int]
+    """By batch, when it landed, in milliseconds since 1970. By it, and not by the clock at decoding, the times of
+    messages are judged: so a batch that is decoded again gives the same."""
+    has_record_times: bool
+    """Whether a record's timestamp is of another clock than its message's time."""
 
 
 Take = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -150,6 +156,8 @@ class TopicReader:
             number[usual.places] = np.arange(len(usual.places))
         for rows in _by_place(batch):
             summary = self._enter(_place(batch.slice(int(rows[0]), 1)))
+            if usual is not None:
+                number[self._ahead(usual, number[rows[number[rows] >= 0]], batch)] = -1
             others, own = rows[number[rows] < 0], number[rows[number[rows] >= 0]]
             if usual is not None and usual.in_order:
                 yield from self._read_in_order(summary, usual, own, others, batch)
@@ -159,6 +167,14 @@ class TopicReader:
             yield from self._read_each(summary, batch.take(pa.array(others)), watermarks)
             if usual is not None:
                 yield from self._take_usual(summary, usual, own, batch, np.array(watermarks))
+
+    def _ahead(self, usual: UsualRows, own: np.ndarray[Any, Any], batch: pa.RecordBatch) -> np.ndarray[Any, Any]:
+        """Where in the batch those of the usual rows that are the place's `own` say a time that can be none."""
+        places, latest_ms = usual.places[own], np.full(len(own), self._landed_ms)
+        if self._topic_format.has_record_times:
+            record_ms: Any = pc.fill_null(batch.column("time_ms"), 0)
+            latest_ms = np.maximum(latest_ms, record_ms.to_numpy()[places])
+        return places[usual.times_ms[own] > latest_ms + AHEAD_MS]
 
     def _read_in_order(
         self,
@@ -200,13 +216,15 @@ class TopicReader:
         cells = [_listed(records.column(name)) for name in _OF_EACH]
         for date, offset, time_ms, key, value, segment, is_before in zip(*cells, strict=True):
             redelivered = self._order.redelivered
-            for message in self._messages(key, value):
+            # As the feed's clock, where the message has none, it is believed no more than that.
+            clock_ms = None if time_ms is None or time_ms > self._landed_ms + AHEAD_MS else time_ms
+            for message in self._messages(key, value, time_ms):
                 if is_before:
                     pass  # The partition's order alone has to know of it.
                 elif isinstance(message, MessageError):
                     summary.note_bad(segment, offset, message, value or b"")
                 else:
-                    self._take(summary, message, date, segment, offset, time_ms)
+                    self._take(summary, message, date, segment, offset, clock_ms)
             if is_before:
                 continue
             summary.replays += self._order.redelivered - redelivered
@@ -224,16 +242,21 @@ class TopicReader:
             self.summaries[place] = PartitionSummary(seed, seed, sent)
             self._states[place] = PartitionSequence(self._format), ColumnObserver()
         self._place: PartitionBatch = place
+        self._landed_ms = self._topic_format.landed_ms[place[2]]
         self._order, self._observer = self._states[place]
         return self.summaries[place]
 
-    def _messages(self, key: bytes | None, value: bytes | None) -> Iterator[Message | MessageError]:
+    def _messages(
+        self, key: bytes | None, value: bytes | None, record_ms: int | None
+    ) -> Iterator[Message | MessageError]:
         try:
             decoded = self._decode(key, value)
         except MessageError as error:
             decoded = [error]
+        own_ms = record_ms if self._topic_format.has_record_times else None
+        latest_ms = max(self._landed_ms, own_ms or 0) + AHEAD_MS
         for message in decoded if isinstance(decoded, list) else [decoded]:
-            yield from self._order.next(message)
+            yield from self._order.next(_not_after(latest_ms, message))
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         if self._rows:
@@ -430,6 +453,15 @@ class TopicReader:
     def _origin(self, offset: int, commit_ts: int) -> str:
         topic, partition, _ = self._place
         return origin_of(topic, partition, offset, commit_ts)
+
+
+def _not_after(latest_ms: int, message: Message | MessageError) -> Message | MessageError:
+    if isinstance(message, Message):
+        try:
+            message.require_not_after(latest_ms)
+        except MessageError as error:
+            return error
+    return message
 
 
 _OF_EACH: Final = ("feed_date", "offset", "time_ms", "key", "value", "segment", "is_before")

@@ -39,6 +39,7 @@ class CanalServer(RecordSource):
         return records.batch, []
 
     dump_comes_first = False
+    _has_record_times = False
 
     def join(self, position: DumpPosition) -> JoinPoint:
         run, sought = self._run, self._sought(position)

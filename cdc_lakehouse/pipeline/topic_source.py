@@ -6,10 +6,12 @@ before its rows are counted, so that a checkpoint never promises more than is th
 from __future__ import annotations
 
 import abc
+import datetime
 import functools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -49,6 +51,8 @@ class RecordSource(abc.ABC):
     """What the sources have in common whose messages land in `records`: all of `Source` but how they are received."""
 
     kind: Kind = OFFSETS
+    _has_record_times: ClassVar = True
+    """As `TopicFormat` has it."""
 
     def __init__(self, run: FeedContext) -> None:
         self._run = run
@@ -126,18 +130,20 @@ class RecordSource(abc.ABC):
     def land_again(self, segments: Sequence[Segment]) -> Sequence[Segment]:
         # Whole batches, for the order of events goes through them.
         batches = {segment.record_batch for segment in segments if segment.record_batch is not None}
-        return self._land_again(pc.field("record_batch").isin(sorted(batches)))
+        # The person who asks for it may have set the clock right.
+        return self._land_again(pc.field("record_batch").isin(sorted(batches)), self._run.clock())
 
     def _taken(self) -> TakenNames:
         """The names that are wanted, as all that was decoded tells."""
         lives = self._incarnations(load_changes(self._run.history))
         return TakenNames.of(self._run.feed.tables, lives.values(), self._run.last_cut.checkpoint_ts)
 
-    def _land_again(self, wanted: Any) -> list[Segment]:
+    def _land_again(self, wanted: Any, landed_at: datetime.datetime | None = None) -> list[Segment]:
+        """Times of messages are judged by when they landed, which is `landed_at` from now on, if it is given."""
         rows = self._run.segments.select((pc.field("kind") == OFFSETS) & (pc.field("state") == DECODED) & wanted)
         if rows:
             self._require_records(rows)
-        return self._land_anew(rows)
+        return self._land_anew([replace(row, landed_at=landed_at or row.landed_at) for row in rows])
 
     def _land_with_other_tables(self) -> list[Segment]:
         """Land the segments again whose events a run committed that took other tables, and that ended before it said
@@ -166,7 +172,9 @@ class RecordSource(abc.ABC):
         batch, snapshot = run.segments.batch + 1, run.events_snapshot()
         # Of those that were not counted, no table has applied what came after the snapshot that they named.
         replaced = (snapshot if each.state == DECODED else each.replaces_snapshot or snapshot for each in segments)
-        rows = [landed_again(each, batch, before, run.clock()) for each, before in zip(segments, replaced, strict=True)]
+        rows = [
+            landed_again(each, batch, before, each.landed_at) for each, before in zip(segments, replaced, strict=True)
+        ]
         run.segments.land(rows, of_batch(batch))
         return rows
 
@@ -198,10 +206,13 @@ class RecordSource(abc.ABC):
 
     def decode(self, segments: Sequence[Segment], *, append: bool) -> tuple[Sequence[Segment], Sequence[Rejected]]:
         run, taken = self._run, self._taken()
-        batches = sorted({segment.record_batch for segment in segments if segment.record_batch is not None})
+        landed = {each.record_batch: each.landed_at for each in segments if each.record_batch is not None}
+        batches, landed_ms = sorted(landed), {number: round(at.timestamp() * 1000) for number, at in landed.items()}
         seeds = {number: run.signals.last_ts(number) for number in batches}
         watermarks = {number: run.signals.watermarks(number) for number in batches}
-        topic_format = TopicFormat(self._format.name, self._options, seeds, watermarks, taken.takes)
+        topic_format = TopicFormat(
+            self._format.name, self._options, seeds, watermarks, taken.takes, landed_ms, self._has_record_times
+        )
         wanted = wanted_records(run, self._format, batches)
         spark = None if fits_driver([segment.size for segment in segments]) else run.spark
         tasks = 1 if spark is None else spark.sparkContext.defaultParallelism

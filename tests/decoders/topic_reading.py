@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from cdc_lakehouse.changelog.positions import END_MS
 from cdc_lakehouse.decoders.messages.registry import format_of
 from cdc_lakehouse.decoders.partition_summary import Summaries
 from cdc_lakehouse.decoders.topic_reader import RECORDS, TopicFormat, TopicReader
@@ -40,18 +41,27 @@ class Reading:
         self.summaries: Summaries = {}
         self._ends: list[int] = []
         self._batch, self._last_ts = 0, 0
+        self.landed_ms, self.record_ms, self.has_record_times = END_MS, 0, True
 
     def read(self, partitions: Partitions, ends: Sequence[int]) -> None:
         starts = self._ends or [0] * len(partitions)
         self._batch += 1
         seeds = {self._batch: self._last_ts}
-        topic_format = TopicFormat(self._name, self._options, seeds, {self._batch: {}}, lambda *_: True)
+        topic_format = TopicFormat(
+            self._name,
+            self._options,
+            seeds,
+            {self._batch: {}},
+            lambda *_: True,
+            {self._batch: self.landed_ms},
+            has_record_times=self.has_record_times,
+        )
         reader = TopicReader(topic_format, duckdb_sql.connection())
         if not self._by_columns:
             reader._columns = None
         window = format_of(self._name).messages_before()
         rows = [
-            ("2026-01-01", "t", number, offset, 0, None, values[offset], "s", self._batch, offset < start)
+            ("2026-01-01", "t", number, offset, self.record_ms, None, values[offset], "s", self._batch, offset < start)
             for number, (values, start, end) in enumerate(zip(partitions, starts, ends, strict=True))
             for offset in range(max(0, start - window), end)
         ]

@@ -13,6 +13,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
+from cdc_lakehouse.decoders.partition_summary import PartitionSummary
 from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
 from cdc_lakehouse.errors import PermanentError, QuarantineLimitError, SourceError
 from cdc_lakehouse.lake.current.tables import CurrentTables
@@ -343,6 +344,11 @@ def test_a_replay_of_a_range_of_a_topic_lands_its_whole_batch(tmp_path: Path) ->
     assert sorted((row.segment, row.batch, row.record_batch, row.events) for row in landed) == sorted(
         (name, 3, 1, None) for name in ranges[:2]
     )
+    # Times of messages are judged anew. Where nobody has asked for it, they are judged as before.
+    assert all(row.landed_at > NOON for row in landed)
+    run.signals.write(2, {("t", 0, 2): PartitionSummary(0, 0, left_out={("d", "t")})})
+    times = {row.segment: row.landed_at for row in run.source.land_left_out()}
+    assert times[ranges[2]] == NOON
 
 
 def test_a_replay_of_a_file_of_a_dump_lands_that_file_alone_and_not_one_that_is_gone(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_lakehouse.changelog.events import Message, MessageError
+from cdc_lakehouse.changelog.positions import LOGICAL_BITS
 from cdc_lakehouse.config import KafkaSource, StorageConfig
 from cdc_lakehouse.errors import ConfigurationError
 
@@ -61,6 +62,10 @@ class UsualRows:
     shapes: Sequence[RowShape | None]
     before: pa.Array
     after: pa.Array
+
+    @property
+    def times_ms(self) -> np.ndarray[Any, Any]:
+        return self.times if self.in_order else self.times >> LOGICAL_BITS
 
 
 ColumnReader = Callable[[Any, pa.Array], UsualRows]
