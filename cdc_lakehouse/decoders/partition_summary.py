@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cdc_lakehouse.changelog.events import MessageError, Origin, RowChange
+from cdc_lakehouse.changelog.events import Ddl, MessageError, Origin, RowChange
 from cdc_lakehouse.changelog.observed_schema import ObservedColumns, Statement
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS, is_time_ms
 from cdc_lakehouse.decoders.messages.canal_json import lossy_columns
@@ -51,7 +51,7 @@ class PartitionSummary:
     out, because they had been delivered before. statements, observed: DDL, and the first row that has some columns,
     each with the offset of its message. lossy: changes with lossy text, by (database, table) and column.
     sent_before: rows at or below the partition's watermark, by (database, table, commit-ts), as what they are where
-    `events` does not have them. left_out:
+    `events` does not have them. stated_before: the same of statements, where `signals` does not have them. left_out:
     tables, by (database, table), that had rows and are not wanted. bad: by segment, messages that cannot be used."""
 
     seed: int
@@ -63,6 +63,7 @@ class PartitionSummary:
     observed: dict[Any, tuple[int, ObservedColumns]] = field(default_factory=dict[Any, tuple[int, ObservedColumns]])
     lossy: dict[tuple[str, str], Counter[str]] = field(default_factory=dict[tuple[str, str], "Counter[str]"])
     sent_before: dict[tuple[str, str, int], Rejected] = field(default_factory=dict[tuple[str, str, int], "Rejected"])
+    stated_before: dict[tuple[str, str, int], Rejected] = field(default_factory=dict[tuple[str, str, int], "Rejected"])
     left_out: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     bad: dict[str, list[Rejected]] = field(default_factory=dict[str, list[Rejected]])
     option_conflict: OptionConflict | None = None
@@ -95,6 +96,12 @@ class PartitionSummary:
         self.sent_before[database, table, commit_ts] = Rejected(
             segment, offset, BEHIND_WATERMARK, message, None, database, table, count
         )
+
+    def note_stated_before(self, statement: Ddl, commit_ts: int, segment: str, offset: int) -> None:
+        named = statement.database or None, statement.table or None
+        raw, message = statement.sql.encode(errors="replace")[:RAW_LIMIT], PROBLEMS[BEHIND_WATERMARK]
+        found = Rejected(segment, offset, BEHIND_WATERMARK, message, raw, *named)
+        self.stated_before.setdefault((statement.database, statement.table, commit_ts), found)
 
     def note_bad(self, segment: str, offset: int, error: MessageError, raw: bytes) -> None:
         listed = self.bad.setdefault(segment, [])

@@ -70,9 +70,9 @@ PROBLEMS: Final = {
     NO_ROW: "the message does not hold exactly one row",
     NOT_LOOKED_AT: "the file went before its records that cannot be used were listed; those that can be used are in",
     WRONG_TABLE: "the record is of another table than its path",
-    BEHIND_WATERMARK: "the row is at or below a watermark of its partition, which promised that all such rows had been "
-    "sent, and it has not come before: another changefeed writes to the topic, or this one began again at an earlier "
-    "point; give each changefeed topics of its own, and load what is missing",
+    BEHIND_WATERMARK: "the row or statement is at or below a watermark of its partition, which promised that all such "
+    "had been sent, and it has not come before: another changefeed writes to the topic, or this one began again at an "
+    "earlier point; give each changefeed topics of its own, and load what is missing",
     NOT_A_DUMP_ROW: "the record is not written as rows of its dump are (garbage, cut short, a quote that is never "
     "closed, text beside quotes, a statement that is no INSERT, or longer than 512 MiB)",
     NOT_A_VALUE: "a value is not of its column's type (a label that the ENUM or SET does not have, too many bits, or "

@@ -402,8 +402,7 @@ class TopicReader:
                 summary.ended_ts = summary.last_ts
             elif (commit_ts := summary.commit_ts(origin, time_ms)) is None:
                 summary.replays += 1
-                if isinstance(part, RowChange):
-                    self._note_row_sent_before(summary, part, origin, segment, offset)
+                self._note_part_sent_before(summary, part, origin, segment, offset)
             elif isinstance(part, Ddl):
                 place = self._origin(offset, commit_ts)
                 statement = Statement(commit_ts, part.database, part.table, part.sql, place, origin.time_ms)
@@ -417,15 +416,17 @@ class TopicReader:
             else:
                 summary.left_out.add((part.database, part.table))
 
-    def _note_row_sent_before(
-        self, summary: PartitionSummary, row: RowChange, origin: Origin, segment: str, offset: int
+    def _note_part_sent_before(
+        self, summary: PartitionSummary, part: RowChange | Ddl, origin: Origin, segment: str, offset: int
     ) -> None:
         assert origin.commit_ts is not None, "others are never behind a watermark"
-        if self._takes(row.database, row.table):
-            summary.note_sent_before(row.database, row.table, origin.commit_ts, segment, offset)
+        if isinstance(part, Ddl):
+            summary.note_stated_before(part, origin.commit_ts, segment, offset)
+        elif self._takes(part.database, part.table):
+            summary.note_sent_before(part.database, part.table, origin.commit_ts, segment, offset)
         else:
             # Whether it has come before is seen when its table is taken.
-            summary.left_out.add((row.database, row.table))
+            summary.left_out.add((part.database, part.table))
 
     def _note_statement(self, summary: PartitionSummary, offset: int, statement: Statement) -> None:
         summary.statements.append((offset, statement))

@@ -232,12 +232,15 @@ class RecordSource(abc.ABC):
         return segments, [*bad, *self._not_sent_before(found)]
 
     def _not_sent_before(self, finds: Summaries) -> list[Rejected]:
-        """Rows at or below a watermark that had not come before, of each change the first."""
+        """What is at or below a watermark and had not come before: rows, of each change the first, and statements."""
         sent = [rows for each in finds.values() for rows in each.sent_before.items()]
-        if not sent:
-            return []
-        unknown = self._run.events.without({change for change, _ in sent})
-        return [row for change, row in sent if change in unknown]
+        unknown = self._run.events.without({change for change, _ in sent}) if sent else set()
+        stated = [found for each in finds.values() for found in each.stated_before.items()]
+        known = self._run.signals.statements() if stated else set()
+        return [
+            *(row for change, row in sent if change in unknown),
+            *(statement for change, statement in stated if change not in known),
+        ]
 
     def checkpoint_ts(self) -> int:
         """TiCDC's least watermark of all partitions; elsewhere all that has landed, but for transactions that are not

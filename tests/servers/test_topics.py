@@ -274,14 +274,15 @@ def test_topics_go_on_from_a_dump(name: str, topic_set: Callable[..., TopicSet],
     found.check(last)
 
 
-def test_rows_behind_a_watermark_are_left_out_where_they_are_known_alone(topic_set: Callable[..., TopicSet]) -> None:
+def test_what_is_behind_a_watermark_is_left_out_where_it_is_known_alone(topic_set: Callable[..., TopicSet]) -> None:
     """What a changefeed sends again is; a table that a later one sends from an earlier point on is not."""
     found = topic_set("rename_chain")
     last = len(found.stages) - 1
     found.advance(last)
     found.run()
     rows = [each for each in found.first() if each["value"] and '"type":"INSERT"' in each["value"]]
-    found.send(rows[:3])
+    statement = next(each for each in found.first() if each["value"] and '"isDdl":true' in each["value"])
+    found.send([*rows[:3], statement])
     assert not found.run().applied.held
     found.check(last)
     row = rows[0]
@@ -294,6 +295,12 @@ def test_rows_behind_a_watermark_are_left_out_where_they_are_known_alone(topic_s
     assert set(held) == {"test.later"} and "is at or below a watermark of its partition" in held["test.later"]
     (quarantined,) = found.lake.machinery("quarantine")
     assert (quarantined["error_class"], quarantined["table"]) == ("BehindWatermark", "later")
+    found.check(last)
+    other = json.loads(statement["value"]) | {"table": "other", "sql": "CREATE TABLE `other` (`id` INT PRIMARY KEY)"}
+    found.send([{**statement, "value": json.dumps(other)}])
+    found.run()
+    (quarantined,) = [row for row in found.lake.machinery("quarantine") if row["table"] == "other"]
+    assert (quarantined["error_class"], quarantined["raw"]) == ("BehindWatermark", other["sql"].encode())
     found.check(last)
 
 

@@ -160,6 +160,11 @@ class Signals:
                 found.add(before or name)
         return found
 
+    def statements(self) -> set[tuple[str, str, int]]:
+        """The database, table and commit-ts of each."""
+        rows = (row for row in self.rows if row.kind == "statement")
+        return {(row.database or "", row.table or "", row.commit_ts) for row in rows}
+
     def option_conflicts(self) -> list[OptionConflict]:
         """In the order of the topics."""
         found: list[OptionConflict] = []

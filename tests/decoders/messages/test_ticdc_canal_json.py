@@ -220,3 +220,15 @@ def test_a_timestamp_that_can_be_none_is_a_bad_message_and_moves_no_clock(ts: in
     assert [each.line for each in summary.bad["s"]] == [1, 2]
     # Beside a commit-ts, `es` is not the clock.
     assert [statement.time_ms for _, statement in summary.statements] == [None]
+
+
+def test_a_statement_behind_a_watermark_is_noted_apart() -> None:
+    """Whether it has come before is not the task's to say."""
+    statements = [message(type="ALTER", isDdl=True, sql=f"ALTER {ts}", _tidb={"commitTs": ts}) for ts in (3, 4)]
+    values = [message(type="TIDB_WATERMARK", _tidb={"watermarkTs": 3}), *statements, statements[0]]
+    check(values)
+    (summary,) = read(values)[1].values()
+    assert [each.text for _, each in summary.statements] == ["ALTER 4"]
+    (((_, table, commit_ts), found),) = summary.stated_before.items()
+    assert (table, commit_ts, found.line, found.raw) == (found.table, 3, 1, b"ALTER 3")
+    assert summary.replays == 2
