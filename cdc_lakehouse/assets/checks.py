@@ -133,15 +133,15 @@ def _event_counts(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
 
 
 def _lines(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
-    """Every line of a decoded file is an event or in the quarantine."""
+    """Every line of a decoded file and every record is an event, in the quarantine, or without a row for the feed."""
     wrong = uncounted_lines(lake, feed.name)
     lines = (
         f"{each.segment}: {each.lines} lines, {each.events} events, {each.rejected} rejected, "
-        f"{each.in_quarantine} in the quarantine"
+        f"{each.in_quarantine} in the quarantine, {each.others} others"
         for each in wrong
     )
     advice = (
-        "Decode the dates of these files again. If nobody else writes to the feed's own tables, it is a fault here."
+        "Decode the dates of these segments again. If nobody else writes to the feed's own tables, it is a fault here."
     )
     return _result(not wrong, advice, {"segments": len(wrong), "where": _where(lines)})
 

@@ -50,19 +50,23 @@ class PartitionSummary:
     transaction that is whole, None where messages do not show where transactions end. replays: messages that were left
     out, because they had been delivered before. statements, observed: DDL, and the first row that has some columns,
     each with the offset of its message. lossy: changes with lossy text, by (database, table) and column.
-    sent_before: rows at or below the partition's watermark, by (database, table, commit-ts), as what they are where
-    `events` does not have them. stated_before: the same of statements, where `signals` does not have them. left_out:
-    tables, by (database, table), that had rows and are not wanted. bad: by segment, messages that cannot be used."""
+    sent_before: rows at or below the partition's watermark, by (database, table, commit-ts) and segment, as what they
+    are where `events` does not have them. stated_before: the same of statements, where `signals` does not have them.
+    left_out: tables, by (database, table), that had rows and are not wanted. bad: by segment, messages that cannot be
+    used. others: by segment, how many records are neither events nor bad, less the rows beyond a record's first."""
 
     seed: int
     last_ts: int
     watermark: int | None = None
     ended_ts: int | None = None
+    others: Counter[str] = field(default_factory=Counter[str])
     replays: int = 0
     statements: list[tuple[int, Statement]] = field(default_factory=list[tuple[int, Statement]])
     observed: dict[Any, tuple[int, ObservedColumns]] = field(default_factory=dict[Any, tuple[int, ObservedColumns]])
     lossy: dict[tuple[str, str], Counter[str]] = field(default_factory=dict[tuple[str, str], "Counter[str]"])
-    sent_before: dict[tuple[str, str, int], Rejected] = field(default_factory=dict[tuple[str, str, int], "Rejected"])
+    sent_before: dict[tuple[tuple[str, str, int], str], Rejected] = field(
+        default_factory=dict[tuple[tuple[str, str, int], str], "Rejected"]
+    )
     stated_before: dict[tuple[str, str, int], Rejected] = field(default_factory=dict[tuple[str, str, int], "Rejected"])
     left_out: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     bad: dict[str, list[Rejected]] = field(default_factory=dict[str, list[Rejected]])
@@ -89,13 +93,12 @@ class PartitionSummary:
     def note_sent_before(
         self, database: str, table: str, commit_ts: int, segment: str, offset: int, count: int = 1
     ) -> None:
-        known = self.sent_before.get((database, table, commit_ts))
+        place = (database, table, commit_ts), segment
+        known = self.sent_before.get(place)
         if known is not None:
             offset, count = min(offset, known.line or 0), count + known.count
         message = PROBLEMS[BEHIND_WATERMARK]
-        self.sent_before[database, table, commit_ts] = Rejected(
-            segment, offset, BEHIND_WATERMARK, message, None, database, table, count
-        )
+        self.sent_before[place] = Rejected(segment, offset, BEHIND_WATERMARK, message, None, database, table, count)
 
     def note_stated_before(self, statement: Ddl, commit_ts: int, segment: str, offset: int) -> None:
         named = statement.database or None, statement.table or None

@@ -215,7 +215,7 @@ class TopicReader:
         """One by one. `watermarks` get those that come, each behind its offset."""
         cells = [_listed(records.column(name)) for name in _OF_EACH]
         for date, offset, time_ms, key, value, segment, is_before in zip(*cells, strict=True):
-            redelivered = self._order.redelivered
+            redelivered, bad, taken = self._order.redelivered, 0, len(self._rows)
             # As the feed's clock, where the message has none, it is believed no more than that.
             clock_ms = None if time_ms is None or time_ms > self._landed_ms + AHEAD_MS else time_ms
             for message in self._messages(key, value, time_ms):
@@ -223,10 +223,12 @@ class TopicReader:
                     pass  # The partition's order alone has to know of it.
                 elif isinstance(message, MessageError):
                     summary.note_bad(segment, offset, message, value or b"")
+                    bad += 1
                 else:
                     self._take(summary, message, date, segment, offset, clock_ms)
             if is_before:
                 continue
+            summary.others[segment] += 1 - bad - (len(self._rows) - taken)
             summary.replays += self._order.redelivered - redelivered
             if summary.watermark is not None and summary.watermark != watermarks[-1][1]:
                 watermarks.append((offset, summary.watermark))
@@ -277,6 +279,7 @@ class TopicReader:
         commit_ts = usual.times[own]
         is_new = commit_ts > sent[np.searchsorted(behind, offsets[own]) - 1]
         summary.replays += len(is_new) - int(is_new.sum())
+        _note_others(summary, usual, own[~is_new], batch)
         summary.last_ts = max(summary.last_ts, int(commit_ts[is_new].max(initial=0)))
         takes = self._taken(usual)
         wanted = takes[usual.shape_of[own]]
@@ -298,7 +301,9 @@ class TopicReader:
     ) -> Iterator[pa.RecordBatch]:
         """The events of some of the usual rows, of which `commit_ts` has all; those whose shape `takes` does not take
         are noted instead."""
-        self._note_left_out(summary, usual, rows[~takes[usual.shape_of[rows]]])
+        left_out = rows[~takes[usual.shape_of[rows]]]
+        self._note_left_out(summary, usual, left_out)
+        _note_others(summary, usual, left_out, batch)
         kept = rows[takes[usual.shape_of[rows]]]
         if not len(kept):
             return
@@ -331,8 +336,9 @@ class TopicReader:
     ) -> None:
         if not len(rows):
             return
-        pairs = np.stack([usual.shape_of[rows], usual.times[rows]], axis=1)
-        _, first, counts = np.unique(pairs, axis=0, return_index=True, return_counts=True)
+        segments = batch.column("segment").dictionary_encode().indices.to_numpy()[usual.places[rows]]
+        parts = np.stack([usual.shape_of[rows], usual.times[rows], segments], axis=1)
+        _, first, counts = np.unique(parts, axis=0, return_index=True, return_counts=True)
         for row, count in zip(rows[first].tolist(), counts.tolist(), strict=True):
             shape, place = usual.shapes[int(usual.shape_of[row])], int(usual.places[row])
             assert shape is not None, "usual rows have one"
@@ -454,6 +460,14 @@ class TopicReader:
     def _origin(self, offset: int, commit_ts: int) -> str:
         topic, partition, _ = self._place
         return origin_of(topic, partition, offset, commit_ts)
+
+
+def _note_others(
+    summary: PartitionSummary, usual: UsualRows, rows: np.ndarray[Any, Any], batch: pa.RecordBatch
+) -> None:
+    if len(rows):
+        for each in batch.column("segment").take(pa.array(usual.places[rows])).value_counts().to_pylist():
+            summary.others[each["values"]] += each["counts"]
 
 
 def _not_after(latest_ms: int, message: Message | MessageError) -> Message | MessageError:

@@ -26,7 +26,7 @@ from cdc_lakehouse.lake.data_files import column, live_files, read_rows
 from cdc_lakehouse.lake.properties import BATCH, CHECKPOINT_TS, KEY, KEYS_TOUCHED
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.tables.quarantine import Quarantine
-from cdc_lakehouse.lake.tables.segments import DECODED, Segments, totals
+from cdc_lakehouse.lake.tables.segments import DECODED, SUMMARY, Segments, totals
 from cdc_lakehouse.lake.tables.superseded_events import removal_of
 
 _LARGE_BATCH: Final = 0.1
@@ -182,37 +182,46 @@ class EventCounts:
 
 @dataclass(frozen=True, slots=True)
 class UncountedLines:
-    """A segment of which not each line is an event or has its place in the quarantine: what its decoder read, the
-    events that it gave, the lines that could not be used by its own count, and those that the quarantine has."""
+    """A segment of which not each line or record is an event, has its place in the quarantine or is explained: what its
+    decoder read (of records: what landed), the events that it gave, what could not be used by its own count, and what
+    the quarantine has of that; and `others`, as `Segment` has them."""
 
     segment: str
     lines: int
     events: int
+    others: int
     rejected: int
     in_quarantine: int
 
+    @property
+    def is_accounted(self) -> bool:
+        return self.lines == self.events + self.others + self.rejected and self.rejected == self.in_quarantine
+
 
 def uncounted_lines(lake: Lake, feed: str) -> list[UncountedLines]:
-    """Of decoded files whose lines were counted, in the order of segments; reads `segments` and `quarantine` alone."""
-    columns = ["segment", "lines", "events", "quarantined"]
-    counted = (pc.field("state") == DECODED) & pc.field("lines").is_valid()
+    """Of decoded segments whose lines or records were counted, in their order; reads `segments` and `quarantine` alone.
+
+    Records that landed and were not read, or twice, are seen, and events that were not committed, or twice. What is not
+    seen: a record whose decoder takes it for one without a row, and one that the topic never gave."""
+    columns = ["segment", "lines", "events", "others", "quarantined"]
+    # Summaries are also of segments that were not counted.
+    counted = (pc.field("state") == DECODED) & (pc.field("kind") != SUMMARY) & pc.field("lines").is_valid()
     rows = Segments(lake, feed).rows.filter(counted).select(columns)
+    rows = rows.set_column(columns.index("others"), "others", _compute.fill_null(rows.column("others"), 0))
     kept: Counter[str] = Counter()
     for row in Quarantine(lake, feed).rows:
         # Rows that a table could not take are events.
         if row.state != "replayed" and row.error_class != BAD_VALUE:
             kept[row.segment] += row.count
-    wrong = (pc.field("lines") != pc.field("events") + pc.field("quarantined")) | (pc.field("quarantined") != 0)
+    given = pc.field("events") + pc.field("others") + pc.field("quarantined")
+    wrong = (pc.field("lines") != given) | (pc.field("quarantined") != 0)
     suspects = rows.filter(wrong | pc.field("segment").isin(pa.array(kept, pa.string())))
     cells = (suspects.column(name).to_pylist() for name in columns)
     found = [
-        UncountedLines(segment, lines, events, rejected, kept[segment])
-        for segment, lines, events, rejected in zip(*cells, strict=True)
+        UncountedLines(segment, lines, events, others, rejected, kept[segment])
+        for segment, lines, events, others, rejected in zip(*cells, strict=True)
     ]
-    return sorted(
-        (each for each in found if each.lines != each.events + each.rejected or each.rejected != each.in_quarantine),
-        key=lambda each: each.segment,
-    )
+    return sorted((each for each in found if not each.is_accounted), key=lambda each: each.segment)
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,7 @@ class RecordSource(abc.ABC):
                 batch=batch,
                 state=LANDED,
                 landed_at=run.clock(),
+                lines=each.records,
             )
             for each in landed
         ]
@@ -229,16 +230,22 @@ class RecordSource(abc.ABC):
         if replays:
             run.log.info("batch %d: %d messages had come before", segments[0].batch, replays)
         bad = [rejected for finds in found.values() for listed in finds.bad.values() for rejected in listed]
-        return segments, [*bad, *self._not_sent_before(found)]
+        not_sent_before = self._not_sent_before(found)
+        others = Counter[str]()
+        for finds in found.values():
+            others.update(finds.others)
+        for each in not_sent_before:
+            others[each.segment] -= each.count
+        return [replace(each, others=others[each.segment]) for each in segments], [*bad, *not_sent_before]
 
     def _not_sent_before(self, finds: Summaries) -> list[Rejected]:
         """What is at or below a watermark and had not come before: rows, of each change the first, and statements."""
         sent = [rows for each in finds.values() for rows in each.sent_before.items()]
-        unknown = self._run.events.without({change for change, _ in sent}) if sent else set()
+        unknown = self._run.events.without({change for (change, _), _ in sent}) if sent else set()
         stated = [found for each in finds.values() for found in each.stated_before.items()]
         known = self._run.signals.statements() if stated else set()
         return [
-            *(row for change, row in sent if change in unknown),
+            *(row for (change, _), row in sent if change in unknown),
             *(statement for change, statement in stated if change not in known),
         ]
 

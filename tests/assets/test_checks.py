@@ -19,6 +19,7 @@ from cdc_lakehouse.decoders.partition_summary import OptionConflict, PartitionSu
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
+from cdc_lakehouse.lake.tables.segments import Segment
 from cdc_lakehouse.pipeline.context import utc_now
 from tests.assets import check_context
 from tests.kit.lakes import TestLake
@@ -148,6 +149,41 @@ def test_each_line_is_an_event_or_a_row_of_the_quarantine(
     result = check(lake, "lines_accounted")
     assert result.passed == passed
     assert passed or f"{path}: {lines} lines, {events} events, {rejected} rejected" in number(result, "where")
+
+
+@pytest.mark.parametrize(
+    ("lines", "events", "others", "rejected", "passed"),
+    [
+        (6, 3, 2, 1, True),
+        (6, 9, -4, 1, True),
+        (6, 2, 2, 1, False),
+        (6, 4, 2, 1, False),
+        (7, 3, 2, 1, False),
+        (6, 3, 2, 0, False),
+        (None, 3, None, 1, True),
+    ],
+)
+def test_each_record_is_an_event_a_row_of_the_quarantine_or_explained(
+    lake: TestLake, lines: int | None, events: int, others: int | None, rejected: int, passed: bool
+) -> None:
+    ranges = [
+        Segment(
+            segment=f"t/0/{at}", kind="offsets", size=9, batch=1, state="decoded", landed_at=NOON, record_batch=1,
+            lines=lines, events=events, others=others, quarantined=rejected,
+        )
+        for at in (0, 6)
+    ]  # fmt: skip
+    run = lake.run()
+    run.segments.land(ranges, {})
+    bad = [Rejected(each.segment, 5, "BadMessage", "it is bad") for each in ranges]
+    run.quarantine.replace(lambda _: False, bad, NOON)
+    result = check(lake, "lines_accounted")
+    assert result.passed == passed
+    assert passed or f"t/0/6: {lines} lines, {events} events, {rejected} rejected" in number(result, "where")
+    # What stands for segments without a row is also of those that were not counted.
+    run.quarantine.replace(lambda _: True, [], NOON)
+    run.segments.summarize(run.segments.rows)
+    assert check(lake, "lines_accounted").passed
 
 
 def test_the_rows_of_a_cut_are_those_of_its_snapshots(lake: TestLake) -> None:

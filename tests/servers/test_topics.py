@@ -10,9 +10,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 
 from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.lake.check_queries import uncounted_lines
+from cdc_lakehouse.lake.tables.segments import OFFSETS
 from cdc_lakehouse.pipeline.retention import Retention
 from cdc_lakehouse.pipeline.steps import Steps, run_all
 from tests import LONG
@@ -280,6 +283,7 @@ def test_what_is_behind_a_watermark_is_left_out_where_it_is_known_alone(topic_se
     last = len(found.stages) - 1
     found.advance(last)
     found.run()
+    assert uncounted_lines(found.lake.lake, found.lake.name) == []
     rows = [each for each in found.first() if each["value"] and '"type":"INSERT"' in each["value"]]
     statement = next(each for each in found.first() if each["value"] and '"isDdl":true' in each["value"])
     found.send([*rows[:3], statement])
@@ -299,6 +303,9 @@ def test_what_is_behind_a_watermark_is_left_out_where_it_is_known_alone(topic_se
     other = json.loads(statement["value"]) | {"table": "other", "sql": "CREATE TABLE `other` (`id` INT PRIMARY KEY)"}
     found.send([{**statement, "value": json.dumps(other)}])
     found.run()
+    landed = [each for each in found.lake.run().segments.select(pc.field("kind") == OFFSETS) if each.lines]
+    assert sum(each.others or 0 for each in landed) > 0 < sum(each.quarantined or 0 for each in landed)
+    assert uncounted_lines(found.lake.lake, found.lake.name) == []
     (quarantined,) = [row for row in found.lake.machinery("quarantine") if row["table"] == "other"]
     assert (quarantined["error_class"], quarantined["raw"]) == ("BehindWatermark", other["sql"].encode())
     found.check(last)

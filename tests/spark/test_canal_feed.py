@@ -9,6 +9,7 @@ import dagster as dg
 import pytest
 
 from cdc_lakehouse.assets.checks import build_checks
+from cdc_lakehouse.lake.check_queries import uncounted_lines
 from cdc_lakehouse.pipeline.steps import run_all
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as entries
@@ -43,6 +44,9 @@ def test_tables_are_as_the_server_shows_them(source: str, new_lake: Callable[...
         done = run_all(lake.run())
         assert lake.metadata() == before
     check_tables(lake, done, source, of)
+    assert uncounted_lines(lake.lake, lake.name) == []
+    segments = lake.machinery("segments")
+    assert sum(row["lines"] for row in segments if row["kind"] == "offsets") == len(of.entries)
     (result,) = [check() for check in build_checks(lake.lake, lake.feed, []) if _TEXT in map(_name, check.check_keys)]
     assert not result.passed and result.severity == dg.AssetCheckSeverity.WARN
     assert "cdc.t_all: c_gbk in" in str(result.metadata["where"].value)

@@ -44,7 +44,7 @@ DECODED: Final = "decoded"
 MOVED_ROWS_PREFIX: Final = "//ddl/"
 """How the names of segments of moved rows begin: no path in a source does. It tells them in lakes of before `kind`."""
 _SUMMARY_PREFIX: Final = "//summary/"
-_SUMS: Final = ("size", "events", "inserts", "updates", "deletes", "quarantined", "lines")
+_SUMS: Final = ("size", "events", "inserts", "updates", "deletes", "quarantined", "lines", "others")
 _GREATEST: Final = ("feed_date", "modified_at", "batch", "landed_at", "decoded_at")
 """What a summary has of its segments: sums of these, and of those the greatest."""
 _GAPS_LISTED: Final = 1000
@@ -78,6 +78,7 @@ SCHEMA: Final = pa.schema([
     pa.field("replaces_snapshot", pa.int64()),
     pa.field("lines", pa.int64()),
     pa.field("requested_by", pa.string()),
+    pa.field("others", pa.int64()),
 ])  # fmt: skip
 
 
@@ -89,7 +90,9 @@ class Segment:
     `record_batch` of `records`. A dump's file has its table, an etag, and as version the commit-ts of its rows; of a
     table without rows there is one without content. Moved rows have a table, the version that the DDL made, and the
     `fingerprint` of what they were computed from, None once no DDL of the history moves them: then they have no events.
-    `lines` is what a file's decoder read, events and bad lines; None where it is not counted.
+    `lines` is what a file's decoder read, events and bad lines, or the records of offsets as they landed; None where it
+    is not counted. `others` are those of the records that are neither events nor in the quarantine, less the rows that
+    records have beyond their first.
     A repair has a table, as version the commit-ts of the cut that differed, and by whom it was `requested_by`.
     """
 
@@ -121,17 +124,21 @@ class Segment:
     replaces_snapshot: int | None = None
     lines: int | None = None
     requested_by: str | None = None
+    others: int | None = None
 
 
 COUNTS: Final = (
     "decoded_at", "events", "inserts", "updates", "deletes", "quarantined", "min_commit_ts", "max_commit_ts", "lines",
+    "others",
 )  # fmt: skip
-"""What is known of a segment once it is decoded."""
+"""What is known of a segment once it is decoded; of offsets `lines` are known before."""
 
 
 def landed_again(segment: Segment, batch: int, replaces_snapshot: int | None, now: datetime.datetime) -> Segment:
     """A segment that is to be decoded again, in a batch of its own. `replaces_snapshot`: as of the class."""
     uncounted = dict.fromkeys(COUNTS)
+    if segment.kind == OFFSETS:
+        del uncounted["lines"]
     return replace(segment, batch=batch, state=LANDED, landed_at=now, replaces_snapshot=replaces_snapshot, **uncounted)
 
 

@@ -203,6 +203,7 @@ def test_a_watermark_divides_what_is_new() -> None:
     assert [(event["line"], event["commit_ts"]) for event in events] == [(0, 3), (1, 2), (6, 4), (7, 5)]
     (summary,) = summaries.values()
     assert (summary.replays, summary.last_ts, summary.watermark) == (3, 5, 3)
+    assert len(values) == len(events) + summary.others["s"] == 4 + 1 + 3
 
 
 @pytest.mark.parametrize("ts", [-1, END_TS, 1 << 61, (1 << 63) - 1, 10**30])
