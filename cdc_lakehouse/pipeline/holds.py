@@ -28,6 +28,11 @@ from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.taken_tables import is_taken
 
 _SHOWN: Final = 5
+_OF_QUARANTINED: Final = (
+    ". What is mended in the source is taken by the next run. `cdc-lakehouse quarantine list` shows the rows, "
+    "`cdc-lakehouse quarantine replay` decodes them again where a setting was mended, and `cdc-lakehouse quarantine "
+    "discard` gives up what is lost"
+)
 
 
 @dataclass(frozen=True)
@@ -66,16 +71,23 @@ def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: in
     for id, life in directory.taken.items():
         _of_history(run.feed, life, reasons[id])
     rows = run.quarantine.open()
-    segments = run.segments.find(row.segment for row in rows)
+    segments, quarantined = run.segments.find(row.segment for row in rows), set[str]()
     for row in rows:
         if row.error_class != BAD_VALUE and _policy(run.feed, row.error_class) == "hold":
             for id in directory.of_quarantined(row, segments):
                 reasons[id].append(_words(row))
+                quarantined.add(id)
     _of_segments(run, directory, checkpoint_ts, reasons)
     left_out = lives.keys() - directory.taken.keys()
     for hold in run.manual_holds.all():
         reasons[hold.incarnation].insert(0, manual_reason(hold))
-    return Holds({id: _joined(found) for id, found in reasons.items() if found and id not in left_out})
+    return Holds(
+        {
+            id: _joined(found) + (_OF_QUARANTINED if id in quarantined else "")
+            for id, found in reasons.items()
+            if found and id not in left_out
+        }
+    )
 
 
 def _policy(feed: FeedConfig, error_class: str) -> Literal["hold", "skip"]:
