@@ -115,7 +115,8 @@ class PolicyConfig(Section):
         "hold", description="A table with a missing data file stays at its last good cut, or goes on without it."
     )
     max_quarantined_rows: Annotated[int, Field(ge=0)] | None = Field(
-        None, description="A run stops when more rows of one batch are quarantined; without it, none stops for that."
+        None,
+        description="A run stops when more rows of what one run landed are quarantined; without it, no run stops.",
     )
 
 

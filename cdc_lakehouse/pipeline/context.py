@@ -65,6 +65,12 @@ class FeedContext:
     require_lease: Callable[[], None] = lambda: None
 
     @functools.cached_property
+    def landed_at(self) -> datetime.datetime:
+        """When the segments landed that the run lands: one time for all of them, by which they are told from those of
+        other runs."""
+        return self.clock()
+
+    @functools.cached_property
     def spark(self) -> SparkSession:
         """Started at the first use: a run that has nothing to do starts no JVM."""
         return self.spark_session()

@@ -174,7 +174,7 @@ class DumpSource:
                 modified_at=modified,
                 batch=batches.of_file(size),
                 state=LANDED,
-                landed_at=self._run.clock(),
+                landed_at=self._run.landed_at,
             )
 
     def look(self) -> None:
@@ -262,7 +262,7 @@ class DumpSource:
         self._require_files(segments)
         run, snapshot = self._run, self._run.events_snapshot()
         batches = Batches(run.segments.batch + 1, _MAX_FILES, _MAX_BYTES)
-        again = [landed_again(segment, batches.of_file(segment.size), snapshot, run.clock()) for segment in segments]
+        again = [landed_again(segment, batches.of_file(segment.size), snapshot, run.landed_at) for segment in segments]
         if again:
             run.segments.land(again, of_batch(batches.number))
         return again

@@ -1,10 +1,12 @@
-"""`policy.max_quarantined_rows`: how many rows of one batch may be quarantined before a run stops.
+"""`policy.max_quarantined_rows`: how many rows of what one run has landed may be quarantined before a run stops.
 
 The limit is judged by what the lake holds: each run stops until the rows are mended or discarded, or the limit is
-raised. Nothing is applied or published before that."""
+raised. Nothing is applied or published before that. The segments that one run landed, in one batch or several, are told
+by their time of landing."""
 
 from __future__ import annotations
 
+import datetime
 from collections import defaultdict
 from collections.abc import Collection
 
@@ -15,27 +17,28 @@ from cdc_lakehouse.lake.tables.segments import DECODED
 from cdc_lakehouse.pipeline.context import FeedContext
 
 
-def require_few_rejected(run: FeedContext, batches: Collection[int] | None = None) -> None:
-    """Raises `QuarantineLimitError` where a batch (of these, None: of all) has more open rows of decoded segments than
-    the policy lets a run go on with. Rows that a table cannot take are no fault of a batch, and hold their table alone.
-    """
+def require_few_rejected(run: FeedContext, landed_at: Collection[datetime.datetime] | None = None) -> None:
+    """Raises `QuarantineLimitError` where what a run has landed (at these times, None: at any) has more open rows of
+    decoded segments than the policy lets a run go on with. Rows that a table cannot take are no fault of what landed,
+    and hold their table alone."""
     limit = run.feed.policy.max_quarantined_rows
     if limit is None:
         return
     rows = [row for row in run.quarantine.open() if row.error_class != BAD_VALUE]
     segments = run.segments.find(row.segment for row in rows)
-    found: dict[int, list[Quarantined]] = defaultdict(list)
+    found: dict[datetime.datetime, list[Quarantined]] = defaultdict(list)
     for row in rows:
         segment = segments.get(row.segment)
-        if segment is not None and segment.state == DECODED and (batches is None or segment.batch in batches):
-            found[segment.batch].append(row)
-    for batch, rejected in sorted(found.items()):
+        if segment is not None and segment.state == DECODED and (landed_at is None or segment.landed_at in landed_at):
+            found[segment.landed_at].append(row)
+    for at, rejected in sorted(found.items()):
         count = sum(row.count for row in rejected)
         if count > limit:
             first = min(rejected, key=lambda row: (row.segment, row.line or 0))
             raise QuarantineLimitError(
-                f"{count} rows of batch {batch} are quarantined, more than policy.max_quarantined_rows ({limit}); "
-                f"nothing is applied or published. The first is {first.id} ({first.error_class}: {first.message})",
+                f"{count} rows of what the run of {at:%Y-%m-%d %H:%M:%S} UTC has landed are quarantined, more than "
+                f"policy.max_quarantined_rows ({limit}); nothing is "
+                f"applied or published. The first is {first.id} ({first.error_class}: {first.message})",
                 feed=run.feed.name,
                 segment=first.segment,
                 line=first.line,

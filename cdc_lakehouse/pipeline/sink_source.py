@@ -107,7 +107,7 @@ class Sink:
             )
         batches = Batches(run.segments.batch + 1, source.max_files, source.max_bytes)
         events = functools.cache(run.events_snapshot)
-        again = [landed_again(s, batches.of_file(s.size), _replaced(s, events), run.clock()) for s in segments]
+        again = [landed_again(s, batches.of_file(s.size), _replaced(s, events), run.landed_at) for s in segments]
         if again:
             run.segments.land(again, of_batch(batches.number))
         return again
@@ -200,11 +200,11 @@ def _new_segments(
             modified_at=file.modified,
             batch=batches.of_file(file.size),
             state=LANDED,
-            landed_at=run.clock(),
+            landed_at=run.landed_at,
             replaces_snapshot=None if old is None else _replaced(old, events),
         )
     for row in expired:
-        yield landed_again(row, batches.of_file(row.size), _replaced(row, events), run.clock())
+        yield landed_again(row, batches.of_file(row.size), _replaced(row, events), run.landed_at)
 
 
 def _expired(run: FeedContext, present: set[str], taken: TakenNames) -> list[Segment]:

@@ -205,7 +205,7 @@ def _decode_all(run: FeedRun, source: Source) -> Decoded:
             run.require_lease()
             found = _decode_batch(run, source, batch, segments)
             resolve_redelivered(run)
-            require_few_rejected(run, {segment.batch for segment in found.segments})
+            require_few_rejected(run, {segment.landed_at for segment in found.segments})
             done += found
             progress.add(len(segments))
         decoded += done

@@ -91,7 +91,7 @@ class RecordSource(abc.ABC):
                 record_batch=record_batch,
                 batch=batch,
                 state=LANDED,
-                landed_at=run.clock(),
+                landed_at=run.landed_at,
                 lines=each.records,
             )
             for each in landed
@@ -132,7 +132,7 @@ class RecordSource(abc.ABC):
         # Whole batches, for the order of events goes through them.
         batches = {segment.record_batch for segment in segments if segment.record_batch is not None}
         # The person who asks for it may have set the clock right.
-        return self._land_again(pc.field("record_batch").isin(sorted(batches)), self._run.clock())
+        return self._land_again(pc.field("record_batch").isin(sorted(batches)), self._run.landed_at)
 
     def _taken(self) -> TakenNames:
         """The names that are wanted, as all that was decoded tells."""

@@ -60,7 +60,9 @@ def test_a_backlog_is_landed_in_batches(tmp_path: Path, limits: dict[str, int], 
     sink = Sink(lake.sink, "t", checkpoint=10)
     for at in range(1, 6):
         sink.file("t", at=at)
-    assert [segment.batch for segment in lake.run().source.land().new] == numbers
+    landed = lake.run().source.land().new
+    assert [segment.batch for segment in landed] == numbers
+    assert len({segment.landed_at for segment in landed}) == 1, "which tells what one run has landed"
     sink.file("t", at=6)
     assert [segment.batch for segment in lake.run().source.land().new] == [numbers[-1] + 1]
 

@@ -388,7 +388,12 @@ def test_a_run_with_too_many_stops_before_it_applies_and_its_rows_are_recorded(t
     assert isinstance(caught.value, PermanentError), "it must not be retried"
     assert caught.value.feed == decoder.lake.name and (caught.value.segment, caught.value.line) == (ONE, 1)
     first = next(row.id for row in run.quarantine.open() if row.segment == ONE)
-    assert "3 rows of batch 1" in text and "max_quarantined_rows (2)" in text and first in text and "discard" in text
+    assert (
+        "3 rows of what the run of 2026-06-01 12:00:00 UTC has landed" in text
+        and "max_quarantined_rows (2)" in text
+        and first in text
+        and "discard" in text
+    )
 
 
 def test_the_next_run_stops_too_until_the_rows_are_discarded_or_mended(tmp_path: Path) -> None:
@@ -406,21 +411,28 @@ def test_the_next_run_stops_too_until_the_rows_are_discarded_or_mended(tmp_path:
     decode_again(decoder)
 
 
-def test_the_limit_is_of_a_batch_and_a_later_batch_is_not_decoded(tmp_path: Path) -> None:
-    decoder = limited(tmp_path, 1, segment(ONE), segment(TWO, 2, file_index=2), segment(OTHER, 3, file_index=3))
+def test_the_limit_is_of_what_a_run_has_landed_in_all_of_its_batches(tmp_path: Path) -> None:
+    batches = [segment(path, number, file_index=number) for number, path in enumerate((ONE, TWO, OTHER), start=1)]
+    decoder = limited(tmp_path, 1, *batches)
+    decoder.rejects = [bad(ONE), bad(TWO)]
+    with pytest.raises(QuarantineLimitError, match="2 rows of what"):
+        Steps(decoder.run()).upto(decode)
+    assert decoder.decoded == [1, 2], "what comes behind waits"
+    # Of two runs each is within it, and they may be decoded by one that follows.
+    decoder = limited(tmp_path / "other", 1, batches[0], replace(batches[1], landed_at=LATER))
     decoder.rejects = [bad(ONE), bad(TWO)]
     Steps(decoder.run()).upto(decode)
-    assert decoder.decoded == [1, 2, 3]
-
-    decoder = limited(tmp_path / "other", 1, segment(ONE), segment(TWO, 2, file_index=2))
-    decoder.rejects = [bad(ONE), bad(ONE, 2)]
-    with pytest.raises(QuarantineLimitError):
-        Steps(decoder.run()).upto(decode)
-    assert decoder.decoded == [1]
-    # What has landed since, such as mended files, is decoded before the feed is stopped once more.
-    with pytest.raises(QuarantineLimitError):
-        Steps(decoder.run()).upto(decode)
     assert decoder.decoded == [1, 2]
+
+
+def test_what_has_landed_since_is_decoded_before_the_feed_is_stopped_once_more(tmp_path: Path) -> None:
+    """It may be mended files."""
+    decoder = limited(tmp_path, 1, segment(ONE), segment(TWO, 2, file_index=2, landed_at=LATER))
+    decoder.rejects = [bad(ONE), bad(ONE, 2)]
+    for decoded in ([1], [1, 2]):
+        with pytest.raises(QuarantineLimitError):
+            Steps(decoder.run()).upto(decode)
+        assert decoder.decoded == decoded
 
 
 def test_rows_that_a_table_cannot_take_do_not_stop_the_feed(tmp_path: Path) -> None:
