@@ -17,6 +17,7 @@ from cdc_lakehouse.pipeline.source import JoinPoint
 from cdc_lakehouse.pipeline.topic_source import RecordSource
 from cdc_lakehouse.sources.canal.binlog_position import BinlogPosition
 from cdc_lakehouse.sources.canal.client import CanalClient
+from cdc_lakehouse.sources.canal.dumped_server import contradiction
 from cdc_lakehouse.sources.canal.rounds import BatchRounds
 from cdc_lakehouse.sources.dump.contents import DumpPosition
 
@@ -44,6 +45,14 @@ class CanalServer(RecordSource):
     def join(self, position: DumpPosition) -> JoinPoint:
         run, sought = self._run, self._sought(position)
         found = find_place(run.lake, run.feed.name, run.feed.canal.destination, sought, run.signals.last_ts)
+        other = contradiction(position, found.before, found.beyond, found.server_ids)
+        if other is not None:
+            raise SourceError(
+                f"the dump of {sought} is not of the database server that Canal reads: {other}",
+                feed=run.feed.name,
+                advice="dump that server itself, not another one of its replicas, and name the dump as "
+                "source.initial.uri (with type database: its address as url)",
+            )
         initial = run.feed.initial
         if found.first is not None and not found.covered and not (initial is not None and initial.log_starts_at_dump):
             raise SourceError(

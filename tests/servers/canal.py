@@ -58,6 +58,15 @@ def binlog_end(mysql: MySqlServer) -> tuple[str, int]:
         return str(row[0]), int(row[1])
 
 
+def executed(mysql: MySqlServer) -> str:
+    """The set of GTIDs."""
+    with mysql.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT @@global.gtid_executed")
+        row = cursor.fetchone()
+        assert row is not None
+        return "".join(str(row[0]).split())
+
+
 @contextlib.contextmanager
 def canal_server(
     directory: Path,

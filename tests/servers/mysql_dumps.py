@@ -13,7 +13,7 @@ import pymysql.converters
 
 from cdc_lakehouse.changelog.schema import quoted
 from tests.kit.dumps import DumpTable, Row, mydumper, mysqlshell
-from tests.servers.canal import binlog_end
+from tests.servers.canal import binlog_end, executed
 from tests.servers.mysql import MySqlServer
 
 
@@ -25,13 +25,14 @@ def dump(mysql: MySqlServer, databases: Sequence[str], root: Path) -> tuple[str,
 
 def dump_as_shell(mysql: MySqlServer, databases: Sequence[str], root: Path) -> tuple[str, int]:
     """As MySQL Shell would dump tables whose columns are numbers and texts. Otherwise as `dump`."""
-    position, tables = _read(mysql, databases)
+    position, gtid, tables = _read(mysql, databases)
 
     def as_texts(row: Row) -> Row:
         return [value.decode() if isinstance(value, bytes) else value for value in row]
 
     texts = [dataclasses.replace(table, rows=[as_texts(row) for row in table.rows]) for table in tables]
-    mysqlshell(root, texts, rows_per_file=50, start={"binlogFile": position[0], "binlogPosition": position[1]})
+    start = {"binlogFile": position[0], "binlogPosition": position[1], "gtidExecuted": gtid}
+    mysqlshell(root, texts, rows_per_file=50, start=start)
     return position
 
 
@@ -67,15 +68,16 @@ class _Stated(DumpTable):
 
 
 def _by_hand(mysql: MySqlServer, databases: Sequence[str], root: Path) -> tuple[str, int]:
-    position, tables = _read(mysql, databases)
-    status = f"\tLog: {position[0]}\n\tPos: {position[1]}\n\tGTID:\n"
+    position, gtid, tables = _read(mysql, databases)
+    status = f"\tLog: {position[0]}\n\tPos: {position[1]}\n\tGTID:{gtid}\n"
     began, ended = "Started dump at: 2026-06-10 01:02:03", "Finished dump at: 2026-06-10 01:02:09"
     mydumper(root, tables, text_metadata=f"{began}\nSHOW MASTER STATUS:\n{status}\n{ended}\n")
     return position
 
 
-def _read(mysql: MySqlServer, databases: Sequence[str]) -> tuple[tuple[str, int], list[DumpTable]]:
-    """A position and the tables there; bytes of all values as the server has them: `SET NAMES binary`."""
+def _read(mysql: MySqlServer, databases: Sequence[str]) -> tuple[tuple[str, int], str, list[DumpTable]]:
+    """A position, the executed GTIDs and the tables there; bytes of all values as the server has them: `SET NAMES
+    binary`."""
     tables: list[DumpTable] = []
     lock, session = mysql.connect(), mysql.connect(conv=pymysql.converters.encoders, use_unicode=False)
     with lock, lock.cursor() as locking, session, session.cursor() as cursor:
@@ -83,7 +85,7 @@ def _read(mysql: MySqlServer, databases: Sequence[str]) -> tuple[tuple[str, int]
         cursor.execute("SET NAMES binary")
         cursor.execute("SET time_zone = '+00:00'")
         cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
-        position = binlog_end(mysql)
+        position, gtid = binlog_end(mysql), executed(mysql)
         locking.execute("UNLOCK TABLES")
         for database in databases:
             cursor.execute(f"SHOW TABLES FROM {database}")
@@ -96,4 +98,4 @@ def _read(mysql: MySqlServer, databases: Sequence[str]) -> tuple[tuple[str, int]
                 own = [column for column, kind in columns.items() if kind == "x"]
                 cursor.execute(f"SELECT {', '.join(map(quoted, own))} FROM {database}.{quoted(name)}")
                 tables.append(_Stated(database, name, columns, cursor.fetchall(), statement=statement))
-    return position, tables
+    return position, gtid, tables

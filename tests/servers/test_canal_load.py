@@ -15,7 +15,7 @@ from cdc_lakehouse.pipeline import canal_source
 from cdc_lakehouse.pipeline.steps import Steps, run_all
 from tests.kit.kills import kill_further_and_further
 from tests.kit.lakes import TestLake
-from tests.servers.canal import StartCanal
+from tests.servers.canal import StartCanal, executed
 from tests.servers.canal_reader import Writer
 from tests.servers.canal_workload import every_type
 from tests.servers.mysql_dumps import dump, dump_as_shell
@@ -198,10 +198,22 @@ def test_a_canal_that_was_started_behind_the_dump_is_refused(
 def test_a_canal_that_was_started_at_the_dump(
     writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLake], tmp_path: Path
 ) -> None:
+    """By its GTIDs: a dump of another server, whose binlog files are called alike, is told by them."""
     writer.begin()
     fill(writer)
     dump(writer.mysql, ("d",), tmp_path / "snapshot")
-    load = Load(new_lake, writer, start_canal().address, tmp_path, log_starts_at_dump=True)
+    gtids = executed(writer.mysql)
+    load = Load(new_lake, writer, start_canal(gtids=gtids).address, tmp_path, log_starts_at_dump=True)
     assert "the log is" not in (waits := load.run().loaded.waits or "") and "nothing of it has landed" in waits
     writer.run("INSERT INTO still VALUES (4, 'a')")
+    uuid, _, last = gtids.partition(":1-")
+    metadata = tmp_path / "snapshot" / "metadata"
+    whole = metadata.read_text()
+    metadata.write_text(whole.replace(gtids, f"{uuid}:1-{int(last) + 1}"))
+    load.feed.catch_up(never())
+    of_other = f"{uuid}:1-{int(last) + 1}"
+    with pytest.raises(SourceError, match=f"transactions {of_other}, and the log has behind its place {uuid}:"):
+        load.run()
+    assert not load.feed.lake.tables() and not load.loaded()
+    metadata.write_text(whole)
     load.feed.check(load.catch_up())

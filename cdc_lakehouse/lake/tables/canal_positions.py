@@ -33,13 +33,17 @@ class PlaceInLog:
 
     reached: whether all entries before the place have landed. commit_ts: the answer; None while it is not reached, and
     where no row or statement has landed on either side. first, last: where the first and the last entry are that were
-    looked at. covered: whether the log begins before the place, or at it."""
+    looked at. covered: whether the log begins before the place, or at it. before, beyond: the last entry before the
+    place, and the first behind it. server_ids: of the entries up to there."""
 
     reached: bool
     commit_ts: int | None
     first: BinlogPosition | None
     last: BinlogPosition | None
     covered: bool
+    before: bytes | None = None
+    beyond: bytes | None = None
+    server_ids: frozenset[int] = frozenset()
 
 
 def find_place(
@@ -57,13 +61,19 @@ def find_place(
             search.add(_pairs(_read(table, start, min(start + _AT_ONCE, end), "key"), "key"))
             if search.beyond is not None:
                 break
-    reached = search.beyond is not None
-    if table is not None and not reached and search.before is not None:
-        ((_, value),) = _pairs(_read(table, search.before, search.before + 1, "value"), "value")
-        reached = ends_at(value, sought)
+    before, beyond = _value(table, search.before), _value(table, search.beyond)
+    reached = beyond is not None or (before is not None and ends_at(before, sought))
     covered = search.first is not None and (search.before is not None or search.first[:3] == sought[:3])
     commit_ts = _commit_ts(table, search, end, seed) if table is not None and reached else None
-    return PlaceInLog(reached, commit_ts, search.first, search.last, covered)
+    ids = frozenset(search.server_ids)
+    return PlaceInLog(reached, commit_ts, search.first, search.last, covered, before, beyond, ids)
+
+
+def _value(table: Table | None, offset: int | None) -> bytes | None:
+    if table is None or offset is None:
+        return None
+    ((_, value),) = _pairs(_read(table, offset, offset + 1, "value"), "value")
+    return value
 
 
 def _commit_ts(table: Table, search: BinlogSearch, end: int, seed: Callable[[int], int]) -> int | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Self
 
 from google.protobuf.message import DecodeError
@@ -46,13 +46,14 @@ class BinlogSearch:
     """Looks for the first entry beyond a place. Entries are added in their order, until it is found.
 
     beyond: the running offset of that entry. before: that of the last entry before the place. first, last: where the
-    first entry is, and the last that was looked at."""
+    first entry is, and the last that was looked at. server_ids: of all entries up to there."""
 
     sought: BinlogPosition
     beyond: int | None = None
     before: int | None = None
     first: BinlogPosition | None = None
     last: BinlogPosition | None = None
+    server_ids: set[int] = field(default_factory=set[int])
     _number: int = 0
 
     def add(self, entries: Iterable[tuple[int, bytes]]) -> None:
@@ -64,6 +65,7 @@ class BinlogSearch:
             if len(parts) < 3 or not parts[1]:
                 continue  # Not an entry, or one that is nowhere in the binlog.
             here = BinlogPosition.of(parts[1], parts[2])
+            self.server_ids.add(parts[0])
             if here.base != self.sought.base:
                 raise SourceError(
                     f"the dump is of {self.sought} and the log has {here}: these are not files of one binlog",

@@ -54,7 +54,17 @@ def position_of(database: SourceDatabase) -> DumpPosition:
             "the database writes no binlog", advice="read the server whose binlog Canal reads, with log_bin on"
         )
     file, offset = found[0][:2]
-    return DumpPosition(log_file=str(file), log_offset=int(offset))
+    return DumpPosition(log_file=str(file), log_offset=int(offset), server_id=_server_id(database))
+
+
+def _server_id(database: SourceDatabase) -> int | None:
+    """None of a replica, whose binlog has what others wrote, and where the user may not know it."""
+    try:
+        is_replica = database.all("SHOW REPLICA STATUS" if _is_new(database) else "SHOW SLAVE STATUS")
+    except SourceError:
+        return None
+    found = None if is_replica else database.variable("server_id")
+    return None if found is None else int(found)
 
 
 def _is_new(database: SourceDatabase) -> bool:

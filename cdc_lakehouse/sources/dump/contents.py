@@ -20,12 +20,14 @@ class DumpPosition:
     """The point of the change log that the dump's rows are of.
 
     Of TiDB it is `tso`. Of MySQL it is `log_file` (the binlog's name) with `log_offset` (in bytes), `gtid` (the set of
-    executed ones, without blanks; of MariaDB the last of each domain), or both."""
+    executed ones, without blanks; of MariaDB the last of each domain), or both. `server_id` is that of the server,
+    where it is known and no replica: then all that comes has it."""
 
     tso: int | None = None
     log_file: str | None = None
     log_offset: int | None = None
     gtid: str | None = None
+    server_id: int | None = None
 
     def __str__(self) -> str:
         if self.tso is not None:

@@ -184,6 +184,8 @@ def _require_usable(start: _Document, initial: InitialLoad) -> None:
 def _position(start: _Document) -> DumpPosition:
     log_file, log_offset = start.text("binlogFile") or None, start.number("binlogPosition")
     gtid = "".join((start.text("gtidExecuted") or "").split()) or None
+    if log_file is not None and start.flag("gtidExecutedInconsistent"):
+        gtid = None  # Of another moment than the rows.
     if log_file == TIDB_LOG:
         raise SourceError(
             "the dump is of TiDB, of which MySQL Shell does not read one snapshot",

@@ -22,7 +22,12 @@ class Server:
 
     def all(self, statement: str, values: Sequence[Any] | None = None, *, advice: str | None = None) -> Any:
         self.asked.append(statement)
-        return self.answers["rows"]
+        if "STATUS" not in statement or "MASTER" in statement or "BINARY" in statement:
+            return self.answers["rows"]
+        replica = self.answers.get("replica", ())
+        if isinstance(replica, SourceError):
+            raise replica
+        return replica
 
     def run(self, statements: Sequence[str]) -> None:
         self.asked += statements
@@ -46,7 +51,23 @@ def test_a_tso_is_that_of_a_transaction() -> None:
 def test_the_statement_of_a_version(version: str, statement: str) -> None:
     server: Any = Server(version, rows=[("binlog.000007", "154", "", "", "")])
     assert str(position_of(server)) == "binlog.000007, 154"
-    assert server.asked == [statement]
+    assert server.asked[0] == statement
+
+
+@pytest.mark.parametrize(
+    ("version", "replica", "expected", "statement"),
+    [
+        ("8.0.36", (), 7, "SHOW SLAVE STATUS"),
+        ("8.4.0", (), 7, "SHOW REPLICA STATUS"),
+        ("8.4.0", [("of another",)], None, "SHOW REPLICA STATUS"),
+        ("11.4.2-MariaDB", SourceError("denied"), None, "SHOW SLAVE STATUS"),
+    ],
+)
+def test_the_server_that_writes_all_that_comes(
+    version: str, replica: Any, expected: int | None, statement: str
+) -> None:
+    server: Any = Server(version, rows=[("binlog.000007", "154")], replica=replica, server_id="7")
+    assert position_of(server).server_id == expected and server.asked[1] == statement
 
 
 def test_a_server_without_a_binlog() -> None:
