@@ -57,6 +57,9 @@ def test_client_settings_are_text_and_their_files_are_where_the_file_is(tmp_path
         assert source(tmp_path, kafka(kafka=settings)).kafka == settings
 
 
+DUMP = {"type": "mydumper", "uri": "snapshot"}
+
+
 @pytest.mark.parametrize(
     ("edit", "said"),
     [
@@ -88,6 +91,13 @@ def test_client_settings_are_text_and_their_files_are_where_the_file_is(tmp_path
                 "",
                 "before_2022_03_20 means nothing with format canal-json",
             ),
+        ),
+        (kafka(initial=DUMP), ("", "the second of a change alone (es): read the Canal server itself (type canal)")),
+        (kafka(initial=DUMP, format="canal-protobuf"), ("", "have no order over partitions: read the Canal server")),
+        (kafka(initial=DUMP, format="dts-avro"), ("", "let the DTS task do its full load into the topic")),
+        (
+            kafka(initial=DUMP, format="ticdc-canal-json", tidb_extension=False),
+            ("", "initial needs messages with a commit-ts: format ticdc-canal-json with tidb_extension"),
         ),
         (kafka(uri="s3://bucket"), (".uri: is not a key",)),
         (remove("feeds.0.source.type"), (".type: is missing",)),

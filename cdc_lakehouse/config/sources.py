@@ -259,7 +259,8 @@ class KafkaSource(Section):
         if self.format != "ticdc-canal-json" and (self.claim_check is not None or not self.tidb_extension):
             raise ValueError(f"tidb_extension and claim_check mean nothing with format {self.format}")
         if self.initial is not None and (self.format != "ticdc-canal-json" or not self.tidb_extension):
-            raise ValueError("initial needs messages with a commit-ts: format ticdc-canal-json with tidb_extension")
+            needs = "initial needs messages with a commit-ts: format ticdc-canal-json with tidb_extension"
+            raise ValueError(f"{needs}{_instead_of_a_dump(self.format)}")
         _require_options_of_tidb(self.initial)
         return self
 
@@ -289,6 +290,14 @@ class KafkaSource(Section):
         claims = None if self.claim_check is None else anchor_uri(self.claim_check, base)
         initial = None if self.initial is None else self.initial.anchored(base)
         return self.model_copy(update={"kafka": settings, "claim_check": claims, "initial": initial})
+
+
+def _instead_of_a_dump(message_format: str) -> str:
+    if message_format == "canal-json":
+        return "; those of canal-json say the second of a change alone (es): read the Canal server itself (type canal)"
+    if message_format == "canal-protobuf":
+        return "; those of canal-protobuf have no order over partitions: read the Canal server itself (type canal)"
+    return "; let the DTS task do its full load into the topic" if message_format.startswith("dts-") else ""
 
 
 # A host may be an IPv6 address in brackets.
