@@ -79,7 +79,6 @@ def load(writer: Writer, start_canal: StartCanal, new_lake: Callable[..., TestLa
           for n in range(120)),
         "CREATE TABLE bytes (k VARBINARY(8) PRIMARY KEY, v INT)",
         *(f"INSERT INTO bytes VALUES (x'{n * 7919 % 65536:04x}', {n})" for n in range(90)),
-        "ANALYZE TABLE t, `ke%y`, bytes",
     )  # fmt: skip
     found = Load(new_lake, writer, start_canal().address)
     writer.run("INSERT INTO still VALUES (7, 'a')")

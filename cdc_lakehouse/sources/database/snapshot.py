@@ -117,24 +117,30 @@ def definitions_of(database: SourceDatabase, takes: Callable[[TableName], bool])
 
 
 def ranges_of(database: SourceDatabase, table: TableDefinition, rows: int) -> list[KeyRange]:
-    """Ranges of about so many rows, which together are the table, whatever is in it by then."""
-    if not table.key or database.estimated_rows(table.name) < rows // 2:
+    """Ranges of about so many rows, which together are the table, whatever is in it by then. What the server's
+    statistics say of a table that has just been filled is not relied on."""
+    if not table.key:
         return [KeyRange()]
-    bounds = _steps(database, table, rows) or list(_walk(database, table, rows))
+    bounds = _steps(database, table, rows)
+    if bounds is None:
+        bounds = list(_walk(database, table, rows))
     return [KeyRange(lower, upper) for lower, upper in zip([None, *bounds], [*bounds, None], strict=True)]
 
 
-def _steps(database: SourceDatabase, table: TableDefinition, rows: int) -> list[Bound]:
-    """Where the numbers of a key have few gaps, without a look at them."""
+def _steps(database: SourceDatabase, table: TableDefinition, rows: int) -> list[Bound] | None:
+    """Where the numbers of a key have few gaps, without a look at them; None where they have many."""
     if not table.is_numbered:
-        return []
+        return None
     ((least, greatest),) = database.all(table.least_and_greatest()[0])
-    if least is None:
+    if least is None or greatest is None:
         return []
-    count, numbers = database.estimated_rows(table.name), int(greatest) - int(least) + 1
+    numbers = int(greatest) - int(least) + 1
+    if numbers <= rows:
+        return []
+    count = database.estimated_rows(table.name)
     if numbers > _MOST_GAPS * count:
-        return []
-    step = max(1, numbers * rows // max(count, 1))
+        return None
+    step = max(1, numbers * rows // count)
     return [(str(bound),) for bound in range(int(least) + step - 1, int(greatest), step)]
 
 

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from cdc_lakehouse.changelog.ddl import apply
-from cdc_lakehouse.changelog.ddl.clauses import CreateTable
+from cdc_lakehouse.changelog.ddl.clauses import CreateTable, KeyPart, UniqueKey
 from cdc_lakehouse.changelog.ddl.parser import parse
 from cdc_lakehouse.changelog.ddl.tokens import DdlSyntaxError
 from cdc_lakehouse.changelog.mysql_types import BLOBS, GEOMETRIES, INTEGERS, TEXTS, ColumnType
@@ -76,15 +76,39 @@ class TableDefinition:
         stored = {each.name for each in self.parsed.columns if each.generated != "virtual"}
         return {each.name: each.type for each in apply.created(self.parsed).columns if each.name in stored}
 
-    @functools.cached_property
+    @property
     def key(self) -> tuple[str, ...]:
-        """The columns that ranges are of."""
-        by_name = {name.lower(): name for name in self.types}
+        """The columns that ranges are of: the first ones of the primary key, or of a unique key without NULL."""
+        return self._chosen[0]
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether the key is one integer: a number is one row at most."""
+        columns, whole = self._chosen
+        return whole and len(columns) == 1 and self.types[columns[0]].name in INTEGERS
+
+    @functools.cached_property
+    def _chosen(self) -> tuple[tuple[str, ...], bool]:
+        """Columns of a key, and whether they are all of it."""
         primary = self.parsed.primary_key
+        known = [] if primary is None else [primary.parts]
+        known += [key.parts for key in self.parsed.unique_keys if self._has_no_null(key)]
+        for parts in known:
+            if columns := self._in_order(parts):
+                return columns, len(columns) == len(parts)
+        return (), False
+
+    def _has_no_null(self, key: UniqueKey) -> bool:
+        nullable = {each.name.lower() for each in self.parsed.columns if each.nullable is not False}
+        return not key.has_expression and nullable.isdisjoint(column.lower() for column in key.columns)
+
+    def _in_order(self, parts: Sequence[KeyPart]) -> tuple[str, ...]:
+        """The first columns of a key, as far as MySQL compares them with a constant and has them whole in its index."""
+        by_name = {name.lower(): name for name in self.types}
         found: list[str] = []
-        for column in () if primary is None else primary.columns:
-            name = by_name.get(column.lower())
-            if name is None or self.types[name].name not in _IN_ORDER:
+        for part in parts:
+            name = by_name.get((part.column or "").lower())
+            if name is None or part.length is not None or self.types[name].name not in _IN_ORDER:
                 break
             found.append(name)
         return tuple(found)
@@ -110,15 +134,6 @@ class TableDefinition:
             f"LIMIT 1 OFFSET {rows - 1:d}",
             values,
         )
-
-    @property
-    def is_numbered(self) -> bool:
-        """Whether its key is one integer."""
-        primary = self.parsed.primary_key
-        return primary is not None and len(primary.columns) == 1 and self._is_integer(self.key)
-
-    def _is_integer(self, key: Sequence[str]) -> bool:
-        return bool(key) and self.types[key[0]].name in INTEGERS
 
     def least_and_greatest(self) -> Statement:
         """Gives the least and the greatest key of a table whose key is one integer."""

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.sources.database import snapshot
-from cdc_lakehouse.sources.database.snapshot import position_of, wait_for_commits
+from cdc_lakehouse.sources.database.snapshot import position_of, ranges_of, wait_for_commits
+from cdc_lakehouse.sources.database.table_reading import TableDefinition
 
 
 class Server:
@@ -74,6 +76,49 @@ def test_a_server_without_a_binlog() -> None:
     server: Any = Server("8.0.36", rows=[])
     with pytest.raises(SourceError, match="writes no binlog"):
         position_of(server)
+
+
+class Rows(Server):
+    """A table `t` of keys."""
+
+    def __init__(self, keys: Sequence[int], estimated: int) -> None:
+        super().__init__("8.0.36")
+        self.keys = sorted(keys)
+        self.estimated = estimated
+
+    def estimated_rows(self, name: TableName) -> int:
+        return self.estimated
+
+    def all(self, statement: str, values: Sequence[Any] | None = None, *, advice: str | None = None) -> Any:
+        self.asked.append(statement)
+        if "MIN(" in statement:
+            return [(str(self.keys[0]), str(self.keys[-1])) if self.keys else (None, None)]
+        above = [key for key in self.keys if not values or key > int(values[0])]
+        place = int(statement.rpartition(" ")[2])
+        return [(str(above[place]),)] if place < len(above) else []
+
+
+TABLE = TableDefinition.of(TableName("d", "t"), "CREATE TABLE t (id INT PRIMARY KEY, v INT)", "2024-01-01")
+
+
+@pytest.mark.parametrize(
+    ("keys", "estimated", "bounds", "asked"),
+    [
+        (range(1, 101), 100, [30, 60, 90], 1),
+        # As after a table has just been filled: the statistics do not know it yet.
+        (range(1, 101), 0, [30, 60, 90], 5),
+        (range(0, 100_000, 1000), 0, [29_000, 59_000, 89_000], 5),
+        ([], 1000, [], 1),
+        (range(1, 31), 0, [], 1),
+        ([5, 1_000_000], 2, [], 2),
+    ],
+)
+def test_ranges_need_no_statistics(keys: Sequence[int], estimated: int, bounds: list[int], asked: int) -> None:
+    server: Any = Rows(keys, estimated)
+    found = ranges_of(server, TABLE, 30)
+    assert [each.upper for each in found] == [*((str(bound),) for bound in bounds), None]
+    assert [each.lower for each in found] == [None, *((str(bound),) for bound in bounds)]
+    assert len(server.asked) == asked
 
 
 def test_transactions_that_are_committing_are_waited_for() -> None:

@@ -48,6 +48,31 @@ def test_columns_whose_order_is_not_that_of_their_texts_split_nothing(key: str, 
     assert table(f"CREATE TABLE t ({columns}, PRIMARY KEY ({key}))").key == expected
 
 
+@pytest.mark.parametrize(
+    ("keys", "expected", "numbered"),
+    [
+        ("PRIMARY KEY (`n`), UNIQUE KEY (`a`)", ("n",), True),
+        ("UNIQUE KEY (`a`)", ("a",), False),
+        ("UNIQUE KEY (`n`)", ("n",), True),
+        ("UNIQUE KEY (`n`,`a`)", ("n", "a"), False),
+        # Its first column is a number, of which many rows may be.
+        ("UNIQUE KEY (`n`,`e`)", ("n",), False),
+        ("PRIMARY KEY (`e`), UNIQUE KEY (`n`)", ("n",), True),
+        ("UNIQUE KEY (`z`), UNIQUE KEY (`n`)", ("n",), True),
+        # With rows that are NULL, or in no range; in no order of the index; not unique.
+        ("UNIQUE KEY (`z`)", (), False),
+        ("UNIQUE KEY (`n`,`z`)", (), False),
+        ("UNIQUE KEY (`a`(2))", (), False),
+        ("UNIQUE KEY ((`n` + 1))", (), False),
+        ("KEY (`n`)", (), False),
+    ],
+)
+def test_the_key_that_ranges_are_of(keys: str, expected: tuple[str, ...], *, numbered: bool) -> None:
+    columns = "`n` bigint NOT NULL, `e` enum('b','a') NOT NULL, `a` char(3) NOT NULL, `z` int"
+    found = table(f"CREATE TABLE t ({columns}, {keys})")
+    assert (found.key, found.is_numbered) == (expected, numbered)
+
+
 def test_rows_change_no_definition() -> None:
     one = table("CREATE TABLE `t` (\n  `id` int\n) ENGINE=InnoDB AUTO_INCREMENT=41 DEFAULT CHARSET=utf8mb4")
     other = table("CREATE TABLE `t` (\n  `id` int\n) ENGINE=InnoDB AUTO_INCREMENT=97 DEFAULT CHARSET=utf8mb4")
