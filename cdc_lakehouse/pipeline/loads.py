@@ -39,8 +39,8 @@ def require_no_gap(run: FeedContext, first_ts: int | None, loaded_ts: int | None
             f"the dump is of {min(positions)} and the change log begins at {first_ts}: what changed in between is in "
             "neither",
             feed=run.feed.name,
-            advice="create the changefeed with the dump's position as its start-ts; where it has that, and nothing "
-            "changed until later, say so with source.initial.start_ts",
+            advice="create the changefeed with the dump's position as its start-ts, or dump again; where it has that, "
+            "and only showed itself later, say so with source.initial.start_ts",
         )
 
 

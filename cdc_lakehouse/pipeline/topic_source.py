@@ -42,6 +42,7 @@ from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.loads import join_at_tso, load_changes
 from cdc_lakehouse.pipeline.source import JoinPoint, Landed
 from cdc_lakehouse.pipeline.taken_tables import TakenNames
+from cdc_lakehouse.pipeline.topic_beginnings import Beginning, read_beginnings
 from cdc_lakehouse.sources.dump.contents import DumpPosition
 from cdc_lakehouse.sources.kafka import choose_ranges, find_pending, read_topics
 from cdc_lakehouse.sources.record_log import Partition, parse_segment
@@ -203,7 +204,7 @@ class RecordSource(abc.ABC):
         return  # What has landed says it all.
 
     def first_ts(self) -> int | None:
-        return None  # A topic does not show where its changefeed began.
+        return None
 
     def decode(self, segments: Sequence[Segment], *, append: bool) -> tuple[Sequence[Segment], Sequence[Rejected]]:
         run, taken = self._run, self._taken()
@@ -352,7 +353,32 @@ class Topics(RecordSource):
     dump_comes_first = True
 
     def join(self, position: DumpPosition) -> JoinPoint:
-        return join_at_tso(self._run, position)
+        found = join_at_tso(self._run, position)
+        for each in self._beginnings:
+            since = each.complete_from
+            if since is not None and found.commit_ts is not None and found.commit_ts < since:
+                raise SourceError(
+                    f"the dump is of {found.commit_ts}, and {each.partition.named} is whole from the commit-ts {since} "
+                    f"on: its first messages are gone, or left out by source.start, up to the offset {each.offset}",
+                    feed=self._run.feed.name,
+                    advice="dump again, at a TSO that is not below, and let the topic keep messages (retention.ms) "
+                    "longer than a dump and its load take",
+                )
+        return found
+
+    def first_ts(self) -> int | None:
+        if any(each.offset for each in self._beginnings):
+            return None  # The changefeed began before what is there; `join` asks more.
+        # Topics of tables that were created later begin later.
+        return min((each.began_at for each in self._beginnings if each.began_at is not None), default=None)
+
+    @functools.cached_property
+    def _beginnings(self) -> Sequence[Beginning]:
+        """Nothing when something has landed: of what has, the brokers may have removed messages since."""
+        run = self._run
+        if not self._format.watermarks(self._options) or landed_offsets(run.lake, run.feed.name).topics:
+            return ()
+        return read_beginnings(run.feed.kafka, self._format.decoder(self._options))
 
     def _receive(self, batch: int) -> tuple[LandedBatch, Sequence[CdcError]]:
         run, source = self._run, self._run.feed.kafka

@@ -89,6 +89,12 @@ class TopicSet:
                 self._topics[name] = self._broker.create(f"{self.topic}_{name}", partitions=self._count)
             self._broker.send(self._topics[name], sent)
 
+    def forget_all_but(self, left: int) -> None:
+        """What retention does, in all partitions."""
+        for (topic, partition), sent in self.sent.items():
+            if topic in self._topics and sent > left:
+                self._broker.forget(self._topics[topic], sent - left, partition)
+
     def first(self) -> list[dict[str, Any]]:
         """The messages of the first partition of the first topic."""
         return self.messages[min(self._topics), 0]
@@ -275,6 +281,26 @@ def test_topics_go_on_from_a_dump(name: str, topic_set: Callable[..., TopicSet],
     done = found.run()
     assert not done.applied.held and done.loaded.commit_ts == found.stages[middle]["checkpoint_ts"]
     found.check(last)
+
+
+def test_topics_that_begin_behind_a_dump_are_refused(topic_set: Callable[..., TopicSet], tmp_path: Path) -> None:
+    """Those of a changefeed that was created later, and those whose messages the brokers have removed."""
+    root = tmp_path / "snapshot"
+    found = topic_set("rename_chain", initial={"type": "dumpling", "uri": str(root)})
+    middle, at = (len(found.stages) - 1) // 2, found.stages[(len(found.stages) - 1) // 2]["checkpoint_ts"]
+    dump_of(found.truth, middle, root)
+    whole, early = (root / "metadata").read_text(), 400_000_000_000_000_000
+    (root / "metadata").write_text(whole.replace(str(at), str(early)))
+    found.advance(len(found.stages) - 1)
+    with pytest.raises(SourceError, match=rf"the dump is of {early} and the change log begins at 4\d{{17}}"):
+        found.run()
+    (root / "metadata").write_text(whole)
+    found.forget_all_but(2)
+    with pytest.raises(
+        SourceError, match=rf"the dump is of {at}, and partition 0 of the topic \S+ is whole from the commit-ts "
+    ):
+        found.run()
+    assert not found.lake.machinery("segments"), "nothing is loaded"
 
 
 def test_what_is_behind_a_watermark_is_left_out_where_it_is_known_alone(topic_set: Callable[..., TopicSet]) -> None:
