@@ -18,7 +18,7 @@ class DumpCsv(Section):
     """How Dumpling was told to write csv: its files do not say it. The defaults are Dumpling's."""
 
     separator: str = Field(",", min_length=1, description="Dumpling's --csv-separator.")
-    delimiter: str = Field('"', max_length=1, description="Dumpling's --csv-delimiter, the quote; empty for none.")
+    delimiter: str = Field('"', description="Dumpling's --csv-delimiter, the quote; empty for none.")
     null: str = Field("\\N", description="Dumpling's --csv-null-value.")
     line_terminator: str = Field("\r\n", min_length=1, description="Dumpling's --csv-line-terminator.")
     escape_backslash: bool = Field(True, description="Dumpling's --escape-backslash.")

@@ -43,7 +43,13 @@ def test_a_whole_dump(tmp_path: Path, filetype: str, suffix: str) -> None:
 
 def test_how_rows_are_written(tmp_path: Path) -> None:
     options = DumpCsv(
-        separator="|+|", delimiter="", null="", line_terminator="\n", escape_backslash=False, header=False, binary="hex"
+        separator="|+|",
+        delimiter="<q>",
+        null="",
+        line_terminator="\n",
+        escape_backslash=False,
+        header=False,
+        binary="hex",
     )
     dumps.dumpling(tmp_path / "csv", [KINDS], csv=options)
     dumps.dumpling(tmp_path / "sql", [KINDS], csv=options, filetype="sql")
@@ -54,7 +60,7 @@ def test_how_rows_are_written(tmp_path: Path) -> None:
     said = options.model_dump()
     assert notation("csv") == TextNotation(ROW_COLUMNS, header=True)
     assert notation("csv", csv=said) == TextNotation(
-        ROW_COLUMNS, b"|+|", b"", b"", b"\n", backslash_escapes=False, header=False, binary="hex"
+        ROW_COLUMNS, b"|+|", b"<q>", b"", b"\n", backslash_escapes=False, header=False, binary="hex"
     )
     assert notation("sql") == InsertNotation(ROW_COLUMNS)
     assert notation("sql", csv=said) == InsertNotation(ROW_COLUMNS, backslash_escapes=False)
