@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -29,6 +30,7 @@ from cdc_lakehouse.lake.tables.lease import last_holder
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Segments, totals
 from cdc_lakehouse.lake.tables.source_metadata import OPTION_CONFLICT_ADVICE
+from cdc_lakehouse.pipeline.database_progress import ReadingProgress, reading_of
 from cdc_lakehouse.pipeline.feed_state import FeedState, read_feed_state, read_health, stale_tables
 from cdc_lakehouse.pipeline.included_tables import unmatched_patterns
 from cdc_lakehouse.pipeline.monitors import open_monitor
@@ -72,7 +74,8 @@ def _status(lake: Lake, feed: FeedConfig, source: SourceStatus, now: datetime.da
 
     `pending_records` are offsets of topics that are not landed. `landed_entries` of a Canal server are in the lake, the
     last one at `landed_position` of the binlog. `initial` is what is loaded of the feed's dump: its `position` (a TSO),
-    files, bytes and rows. `tables` are those of the published cut and the held ones: `checkpoint_ts` is of the last cut
+    files, bytes and rows; `reading` is how far the reading of the database is, where a feed begins with it.
+    `tables` are those of the published cut and the held ones: `checkpoint_ts` is of the last cut
     that has the table, None for a held one that never was in a cut, and `held` the reason; `health` is of the table as
     it is now, None where it is not at its place. `last_run` had the feed last: `ended_at` is None while it goes on.
     `attention` says in sentences what needs a person. `quarantined` counts what could not be used, `discarded` what of
@@ -152,6 +155,7 @@ def _initial(lake: Lake, feed: FeedConfig) -> dict[str, Any] | None:
     if rows is None:
         return None
     known, left = totals(rows), rows.filter(pc.field("state") == LANDED)
+    reading = reading_of(lake, feed)
     return {
         "position": known.max_commit_ts,
         "files": known.segments,
@@ -159,6 +163,7 @@ def _initial(lake: Lake, feed: FeedConfig) -> dict[str, Any] | None:
         "bytes": known.size,
         "bytes_left": totals(left).size,
         "rows": known.events,
+        "reading": None if reading is None else asdict(reading),
     }
 
 
@@ -208,6 +213,8 @@ def _span(seconds: float) -> str:
 
 
 def _loaded(initial: dict[str, Any]) -> str:
+    if (reading := initial["reading"]) is not None:
+        return f"the database is being read: {ReadingProgress(**reading)}"
     if not initial["files"]:
         return "the dump is not loaded yet"
     done = f"{initial['rows']} rows of {initial['files'] - initial['files_left']} files are loaded"

@@ -22,7 +22,7 @@ from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import DatabaseConnection, InitialLoad
 from cdc_lakehouse.decoders.files.tasks import errors_of_tasks, errors_to_driver
 from cdc_lakehouse.errors import ObjectMissingError, SourceError, in_one_line
-from cdc_lakehouse.lake.catalog import system_table
+from cdc_lakehouse.pipeline.database_progress import ProgressTeller
 from cdc_lakehouse.pipeline.loads import require_no_gap
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.sources.database.client import Row, SourceDatabase, TableChangedError
@@ -61,11 +61,6 @@ _PART_BYTES: Final = 256 << 20
 _ALL: Final = "*"
 
 
-def location_of(run: FeedRun) -> str:
-    """URI of the directory of what was read of a feed's database."""
-    return run.lake.location(system_table(run.feed.name, "").namespace, "initial")
-
-
 @dataclass(frozen=True)
 class _PlannedTable:
     """What is read of a table: `directory` is its own in the dump's, `position` that of the log before."""
@@ -84,6 +79,7 @@ class _PlannedTable:
             "created": definition.created,
             "directory": self.directory,
             "position": position_document(self.position),
+            "estimated_rows": definition.estimated_rows,
             "ranges": [[each.lower, each.upper] for each in self.ranges],
         }
 
@@ -94,7 +90,7 @@ class _PlannedTable:
 
         name = TableName(document["database"], document["table"])
         return cls(
-            TableDefinition(name, document["statement"], document["created"]),
+            TableDefinition(name, document["statement"], document["created"], document.get("estimated_rows", 0)),
             document["directory"],
             DumpPosition(**document["position"]),
             tuple(KeyRange(bound(lower), bound(upper)) for lower, upper in document["ranges"]),
@@ -354,7 +350,7 @@ class DatabaseDump:
         tso = None if plan.position is None else plan.position.tso
         io = dict(run.lake.catalog.properties)
         read = functools.partial(_read_shares, self._database, tso, io, self._store.uri, self._failed, shares)
-        with errors_of_tasks():
+        with errors_of_tasks(), ProgressTeller(run.log, self._store, number, self._initial.chunk_rows):
             run.spark.range(0, tasks, 1, tasks).mapInArrow(read, "done boolean").collect()
 
 

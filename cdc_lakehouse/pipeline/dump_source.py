@@ -28,7 +28,8 @@ from cdc_lakehouse.lake.tables.event_files import EventWriter
 from cdc_lakehouse.lake.tables.segment_decoding import DecodedFiles, SegmentFile, decode_segments
 from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Kind, Segment, landed_again
 from cdc_lakehouse.pipeline.batches import Batches
-from cdc_lakehouse.pipeline.database_load import DatabaseDump, location_of
+from cdc_lakehouse.pipeline.database_load import DatabaseDump
+from cdc_lakehouse.pipeline.database_progress import location_of
 from cdc_lakehouse.pipeline.deferred_segments import UNREADABLE_SEGMENT, defer
 from cdc_lakehouse.pipeline.loads import loads_of, require_no_gap
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -70,7 +71,7 @@ class DumpSource:
         self._run = run
         self._initial = initial
         self._joined: dict[DumpPosition, JoinPoint] = {}
-        self._store = open_store(initial.uri or location_of(run), run.lake.storage)
+        self._store = open_store(initial.uri or location_of(run.lake, run.feed.name), run.lake.storage)
 
     @functools.cached_property
     def _dump(self) -> Dump:

@@ -16,6 +16,7 @@ from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from cdc_lakehouse.lake.tables.lease import Lease
 from cdc_lakehouse.pipeline.context import utc_now
+from cdc_lakehouse.pipeline.database_progress import location_of
 from cdc_lakehouse.sources.kafka import Client
 from tests.commands import call
 from tests.kit.lakes import TestLake
@@ -105,6 +106,22 @@ def test_messages_that_contradict_an_option_are_told(tmp_path: Path, monkeypatch
     result = call("status")
     assert result.exit_code == 3 and "run the dates again" in result.stdout
     assert "t/0 from offset 17 on: a row of DELETE is in old" in result.stdout
+
+
+def test_a_database_that_is_being_read(lake: TestLake) -> None:
+    Sink(lake.sink).checkpoint(10)
+    source = lake.feed.source.model_dump(exclude_unset=True)
+    lake.configure(source={**source, "initial": {"type": "database", "url": "mysql://r@127.0.0.1:1"}})
+    assert status()["initial"]["reading"] is None
+    table = {"directory": "t000001/", "ranges": [[None, ["5"]], [["5"], None]], "estimated_rows": 300_000}
+    root = f"{location_of(lake.lake, lake.name)}/000001"
+    lake.lake.write(f"{root}/plan.json", json.dumps({"tables": [table]}).encode())
+    lake.lake.write(f"{root}/t000001/000000000-aa.200000.done", b"done")
+    reading = status()["initial"]["reading"]
+    assert (reading["rows"], reading["estimated_rows"], reading["ranges_read"]) == (200_000, 300_000, 1)
+    assert "the database is being read: 200000 of about 300000 rows are read" in call("status").stdout
+    lake.lake.write(f"{root}/dump.json", b"{}")
+    assert status()["initial"]["reading"] is None
 
 
 def test_rows_are_shown_as_of_the_published_cut(lake: TestLake) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.pipeline import canal_source
+from cdc_lakehouse.pipeline import canal_source, database_progress
 from cdc_lakehouse.pipeline.database_load import DatabaseDump
 from cdc_lakehouse.pipeline.steps import Steps, run_all
 from tests import LONG
@@ -105,12 +105,17 @@ def test_a_table_that_cannot_be_read_does_not_stop_the_others(load: Load, writer
     load.feed.check(load.catch_up())
 
 
-def test_tables_are_read_while_they_change(load: Load, writer: Writer) -> None:
+def test_tables_are_read_while_they_change(
+    load: Load, writer: Writer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(database_progress, "_EVERY_SECONDS", 0.1)
+    caplog.set_level("INFO", logger="cdc_lakehouse")
     load.land()
     with Writes(writer, 0.05) as writes:
         writer.run("UPDATE `ke%y` SET `a%` = CONCAT(`a%`, 'z') WHERE n % 4 = 0", "DELETE FROM bytes WHERE v < 9")
         first = load.run()
     assert writes.count and first.loaded.waits is not None and not load.feed.lake.tables()
+    assert " of about " in caplog.text and " ranges" in caplog.text
     writer.run("INSERT INTO bare VALUES (1)")
     done = load.catch_up()
     load.feed.check(done)

@@ -19,7 +19,8 @@ from cdc_lakehouse.sources.database.table_reading import Bound, KeyRange, TableD
 from cdc_lakehouse.sources.dump.contents import DumpPosition
 
 _TABLES: Final = (
-    "SELECT table_schema, table_name, create_time FROM information_schema.tables WHERE table_type = 'BASE TABLE' AND "
+    "SELECT table_schema, table_name, create_time, table_rows FROM information_schema.tables "
+    "WHERE table_type = 'BASE TABLE' AND "
     "LOWER(table_schema) NOT IN ('information_schema', 'performance_schema', 'mysql', 'sys', 'metrics_schema')"
 )
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)")
@@ -105,14 +106,14 @@ def _committing(database: SourceDatabase) -> set[str]:
 def definitions_of(database: SourceDatabase, takes: Callable[[TableName], bool]) -> Mapping[TableName, TableDefinition]:
     """The tables that are taken, as they are now."""
     found: dict[TableName, TableDefinition] = {}
-    for schema, table, created in database.all(_TABLES):
+    for schema, table, created, rows in database.all(_TABLES):
         name = TableName(str(schema), str(table))
         if takes(name):
             try:
                 ((_, statement, *_),) = database.all(f"SHOW CREATE TABLE {name.quoted}")
             except TableChangedError:
                 continue  # Dropped meanwhile.
-            found[name] = TableDefinition.of(name, str(statement), str(created))
+            found[name] = TableDefinition.of(name, str(statement), str(created), int(rows or 0))
     return found
 
 
@@ -137,10 +138,9 @@ def _steps(database: SourceDatabase, table: TableDefinition, rows: int) -> list[
     numbers = int(greatest) - int(least) + 1
     if numbers <= rows:
         return []
-    count = database.estimated_rows(table.name)
-    if numbers > _MOST_GAPS * count:
+    if numbers > _MOST_GAPS * table.estimated_rows:
         return None
-    step = max(1, numbers * rows // count)
+    step = max(1, numbers * rows // table.estimated_rows)
     return [(str(bound),) for bound in range(int(least) + step - 1, int(greatest), step)]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final
 
@@ -40,15 +40,17 @@ class KeyRange:
 @dataclass(frozen=True)
 class TableDefinition:
     """A table as it is at a moment. `statement` is its CREATE TABLE, without what changes with its rows; `created` when
-    the server says it was made: statements that put other rows in its place change it."""
+    the server says it was made: statements that put other rows in its place change it. `estimated_rows` is what its
+    statistics say."""
 
     name: TableName
     statement: str
     created: str
+    estimated_rows: int = field(default=0, compare=False)
 
     @classmethod
-    def of(cls, name: TableName, statement: str, created: str) -> TableDefinition:
-        return cls(name, _NUMBER_OF_ROWS.sub(r"\1", statement), created)
+    def of(cls, name: TableName, statement: str, created: str, estimated_rows: int = 0) -> TableDefinition:
+        return cls(name, _NUMBER_OF_ROWS.sub(r"\1", statement), created, estimated_rows)
 
     @functools.cached_property
     def parsed(self) -> CreateTable:

@@ -12,6 +12,7 @@ name ends in .zst."""
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -54,10 +55,11 @@ def done_name(number: int, token: str, rows: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReadRange:
-    """A range that was read whole: its files in order, and how many rows they have."""
+    """A range that was read whole: its files in order, how many rows they have, and when it was."""
 
     files: tuple[StoredObject, ...]
     rows: int
+    ended: datetime.datetime
 
 
 def list_dump(store: ObjectStore, number: int) -> Mapping[str, Sequence[StoredObject]]:
@@ -74,14 +76,14 @@ def list_dump(store: ObjectStore, number: int) -> Mapping[str, Sequence[StoredOb
 def read_ranges(objects: Iterable[StoredObject]) -> Mapping[int, ReadRange]:
     """The ranges of a table that have been read, by number, of what is in its directory."""
     parts: dict[tuple[str, str], list[StoredObject]] = {}
-    done: dict[int, tuple[tuple[str, str], int]] = {}
+    done: dict[int, tuple[tuple[str, str], int, datetime.datetime]] = {}
     for found in objects:
         name = found.path.rpartition("/")[2]
         if match := _DONE.fullmatch(name):
-            done[int(match["range"])] = ((match["range"], match["token"]), int(match["rows"]))
+            done[int(match["range"])] = (match["range"], match["token"]), int(match["rows"]), found.modified
         elif match := _PART.fullmatch(name):
             parts.setdefault((match["range"], match["token"]), []).append(found)
-    return {number: ReadRange(tuple(parts.get(of, ())), rows) for number, (of, rows) in done.items()}
+    return {number: ReadRange(tuple(parts.get(of, ())), rows, ended) for number, (of, rows, ended) in done.items()}
 
 
 def position_document(position: DumpPosition) -> dict[str, Any]:

@@ -81,13 +81,9 @@ def test_a_server_without_a_binlog() -> None:
 class Rows(Server):
     """A table `t` of keys."""
 
-    def __init__(self, keys: Sequence[int], estimated: int) -> None:
+    def __init__(self, keys: Sequence[int]) -> None:
         super().__init__("8.0.36")
         self.keys = sorted(keys)
-        self.estimated = estimated
-
-    def estimated_rows(self, name: TableName) -> int:
-        return self.estimated
 
     def all(self, statement: str, values: Sequence[Any] | None = None, *, advice: str | None = None) -> Any:
         self.asked.append(statement)
@@ -96,9 +92,6 @@ class Rows(Server):
         above = [key for key in self.keys if not values or key > int(values[0])]
         place = int(statement.rpartition(" ")[2])
         return [(str(above[place]),)] if place < len(above) else []
-
-
-TABLE = TableDefinition.of(TableName("d", "t"), "CREATE TABLE t (id INT PRIMARY KEY, v INT)", "2024-01-01")
 
 
 @pytest.mark.parametrize(
@@ -114,8 +107,9 @@ TABLE = TableDefinition.of(TableName("d", "t"), "CREATE TABLE t (id INT PRIMARY 
     ],
 )
 def test_ranges_need_no_statistics(keys: Sequence[int], estimated: int, bounds: list[int], asked: int) -> None:
-    server: Any = Rows(keys, estimated)
-    found = ranges_of(server, TABLE, 30)
+    server: Any = Rows(keys)
+    table = TableDefinition.of(TableName("d", "t"), "CREATE TABLE t (id INT PRIMARY KEY)", "2024-01-01", estimated)
+    found = ranges_of(server, table, 30)
     assert [each.upper for each in found] == [*((str(bound),) for bound in bounds), None]
     assert [each.lower for each in found] == [None, *((str(bound),) for bound in bounds)]
     assert len(server.asked) == asked

@@ -1,0 +1,131 @@
+"""How far the reading of a database is (`database_load`), by the files that are there: for the run that reads, and for
+whoever asks meanwhile. Needs no Spark."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final
+
+from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.errors import CdcError, ObjectMissingError
+from cdc_lakehouse.lake.catalog import Lake, system_table
+from cdc_lakehouse.sources.dump.database import DUMP, PLAN, directory_of, list_dump, read_document, read_ranges
+from cdc_lakehouse.sources.object_store import ObjectStore, open_store
+
+_EVERY_SECONDS: Final = 10.0
+_WINDOW: Final = datetime.timedelta(minutes=10)
+"""What was read before says little of how quick it is now: a run may have ended in between."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingProgress:
+    """`rows` and `bytes` (compressed) are of ranges that are read whole. `estimated_rows` is how many all tables have,
+    as the statistics and the ranges say. `seconds_left` is None where it cannot be told."""
+
+    tables: int
+    tables_read: int
+    ranges: int
+    ranges_read: int
+    rows: int
+    estimated_rows: int
+    bytes: int
+    seconds_left: int | None
+
+    def __str__(self) -> str:
+        left = "" if self.seconds_left is None else f"; about {_span(self.seconds_left)} left"
+        return (
+            f"{self.rows} of about {self.estimated_rows} rows are read ({self.bytes} bytes), {self.tables_read} of "
+            f"{self.tables} tables, {self.ranges_read} of {self.ranges} ranges{left}"
+        )
+
+
+def location_of(lake: Lake, feed: str) -> str:
+    """URI of the directory of what was read of a feed's database."""
+    return lake.location(system_table(feed, "").namespace, "initial")
+
+
+def reading_of(lake: Lake, feed: FeedConfig) -> ReadingProgress | None:
+    """How far a feed is that begins with its database; None where nothing is being read. Raises as stores do."""
+    if feed.initial is None or feed.initial.database is None:
+        return None
+    store = open_store(location_of(lake, feed.name), lake.storage)
+    number = 0
+    while _has(store, number + 1, PLAN):
+        number += 1
+    return None if not number or _has(store, number, DUMP) else read_progress(store, number, feed.initial.chunk_rows)
+
+
+def _has(store: ObjectStore, number: int, name: str) -> bool:
+    try:
+        store.head(directory_of(number, name), 1)
+    except ObjectMissingError:
+        return False
+    return True
+
+
+def read_progress(store: ObjectStore, number: int, chunk_rows: int) -> ReadingProgress:
+    """Of a dump that has its plan. Raises as stores do."""
+    objects = list_dump(store, number)
+    tables = tables_read = ranges = ranges_read = rows = estimated = size = 0
+    ended: list[tuple[datetime.datetime, int]] = []
+    for table in read_document(store, number, PLAN)["tables"]:
+        found = objects.get(directory_of(number, table["directory"]), ())
+        read, count = read_ranges(found), len(table["ranges"])
+        own = sum(each.rows for each in read.values())
+        tables, ranges, ranges_read = tables + 1, ranges + count, ranges_read + len(read)
+        rows += own
+        size += sum(file.size for each in read.values() for file in each.files)
+        if len(read) == count:
+            tables_read, estimated = tables_read + 1, estimated + own
+        else:
+            estimated += max(own, table.get("estimated_rows", 0), (count - 1) * chunk_rows)
+        ended += ((each.ended, each.rows) for each in read.values())
+    left = _seconds_left(ended, estimated - rows) if ranges_read < ranges else None
+    return ReadingProgress(tables, tables_read, ranges, ranges_read, rows, estimated, size, left)
+
+
+def _seconds_left(ended: Iterable[tuple[datetime.datetime, int]], rows: int) -> int | None:
+    """By how quick the last ranges were."""
+    times = sorted(ended)
+    recent = [each for each in times if each[0] > times[-1][0] - _WINDOW]
+    if len(recent) < 2:
+        return None
+    seconds = (recent[-1][0] - recent[0][0]).total_seconds()
+    read = sum(count for _, count in recent[1:])
+    return round(rows * seconds / read) if read and seconds else None
+
+
+def _span(seconds: int) -> str:
+    minutes = seconds / 60
+    return f"{seconds} s" if minutes < 2 else f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
+
+
+class ProgressTeller:
+    """Says every few seconds, as long as its block lasts, how far the reading of a dump is."""
+
+    def __init__(self, log: logging.Logger, store: ObjectStore, number: int, chunk_rows: int) -> None:
+        self._log, self._of = log, (store, number, chunk_rows)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._tell, name="progress of the load", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(
+        self, type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _tell(self) -> None:
+        while not self._over.wait(_EVERY_SECONDS):
+            try:
+                self._log.info("%s", read_progress(*self._of))
+            except CdcError as error:
+                # The tasks are told of it, if it is one for them.
+                self._log.debug("how far the load is, is not known: %s", error)
