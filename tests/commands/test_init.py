@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from cdc_lakehouse.config import StorageSinkSource
 from cdc_lakehouse.config.sink_uri import store_options
 from cdc_lakehouse.sample.changefeed import write_history
 from tests.kit import data_sets
+from tests.kit.dumped_truth import dump_of
+from tests.kit.truth import Truth
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +68,24 @@ def test_a_sink_is_read_as_it_was_written(protocol: str, unpacked: Path, here: P
         assert read_with(source) == written_with(dataset), name
         looked += 1
     assert looked > 20
+
+
+def test_a_dump_beside_the_log_is_found(unpacked: Path, here: Path) -> None:
+    """As `<prefix>/snapshot` and `<prefix>/incremental`, or where it is said to be."""
+    truth = Truth(unpacked / "canal-json" / "date_dirs")
+    dump_of(truth, 0, here / "shop" / "snapshot")
+    shutil.copytree(truth.dataset / "tree", here / "shop" / "incremental")
+    words = (["shop"], ["shop/incremental", "--dump", "shop/snapshot"])
+    for source in words:
+        result = run("init", "--source", *source, "--force")
+        assert result.exit_code == 0 and f"found a dump of dumpling at file://{here}/shop/snapshot" in result.output
+        found = config.load(here / "lakehouse.yaml").feeds[0].storage_sink
+        assert found.uri.endswith("/shop/incremental") and found.initial is not None
+        assert (found.initial.type, found.initial.uri) == ("dumpling", f"file://{here}/shop/snapshot")
+    (here / "shop" / "snapshot" / "metadata").unlink()
+    for source in words:
+        refused = run("init", "--source", *source, "--force")
+        assert refused.exit_code == 1 and "holds no finished dump" in refused.output
 
 
 def test_the_time_zone_shows_where_rows_say_when_they_were_written(here: Path) -> None:
