@@ -93,6 +93,9 @@ def main(config_path: Path | None) -> None:
       cdc-lakehouse --config demo/lakehouse.yaml run
       cdc-lakehouse --config demo/lakehouse.yaml show shop.orders
     """
+    if os.environ.get("NO_COLOR"):
+        # Else Click leaves colours out where the output is no terminal.
+        click.get_current_context().color = False
     if config_path is not None:
         # In the environment, where Dagster's runs find it too.
         os.environ["CDC_LAKEHOUSE_CONFIG"] = str(config_path.absolute())

@@ -106,6 +106,19 @@ def short(text: str, width: int = 100) -> str:
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
+def good(line: str) -> str:
+    """A line in green, which the terminal alone shows; `bad` is red, `doubtful` yellow."""
+    return click.style(line, fg="green")
+
+
+def bad(line: str) -> str:
+    return click.style(line, fg="red")
+
+
+def doubtful(line: str) -> str:
+    return click.style(line, fg="yellow")
+
+
 def problem_lines(
     held: Mapping[str, str], quarantined: int, notes: Sequence[str], warnings: Sequence[str], discarded: int = 0
 ) -> list[str]:
@@ -115,11 +128,11 @@ def problem_lines(
         lines += [
             "",
             "  held at the last good cut:",
-            *(f"    {printable(f'{table}: {why}')}" for table, why in sorted(held.items())),
+            *(bad(f"    {printable(f'{table}: {why}')}") for table, why in sorted(held.items())),
         ]
     if quarantined:
-        lines += ["", f"  quarantined: {quarantined} rows; `cdc-lakehouse quarantine list` shows them"]
+        lines += ["", bad(f"  quarantined: {quarantined} rows; `cdc-lakehouse quarantine list` shows them")]
     if discarded:
         lines += ["", f"  discarded: {discarded} rows that could not be used and were given up"]
-    said = [*(f"  note: {note}" for note in notes), *(f"  warning: {warning}" for warning in warnings)]
+    said = [*(f"  note: {note}" for note in notes), *(doubtful(f"  warning: {warning}") for warning in warnings)]
     return lines + [line for each in said for line in ("", each)]

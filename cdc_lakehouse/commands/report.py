@@ -139,7 +139,8 @@ def _tables(report: FeedReport) -> str:
     header = ["table", "rows", "behind", "KiB", "files", "deleted", "compacted", "changes", "inserts", "updates",
               "deletes"]  # fmt: skip
     by_size = sorted(report.tables, key=lambda table: -(table.health.bytes if table.health is not None else 0))
-    return _grid(header, [_table(report, table) for table in by_size], numbers=frozenset(range(1, len(header))))
+    counted = "" if report.changes_since is None else f"<p>Changes are those since {_text(report.changes_since)}.</p>"
+    return _grid(header, [_table(report, table) for table in by_size], frozenset(range(1, len(header)))) + counted
 
 
 def _table(report: FeedReport, table: ReportedTable) -> list[str]:

@@ -14,9 +14,12 @@ from cdc_lakehouse.commands.common import (
     DONE,
     HELD,
     UNREACHABLE,
+    bad,
     chosen,
     configured,
+    doubtful,
     feed_option,
+    good,
     grid,
     print_json,
     printable,
@@ -75,12 +78,12 @@ def _status(lake: Lake, feed: FeedConfig, source: SourceStatus, now: datetime.da
     `pending_records` are offsets of topics that are not landed. `landed_entries` of a Canal server are in the lake, the
     last one at `landed_position` of the binlog. `initial` is what is loaded of the feed's dump: its `position` (a TSO),
     files, bytes and rows; `reading` is how far the reading of the database is, where a feed begins with it.
-    `tables` are those of the published cut and the held ones: `checkpoint_ts` is of the last cut
-    that has the table, None for a held one that never was in a cut, and `held` the reason; `health` is of the table as
-    it is now, None where it is not at its place. `last_run` had the feed last: `ended_at` is None while it goes on.
-    `attention` says in sentences what needs a person. `quarantined` counts what could not be used, `discarded` what of
-    it a person gave up. `contradictions` name messages that contradict an option of their format.
-    `warnings` say what may be a mistake in the configuration."""
+    `tables` are those of the published cut and the held ones: `checkpoint_ts` is of the last cut that has the table,
+    None for a held one that never was in a cut, and `held` the reason; `stale` is whether it is older than its own
+    freshness_minutes; `health` is of the table as it is now, None where it is not at its place. `last_run` had the feed
+    last: `ended_at` is None while it goes on. `attention` says in sentences what needs a person. `quarantined` counts
+    what could not be used, `discarded` what of it a person gave up. `contradictions` name messages that contradict an
+    option of their format. `warnings` say what may be a mistake in the configuration."""
     state = read_feed_state(lake, feed, now)
     history = SchemaHistory(lake, feed.name).history
     status = {
@@ -110,6 +113,7 @@ def _status(lake: Lake, feed: FeedConfig, source: SourceStatus, now: datetime.da
 
 def _tables(lake: Lake, feed: FeedConfig, state: FeedState) -> list[dict[str, Any]]:
     health = {name: read_health(lake, feed, name) for name in state.tables}
+    stale = {name for name, _, _ in stale_tables(feed, state)}
     return [
         {
             "database": name.database,
@@ -118,6 +122,7 @@ def _tables(lake: Lake, feed: FeedConfig, state: FeedState) -> list[dict[str, An
             "checkpoint_ts": None if row is None else row.checkpoint_ts,
             "lag_seconds": state.lag_of(name),
             "held": state.held.get(name),
+            "stale": name in stale,
             "health": None if (found := health[name]) is None else health_document(found),
         }
         for name, row in sorted(state.tables.items(), key=lambda each: (each[0].database, each[0].table))
@@ -169,7 +174,7 @@ def _initial(lake: Lake, feed: FeedConfig) -> dict[str, Any] | None:
 
 def _text(status: dict[str, Any], *, checks: bool) -> str:
     lines = [
-        f"feed {status['feed']}",
+        (bad if status["attention"] else good)(f"feed {status['feed']}"),
         f"  source     {_source(status)}",
         f"  published  {_moment(status['published_checkpoint_ts'], status['published_lag_seconds'])}",
     ]
@@ -179,17 +184,23 @@ def _text(status: dict[str, Any], *, checks: bool) -> str:
     if (initial := status["initial"]) is not None:
         lines.append(f"  initial    {_loaded(initial)}")
     if status["error"] is not None:
-        lines.append(f"  error      {status['error']}")
-    lines += [f"  options    {conflict}" for conflict in status["contradictions"]]
+        lines.append(bad(f"  error      {status['error']}"))
+    lines += [bad(f"  options    {conflict}") for conflict in status["contradictions"]]
     if status["contradictions"]:
         lines.append(f"             {OPTION_CONFLICT_ADVICE}")
     if status["tables"]:
         header = ["table", "rows", "behind", "files", "KiB a file", "deleted", "compacted"]
-        lines += ["", *grid(header, [_table_row(table) for table in status["tables"]])]
+        rows = grid(header, [_table_row(table) for table in status["tables"]])
+        lines += ["", *rows[:2], *map(_coloured, rows[2:], status["tables"])]
     problems = problem_lines(status["held"], status["quarantined"], [], status["warnings"], status["discarded"])
     if checks:
-        problems += ["", *(f"  check: {each}" for each in status["attention"] or ["all is well"])]
+        problems += ["", *(bad(f"  check: {each}") for each in status["attention"])]
+        problems += [] if status["attention"] else [good("  check: all is well")]
     return "\n".join([*lines, *problems])
+
+
+def _coloured(line: str, table: dict[str, Any]) -> str:
+    return line if table["held"] is None and not table["stale"] else (doubtful if table["held"] is None else bad)(line)
 
 
 def _table_row(table: dict[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Numbers about a feed's tables that tell whether they are right. PyIceberg only: no JVM is started for a check."""
+"""Numbers about a feed's tables, most of which tell whether they are right. PyIceberg only: no JVM is started."""
 
 from __future__ import annotations
 
@@ -254,6 +254,22 @@ def _rows_of(table: Table | None, snapshot_id: int, cut: int) -> int | None:
     if _batch(snapshot)[1] != str(cut):
         return row_count(table, snapshot)
     return sum(file.live_rows for file in live_files(table, (), snapshot=snapshot))
+
+
+def changes_by_table(lake: Lake, feed: str, since: str | None) -> dict[TableName, Counter[str]]:
+    """Events by table and operation, of feed dates from `since` on, None for all. Reads three columns of `events`."""
+    table = lake.load(system_table(feed, "events"))
+    found: dict[TableName, Counter[str]] = {}
+    if table is None:
+        return found
+    dated = AlwaysTrue() if since is None else _at_least("feed_date", since)
+    fields = ("schema_name", "table_name", "op")
+    for batch in table.scan(dated, selected_fields=fields).to_arrow_batch_reader():
+        groups = pa.Table.from_batches([batch]).group_by(list(fields)).aggregate([([], "count_all")])
+        for row in groups.to_pylist():
+            name = TableName(row["schema_name"], row["table_name"])
+            found.setdefault(name, Counter())[row["op"]] += row["count_all"]
+    return found
 
 
 def event_counts(lake: Lake, feed: str) -> EventCounts:

@@ -6,7 +6,7 @@ import datetime
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import pyarrow.compute
 
@@ -14,10 +14,11 @@ from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.check_queries import changes_by_table
 from cdc_lakehouse.lake.table_health import TableHealth
 from cdc_lakehouse.lake.tables.checkpoints import CutRow
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
-from cdc_lakehouse.lake.tables.segments import DECODED, SUMMARY, Totals, totals
+from cdc_lakehouse.lake.tables.segments import DECODED, FILE, OFFSETS, SUMMARY, Totals, totals
 from cdc_lakehouse.pipeline.context import no_spark
 from cdc_lakehouse.pipeline.feed_state import read_health
 from cdc_lakehouse.pipeline.held_tables import held_by_name
@@ -28,11 +29,14 @@ from cdc_lakehouse.pipeline.source import SourceStatus
 
 pc: Any = pyarrow.compute  # Its functions are made at run time, which type checkers do not see.
 
+_DATES_OF_CHANGES: Final = 7
+"""The changes of a table are counted for so many feed dates: its rate now, and a bound to what is read."""
+
 
 @dataclass(frozen=True)
 class ReportedTable:
     """A table of the last cut, or a held one. row: of the last cut that has the table. health: as the table is now.
-    changes: inserts, updates and deletes in its own segments; None where the source's segments are of many tables."""
+    changes: its inserts, updates and deletes of the dates that the report counts them for; None where it has none."""
 
     name: TableName
     row: CutRow | None
@@ -54,7 +58,8 @@ class ReportedCut:
 @dataclass(frozen=True)
 class FeedReport:
     """One feed at a moment. by_date: what was decoded, by feed date, the oldest first; None for segments without one.
-    ddl: versions that a statement made, the newest first. cuts: the newest first."""
+    changes_since: the first date of which the changes of tables are counted; None for a feed without dates, where all
+    are. ddl: versions that a statement made, the newest first. cuts: the newest first."""
 
     feed: str
     at: datetime.datetime
@@ -62,6 +67,7 @@ class FeedReport:
     tables: Sequence[ReportedTable]
     decoded: Totals
     by_date: Sequence[tuple[str | None, Totals]]
+    changes_since: str | None
     ddl: Sequence[TableVersion]
     cuts: Sequence[ReportedCut]
     quarantine: Sequence[Quarantined]
@@ -76,14 +82,16 @@ def report(feed: FeedConfig, lake: Lake, now: datetime.datetime) -> FeedReport:
     decoded = run.segments.rows.filter(pc.field("state") == DECODED)
     dated = decoded.filter(pc.field("kind") != SUMMARY)
     dates = sorted(pc.unique(dated["feed_date"]).to_pylist(), key=lambda date: date or "")
+    since = next(iter([date for date in dates if date is not None][-_DATES_OF_CHANGES:]), None)
     history = run.history.history
     return FeedReport(
         feed.name,
         now,
         source,
-        _tables(run),
+        _tables(run, since),
         totals(decoded),
         [(date, totals(dated.filter(_is(date)))) for date in dates],
+        since,
         [v for v in reversed(history.versions) if v.query and v.kind != "seen"],
         _cuts(run),
         run.quarantine.open(),
@@ -99,7 +107,7 @@ def _is(date: str | None) -> Any:
     return pc.field("feed_date").is_null() if date is None else pc.field("feed_date") == date
 
 
-def _tables(run: FeedRun) -> list[ReportedTable]:
+def _tables(run: FeedRun, since: str | None) -> list[ReportedTable]:
     held = held_by_name(run.last_cut.held, run.history.history.incarnations())
     rows: dict[TableName, CutRow | None] = {}
     for name in held:
@@ -107,25 +115,25 @@ def _tables(run: FeedRun) -> list[ReportedTable]:
         rows[name] = own[-1] if own else None
     if run.last_cut.checkpoint_ts != BEGINNING:
         rows |= {TableName(row.database, row.table): row for row in run.last_cut_rows}
-    changes = _changes(run)
+    changes = _changes(run, since)
     return [
         ReportedTable(name, row, held.get(name), read_health(run.lake, run.feed, name), changes.get(name))
         for name, row in sorted(rows.items(), key=lambda each: str(each[0]))
     ]
 
 
-def _changes(run: FeedRun) -> Mapping[TableName, tuple[int, int, int]]:
-    counted = ("inserts", "updates", "deletes")
-    rows = run.segments.rows.filter(pc.field("table").is_valid() & pc.field("events").is_valid())
-    grouped = rows.group_by(["database", "table"]).aggregate([(column, "sum") for column in counted])
-    return {
-        TableName(row["database"], row["table"]): (
-            row["inserts_sum"] or 0,
-            row["updates_sum"] or 0,
-            row["deletes_sum"] or 0,
-        )
-        for row in grouped.to_pylist()
-    }
+def _changes(run: FeedRun, since: str | None) -> Mapping[TableName, tuple[int, int, int]]:
+    """By the counts of files, each of which is of one table, else by the events."""
+    rows = run.segments.rows
+    if OFFSETS in rows["kind"].unique().to_pylist():
+        counted = changes_by_table(run.lake, run.feed.name, since)
+        return {name: (ops["I"], ops["U"], ops["D"]) for name, ops in counted.items()}
+    rows = rows.filter((pc.field("kind") == FILE) & (pc.field("state") == DECODED))
+    if since is not None:
+        rows = rows.filter(pc.field("feed_date") >= since)
+    sums = [(column, "sum") for column in ("inserts", "updates", "deletes")]
+    columns = rows.group_by(["database", "table"]).aggregate(sums).to_pydict().values()
+    return {TableName(database, table): tuple(counts) for database, table, *counts in zip(*columns, strict=True)}
 
 
 def _cuts(run: FeedRun) -> list[ReportedCut]:

@@ -13,10 +13,13 @@ from cdc_lakehouse.cli import main
 HEAVY = {"dagster", "pyspark", "pyiceberg"}
 
 
-def call(*arguments: str, config: Path | None = None, script: str | bytes | None = None) -> Result:
-    """A command, with a configuration or that of the environment, and what it reads from its input."""
+def call(
+    *arguments: str, config: Path | None = None, script: str | bytes | None = None, terminal: bool = False
+) -> Result:
+    """A command, with a configuration or that of the environment, and what it reads from its input. `terminal`: whether
+    its output is one."""
     environment = {} if config is None else {"CDC_LAKEHOUSE_CONFIG": str(config)}
-    return CliRunner(env=environment).invoke(main, arguments, input=script)
+    return CliRunner(env=environment).invoke(main, arguments, input=script, color=terminal)
 
 
 def imported_by(*arguments: str) -> set[str]:

@@ -7,12 +7,15 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pyarrow as pa
+
 from cdc_lakehouse.decoders.problems import Rejected
+from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from cdc_lakehouse.lake.tables.segments import Segment
 from tests.commands import call
 from tests.kit.lakes import TestLake
-from tests.lake import ID, NOON, change
+from tests.lake import ID, NOON, change, segment
 from tests.pipeline import T0, Sink
 
 BAD = "<script>alert(1)</script>"
@@ -72,11 +75,45 @@ def test_it_says_what_is_in_the_lake(lake: TestLake, tmp_path: Path) -> None:
     texts = Page(report(lake, tmp_path)).texts
     for text in (f"Feed {lake.name}", "d.t", "1,234", "2026-06-01: 7", str(T0 + 4), str(T0 + 5), "NotJson", f"d.{BAD}"):
         assert text in texts, text
-    row = texts[texts.index("d.t") :]
     # Two segments of seven changes each.
-    assert row[7:11] == ["14", "8", "4", "2"]
+    assert changes_of_table(texts) == ["14", "8", "4", "2"]
     assert any("bad & wrong" in text for text in texts)
     assert lake.metadata() == before
+
+
+def changes_of_table(texts: list[str]) -> list[str]:
+    """The changes of d.t, and its inserts, updates and deletes."""
+    return texts[texts.index("d.t") :][7:11]
+
+
+def test_changes_are_those_of_the_last_seven_dates(lake: TestLake, tmp_path: Path) -> None:
+    fill(lake)
+    dates = [f"2026-06-{day:02}" for day in range(3, 9)]
+    files = [segment(f"d/t/5/{date}", state="decoded", feed_date=date, inserts=1, events=1) for date in dates]
+    lake.run().segments.land(files, {})
+    texts = Page(report(lake, tmp_path)).texts
+    assert changes_of_table(texts) == ["13", "10", "2", "1"]
+    assert "Changes are those since 2026-06-02." in texts
+
+
+def test_changes_of_topics_are_counted_by_table(lake: TestLake, tmp_path: Path) -> None:
+    fill(lake)
+    ranges = [
+        Segment(
+            segment=f"topic/0/{date}", kind="offsets", size=9, batch=2, record_batch=2, state="decoded",
+            landed_at=NOON, feed_date=date, events=4, inserts=2, updates=1, deletes=1, decoded_at=NOON,
+        )
+        for date in (f"2026-06-{day:02}" for day in range(3, 9))
+    ]  # fmt: skip
+    lake.run().segments.land(ranges, {})
+    events = pa.table({
+        "feed_date": ["2026-06-01", "2026-06-02", "2026-06-03", "2026-06-03", "2026-06-03", None],
+        "schema_name": ["d"] * 6,
+        "table_name": ["t", "t", "t", "t", "u", "t"],
+        "op": ["I", "I", "I", "D", "U", "R"],
+    })  # fmt: skip
+    lake.lake.catalog.create_table(system_table(lake.name, "events").parts, events.schema).append(events)
+    assert changes_of_table(Page(report(lake, tmp_path)).texts) == ["3", "2", "0", "1"]
 
 
 def test_what_the_source_calls_things_is_text(lake: TestLake, tmp_path: Path) -> None:

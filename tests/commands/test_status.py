@@ -179,6 +179,28 @@ def test_a_held_table_has_its_own_lag_and_the_name_that_people_know(lake: TestLa
     assert "(held)" in call("status").stdout and "#" not in call("status").stdout
 
 
+RED, YELLOW, GREEN = "\x1b[31m", "\x1b[33m", "\x1b[32m"
+
+
+def test_a_terminal_shows_in_colour_what_needs_a_person(lake: TestLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    Sink(lake.sink).checkpoint(10)
+    ago = tso(utc_now()) - (180_000 << 18)
+    rows = [CutRow(ago, "d", name, None, 1, NOON) for name in ("a", "b")]
+    lake.run().checkpoints.publish(Cut(ago), rows)
+    lines = call("status", "--check", terminal=True).stdout.splitlines()
+    assert [line[5:].split()[0] for line in lines if line.startswith(GREEN)] == ["feed", "check:"]
+    assert not any(line.startswith((RED, YELLOW)) for line in lines)
+    lake.configure(tables={"settings": {"d.a": {"freshness_minutes": 1}}})
+    lake.run().checkpoints.publish(Cut(ago, held=(("d.x", "bad"),)), rows)
+    lines = call("status", terminal=True).stdout.splitlines()
+    assert [line[5:].split()[0] for line in lines if line.startswith(RED)] == ["feed", "d.x", "d.x:"]
+    assert [line[5:].split()[0] for line in lines if line.startswith(YELLOW)] == ["d.a"]
+    assert "\x1b" not in call("status").stdout
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in call("status", terminal=True).stdout
+
+
 def test_check_is_1_and_says_why_where_something_needs_a_person(lake: TestLake) -> None:
     Sink(lake.sink).checkpoint(10)
     assert call("status").exit_code == 0
