@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cdc_lakehouse.config.secrets import HIDDEN, without_secrets
 from tests.test_config import CATALOG, Edit, put, read, refusal, refusal_of_text, update
 
 SECRET = "hunter2-of-the-feed"
@@ -103,6 +104,34 @@ def test_a_refused_value_is_shown_as_it_stands_in_the_file(tmp_path: Path) -> No
 def test_secrets_are_not_shown(tmp_path: Path, edit: Edit) -> None:
     config = read(tmp_path, edit, TOKEN=SECRET)
     assert SECRET in str(config.model_dump()) and SECRET not in repr(config) and SECRET not in str(config)
+
+
+def test_a_feed_is_shown_as_it_stands_in_the_file_without_secrets(tmp_path: Path) -> None:
+    source = {
+        "type": "kafka", "format": "ticdc-canal-json", "bootstrap_servers": "b:9092", "topics": ["t"],
+        "start": {"t": {"0": 7}}, "claim_check": "s3://id:${TOKEN}@bucket/claims", "max_records": 5_000_000,
+        "kafka": {"sasl.password": "${TOKEN}"}, "initial": {"type": "dumpling", "uri": "s3://id:${TOKEN}@bucket/dump"},
+    }  # fmt: skip
+    more = {
+        "verify": {"url": "mysql://u:${TOKEN}@db:3306", "schedule": "0 3 * * 0"},
+        "maintenance": {"compaction_schedule": None},
+        "tables": {"settings": {"d.a": {"primary_key": ["id"]}}},
+    }
+    feed = read(tmp_path, put("feeds.0.source", source), update("feeds.0", **more), TOKEN=SECRET).feeds[0]
+    shown = without_secrets(feed)
+    assert SECRET in str(feed.model_dump()) and SECRET not in str(shown)
+    assert shown == {
+        "name": feed.name,
+        "source": {
+            "type": "kafka", "format": "ticdc-canal-json", "bootstrap_servers": ["b:9092"], "topics": ["t"],
+            "start": {"t": {"0": 7}}, "claim_check": HIDDEN, "kafka": HIDDEN,
+            "initial": {"type": "dumpling", "uri": HIDDEN},
+        },
+        "start_date": feed.start_date.isoformat(),
+        "verify": {"url": HIDDEN, "schedule": "0 3 * * 0"},
+        "maintenance": {"compaction_schedule": None},
+        "tables": {"settings": {"d.a": {"primary_key": ["id"]}}},
+    }  # fmt: skip
 
 
 def test_a_secret_comes_from_a_file_and_a_value_has_a_default(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import dagster as dg
 import pyarrow as pa
+import yaml
+from pydantic import BaseModel
 from pyiceberg.table import Table
 
 from cdc_lakehouse.assets import keys
@@ -16,6 +18,7 @@ from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.mysql_types import type_text
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, lag_seconds
 from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion, as_lines, column_changes
+from cdc_lakehouse.config.secrets import without_secrets
 from cdc_lakehouse.decoders.event_schema import EVENTS, SYNTHETIC
 from cdc_lakehouse.lake.current.tables import TableState
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS
@@ -166,6 +169,12 @@ def checkpoint_metadata(
     if held:
         numbers["held"] = held_list(held)
     return numbers
+
+
+def configuration_metadata(section: BaseModel) -> dg.MetadataValue[Any]:
+    """A section of the configuration as it is in the file, without its defaults and its secrets, in Markdown."""
+    text = yaml.safe_dump(without_secrets(section), sort_keys=False, allow_unicode=True, width=100)
+    return dg.MetadataValue.md(_fenced("yaml", text.rstrip()))
 
 
 def held_list(held: Mapping[TableName, str]) -> dg.MetadataValue[Any]:

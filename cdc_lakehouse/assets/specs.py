@@ -16,7 +16,7 @@ from typing import Any
 import dagster as dg
 
 from cdc_lakehouse.assets import keys
-from cdc_lakehouse.assets.metadata import events_schema, table_name
+from cdc_lakehouse.assets.metadata import configuration_metadata, events_schema, table_name
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake, system_table
@@ -34,7 +34,11 @@ def source_spec(feed: FeedConfig, source: SourceMonitor) -> Spec:
         key=keys.source_key(feed.name),
         description="The change log, as it leaves the source. It is only read.",
         kinds={source.kind.name, source.database},
-        metadata={"place": feed.source.place, "type": feed.source.type},
+        metadata={
+            "place": feed.source.place,
+            "type": feed.source.type,
+            "configuration": configuration_metadata(feed),
+        },
         **_of_feed(feed, "source"),
     )
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import datetime
+import functools
 import re
 from collections.abc import Iterator
 from typing import Any, Final, cast
+
+from pydantic import BaseModel
 
 from cdc_lakehouse.config.faults import Fault, Place
 from cdc_lakehouse.config.references import REFERENCE, without_references
 from cdc_lakehouse.config.sink_uri import misplaced_options
 
+HIDDEN: Final = "(not shown)"
 _SECRET: Final = (
     r"(?:password|passwd|secret|token|credential|authorization|(?:access|account|private|api|sas)[-_.]?key|key[-_.]pem)"
 )
@@ -35,6 +40,32 @@ def plain_secrets(value: Any, place: Place = ()) -> Iterator[Fault]:
             yield from plain_secrets(item, (*place, position))
     elif isinstance(value, str):
         yield from _in_text(value, place)
+
+
+def without_secrets(section: BaseModel) -> dict[str, Any]:
+    """What a section has otherwise than by default, as texts, numbers, lists and mappings for people. In the place of a
+    value stands `HIDDEN` where its field is not part of the section's `repr`, and where it looks like a secret."""
+    shown = _plain(section)
+    for fault in list(plain_secrets(shown)):
+        *parents, last = fault.place
+        functools.reduce(lambda value, key: value[key], parents, shown)[last] = HIDDEN
+    return shown
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        fields = type(value).model_fields
+        given = {name: getattr(value, name) for name in fields if name in value.model_fields_set}
+        return {
+            fields[name].alias or name: _plain(item) if fields[name].repr else HIDDEN
+            for name, item in given.items()
+            if item != fields[name].default
+        }
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in cast("tuple[Any, ...]", value)]
+    return value.isoformat() if isinstance(value, datetime.date) else value
 
 
 def _in_text(value: str, place: Place) -> Iterator[Fault]:

@@ -213,6 +213,9 @@ def test_an_asset_says_where_it_is_stored_and_what_database_it_comes_from(known:
     source = node(dg.AssetKey([known.name, "source"]))
     assert source.kinds == {"ticdc", "tidb"} and not source.is_executable
     assert source.metadata["place"].startswith("file:///")
+    shown = source.metadata["configuration"].value
+    assert shown.startswith(f"```yaml\nname: {known.name}\n") and "uri: (not shown)\n" in shown
+    assert "  exclude:\n  - d.secret\n" in shown and shown.endswith("\n```")
 
 
 def test_the_cut_must_be_fresh_and_a_table_where_that_is_said(known: Loaded) -> None:
