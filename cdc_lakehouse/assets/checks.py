@@ -1,7 +1,11 @@
 """Checks: numbers of the lake, judged and shown. None of them starts a JVM.
 
-The checks of a table are evaluated by the run that changed it. All checks can be run by themselves at any time. To add
-a check of a feed: a function and a row of `_FEED_CHECKS`.
+The checks of a feed are evaluated by each of its runs, those of a table by the run that changed it. All checks can be
+run by themselves at any time. To add a check of a feed: a function and a row of `_FEED_CHECKS`.
+
+Those that say that published rows are wrong are blocking: what hangs on the table, or on the cut, does not run after
+them. The feed's own steps do not wait for a check: a bad table is held, and stops no other. `equals_source` does not
+block: it fails as well while the source database cannot be reached, and is right as of its last run alone.
 """
 
 import functools
@@ -58,12 +62,13 @@ Context = dg.AssetExecutionContext | dg.OpExecutionContext
 @dataclass(frozen=True)
 class _FeedCheck:
     """A check of a feed. `asset` makes the key from the feed's name. `evaluate` has the description as its docstring.
-    `applies` says for which sources the check exists."""
+    `applies` says for which sources the check exists. `blocking`: see the module."""
 
     name: str
     asset: Callable[[str], dg.AssetKey]
     evaluate: Callable[[Lake, FeedConfig], dg.AssetCheckResult]
     applies: Callable[[SourceMonitor], bool] = lambda source: True
+    blocking: bool = False
 
 
 def build_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> list[dg.AssetChecksDefinition]:
@@ -76,7 +81,9 @@ def build_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> l
 
 
 def _feed_check(lake: Lake, feed: FeedConfig, check: _FeedCheck) -> dg.AssetChecksDefinition:
-    @dg.asset_check(asset=check.asset(feed.name), name=check.name, description=check.evaluate.__doc__)
+    @dg.asset_check(
+        asset=check.asset(feed.name), name=check.name, description=check.evaluate.__doc__, blocking=check.blocking
+    )
     def evaluate() -> dg.AssetCheckResult:
         return check.evaluate(lake, feed)
 
@@ -276,7 +283,7 @@ _FEED_CHECKS: Final = (
     _FeedCheck("options_agree", keys.events_key, _option_conflicts, lambda source: source.has_options),
     _FeedCheck("text_undamaged", keys.events_key, _lossy_text, lambda source: source.has_lossy_text),
     _FeedCheck("fresh", keys.checkpoint_key, _fresh),
-    _FeedCheck("cut_rows", keys.checkpoint_key, _cut_rows),
+    _FeedCheck("cut_rows", keys.checkpoint_key, _cut_rows, blocking=True),
     _FeedCheck("nothing_held", keys.checkpoint_key, _held),
     _FeedCheck("schema_files_valid", keys.checkpoint_key, _schema_files),
     _FeedCheck("labels_known", keys.checkpoint_key, _labels),
@@ -340,7 +347,7 @@ def _table_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> 
     """The checks of tables, to be run by themselves."""
     specs = {
         f"{keys.output_name('current', table)}__{check}": dg.AssetCheckSpec(
-            check, asset=keys.current_key(feed.name, table), description=description
+            check, asset=keys.current_key(feed.name, table), description=description, blocking=True
         )
         for table in tables
         for check, description in _TABLE_CHECKS.items()

@@ -17,13 +17,14 @@ from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.changelog.schema import SourceColumn, TableName
 from cdc_lakehouse.decoders.partition_summary import OptionConflict, PartitionSummary
 from cdc_lakehouse.decoders.problems import Rejected
+from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from cdc_lakehouse.lake.tables.segments import Segment
 from cdc_lakehouse.pipeline.context import utc_now
 from tests.assets import check_context
 from tests.kit.lakes import TestLake
-from tests.lake import ID, NOON, change, segment
+from tests.lake import ID, NOON, change, make_current_table, segment
 from tests.pipeline import lake_in
 
 T = TableName("d", "t")
@@ -295,6 +296,38 @@ def test_a_key_that_stands_twice_is_found_and_shown(lake: TestLake, of_batch: bo
     result = written.check(of_batch=of_batch)["no_duplicate_keys"]
     assert (result.passed, number(result, "duplicate_keys")) == (False, 1)
     assert number(result, "examples") == "(1, 'b')"
+
+
+def test_what_hangs_on_a_table_does_not_run_after_a_check_that_finds_its_rows_wrong(lake: TestLake) -> None:
+    lake.run().history.record([change(5, "t", 0, "", ID), change(6, "u", 0, "", ID)], NOON)
+    current = CurrentTables(lake.lake, lake.feed)
+    tables = {
+        life.last.name.table: make_current_table(lake, life, current.identifier(life.last.name), cdc_key='["id"]')
+        for life in lake.run().history.history.incarnations().values()
+    }
+    one = pa.table({"id": [1]})
+    for table in tables.values():
+        table.append(one)
+    assets = {name: dg.AssetKey([lake.name, "current", "d", name]) for name in tables}
+
+    @dg.asset(deps=[assets["t"]])
+    def of_t() -> None: ...
+
+    @dg.asset(deps=[assets["u"]])
+    def of_u() -> None: ...
+
+    chosen = dg.AssetSelection.checks_for_assets(*assets.values()) | dg.AssetSelection.assets(of_t, of_u)
+    marts = dg.Definitions([of_t, of_u], jobs=[dg.define_asset_job("marts", chosen)])
+    job = dg.Definitions.merge(build_definitions(lake.config), marts).resolve_job_def("marts")
+
+    def runs() -> set[str]:
+        done = job.execute_in_process(raise_on_error=False)
+        assert len(done.get_asset_check_evaluations()) == 4
+        return {event.step_key or "" for event in done.all_events if event.is_step_success} & {"of_t", "of_u"}
+
+    assert runs() == {"of_t", "of_u"}
+    tables["t"].append(one)
+    assert runs() == set(), "the checks of all tables are one step"
 
 
 OTHERS = [(id, "other") for id in range(40)]

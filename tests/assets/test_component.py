@@ -92,9 +92,17 @@ def test_a_table_that_changed_runs_what_hangs_on_it(project: Path) -> None:
     instance = dg.DagsterInstance.ephemeral()
     assert dg.evaluate_automation_conditions(found, instance).total_requested == 0
     before = dg.evaluate_automation_conditions(found, instance)
-    instance.report_runless_asset_event(dg.AssetMaterialization(orders))
-    after = dg.evaluate_automation_conditions(found, instance, cursor=before.cursor)
-    assert after.get_num_requested(dg.AssetKey("revenue")) == 1
+
+    def requested(*, sound: bool) -> int:
+        instance.report_runless_asset_event(dg.AssetMaterialization(orders))
+        for name in ("no_duplicate_keys", "rows_conserved"):
+            evaluation = dg.AssetCheckEvaluation(asset_key=orders, check_name=name, passed=sound, metadata={})
+            instance.report_runless_asset_event(evaluation)
+        after = dg.evaluate_automation_conditions(found, instance, cursor=before.cursor)
+        return after.get_num_requested(dg.AssetKey("revenue"))
+
+    assert requested(sound=False) == 0
+    assert requested(sound=True) == 1
 
 
 def test_plain_definitions_of_the_page_load(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
