@@ -33,6 +33,8 @@ def main() -> None:
         page.goto(address)
         page.get_by_role("button", name="Hide navigation").click()
         for name, path in PAGES.items():
+            # The whole graph is in view.
+            page.set_viewport_size({"width": 1400, "height": 1150 if name == "asset-graph" else 800})
             page.goto(f"{address}/{path}")
             settle(page)
             if name == "events-plots":
@@ -50,7 +52,7 @@ def main() -> None:
 
 def settle(page: Page) -> None:
     """Numbers come after the page, and Dagster never stops to ask for more."""
-    page.wait_for_timeout(6000)
+    page.wait_for_timeout(10_000)
 
 
 if __name__ == "__main__":
