@@ -131,7 +131,8 @@ def _changes(run: FeedRun, since: str | None) -> Mapping[TableName, tuple[int, i
     rows = rows.filter((pc.field("kind") == FILE) & (pc.field("state") == DECODED))
     if since is not None:
         rows = rows.filter(pc.field("feed_date") >= since)
-    sums = [(column, "sum") for column in ("inserts", "updates", "deletes")]
+    none_is_0 = pc.ScalarAggregateOptions(min_count=0)
+    sums = [(column, "sum", none_is_0) for column in ("inserts", "updates", "deletes")]
     columns = rows.group_by(["database", "table"]).aggregate(sums).to_pydict().values()
     return {TableName(database, table): tuple(counts) for database, table, *counts in zip(*columns, strict=True)}
 
