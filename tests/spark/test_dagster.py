@@ -242,9 +242,12 @@ def cli(*arguments: str) -> Result:
 
 
 def test_the_command_line_runs_and_tells(shop: Shop) -> None:
+    shop.lake.configure(tables={"include": ["shop.*", "shop.oders"]})
     done = cli("run", "--json")
     assert done.exit_code == 0, done.output
     (feed,) = json.loads(done.stdout)["feeds"]
+    warning = "the pattern shop.oders of tables.include matches none of the "
+    assert [each.startswith(warning) for each in feed["warnings"]] == [True]
     assert (
         feed["published"]
         and feed["checkpoint_ts"] == json.loads((shop.lake.sink / "metadata").read_text())["checkpoint-ts"]
@@ -257,7 +260,7 @@ def test_the_command_line_runs_and_tells(shop: Shop) -> None:
     assert [each["effect"] for each in orders["ddl"]] == ["create", "evolve", "none"]
 
     again = cli("run")
-    assert again.exit_code == 0 and "nothing to do" in again.stdout
+    assert again.exit_code == 0 and "nothing to do" in again.stdout and f"warning: {warning}" in again.stdout
 
     (status,) = json.loads(cli("status", "--json").stdout)["feeds"]
     assert status["published_checkpoint_ts"] == status["source_checkpoint_ts"] == feed["checkpoint_ts"]

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from cdc_lakehouse.changelog.mysql_types import ColumnType
+from cdc_lakehouse.changelog.schema import SourceColumn
 from cdc_lakehouse.pipeline.steps import run_all
 from tests.kit.hand_sinks import ADD_COLUMN, CREATE, CSV, DAY, ID, RENAME, T0, TRUNCATE, HandSink, row, text
 from tests.kit.lakes import TestLake
@@ -129,3 +131,18 @@ def test_files_of_a_directory_that_expired_before_they_were_seen_hold_the_table(
     HandSink(lake.sink).root.symlink_to(sink.root)
     lake.go_through()
     assert lake.rows("t") == [(3, "x")]
+
+
+@pytest.mark.long
+def test_a_value_of_64_mib(new_lake: Callable[..., TestLake]) -> None:
+    """It comes between others, and is changed with them."""
+    lake = new_lake(source=CSV)
+    sink, large = HandSink(lake.sink), SourceColumn("s", ColumnType.of("LONGTEXT"))
+    sink.schema("a", 1, ID, large, action=CREATE, query="CREATE TABLE `a` (`id` BIGINT PRIMARY KEY, `s` LONGTEXT)")
+    for index, letter in enumerate("xy", start=1):
+        lines = [row("I" if index == 1 else "U", "a", 10 * index + id, str(id), f'"{letter * size}"')
+                 for id, size in ((1, 5), (2, 64 << 20), (3, 5))]  # fmt: skip
+        sink.rows("d/a", 1, *lines, index=index)
+        sink.checkpoint(10 * index + 5)
+        lake.go_through()
+        assert lake.rows("a") == [(1, letter * 5), (2, letter * (64 << 20)), (3, letter * 5)]

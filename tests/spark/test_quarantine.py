@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import pytest
@@ -68,3 +69,33 @@ def test_a_decision_stands_when_a_date_is_decoded_again_and_a_replay_takes_it_ba
     assert replay(run, run.quarantine.rows).landed
     assert table.run().applied.held
     assert len(table.open()) == 1
+
+
+def test_rows_that_were_mended_and_replayed_come_between_the_others_of_their_keys(table: Table) -> None:
+    for id, values in ((2, (20, 21, 22)), (3, (30, 31))):
+        for before, v in zip((None, *values), values, strict=False):
+            table.put(id, v, before)
+    # In the place, so that only a replay takes it again: the file is the one that is known.
+    table.feed.flush(9)
+    path = max(table.lake.sink.rglob("CDC*.json"))
+    sound, times = path.read_bytes(), path.stat()
+
+    def write(content: bytes) -> None:
+        assert len(content) == len(sound)
+        with path.open("r+b") as file:
+            file.write(content)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+    write(sound.replace(b'"v":"21"', b'"v":,21,', 1).replace(b'"v":"31"', b'"v":,31,', 1))
+    assert table.run().applied.held and table.open() == ["NotJson"] * 2
+    discard(table, 2)
+    assert not table.run().applied.held
+    assert table.rows() == {1: 10, 2: 22, 3: 30}
+    write(sound)
+    assert not table.run().decoded.segments
+    run = table.lake.run()
+    assert replay(run, run.quarantine.rows).landed
+    assert not table.run().applied.held
+    assert (table.rows(), states(table)) == ({1: 10, 2: 22, 3: 31}, ["replayed"] * 2)
+    events = sorted(table.lake.machinery("events"), key=lambda event: event["commit_ts"])
+    assert [event["after"]["v"] for event in events] == ["10", "20", "21", "22", "30", "31"]
