@@ -51,7 +51,7 @@ NO_DUPLICATE_KEYS: Final = "no_duplicate_keys"
 ROWS_CONSERVED: Final = "rows_conserved"
 _TABLE_CHECKS: Final = {
     NO_DUPLICATE_KEYS: "Every key is in the table once.",
-    ROWS_CONSERVED: "Rows before, minus rows deleted, plus rows written, are the rows after.",
+    ROWS_CONSERVED: "Rows before, less those that the last events took, with those they wrote, are the rows after.",
 }
 WITH_OWN_ALERTS: Final = frozenset({"fresh", "nothing_held", "nothing_quarantined", "schema_files_valid"})
 """Checks of what alerts of other kinds tell: `stale`, `held`, `quarantined`."""
@@ -310,6 +310,7 @@ def table_evaluations(
         "rows_written": rows.written,
         "rows_after": rows.after,
         "keys_touched": "any" if rows.changed_keys is None else rows.changed_keys,
+        "expected": "unknown" if rows.expected is None else "{} written, {} deleted".format(*rows.expected),
     }
     return [
         dg.AssetCheckResult(passed=duplicates.keys == 0, asset_key=asset, check_name=NO_DUPLICATE_KEYS, metadata=found),

@@ -23,7 +23,7 @@ from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.current.tables import CurrentTables, row_count
 from cdc_lakehouse.lake.data_files import column, live_files, read_rows
-from cdc_lakehouse.lake.properties import BATCH, CHECKPOINT_TS, KEY, KEYS_TOUCHED
+from cdc_lakehouse.lake.properties import BATCH, CHECKPOINT_TS, KEY, KEYS_TOUCHED, ROWS_REMOVED, ROWS_WRITTEN
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.segments import DECODED, SUMMARY, Segments, totals
@@ -115,12 +115,18 @@ def _duplicates(keys: pa.Table) -> Duplicates:
 @dataclass(frozen=True, slots=True)
 class Conservation:
     """Rows of a table before and after its last batch, and what the batch wrote, beyond those that it wrote again.
-    `changed_keys` counts the keys of which it could delete rows, None where that is any row."""
+    `changed_keys` counts the keys of which it could delete rows, None where that is any row. `expected` are the rows
+    that the batch's events write, and those that they take the place of or delete, as its tasks counted them; None
+    where all rows were written again or an earlier release made the batch.
+
+    What is not seen: an event that is missing from `events` or was not read, for the tasks do not count it either; and
+    whether a key whose row went had to have one."""
 
     before: int
     written: int
     after: int
     changed_keys: int | None
+    expected: tuple[int, int] | None = None
 
     @property
     def deleted(self) -> int:
@@ -128,8 +134,10 @@ class Conservation:
 
     @property
     def holds(self) -> bool:
-        """No row is lost: only those of changed keys went. No row is there twice: none that was written is missing."""
-        return self.deleted >= 0 and (self.changed_keys is None or self.deleted <= self.changed_keys)
+        """No row is lost: only those of changed keys went. No row is there twice: none that was written is missing.
+        And the rows are those before, less those that the events took, with those that the events wrote."""
+        bounded = self.deleted >= 0 and (self.changed_keys is None or self.deleted <= self.changed_keys)
+        return bounded and self.expected in (None, (self.written, self.deleted))
 
 
 def conservation(table: Table) -> Conservation:
@@ -142,7 +150,16 @@ def conservation(table: Table) -> Conservation:
         return Conservation(rows, 0, rows, None)
     written = sum(max(0, _total(each, "added-records") - _live_rows_replaced(each)) for each in made)
     after = row_count(table, table.current_snapshot())
-    return Conservation(row_count(table, before), written, after, int(changed_keys) if changed_keys else None)
+    return Conservation(
+        row_count(table, before), written, after, int(changed_keys) if changed_keys else None, _expected(made)
+    )
+
+
+def _expected(made: Sequence[Snapshot]) -> tuple[int, int] | None:
+    summaries = [{} if each.summary is None else each.summary.additional_properties for each in made]
+    if not made or any(ROWS_WRITTEN not in each for each in summaries):
+        return None
+    return sum(int(each[ROWS_WRITTEN]) for each in summaries), sum(int(each[ROWS_REMOVED]) for each in summaries)
 
 
 def _live_rows_replaced(snapshot: Snapshot) -> int:

@@ -87,6 +87,10 @@ COMPACTED_AT: Final = "cdc.compacted-at"
 """When maintenance has rewritten files of the table last, as an ISO time; also of `events` and `records`."""
 KEYS_TOUCHED: Final = "cdc.keys-touched"
 """Keys that the last published batch could delete rows of; empty where that is any row (a TRUNCATE, a partition)."""
+ROWS_WRITTEN: Final = "cdc.rows-written"
+"""In a summary: the keys that a commit leaves a row of, as the fold of the events had it."""
+ROWS_REMOVED: Final = "cdc.rows-removed"
+"""In a summary: the rows that such a commit takes the place of or deletes, as they were found by their keys."""
 
 
 def of_batch(batch: int) -> dict[str, str]:

@@ -36,6 +36,8 @@ from cdc_lakehouse.lake.properties import (
     KEYS_TOUCHED,
     LINEAGE,
     ROW_COUNT,
+    ROWS_REMOVED,
+    ROWS_WRITTEN,
     STAGED,
     TABLE,
     of_batch,
@@ -203,6 +205,7 @@ def commit(run: FeedRun, planned: PlannedUpdate, updated: UpdatedTable) -> None:
             CHECKPOINT_TS: str(changes.checkpoint_ts),
             **of_batch(run.segments.batch),
             **_row_count(planned, updated),
+            **(_changed_rows(updated) if stays and changes_rows and not updated.rewritten else {}),
         },
         tags=planned.tags,
     )
@@ -225,6 +228,12 @@ def _audit(planned: PlannedUpdate, updated: UpdatedTable) -> None:
         lost = lost or _rows_of(updated.rewritten) != planned.state.row_count - deleted
     if lost:
         raise TransientError("the files that were written do not hold the rows that they should", advice="run again")
+
+
+def _changed_rows(updated: UpdatedTable) -> Mapping[str, str]:
+    """What the events make of the rows, to be compared with what Iceberg says that the commit did."""
+    removed = sum(len(positions) for positions in updated.deleted.values())
+    return {ROWS_WRITTEN: str(updated.counts.rows), ROWS_REMOVED: str(removed)}
 
 
 def _row_count(planned: PlannedUpdate, updated: UpdatedTable) -> Mapping[str, str]:

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig, LakeConfig, LakehouseConfig, load
 from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.check_queries import conservation
 from cdc_lakehouse.lake.file_io import packages
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps, run_all
@@ -151,6 +152,7 @@ def check_table(name: tuple[str, str], seen: Any, expected: dict[str, Any], comm
     times = arrow.column("_commit_ts").to_pylist()
     assert None not in times
     assert commit_ts is None or sorted(times) == commit_ts, f"commit-ts of {name}"
+    assert conservation(seen).holds, f"{name}: {conservation(seen)}"
 
 
 def write_config(

@@ -17,7 +17,7 @@ IN_LAKES = {
     "DATABASE": "cdc.database", "TABLE": "cdc.table", "INCARNATION": "cdc.incarnation",
     "APPLIED_TS": "cdc.applied-ts", "APPLIED_BATCH": "cdc.applied-batch", "LINEAGE": "cdc.lineage",
     "COLUMNS": "cdc.columns", "STAGED": "cdc.staged", "DROPPED_TS": "cdc.dropped-ts", "KEY": "cdc.key",
-    "KEYS_TOUCHED": "cdc.keys-touched",
+    "KEYS_TOUCHED": "cdc.keys-touched", "ROWS_WRITTEN": "cdc.rows-written", "ROWS_REMOVED": "cdc.rows-removed",
 }  # fmt: skip
 
 

@@ -71,7 +71,7 @@ def check_counts(lake: TestLake) -> None:
     for each in cut_tables(lake.lake, lake.feed):
         assert each.rows == each.in_snapshot, each
     for name, table in lake.tables().items():
-        assert conservation(table).holds, name
+        assert conservation(table).holds, (name, conservation(table))
 
 
 def puffins(lake: TestLake, table: str = "") -> list[Path]:
