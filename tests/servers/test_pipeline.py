@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import json
 import re
@@ -14,8 +15,10 @@ from pyspark.sql import SparkSession
 
 from cdc_lakehouse.errors import SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.spark import use_catalog
+from cdc_lakehouse.pipeline.replay import replay
 from cdc_lakehouse.pipeline.steps import Steps, run_all
 from tests.kit.data_sets import apply_stage
+from tests.kit.dumped_truth import dump_of
 from tests.kit.lakes import TestLake
 from tests.kit.truth import Truth
 from tests.servers.buckets import Bucket, GcsBucket, Mirror, S3Bucket, s3_storage
@@ -62,6 +65,41 @@ def test_a_source_on_a_server(
     before = lake.metadata()
     run_all(lake.run())
     assert lake.metadata() == before, "a run with nothing to do has changed something"
+
+
+def test_a_dump_on_a_server_of_which_files_are_damaged(
+    data_sets: Path, new_lake: Callable[..., TestLake], new_bucket: Callable[..., Bucket], tmp_path: Path
+) -> None:
+    """Each holds its table alone, and says what is wrong, until it is restored."""
+    truth, dumps = Truth(data_sets / "canal-json/date_dirs"), new_bucket("s3")
+    root, last = tmp_path / "snapshot", len(truth.stages) - 1
+    dump_of(truth, last // 2, root, suffix=".gz")
+    initial = {"type": "dumpling", "uri": dumps.uri}
+    lake = new_lake(source={**truth.source, "initial": initial}, storage=dumps.storage)
+    apply_stage(truth.dataset, last, lake.sink)
+    cut, garbled = sorted(root.glob("*.000000000.csv.gz"))[:2]
+    whole = {path: path.read_bytes() for path in (cut, garbled)}
+    cut.write_bytes(whole[cut][:-9])
+    lines = gzip.decompress(whole[garbled]).splitlines(keepends=True)
+    garbled.write_bytes(gzip.compress(b"".join([*lines[:2], b"\x00no,rows\r\n" * 3, *lines[2:]])))
+    mirror = Mirror(root, dumps)
+    mirror.sync()
+    done = run_all(lake.run())
+    held = {done.applied.lives[id].last.name.table: reason for id, reason in done.applied.held.items()}
+    parts = {path: path.name.split(".") for path in whole}
+    names = {path: (database, table) for path, (database, table, *_) in parts.items()}
+    assert held.keys() == {table for _, table in names.values()}
+    assert "the gzip file cannot be decompressed" in held[names[cut][1]]
+    rows = [row for row in lake.machinery("quarantine") if row["table"] == names[garbled][1]]
+    assert {row["line"] for row in rows} == {2, 3, 4} and all(garbled.name in row["segment"] for row in rows)
+    lake.check(truth.tables(last), except_for=set(names.values()))
+    for path, content in whole.items():
+        path.write_bytes(content)
+    mirror.sync()
+    run = lake.run()
+    assert replay(run, run.quarantine.open()).landed
+    assert not run_all(lake.run()).applied.held
+    lake.check(truth.tables(last))
 
 
 @pytest.mark.parametrize("name", ["types_text", pytest.param("odd_names", marks=pytest.mark.long)])
