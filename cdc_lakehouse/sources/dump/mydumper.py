@@ -139,14 +139,19 @@ def _parse_metadata(text: str) -> _Metadata:
 
 
 def _sections(lines: list[str]) -> dict[str, dict[str, str]]:
-    """The pairs of each section, their keys in lower case, also of those that are comments."""
+    """The pairs of each section, their keys in lower case, also of those that are comments. A GTID set of several
+    servers may have a line for each."""
     sections: dict[str, dict[str, str]] = {}
     section: dict[str, str] = {}
+    last = ""
     for line in lines:
         if match := _SECTION.fullmatch(line):
-            section = sections.setdefault(match["name"], {})
+            section, last = sections.setdefault(match["name"], {}), ""
         elif match := _PAIR.fullmatch(line):
-            section[match["key"].lower()] = match["value"].strip().strip("\"'")
+            last = match["key"].lower()
+            section[last] = match["value"].strip().strip("\"'")
+        elif section.get(last, "").endswith(","):
+            section[last] += line.strip().strip("\"'#")
     return sections
 
 

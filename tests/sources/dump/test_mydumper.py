@@ -108,6 +108,7 @@ def test_0_10(tmp_path: Path) -> None:
          "Position = 9\n", DumpPosition(None, "bin.7", 4, None)),
         (f"[source]\nFile = tidb-binlog\nPosition = {TSO}\nExecuted_Gtid_Set =\n", DumpPosition(tso=TSO)),
         (f'[source]\n# executed_gtid_set = "{GTID}"\n', DumpPosition(gtid=GTID)),
+        (f'[source]\n# executed_gtid_set = "{GTID},\n{GTID}"\n# X = 1\n', DumpPosition(gtid=f"{GTID},{GTID}")),
     ],
 )  # fmt: skip
 def test_positions(tmp_path: Path, source: str, position: DumpPosition) -> None:
