@@ -115,6 +115,10 @@ class TableHeldError(PermanentError):
     """A table cannot go on and stays at its last good cut."""
 
 
+class UnreadableTableError(PermanentError):
+    """What the catalog has of an Iceberg table cannot be read: its metadata file is missing or damaged."""
+
+
 class QuarantineLimitError(PermanentError):
     """More rows of a batch cannot be used than the policy lets a run go on with."""
 

@@ -23,6 +23,7 @@ from cdc_lakehouse.assets.resources import Lakehouse
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.errors import UnreadableTableError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.tables.segments import DECODED, DUMP, Segment, Totals, as_rows, totals
@@ -313,7 +314,10 @@ def _current(context: Context, steps: Steps, feed: FeedConfig) -> Iterator[dg.As
 def _unchanged_current(steps: Steps, table: TableName) -> metadata.Metadata:
     """The table as it stands: at the checkpoint, or held before it."""
     run, life = steps.run, _live(steps, table)
-    state = None if life is None else CurrentTables(run.lake, run.feed).find(life)
+    try:
+        state = None if life is None else CurrentTables(run.lake, run.feed).find(life)
+    except UnreadableTableError as error:
+        return {"held": str(error)}
     held = {} if life is None or life.id not in steps.applied.held else {"held": steps.applied.held[life.id]}
     if life is None or state is None:
         return held

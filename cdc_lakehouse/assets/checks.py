@@ -22,6 +22,7 @@ from cdc_lakehouse.changelog.mysql_types import LABELS
 from cdc_lakehouse.changelog.positions import BEGINNING, lag_seconds
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.errors import UnreadableTableError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.check_queries import (
     conservation,
@@ -364,7 +365,12 @@ def _table_checks(lake: Lake, feed: FeedConfig, tables: Sequence[TableName]) -> 
         wanted = {(key.asset_key, key.name) for key in context.selected_asset_check_keys}
         current = CurrentTables(lake, feed)
         for name in tables:
-            table = lake.load(current.identifier(name))
+            try:
+                table = current.load(current.identifier(name))
+            except UnreadableTableError as error:
+                # Its last evaluation stays: no check can say anything of it.
+                context.log.warning("%s", error)
+                continue
             if table is not None:
                 for result in table_evaluations(feed, name, table):
                     if (result.asset_key, result.check_name) in wanted:

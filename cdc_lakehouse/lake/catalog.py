@@ -70,6 +70,13 @@ class Lake:
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
 
+    def metadata_file(self, identifier: Identifier) -> str | None:
+        """Where the catalog says that a table's metadata is, which may not be there; None where it does not say."""
+        from cdc_lakehouse.lake.sql_catalog import CachingSqlCatalog  # noqa: PLC0415 - As above.
+
+        catalog = self.catalog
+        return catalog.metadata_file(identifier.parts) if isinstance(catalog, CachingSqlCatalog) else None
+
     def _is_unmade(self) -> bool:
         """Whether the catalog is a file that is not there yet, in a directory that can be looked into."""
         uri = self.config.catalog.properties.get("uri", "")

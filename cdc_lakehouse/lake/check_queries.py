@@ -23,6 +23,7 @@ from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.current.tables import CurrentTables, row_count
 from cdc_lakehouse.lake.data_files import column, live_files, read_rows
+from cdc_lakehouse.lake.engine_faults import engine_fault
 from cdc_lakehouse.lake.properties import BATCH, CHECKPOINT_TS, KEY, KEYS_TOUCHED, ROWS_REMOVED, ROWS_WRITTEN
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.tables.quarantine import Quarantine
@@ -244,7 +245,7 @@ def uncounted_lines(lake: Lake, feed: str) -> list[UncountedLines]:
 @dataclass(frozen=True, slots=True)
 class CutTable:
     """A table of a cut: the rows that the cut says, and those of the snapshot that it names; None where there is none
-    such."""
+    such, or it cannot be read."""
 
     name: TableName
     rows: int
@@ -259,7 +260,13 @@ def cut_tables(lake: Lake, feed: FeedConfig) -> list[CutTable]:
     found: list[CutTable] = []
     for row in checkpoints.rows(cut):
         name = TableName(row.database, row.table)
-        count = 0 if row.snapshot_id is None else _rows_of(lake.load(tables.identifier(name)), row.snapshot_id, cut)
+        try:
+            table = None if row.snapshot_id is None else tables.load(tables.identifier(name))
+            count = 0 if row.snapshot_id is None else _rows_of(table, row.snapshot_id, cut)
+        except Exception as error:
+            if engine_fault(error) is not None:
+                raise
+            count = None
         found.append(CutTable(name, row.row_count, count))
     return found
 

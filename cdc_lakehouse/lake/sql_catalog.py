@@ -10,7 +10,9 @@ from cachetools import LRUCache
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog, SqlCatalogBaseTable
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
+from sqlalchemy import select
 from sqlalchemy.exc import DatabaseError
+from sqlalchemy.orm import Session
 
 _KEPT: Final = 256
 
@@ -29,6 +31,17 @@ class CachingSqlCatalog(SqlCatalog):
             with contextlib.suppress(DatabaseError):
                 return super().create_tables()
         return super().create_tables()
+
+    def metadata_file(self, identifier: tuple[str, ...]) -> str | None:
+        """Where a table's metadata should be, read from the database alone; None where there is no such table."""
+        with Session(self.engine) as session:
+            return session.scalar(
+                select(IcebergTables.metadata_location).where(
+                    IcebergTables.catalog_name == self.name,
+                    IcebergTables.table_namespace == self.namespace_to_string(identifier[:-1]),
+                    IcebergTables.table_name == identifier[-1],
+                )
+            )
 
     def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
         location = orm_table.metadata_location

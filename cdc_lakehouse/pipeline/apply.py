@@ -5,6 +5,7 @@ come one after the other within moments."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
-from cdc_lakehouse.errors import CdcError
+from cdc_lakehouse.errors import CdcError, UnreadableTableError
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.lake.current.typed_rows import lake_name
 from cdc_lakehouse.lake.current.update_job import UpdatedTable, UpdateJob
@@ -75,10 +76,12 @@ def apply(run: FeedRun, upto: int, only: Collection[TableName] | None = None) ->
     holds = find_holds(run, known, upto)
     if upto == BEGINNING:
         return Applied(upto, lives, (), holds.reasons, left)
-    holds |= find_unapproved(run, {id: life for id, life in lives.items() if id not in holds})
+    tables = CurrentTables(run.lake, run.feed)
+    free = {id: life for id, life in lives.items() if id not in holds}
+    _give_up_unreadable(run, tables, free)
+    holds |= find_unapproved(run, free)
     write_repairs(run)
     holds |= write_moved_rows(run, lives, holds)
-    tables = CurrentTables(run.lake, run.feed)
     changed, refused = find_changed_tables(run, tables, lives, holds, upto)
     waiting: tuple[TableName, ...] = ()
     if only is not None:
@@ -86,7 +89,7 @@ def apply(run: FeedRun, upto: int, only: Collection[TableName] | None = None) ->
         wanted = [changes for changes in changed if changes.target.name in only]
         changed = [replace(changes, number=number) for number, changes in enumerate(wanted)]
     holds = _close_dropped(run, tables, lives, holds | refused)
-    _close_left(run, tables, left)
+    holds |= _close_left(run, tables, left)
     done: list[AppliedTable] = []
     if changed:
         run.log.info("%d tables have changes", len(changed))
@@ -131,7 +134,11 @@ def _update_tables(
     done: list[AppliedTable] = []
     for each in committed:
         changes = each.changes
-        state = tables.find(changes.life)
+        try:
+            state = tables.find(changes.life)
+        except UnreadableTableError as error:
+            blocked |= Holds({changes.life.id: str(error)})
+            continue
         assert state is not None, each.state.identifier
         if changes.life.id not in blocked:
             counts = updated[changes.number].counts
@@ -141,12 +148,24 @@ def _update_tables(
     return done, holds | blocked
 
 
+def _give_up_unreadable(run: FeedRun, tables: CurrentTables, lives: Mapping[str, Incarnation]) -> None:
+    """Tables that a person asks to recompute, and that cannot be read, make way for those that take their place."""
+    for life in lives.values():
+        if life.last.name in run.rebuild and life.dropped_ts is None:
+            identifier = tables.give_up(life)
+            if identifier is not None:
+                run.log.warning("table %s cannot be read: it is taken out of the catalog, and made anew", identifier)
+
+
 def _rewritten(tables: CurrentTables, changed: Sequence[TableChanges], failed: Holds) -> list[TableChanges]:
     """Those of the tables that failed which another writer has given other files with the same rows, as they are
     now."""
     found: list[TableChanges] = []
     for each in changed:
-        now = tables.find(each.life) if each.life.id in failed else None
+        now = None
+        if each.life.id in failed:
+            with contextlib.suppress(UnreadableTableError):
+                now = tables.find(each.life)
         if now is None or each.state is None or now == each.state:
             continue
         if replace(now, snapshot_id=each.state.snapshot_id) == each.state:
@@ -256,35 +275,43 @@ def _rename(run: FeedRun, now: Identifier, wanted: Identifier) -> None:
 
 
 def _close_dropped(run: FeedRun, tables: CurrentTables, lives: Mapping[str, Incarnation], holds: Holds) -> Holds:
-    """Tables that are held and were dropped meanwhile stay as they are: nothing waits for them any more."""
+    """Tables that are held and were dropped meanwhile stay as they are: nothing waits for them any more. One that
+    cannot be marked is held for that, so that the next run marks it."""
     dropped = [id for id in holds.reasons if id in lives and lives[id].dropped_ts is not None]
-    for id in dropped:
-        state = tables.find(lives[id])
-        if state is not None and state.dropped_ts is None:
-            run.log.warning("table %s was dropped while it was held: %s", state.name, holds.reasons[id])
-            _mark_dropped(run, state, lives[id].dropped_ts)
-    return holds.without(dropped)
+    reasons = {id: _mark_dropped(run, tables, lives[id], lives[id].dropped_ts, holds.reasons[id]) for id in dropped}
+    return holds.without(dropped) | Holds({id: reason for id, reason in reasons.items() if reason is not None})
 
 
-def _close_left(run: FeedRun, tables: CurrentTables, left: Mapping[str, Incarnation]) -> None:
-    """Tables that have got a name which is not taken since the last cut are marked as dropped: to readers they are."""
+def _close_left(run: FeedRun, tables: CurrentTables, left: Mapping[str, Incarnation]) -> Holds:
+    """Tables that have got a name which is not taken since the last cut are marked as dropped: to readers they are.
+    Gives those that cannot be marked."""
     cut = run.last_cut
+    reasons: dict[str, str] = {}
     for life in left.values():
         when = left_ts(run.feed.tables, life)
-        if when is None or (when <= cut.checkpoint_ts and run.settings == cut.settings):
+        is_marked = when is not None and when <= cut.checkpoint_ts and run.settings == cut.settings
+        if when is None or (is_marked and life.id not in cut.held_incarnations):
             continue
+        why = f"it was renamed to {life.last.name}, which the configuration does not take, and is not kept up any more"
+        if (reason := _mark_dropped(run, tables, life, when, why)) is not None:
+            reasons[life.id] = reason
+    return Holds(reasons)
+
+
+def _mark_dropped(
+    run: FeedRun, tables: CurrentTables, life: Incarnation, commit_ts: int | None, why: str
+) -> str | None:
+    """Mark a table as dropped at a commit-ts, unless it is marked; gives what stood in the way."""
+    try:
         state = tables.find(life)
-        if state is not None and state.dropped_ts is None:
-            run.log.warning(
-                "table %s was renamed to %s, which the configuration does not take: it stays in the lake, marked as "
-                "dropped, and is not kept up any more", state.name, life.last.name
-            )  # fmt: skip
-            _mark_dropped(run, state, when)
-
-
-def _mark_dropped(run: FeedRun, state: TableState, commit_ts: int | None) -> None:
-    transaction = run.iceberg.transaction(state.identifier, state.snapshot_id)
-    transaction.commit(properties={DROPPED_TS: str(commit_ts)})
+        if state is None or state.dropped_ts is not None:
+            return None
+        run.log.warning("table %s stays in the lake, marked as dropped: %s", state.name, why)
+        transaction = run.iceberg.transaction(state.identifier, state.snapshot_id)
+        transaction.commit(properties={DROPPED_TS: str(commit_ts)})
+    except Exception as error:  # noqa: BLE001 - One bad table never stops the others, whatever is wrong with it.
+        return hold_reason(error, "be marked as dropped")
+    return None
 
 
 def _quarantine_rows(run: FeedRun, sound: Sequence[PlannedUpdate], rejected: Sequence[Rejected]) -> None:

@@ -116,8 +116,9 @@ def _life(run: FeedRun, name: TableName, checkpoint_ts: int) -> Incarnation:
 
 def _snapshot(run: FeedRun, name: TableName, life: Incarnation, row: CutRow) -> tuple[Table, Snapshot | None, Schema]:
     """The table, its snapshot in the cut (None for no rows), and the schema to read that with."""
-    identifier = CurrentTables(run.lake, run.feed).identifier(name)
-    table = run.lake.load(identifier)
+    tables = CurrentTables(run.lake, run.feed)
+    identifier = tables.identifier(name)
+    table = tables.load(identifier)
     if table is None or (table.properties.get(FEED), table.properties.get(INCARNATION)) != (run.feed.name, life.id):
         raise NotComparableError(f"the lake has no table {identifier} of it")
     if row.snapshot_id is None:

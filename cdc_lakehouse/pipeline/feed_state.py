@@ -12,6 +12,7 @@ from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.current.tables import CurrentTables, row_count
+from cdc_lakehouse.lake.engine_faults import engine_fault
 from cdc_lakehouse.lake.table_health import TableHealth, table_health
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, CutRow
 from cdc_lakehouse.lake.tables.quarantine import Quarantine
@@ -108,6 +109,12 @@ def read_sizes(lake: Lake, feed: str) -> FeedSizes:
 
 
 def read_health(lake: Lake, feed: FeedConfig, name: TableName) -> TableHealth | None:
-    """Of a current-state table as it is now; None where it is not at its place."""
-    table = lake.load(CurrentTables(lake, feed).identifier(name))
-    return None if table is None else table_health(table)
+    """Of a current-state table as it is now; None where it is not at its place, or cannot be read."""
+    tables = CurrentTables(lake, feed)
+    try:
+        table = tables.load(tables.identifier(name))
+        return None if table is None else table_health(table)
+    except Exception as error:
+        if engine_fault(error) is not None:
+            raise
+        return None

@@ -13,7 +13,7 @@ from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig, TablesConfig
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.problems import BAD_VALUE
-from cdc_lakehouse.errors import CdcError
+from cdc_lakehouse.errors import CdcError, UnreadableTableError
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.lake.current.typed_rows import initial_value
 from cdc_lakehouse.lake.engine_faults import described, engine_fault
@@ -108,10 +108,17 @@ def manual_reason(hold: ManualHold) -> str:
 
 
 def find_unapproved(run: FeedRun, lives: Mapping[str, Incarnation]) -> Holds:
-    """The tables that wait for a person to approve a rewrite of their rows, where the policy says so."""
+    """The tables that wait for a person to approve a rewrite of their rows, where the policy says so; and those that
+    cannot be read."""
     tables = CurrentTables(run.lake, run.feed)
-    waiting = {id: unapproved(run, life, tables.find) for id, life in lives.items()}
-    return Holds({id: waiting_reason(lives[id], versions) for id, versions in waiting.items() if versions})
+    reasons: dict[str, str] = {}
+    for id, life in lives.items():
+        try:
+            if versions := unapproved(run, life, tables.find):
+                reasons[id] = waiting_reason(life, versions)
+        except UnreadableTableError as error:
+            reasons[id] = str(error)
+    return Holds(reasons)
 
 
 def unapproved(

@@ -11,24 +11,24 @@ import datetime
 import functools
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow.compute
-from py4j.protocol import Py4JError
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
-from cdc_lakehouse.errors import CdcError, ConcurrentRunError, ConfigurationError, TransientError, in_one_line
+from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError, TransientError, UnreadableTableError
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.current.cut_tags import plan_tags, tags_of
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, same_rows
 from cdc_lakehouse.lake.data_files import dangling_deletes
+from cdc_lakehouse.lake.engine_faults import described
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.maintenance import Procedures
 from cdc_lakehouse.lake.names import Identifier
@@ -76,6 +76,17 @@ class Actions:
     orphan_files: int = 0
     deferred: str | None = None
 
+    def __add__(self, more: Actions) -> Actions:
+        """What was done and what came after it."""
+        return Actions(
+            self.superseded_events + more.superseded_events,
+            self.compacted_files + more.compacted_files,
+            self.rewritten_manifests + more.rewritten_manifests,
+            self.expired_snapshots + more.expired_snapshots,
+            self.orphan_files + more.orphan_files,
+            self.deferred or more.deferred,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class MaintainedTable:
@@ -102,12 +113,12 @@ class Maintained:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    identifier: Identifier
-    state: TableState | None = None
+    """A table. `unreadable` says why nothing is known of it."""
 
-    @property
-    def source(self) -> TableName | None:
-        return None if self.state is None else self.state.name
+    identifier: Identifier
+    source: TableName | None = None
+    state: TableState | None = None
+    unreadable: str | None = None
 
     @property
     def name(self) -> str:
@@ -159,7 +170,7 @@ class Maintenance:
         """Rewrite the files that need it of all current-state tables, or of one table, and do nothing else: what can
         be done often. Raises as `maintain`."""
         chosen = [
-            each for each in self._chosen(self._targets(), wanted) if wanted is not None or each.state is not None
+            each for each in self._chosen(self._targets(), wanted) if wanted is not None or each.source is not None
         ]
         return Maintained(self._each(chosen, self._to_compact if dry_run else self._compacted, dry_run=dry_run))
 
@@ -173,7 +184,7 @@ class Maintenance:
         return chosen
 
     def _each(
-        self, targets: Sequence[_Target], maintain: Callable[[_Target], Actions], *, dry_run: bool
+        self, targets: Sequence[_Target], maintain: Callable[[_Target], Iterable[Actions]], *, dry_run: bool
     ) -> tuple[MaintainedTable, ...]:
         progress = Progress(self._log, "tables are maintained", len(targets))
         done: list[MaintainedTable] = []
@@ -187,33 +198,47 @@ class Maintenance:
         small."""
         tables = CurrentTables(self._lake, self._feed)
         lives = SchemaHistory(self._lake, self._feed.name).history.incarnations().values()
-        states = {state.identifier: state for life in lives if (state := tables.find(life)) is not None}
+        found: dict[Identifier, _Target] = {}
+        for life in lives:
+            try:
+                state = tables.find(life)
+            except UnreadableTableError as error:
+                where = tables.identifier(life.last.name)
+                found.setdefault(where, _Target(where, life.last.name, unreadable=str(error)))
+                continue
+            if state is not None:
+                found[state.identifier] = _Target(state.identifier, state.name, state)
         machinery = [system_table(self._feed.name, name) for name in _GROWING]
         return [
-            *(_Target(identifier, state) for identifier, state in sorted(states.items())),
+            *(target for _, target in sorted(found.items())),
             *(_Target(identifier) for identifier in machinery if self._lake.load(identifier) is not None),
         ]
 
     # --- One table ---
 
-    def _maintain(self, target: _Target, maintain: Callable[[_Target], Actions], *, dry_run: bool) -> MaintainedTable:
-        before, after, actions = TableHealth(), None, Actions()
+    def _maintain(
+        self, target: _Target, maintain: Callable[[_Target], Iterable[Actions]], *, dry_run: bool
+    ) -> MaintainedTable:
+        before, after, actions = TableHealth(), None, Actions(deferred=target.unreadable)
         try:
-            before = table_health(self._load(target))
-            actions = maintain(target)
-            after = None if dry_run else table_health(self._load(target))
+            if target.unreadable is None:
+                before = table_health(self._load(target))
+                for done in maintain(target):
+                    actions += done
+                after = None if dry_run else table_health(self._load(target))
         except ConcurrentRunError:
             raise
-        except (CdcError, Py4JError, OSError) as error:  # One bad table never stops the others.
-            reason = str(error) if isinstance(error, CdcError) else in_one_line(error)
-            self._log.warning("maintenance of %s: %s", target.identifier, reason)
-            actions = replace(actions, deferred=reason)
+        except Exception as error:  # noqa: BLE001 - One bad table never stops the others, whatever is wrong with it.
+            # What was done before it was done.
+            actions += Actions(deferred=described(error))
+        if actions.deferred is not None:
+            self._log.warning("maintenance of %s: %s", target.identifier, actions.deferred)
         return MaintainedTable(str(target.identifier), target.source, before, after, actions)
 
-    def _planned(self, targets: Sequence[_Target], target: _Target) -> Actions:
+    def _planned(self, targets: Sequence[_Target], target: _Target) -> Iterator[Actions]:
         table = self._load(target)
         manifests = manifest_count(table)
-        return Actions(
+        yield Actions(
             compacted_files=self._worn(table).files,
             superseded_events=self._remove_superseded(target, dry_run=True),
             rewritten_manifests=manifests if manifests > _MANY_MANIFESTS else 0,
@@ -221,27 +246,20 @@ class Maintenance:
             orphan_files=self._remove_orphans(target, dry_run=True),
         )
 
-    def _to_compact(self, target: _Target) -> Actions:
-        return Actions(compacted_files=self._worn(self._load(target)).files)
+    def _to_compact(self, target: _Target) -> Iterator[Actions]:
+        yield Actions(compacted_files=self._worn(self._load(target)).files)
 
-    def _done(self, targets: Sequence[_Target], target: _Target) -> Actions:
-        superseded = self._remove_superseded(target)
-        done = self._compacted(target)
-        manifests, expired = self._rewrite_manifests(target), self._expire(target, targets)
-        orphans = self._remove_orphans(target, dry_run=False)
-        return replace(
-            done,
-            superseded_events=superseded,
-            rewritten_manifests=manifests,
-            expired_snapshots=expired,
-            orphan_files=orphans,
-        )
+    def _done(self, targets: Sequence[_Target], target: _Target) -> Iterator[Actions]:
+        yield Actions(superseded_events=self._remove_superseded(target))
+        yield from self._compacted(target)
+        yield Actions(rewritten_manifests=self._rewrite_manifests(target))
+        yield Actions(expired_snapshots=self._expire(target, targets))
+        yield Actions(orphan_files=self._remove_orphans(target, dry_run=False))
 
-    def _compacted(self, target: _Target) -> Actions:
-        compacted = self._compact(target)
+    def _compacted(self, target: _Target) -> Iterator[Actions]:
+        yield from self._compact(target)
         self._remove_dangling_deletes(target)
         self._show_newest(target)
-        return Actions(compacted_files=compacted)
 
     def _remove_superseded(self, target: _Target, *, dry_run: bool = False) -> int:
         """Events that are not kept any longer. Runs may come while they are looked for: what they add is later."""
@@ -256,9 +274,8 @@ class Maintenance:
         self._log.info("removed %d events that later ones have superseded", count)
         return count
 
-    def _compact(self, target: _Target) -> int:
+    def _compact(self, target: _Target) -> Iterator[Actions]:
         """A part of a large table at a time, so that runs come in between."""
-        compacted = 0
         while self._worn(self._load(target)).files:
             with self._lease():
                 table = self._load(target)
@@ -270,10 +287,9 @@ class Maintenance:
                     snapshot = self._load(target).metadata.current_snapshot_id
                     self._iceberg.transaction(target.identifier, snapshot).commit(properties={COMPACTED_AT: now})
                     self._show(target)
-            compacted += done
             if not done:
                 break
-        return compacted
+            yield Actions(compacted_files=done)
 
     def _remove_dangling_deletes(self, target: _Target) -> None:
         """Position deletes of data files that were written again: a compaction leaves them, unlike vectors."""
@@ -375,6 +391,8 @@ class Maintenance:
         current = CurrentTables(self._lake, self._feed)
         states = [current.at(each.identifier) for each in targets if each.state is not None]
         applied = min((state.applied_batch for state in states if state is not None), default=0)
+        if any(each.unreadable is not None for each in targets):
+            applied = 0
         replaced = rows.filter((pc.field("batch") > applied) & ~pc.field("replaces_snapshot").is_null())
         return snapshots_of_batches(table, undecoded) | set(replaced["replaces_snapshot"].to_pylist())
 

@@ -20,7 +20,7 @@ from cdc_lakehouse.changelog.positions import row_stage
 from cdc_lakehouse.changelog.schema import Column, TableVersion
 from cdc_lakehouse.decoders.event_schema import SYNTHETIC_EVENTS, spark_columns
 from cdc_lakehouse.decoders.files.tasks import errors_of_tasks
-from cdc_lakehouse.errors import CdcError, TableHeldError
+from cdc_lakehouse.errors import TableHeldError, TransientError
 from cdc_lakehouse.lake.current.keyed_events import KeyedSpan, commit_ts_range, keyed_frame
 from cdc_lakehouse.lake.current.moved_rows import LiveRows, SyntheticEvents, read_rows_at, rows_at
 from cdc_lakehouse.lake.current.tables import schema_fingerprint
@@ -36,7 +36,7 @@ from cdc_lakehouse.lake.tables.segments import (
     Segment,
     may_hold,
 )
-from cdc_lakehouse.pipeline.holds import Holds
+from cdc_lakehouse.pipeline.holds import Holds, hold_reason
 from cdc_lakehouse.pipeline.row_keys import key_before_version, key_changes
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.table_changes import EventCounts, emptied_partitions, keyed_spans
@@ -95,7 +95,7 @@ def write_moved_rows(run: FeedRun, lives: Mapping[str, Incarnation], holds: Hold
         if waiting is not None:
             why = f"table {waiting.version.name} is held"
         elif (failed := _write(run, move)) is not None:
-            why = str(failed)
+            why = failed
         else:
             continue
         found |= Holds({table.life.id: f"{table.version.query}: {why}" for table in move.tables})
@@ -103,13 +103,18 @@ def write_moved_rows(run: FeedRun, lives: Mapping[str, Incarnation], holds: Hold
     return found
 
 
-def _write(run: FeedRun, move: _RowMove) -> CdcError | None:
-    """Write the rows of a move, unless they are written; the error that stood in the way."""
-    if not _is_current(run, move):
-        try:
+def _write(run: FeedRun, move: _RowMove) -> str | None:
+    """Write the rows of a move, unless they are written; gives what stood in the way. Raises `TransientError`: what is
+    written are events, which are of no table alone."""
+    try:
+        if not _is_current(run, move):
             _carry_out(run, move)
-        except CdcError as error:
-            return error
+    except TransientError:
+        raise
+    except Exception as error:  # One bad table never stops the others, whatever is wrong with it.
+        reason = hold_reason(error, "have the rows that the statement moves")
+        run.log.warning("%s: %s", move.tables[0].version.query, reason, exc_info=error)
+        return reason
     return None
 
 

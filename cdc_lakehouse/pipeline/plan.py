@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.schema import TableVersion, as_lines, column_changes
 from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.errors import UnreadableTableError
 from cdc_lakehouse.lake.current.schema_plan import Add, Drop, Move, Plan, Rename, SchemaOperation, Widen, plan_evolution
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.lake.current.typed_rows import lake_columns, lake_name
@@ -72,7 +73,7 @@ def plan_ddl(run: FeedRun) -> FeedPlan:
     concerned |= set(run.last_cut.held_incarnations)
     tables = CurrentTables(run.lake, run.feed)
     if run.settings != run.last_cut.settings:
-        concerned |= {id for id, life in lives.items() if _has_other_format(run.feed, life, tables.find(life))}
+        concerned |= {id for id, life in lives.items() if _has_other_format(run.feed, tables, life)}
     plans = [
         _table(run, tables, life)
         for id, whole in lives.items()
@@ -82,7 +83,11 @@ def plan_ddl(run: FeedRun) -> FeedPlan:
     return FeedPlan(run.feed.name, checkpoint, statements, tuple(plans), initial)
 
 
-def _has_other_format(feed: FeedConfig, life: Incarnation, state: TableState | None) -> bool:
+def _has_other_format(feed: FeedConfig, tables: CurrentTables, life: Incarnation) -> bool:
+    try:
+        state = tables.find(life)
+    except UnreadableTableError:
+        return True
     return state is not None and life.dropped_ts is None and state.format_version != _format_version(feed, life)
 
 
@@ -118,8 +123,11 @@ def _statement(version: TableVersion, lives: Mapping[str, Incarnation], checkpoi
 
 
 def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> TablePlan:
-    state = tables.find(life)
     wanted = tables.identifier(life.last.name)
+    try:
+        state = tables.find(life)
+    except UnreadableTableError as error:
+        return TablePlan(str(life.last.name), str(wanted), 0, 0, (), str(error))
     applied = life.upto(run.last_cut.checkpoint_ts)
     new = life.between(run.last_cut.checkpoint_ts, life.last.commit_ts)
     hold = next((version.hold for version in life.versions if version.hold is not None), None)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.errors import UnreadableTableError
 from cdc_lakehouse.lake.current.tables import CurrentTables
+from cdc_lakehouse.lake.engine_faults import described, engine_fault
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from cdc_lakehouse.pipeline.apply import Applied
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -47,26 +49,36 @@ def publish_cut(run: FeedRun, applied: Applied) -> Published:
         old = before.get(name)
         state = changed.get(life.id)
         if state is None and old is None:
-            state = tables.find(life)
+            try:
+                state = tables.find(life)
+            except UnreadableTableError as error:
+                cut = replace(cut, held=tuple(sorted([*cut.held, (life.id, str(error))])))
+                continue
         if state is not None:
             rows.append(CutRow(cut.checkpoint_ts, name.database, name.table, state.snapshot_id, state.row_count, now))
         elif old is not None:
             rows.append(CutRow(cut.checkpoint_ts, name.database, name.table, old.snapshot_id, old.row_count, now))
     run.checkpoints.publish(cut, rows)
-    run.log.info("published the cut at %d: %d tables, %d held", cut.checkpoint_ts, len(rows), len(held))
+    run.log.info("published the cut at %d: %d tables, %d held", cut.checkpoint_ts, len(rows), len(cut.held))
     return Published(cut, tuple(rows), True)
 
 
 def purge_dropped(run: FeedRun, lives: Mapping[str, Incarnation]) -> None:
     """Remove the dropped tables among `lives` whose policy is `purge`, with their data. A table of another feed stays.
 
-    Each run looks at all of them: the one before may have ended between its cut and this.
+    Each run looks at all of them: the one before may have ended between its cut and this. One that cannot be removed
+    stays, and is told in the log.
     """
     tables = CurrentTables(run.lake, run.feed)
     for life in lives.values():
         if life.dropped_ts is None or not is_purged(run, life):
             continue
-        state = tables.find(life)
-        if state is not None:
-            run.lake.catalog.purge_table(state.identifier.parts)
-            run.log.info("purged %s, which was dropped as %s", state.identifier, life.last.name)
+        try:
+            state = tables.find(life)
+            if state is not None:
+                run.lake.catalog.purge_table(state.identifier.parts)
+                run.log.info("purged %s, which was dropped as %s", state.identifier, life.last.name)
+        except Exception as error:  # One bad table never stops the others; the next run tries again.
+            if (fault := engine_fault(error)) is not None:
+                raise fault from error
+            run.log.warning("%s, which was dropped, cannot be purged: %s", life.last.name, described(error))

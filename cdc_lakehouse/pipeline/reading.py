@@ -24,7 +24,7 @@ from cdc_lakehouse.changelog.positions import BEGINNING, LOGICAL_BITS, commit_ti
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import LakehouseConfig, load
 from cdc_lakehouse.decoders.problems import BAD_VALUE
-from cdc_lakehouse.errors import ConfigurationError, PermanentError
+from cdc_lakehouse.errors import ConfigurationError, PermanentError, UnreadableTableError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.cut_tags import cut_of_tag, day_of_tag, end_of_day, tags_of
 from cdc_lakehouse.lake.current.schema_plan import LakeColumn
@@ -156,7 +156,10 @@ def _from_cut(each: ReadableTable, tables: CurrentTables, whole: Incarnation, ro
     """The table with the snapshot that the cut names, or that the cut's tag keeps, as long as it is there."""
     if row is None or row.snapshot_id is None:
         return each
-    state = tables.find(whole)
+    try:
+        state = tables.find(whole)
+    except UnreadableTableError:
+        return each  # Its events are there.
     table = None if state is None else each.run.lake.load(state.identifier)
     if state is None or table is None or table.snapshot_by_id(row.snapshot_id) is None:
         return each

@@ -23,6 +23,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.errors import UnreadableTableError
 from cdc_lakehouse.lake.archive import Archive
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.tables.landed_offsets import records_table, state_of
@@ -198,7 +199,12 @@ class Retention:
             if life.dropped_ts is not None and life.dropped_ts <= run.last_cut.checkpoint_ts:
                 found.append((frozenset(life.names), _ALWAYS))
                 continue
-            state = tables.find(life)
+            try:
+                state = tables.find(life)
+            except UnreadableTableError:
+                # What it needs to be made anew stays.
+                found.append((frozenset(life.names), _NEVER))
+                continue
             applied = _NEVER if state is None else state.applied_batch
             found.append((frozenset(life.names), max(applied, run.last_cut.batch if is_shown(run, life) else _NEVER)))
         return found

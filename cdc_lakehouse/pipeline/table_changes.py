@@ -21,7 +21,7 @@ from cdc_lakehouse.lake.current.typed_rows import lake_name
 from cdc_lakehouse.lake.current.update_tasks import EmptiedPartition, RecomputedKeys
 from cdc_lakehouse.lake.tables.segments import DECODED, DUMP, OFFSETS, REPAIR, Segment, may_hold
 from cdc_lakehouse.pipeline.context import FeedContext
-from cdc_lakehouse.pipeline.holds import Holds
+from cdc_lakehouse.pipeline.holds import Holds, hold_reason
 from cdc_lakehouse.pipeline.row_keys import key_changes, key_columns
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.taken_tables import is_taken
@@ -173,13 +173,13 @@ def find_changed_tables(
         asked = life.last.name in run.rebuild
         if shown and not (asked or news.everywhere or _has_ddl(life, passed) or news.concerns(life)):
             continue
-        state = tables.find(life)
-        if state is None and life.is_replaced_by_dump:
-            continue  # It was never there: the dump came first.
         try:
+            state = tables.find(life)
+            if state is None and life.is_replaced_by_dump:
+                continue  # It was never there: the dump came first.
             found.append(_changes(run, len(found), life, state, passed, batch, checkpoint_ts, news))
-        except TableHeldError as error:
-            reasons[id] = str(error)
+        except Exception as error:  # noqa: BLE001 - One bad table never stops the others, whatever is wrong with it.
+            reasons[id] = hold_reason(error, "be looked at")
     return found, Holds(reasons)
 
 

@@ -65,7 +65,7 @@ def rename_to_source_names(
                 parking = tables.left_identifier(occupant.name, occupant.dropped_ts)
             renamed(first, first.wanted, parking)
         else:
-            whose = "a table that is not the feed's" if occupant is None else "a table that is held"
+            whose = "a table that is not the feed's, or cannot be read" if occupant is None else "a table that is held"
             blocked[first.life.id] = f"its name {first.wanted} is that of {whose}"
             moving.remove(first)
     return Holds(blocked)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +11,8 @@ import pytest
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.schema import SchemaChange, TableName
+from cdc_lakehouse.errors import UnreadableTableError
+from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.schema_plan import LakeColumn
 from cdc_lakehouse.lake.current.tables import CurrentTables, schema_fingerprint
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
@@ -134,3 +137,34 @@ def test_a_lineage_does_not_tell_what_changes_none() -> None:
     indexed = life_of(BORN, change(20, "a", 7, "ALTER TABLE a ADD INDEX i (id)"))
     assert len(indexed.versions) == 2
     assert schema_fingerprint(indexed, ValueFormat()) == schema_fingerprint(LIFE, ValueFormat())
+
+
+def test_a_table_whose_metadata_is_gone_is_neither_found_nor_taken_for_none(
+    lake: TestLake, tables: CurrentTables
+) -> None:
+    """Its files say whose it is, where they are at a place of its own: the one before it under the name is not it."""
+    dropped, life = history(BORN, change(20, "a", DROP), change(30, "a", CREATE)).incarnations().values()
+    where = tables.identifier(A)
+    lake.lake.ensure_namespace(where.namespace)
+    properties = {**tables.first_properties(life), "format-version": "2"}
+    made = lake.lake.catalog.create_table(
+        where.parts, COLUMNS, location=tables.location(life, A), properties=properties
+    )
+    file = Path(made.metadata_location.removeprefix("file://"))
+    sound = file.read_bytes()
+    again = CurrentTables(Lake(lake.config.lake), lake.feed)
+    for damaged in (b"", sound[:99], b"{}"):
+        file.write_bytes(damaged)
+        with pytest.raises(UnreadableTableError, match=rf"{file} cannot be read.*`cdc-lakehouse rebuild d\.a`"):
+            again.find(life)
+        assert again.find(dropped) is None and again.at(where) is None and not again.is_free(where)
+    file.unlink()
+    assert again.give_up(dropped) is None
+    assert again.give_up(life) == where and again.is_free(where) and again.find(life) is None
+    assert again.give_up(life) is None
+
+
+def test_a_table_whose_properties_are_damaged_cannot_be_read(lake: TestLake, tables: CurrentTables) -> None:
+    make(lake, tables.identifier(A), **{"cdc_applied-ts": "yesterday"})
+    with pytest.raises(UnreadableTableError, match=r"the properties `cdc\.\*` of the Iceberg table .* ValueError"):
+        tables.find(LIFE)

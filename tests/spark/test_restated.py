@@ -9,6 +9,8 @@ import pytest
 
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SourceColumn
+from cdc_lakehouse.errors import EngineError
+from cdc_lakehouse.pipeline import moved_rows
 from cdc_lakehouse.pipeline.steps import Steps, run_all
 from tests.kit.hand_sinks import (
     ADD_KEY,
@@ -140,17 +142,37 @@ def test_exchanges_that_move_no_row_are_carried_out_once_for_each_decoding(new_l
     assert (lake.rows("p"), lake.rows("u")) == ([(11, 3, "p5")], [])
 
 
-def test_an_exchange_with_a_table_that_cannot_go_on_waits(new_lake: Callable[..., TestLake]) -> None:
+def failing(error: Exception) -> Callable[..., Any]:
+    def fail(*_: object) -> None:
+        raise error
+
+    return fail
+
+
+def test_an_exchange_with_a_table_that_cannot_go_on_waits(
+    new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
+) -> None:
     lake = new_lake(source=CSV)
     sink = HandSink(lake.sink)
     two_tables(sink)
+    sink.schema("o", 2, *COLUMNS, action=CREATE, query="CREATE TABLE `o` LIKE `x`")
+    put(sink, "o", 2, ("I", 3, 1, 1))
     bad = sink.rows("d/u", 2, "garbage", index=2)
     swap(sink)
     sink.checkpoint(30)
     held = run_all(lake.run()).applied.held
     assert set(held) == {"d.p#1", "d.u#1"} and "d.u is held" in held["d.p#1"]
     bad.write_text(row("I", "u", 8, "8", "8", '"u8"') + "\r\n")
-    run(lake, sink, 30)
+    with monkeypatch.context() as patch:
+        patch.setattr(moved_rows, "_reader", failing(ValueError("no row")))
+        held = run_all(lake.run()).applied.held
+        assert set(held) == {"d.p#1", "d.u#1"} and all("ValueError no row" in reason for reason in held.values())
+        assert lake.rows("o") == [(1, 1, "o3")]
+        patch.setattr(moved_rows, "_reader", failing(MemoryError()))
+        sink.checkpoint(31)
+        with pytest.raises(EngineError):
+            run_all(lake.run())
+    run(lake, sink, 31)
     assert (8, 8, "u8") in lake.rows("p")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -21,9 +22,11 @@ from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.errors import CdcError, UnreadableTableError, in_one_line
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.schema_plan import LakeColumn
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
+from cdc_lakehouse.lake.engine_faults import engine_fault
 from cdc_lakehouse.lake.names import Identifier, encode_namespace, encode_table, path_part
 from cdc_lakehouse.lake.properties import (
     APPLIED_BATCH,
@@ -41,6 +44,8 @@ from cdc_lakehouse.lake.properties import (
 )
 
 FORMAT_VERSION: Final = "format-version"
+_OWN_PLACE: Final = re.compile(r"-([0-9a-f]{12})/metadata/[^/]+$")
+"""In the path of a metadata file: whose the table is, as `CurrentTables.location` says it."""
 TABLE_PROPERTIES: Final = {
     # Deletes of rows: copying files for a few changed rows costs 25 times as much.
     "write.delete.mode": "merge-on-read",
@@ -118,28 +123,85 @@ class CurrentTables:
                 yield self.left_identifier(before.name, after.commit_ts)
 
     def find(self, life: Incarnation) -> TableState | None:
+        """The table of an incarnation, wherever it is. Raises `UnreadableTableError` where it cannot be read, or what
+        is at one of its places cannot, and may be it."""
+        unreadable: UnreadableTableError | None = None
         for identifier in dict.fromkeys(self.candidates(life)):
-            table = self._lake.load(identifier)
-            if table is not None and table.properties.get(INCARNATION) == life.id and self._is_own(table):
-                return state_of(identifier, table)
+            try:
+                table = self.load(identifier)
+                if table is not None and table.properties.get(INCARNATION) == life.id and self._is_own(table):
+                    return _state_of(identifier, table)
+            except UnreadableTableError as error:
+                if self._files_are_of(life, identifier) is not False:
+                    error.table, error.advice = str(life.last.name), self._way_out(life, identifier)
+                    unreadable = unreadable or error
+        if unreadable is not None:
+            raise unreadable
         return None
 
     def at(self, identifier: Identifier) -> TableState | None:
-        """The feed's table at a place; None where there is none, or one that is not the feed's."""
-        table = self._lake.load(identifier)
-        if table is None or not self._is_own(table) or INCARNATION not in table.properties:
+        """The feed's table at a place; None where there is none, or one that is not the feed's or cannot be read."""
+        try:
+            table = self.load(identifier)
+            if table is None or not self._is_own(table) or INCARNATION not in table.properties:
+                return None
+            return _state_of(identifier, table)
+        except UnreadableTableError:
             return None
-        return state_of(identifier, table)
 
     def is_free(self, identifier: Identifier) -> bool:
-        return self._lake.load(identifier) is None
+        try:
+            return self.load(identifier) is None
+        except UnreadableTableError:
+            return False
+
+    def load(self, identifier: Identifier) -> Table | None:
+        """What is at a place, whoever's it is; None where nothing is. Raises `UnreadableTableError` where there is a
+        table without usable metadata, and the errors of a catalog or a store that is away as they are."""
+        try:
+            return self._lake.load(identifier)
+        except Exception as error:
+            if isinstance(error, CdcError) or engine_fault(error) is not None:
+                raise
+            file = self._lake.metadata_file(identifier)
+            named = "" if file is None else f" in {file}"
+            raise UnreadableTableError(
+                f"the metadata of the Iceberg table {identifier}{named} cannot be read: {in_one_line(error)}",
+                advice="restore it",
+            ) from error
+
+    def give_up(self, life: Incarnation) -> Identifier | None:
+        """Take a table that cannot be read out of the catalog, so that it can be made anew; its files stay. Gives where
+        it was; None where the table can be read, or what cannot may be another's."""
+        try:
+            self.find(life)
+        except UnreadableTableError:
+            for identifier in dict.fromkeys(self.candidates(life)):
+                if not self.is_free(identifier) and self._files_are_of(life, identifier):
+                    self._lake.catalog.drop_table(identifier.parts)
+                    return identifier
+        return None
+
+    def _files_are_of(self, life: Incarnation, identifier: Identifier) -> bool | None:
+        """Whether the table at a place has its files where those of the incarnation are (`location`); None where that
+        cannot be told: a catalog may not say where they are, and old tables have no place of their own."""
+        found = _OWN_PLACE.search(self._lake.metadata_file(identifier) or "")
+        return None if found is None else found[1] == self._place(life)
+
+    def _way_out(self, life: Incarnation, identifier: Identifier) -> str:
+        if life.dropped_ts is not None:
+            return "restore it, or drop the table in the catalog: the source has dropped it"
+        drop = "" if self._files_are_of(life, identifier) else "drop the table in the catalog and "
+        return f"restore it, or {drop}make the table anew with `cdc-lakehouse rebuild {life.last.name}`"
+
+    def _place(self, life: Incarnation) -> str:
+        return _digest(f"{self._feed.name}/{life.id}")
 
     def location(self, life: Incarnation, name: TableName) -> str:
         """Where a new table's files belong: of its own for each incarnation and feed. A name can be another's tomorrow,
         while its files stay, and two feeds can have a table of one name."""
         where = self.identifier(name)
-        own = _digest(f"{self._feed.name}/{life.id}")
-        return self._lake.location(path_part(where.namespace), f"{path_part(where.name)}-{own}")
+        return self._lake.location(path_part(where.namespace), f"{path_part(where.name)}-{self._place(life)}")
 
     def first_properties(self, life: Incarnation) -> dict[str, str]:
         name = life.last.name
@@ -158,6 +220,16 @@ class CurrentTables:
 
     def _is_own(self, table: Table) -> bool:
         return table.properties.get(FEED) == self._feed.name
+
+
+def _state_of(identifier: Identifier, table: Table) -> TableState:
+    try:
+        return state_of(identifier, table)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UnreadableTableError(
+            f"the properties `cdc.*` of the Iceberg table {identifier} cannot be read: {in_one_line(error)}",
+            advice="restore them",
+        ) from error
 
 
 def state_of(identifier: Identifier, table: Table) -> TableState:
