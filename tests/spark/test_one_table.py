@@ -6,14 +6,17 @@ import contextlib
 import itertools
 import sqlite3
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from cdc_lakehouse.cli import main
 from cdc_lakehouse.errors import EngineError
 from cdc_lakehouse.lake.iceberg_java import TableTransaction
 from cdc_lakehouse.pipeline.steps import run_all
-from tests.kit.hand_sinks import COLUMNS, CREATE, CSV, T0, HandSink, put
+from tests.kit.hand_sinks import COLUMNS, CREATE, CSV, DROP, T0, HandSink, put
 from tests.kit.lakes import TestLake
 
 pytestmark = pytest.mark.spark
@@ -62,6 +65,18 @@ class Tables:
         assert names == ({"b"} if shown > upto else {"a", "b"})
         assert bool(run.last_cut.held) == (shown > upto)
 
+    def metadata_file(self, table: str) -> Path:
+        found = self.lake.lake.catalog.load_table((f"{self.lake.name}__d", table))
+        return Path(found.metadata_location.removeprefix("file:"))
+
+    def command(self, *words: str) -> str:
+        found = CliRunner().invoke(main, words, env={"CDC_LAKEHOUSE_CONFIG": str(self.lake.config_path)})
+        assert found.exit_code == 0, found.output
+        return found.output
+
+    def names(self) -> set[str]:
+        return {name for _, name in self.lake.lake.catalog.list_tables(f"{self.lake.name}__d")}
+
 
 @pytest.fixture
 def tables(new_lake: Callable[..., TestLake]) -> Tables:
@@ -75,13 +90,13 @@ def refused(lake: TestLake, statement: str, table: str) -> Iterator[None]:
     where = f"OLD.table_name = '{table}' AND OLD.table_namespace = '{lake.name}__d'"
     with contextlib.closing(sqlite3.connect(path, timeout=60, isolation_level=None)) as catalog:
         catalog.execute(
-            f"CREATE TRIGGER test_refused BEFORE {statement} ON iceberg_tables WHEN {where} "
+            f"CREATE TRIGGER test_{statement} BEFORE {statement} ON iceberg_tables WHEN {where} "
             "BEGIN SELECT RAISE(ABORT, 'the catalog refuses this'); END"
         )
         try:
             yield
         finally:
-            catalog.execute("DROP TRIGGER test_refused")
+            catalog.execute(f"DROP TRIGGER test_{statement}")
 
 
 @contextlib.contextmanager
@@ -122,6 +137,54 @@ def test_a_commit_that_fails(tables: Tables) -> None:
     tables.check(a=3, cut=3)
     tables.lake.go_through()
     tables.check()
+    before = tables.lake.metadata()
+    tables.lake.go_through()
+    assert tables.lake.metadata() == before
+
+
+def test_a_table_whose_metadata_cannot_be_read(tables: Tables) -> None:
+    file = tables.metadata_file("a")
+    sound = file.read_bytes()
+    for damage in (file.unlink, lambda: file.write_bytes(sound[:200])):
+        tables.change()
+        damage()
+        (reason,) = run_all(tables.lake.run()).applied.held.values()
+        assert str(file) in reason and "restore it, or make the table anew with `cdc-lakehouse rebuild d.a`" in reason
+        tables.check(a=1)
+
+    assert str(file) in tables.command("status")
+    assert str(file) in tables.command("plan")
+    # Its rows are made of its events.
+    assert '"a300"' in tables.command("show", "d.a", "--json")
+
+
+def test_a_table_that_is_dropped(tables: Tables) -> None:
+    """It can be neither marked nor removed at first: the others go on, and a later run does it."""
+    tables.lake.configure(tables={"settings": {"d.p": {"ddl": {"drop": "purge"}}}})
+    for table in ("c", "k", "p"):
+        tables.create(table, 1)
+        put(tables.sink, table, 1, ("I", 110, 1, 1))
+    tables.change()
+    tables.lake.go_through()
+    tables.sink.rows("d/k", 1, "garbage", index=2)
+    for table in ("c", "k", "p"):
+        query = f"DROP TABLE `d`.`{table}`"
+        tables.sink.schema(table, 210, *COLUMNS, action=DROP, query=query)
+    file = tables.metadata_file("c")
+    sound = file.read_bytes()
+    file.unlink()
+    tables.change()
+    with refused(tables.lake, "UPDATE", "k"), refused(tables.lake, "DELETE", "p"):
+        held = run_all(tables.lake.run()).applied.held
+    assert set(held) == {"d.c#1", "d.k#1"}
+    assert str(file) in held["d.c#1"] and "could not be marked as dropped" in held["d.k#1"]
+    assert (tables.value("a"), tables.value("b")) == ((3, "a300"), (3, "b300"))
+    assert tables.names() == {"a", "b", "c", "k", "p"}
+
+    file.write_bytes(sound)
+    tables.lake.go_through()
+    assert tables.names() == {"a", "b", "c", "k"}
+    assert {table for _, table in tables.lake.tables()} == {"a", "b"}
     before = tables.lake.metadata()
     tables.lake.go_through()
     assert tables.lake.metadata() == before
