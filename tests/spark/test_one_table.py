@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.cli import main
 from cdc_lakehouse.errors import EngineError
+from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.iceberg_java import TableTransaction
+from cdc_lakehouse.pipeline.maintenance import Maintenance
 from cdc_lakehouse.pipeline.steps import run_all
 from tests.kit.hand_sinks import COLUMNS, CREATE, CSV, DROP, T0, HandSink, put
 from tests.kit.lakes import TestLake
@@ -156,6 +159,21 @@ def test_a_table_whose_metadata_cannot_be_read(tables: Tables) -> None:
     assert str(file) in tables.command("plan")
     # Its rows are made of its events.
     assert '"a300"' in tables.command("show", "d.a", "--json")
+    unread = Lake(tables.lake.config.lake, tables.lake.config.storage)
+    done = Maintenance(tables.lake.feed, unread, tables.lake.session).maintain(dry_run=True)
+    said = {each.table.rpartition(".")[2]: each.actions.deferred for each in done.tables}
+    assert str(file) in str(said.pop("a")) and said == {"b": None, "events": None}
+
+    file.write_bytes(sound)
+    tables.lake.go_through()
+    tables.check()
+    tables.metadata_file("a").write_bytes(b"{}")
+    tables.change()
+    tables.lake.go_through(rebuild=frozenset({TableName("d", "a")}))
+    tables.check()
+    tables.change()
+    tables.lake.go_through()
+    tables.check()
 
 
 def test_a_table_that_is_dropped(tables: Tables) -> None:
