@@ -20,7 +20,7 @@ _AZURE_BUNDLE: Final = "org.apache.iceberg:iceberg-azure-bundle:1.10.0"
 
 # Hadoop's own starts a process, `chmod`, for each file and directory that it makes; this one asks Java to set the mode.
 _LOCAL_FILES: Final = "com.globalmentor:hadoop-bare-naked-local-fs:0.1.0"
-_LOCAL_FILE_SYSTEM: Final = "com.globalmentor.apache.hadoop.fs.NakedLocalFileSystem"
+_LOCAL_FILE_SYSTEM: Final = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
 
 _AWS_PROVIDERS: Final = "software.amazon.awssdk.auth.credentials"
 _DEFAULT_REGION: Final = "us-east-1"
@@ -41,8 +41,8 @@ class SparkFileIO:
     """Properties of the catalog."""
     system: dict[str, str] = field(default_factory=dict, repr=False)
     """System properties of the JVM, from which the service's SDK takes credentials."""
-    hadoop: dict[str, str] = field(default_factory=dict)
-    """Settings of Hadoop, whose file systems only a warehouse on a disk has."""
+    local_files: str | None = None
+    """The class of Hadoop's file system for a warehouse on a disk."""
 
 
 def packages(warehouse: str) -> tuple[str, ...]:
@@ -75,7 +75,7 @@ def spark_file_io(warehouse: str, storage: StorageConfig) -> SparkFileIO:
             location = Location.of(warehouse)
             return _spark_azure(location, _azure(location, storage))
         case "file":
-            return SparkFileIO(hadoop={"fs.file.impl": _LOCAL_FILE_SYSTEM})
+            return SparkFileIO(local_files=_LOCAL_FILE_SYSTEM)
         case _:
             return SparkFileIO()
 

@@ -171,19 +171,21 @@ def use_catalog(session: SparkSession, config: LakeConfig, storage: StorageConfi
     settings = {f"{_PREFIX}.{key}": value for key, value in file_io.catalog.items()}
     for key, value in {**settings, **_catalog_settings(config.catalog, config.warehouse)}.items():
         session.conf.set(key, value)
-    _set_hadoop(session, file_io.hadoop)
+    if file_io.local_files is not None:
+        _use_local_files(session, file_io.local_files)
     return session
 
 
-def _set_hadoop(session: SparkSession, settings: Mapping[str, str]) -> None:
-    """Spark has a file system of Hadoop's before it has the jars: it is closed, so that the next one follows them."""
+def _use_local_files(session: SparkSession, implementation: str) -> None:
+    """Spark has one of Hadoop's before it has the jars: that is closed, and the next one follows the settings."""
     context: Any = session.sparkContext
-    hadoop = context._jsc.hadoopConfiguration()
-    changed = {key: value for key, value in settings.items() if hadoop.get(key) != value}
-    for key, value in changed.items():
-        hadoop.set(key, value)
-        place = context._jvm.java.net.URI.create(f"{key.split('.')[1]}:///")
-        context._jvm.org.apache.hadoop.fs.FileSystem.get(place, hadoop).close()
+    hadoop, file_system = context._jsc.hadoopConfiguration(), context._jvm.org.apache.hadoop.fs.FileSystem
+    root = context._jvm.java.net.URI.create("file:///")
+    if hadoop.get("fs.file.impl") != implementation:
+        hadoop.set("fs.file.impl", implementation)
+        file_system.get(root, hadoop).close()
+    # Without another file beside each, for its checksum: Iceberg's files have checksums of their own.
+    file_system.get(root, hadoop).setWriteChecksum(False)
 
 
 def _catalog_settings(catalog: CatalogConfig, warehouse: str) -> dict[str, str]:

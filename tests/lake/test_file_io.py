@@ -44,7 +44,8 @@ def test_a_service_needs_its_bundle_and_other_warehouses_nothing(warehouse: str,
 def test_a_disk_needs_a_file_system_that_starts_no_process(warehouse: str) -> None:
     (package,) = packages(warehouse)
     assert "bare-naked-local-fs:" in package
-    assert list(spark_file_io(warehouse, StorageConfig.nothing()).hadoop) == ["fs.file.impl"]
+    assert spark_file_io(warehouse, StorageConfig.nothing()).local_files
+    assert spark_file_io("s3://b/lake", StorageConfig.nothing()).local_files is None
 
 
 @pytest.mark.parametrize("warehouse", ["azure://c/lake", "gcs://b/lake"])
