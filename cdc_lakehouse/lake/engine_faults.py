@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-import duckdb
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyiceberg.exceptions import (
     CommitStateUnknownException,
@@ -15,7 +14,6 @@ from pyiceberg.exceptions import (
     ServiceUnavailableError,
     TooManyRequestsError,
 )
-from pyspark.errors import AnalysisException, PySparkException, PythonException
 
 from cdc_lakehouse.errors import (
     CatalogUnreachableError,
@@ -66,11 +64,15 @@ def engine_errors() -> Iterator[None]:
     """Errors of Spark and of its JVM in the block as `EngineError`."""
     try:
         yield
-    except (PySparkException, Py4JError) as error:
+    except Py4JError as error:
         raise _spark_failed(error) from error
     except ConnectionError as error:
         # Who asks a JVM that has ended. Sources and catalogs have errors of their own.
         raise _no_jvm(error) from error
+    except Exception as error:
+        if not _is_of_spark(error):
+            raise
+        raise _spark_failed(error) from error
 
 
 def engine_fault(error: Exception) -> CdcError | None:
@@ -82,13 +84,13 @@ def engine_fault(error: Exception) -> CdcError | None:
         return _of_java(error)
     if isinstance(error, Py4JError):
         return _spark_failed(error)
-    if isinstance(error, PySparkException):
-        return None if isinstance(error, AnalysisException) or _is_of_a_task(error) else _spark_failed(error)
+    if _is_of_spark(error):
+        return None if _is_of_a_statement(error) or _is_of_a_task(error) else _spark_failed(error)
     if isinstance(error, _CATALOG_AWAY):
         return _catalog_away(type(error).__name__)
     if isinstance(error, OSError):
         return _of_system(error)
-    if isinstance(error, MemoryError | duckdb.OutOfMemoryException | duckdb.IOException):
+    if _has_run_out(error):
         return EngineError(f"memory or disk ran out: {in_one_line(error)}", advice=_SEE_ENGINE)
     return None
 
@@ -97,10 +99,31 @@ def described(error: Exception) -> str:
     """An error in one line: its type, and what it says where that holds no secret."""
     if isinstance(error, CdcError):
         return str(error)
-    if not isinstance(error, Py4JError | PySparkException):
+    if not (isinstance(error, Py4JError) or _is_of_spark(error)):
         return in_one_line(error)
     said = [found[1] for line in _lines(error) if (found := _JAVA_SAID.match(line))]
     return said[0] if said else _of_engine(error)
+
+
+# Commands that read a lake without Spark come here too: PySpark and DuckDB are loaded when something goes wrong.
+
+
+def _is_of_spark(error: Exception) -> bool:
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    return isinstance(error, PySparkException)
+
+
+def _is_of_a_statement(error: Exception) -> bool:
+    from pyspark.errors import AnalysisException  # noqa: PLC0415
+
+    return isinstance(error, AnalysisException)
+
+
+def _has_run_out(error: Exception) -> bool:
+    import duckdb  # noqa: PLC0415
+
+    return isinstance(error, MemoryError | duckdb.OutOfMemoryException | duckdb.IOException)
 
 
 def _of_system(error: OSError) -> CdcError | None:
@@ -139,8 +162,10 @@ def _lines(error: Exception) -> list[str]:
         return ["java.lang.InterruptedException"]
 
 
-def _is_of_a_task(error: PySparkException) -> bool:
+def _is_of_a_task(error: Exception) -> bool:
     """Whether code of a task could not go on, for what it found in rows."""
+    from pyspark.errors import PythonException  # noqa: PLC0415
+
     _, found, trace = str(error).rpartition("Traceback (most recent call last):\n")
     raised = next((line for line in trace.splitlines() if line and not line[0].isspace()), "")
     name = raised.partition(":")[0].rpartition(".")[2]
