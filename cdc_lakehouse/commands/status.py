@@ -37,6 +37,7 @@ from cdc_lakehouse.pipeline.database_progress import ReadingProgress, reading_of
 from cdc_lakehouse.pipeline.feed_state import FeedState, read_feed_state, read_health, stale_tables
 from cdc_lakehouse.pipeline.included_tables import unmatched_patterns
 from cdc_lakehouse.pipeline.monitors import open_monitor
+from cdc_lakehouse.pipeline.progress import time_span
 from cdc_lakehouse.pipeline.source import SourceStatus
 
 
@@ -149,9 +150,9 @@ def _attention(feed: FeedConfig, state: FeedState, status: dict[str, Any]) -> li
     if lag is None:
         said.append("nothing is published")
     elif lag > allowed * 60:
-        said.append(f"the cut is {_span(lag)} old, and freshness_minutes is {allowed}")
+        said.append(f"the cut is {time_span(lag)} old, and freshness_minutes is {allowed}")
     for table, behind, own in stale_tables(feed, state):
-        said.append(f"{table} is {_span(behind)} old, and its freshness_minutes is {own}")
+        said.append(f"{table} is {time_span(behind)} old, and its freshness_minutes is {own}")
     return said
 
 
@@ -200,27 +201,21 @@ def _text(status: dict[str, Any], *, checks: bool) -> str:
 
 
 def _coloured(line: str, table: dict[str, Any]) -> str:
-    return line if table["held"] is None and not table["stale"] else (doubtful if table["held"] is None else bad)(line)
+    if table["held"] is not None:
+        return bad(line)
+    return doubtful(line) if table["stale"] else line
 
 
 def _table_row(table: dict[str, Any]) -> list[str]:
     name, health = f"{table['database']}.{table['table']}", table["health"]
     rows = "-" if table["rows"] is None else str(table["rows"])
-    behind = "-" if table["lag_seconds"] is None else _span(table["lag_seconds"])
+    behind = "-" if table["lag_seconds"] is None else time_span(table["lag_seconds"])
     cells = [printable(name), rows, behind if table["held"] is None else f"{behind} (held)"]
     if health is None:
         return [*cells, "-", "-", "-", "-"]
     compacted = (health["compacted_at"] or "never")[:16]
     size = f"{health['average_bytes'] / 1024:.0f}"
     return [*cells, str(health["files"]), size, f"{health['delete_ratio']:.1%}", compacted]
-
-
-def _span(seconds: float) -> str:
-    """A time as people read it."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    minutes = seconds / 60
-    return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
 
 
 def _loaded(initial: dict[str, Any]) -> str:

@@ -36,7 +36,7 @@ _AWAY: Final = (
     WarehouseFullError,
     SourceUnreachableError,
 )
-OF_A_FILE: Final = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError)
+_OF_A_FILE: Final = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError)
 """Errors of the system about one file: to try again changes nothing."""
 _OF_THE_MACHINE: Final = frozenset({"OSError", "IOError", "MemoryError", "ConnectionError", "TimeoutError", "EOFError"})
 _CATALOG_AWAY: Final = (CommitStateUnknownException, ServerError, ServiceUnavailableError, TooManyRequestsError)
@@ -85,7 +85,7 @@ def engine_fault(error: Exception) -> CdcError | None:
     if isinstance(error, Py4JError):
         return _spark_failed(error)
     if _is_of_spark(error):
-        return None if _is_of_a_statement(error) or _is_of_a_task(error) else _spark_failed(error)
+        return None if _is_of_the_table(error) else _spark_failed(error)
     if isinstance(error, _CATALOG_AWAY):
         return _catalog_away(type(error).__name__)
     if isinstance(error, OSError):
@@ -114,12 +114,6 @@ def _is_of_spark(error: Exception) -> bool:
     return isinstance(error, PySparkException)
 
 
-def _is_of_a_statement(error: Exception) -> bool:
-    from pyspark.errors import AnalysisException  # noqa: PLC0415
-
-    return isinstance(error, AnalysisException)
-
-
 def _has_run_out(error: Exception) -> bool:
     import duckdb  # noqa: PLC0415
 
@@ -129,7 +123,7 @@ def _has_run_out(error: Exception) -> bool:
 def _of_system(error: OSError) -> CdcError | None:
     if isinstance(fault := warehouse_fault(error), WarehouseFullError):
         return fault
-    if fault is not None or isinstance(error, OF_A_FILE):
+    if fault is not None or isinstance(error, _OF_A_FILE):
         return None
     if isinstance(error, ConnectionError):
         return _no_jvm(error)
@@ -162,15 +156,17 @@ def _lines(error: Exception) -> list[str]:
         return ["java.lang.InterruptedException"]
 
 
-def _is_of_a_task(error: Exception) -> bool:
-    """Whether code of a task could not go on, for what it found in rows."""
-    from pyspark.errors import PythonException  # noqa: PLC0415
+def _is_of_the_table(error: Exception) -> bool:
+    """Whether Spark refused a statement, or code of a task could not go on, for what it found in rows."""
+    from pyspark.errors import AnalysisException, PythonException  # noqa: PLC0415
 
+    if not isinstance(error, PythonException):
+        return isinstance(error, AnalysisException)
     _, found, trace = str(error).rpartition("Traceback (most recent call last):\n")
     raised = next((line for line in trace.splitlines() if line and not line[0].isspace()), "")
     name = raised.partition(":")[0].rpartition(".")[2]
     machine = name in _OF_THE_MACHINE or name.endswith(("OutOfMemoryException", "IOException", "ConnectionError"))
-    return isinstance(error, PythonException) and bool(found) and not machine
+    return bool(found) and not machine
 
 
 def _spark_failed(error: Exception) -> TransientError:

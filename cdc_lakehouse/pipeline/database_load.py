@@ -21,7 +21,7 @@ from pyiceberg.io import FileIO, load_file_io
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import DatabaseConnection, InitialLoad
 from cdc_lakehouse.decoders.files.tasks import errors_of_tasks, errors_to_driver
-from cdc_lakehouse.errors import ObjectMissingError, SourceError, in_one_line
+from cdc_lakehouse.errors import SourceError, in_one_line
 from cdc_lakehouse.pipeline.database_progress import ProgressTeller
 from cdc_lakehouse.pipeline.loads import require_no_gap
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -41,6 +41,8 @@ from cdc_lakehouse.sources.dump.database import (
     PLAN,
     directory_of,
     done_name,
+    has_document,
+    last_number,
     list_dump,
     part_name,
     position_document,
@@ -154,17 +156,15 @@ class DatabaseDump:
         """Raises `SourceUnreachableError`, and `SourceError` where the database cannot be read."""
         wanted = sorted(self._run.load_again) or [_ALL]
         number = self._number(wanted)
-        if not self._has(number, DUMP):
+        if not has_document(self._store, number, DUMP):
             self._make(number, wanted)
         return read_database_dump(self._store, number)
 
     def _number(self, wanted: Sequence[str]) -> int:
         """Of the dump that is there, or that is to be made or gone on with."""
-        numbers = 0
-        while self._has(numbers + 1, PLAN):
-            numbers += 1
+        numbers = last_number(self._store)
         if not self._run.load_again:
-            finished = (number for number in range(numbers, 0, -1) if self._has(number, DUMP))
+            finished = (number for number in range(numbers, 0, -1) if has_document(self._store, number, DUMP))
             return next(finished, max(1, numbers))
         if numbers and read_document(self._store, numbers, PLAN)["wanted"] == wanted and not self._is_used(numbers):
             return numbers
@@ -175,17 +175,10 @@ class DatabaseDump:
         segments = self._run.segments.rows.column("segment")
         return bool(_compute.any(_compute.match_substring(segments, f"/{directory_of(number)}")).as_py())
 
-    def _has(self, number: int, name: str) -> bool:
-        try:
-            self._store.head(directory_of(number, name), 1)
-        except ObjectMissingError:
-            return False
-        return True
-
     def _make(self, number: int, wanted: list[str]) -> None:
         now = self._run.clock().isoformat(sep=" ", timespec="seconds")
         plan = _Plan(wanted, now)
-        if self._has(number, PLAN):
+        if has_document(self._store, number, PLAN):
             plan = _Plan.of(read_document(self._store, number, PLAN))
         for _ in range(_MOST_ROUNDS):
             self._run.require_lease()

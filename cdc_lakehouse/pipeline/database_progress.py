@@ -12,9 +12,19 @@ from types import TracebackType
 from typing import Final
 
 from cdc_lakehouse.config import FeedConfig
-from cdc_lakehouse.errors import CdcError, ObjectMissingError
+from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake, system_table
-from cdc_lakehouse.sources.dump.database import DUMP, PLAN, directory_of, list_dump, read_document, read_ranges
+from cdc_lakehouse.pipeline.progress import time_span
+from cdc_lakehouse.sources.dump.database import (
+    DUMP,
+    PLAN,
+    directory_of,
+    has_document,
+    last_number,
+    list_dump,
+    read_document,
+    read_ranges,
+)
 from cdc_lakehouse.sources.object_store import ObjectStore, open_store
 
 _EVERY_SECONDS: Final = 10.0
@@ -37,7 +47,7 @@ class ReadingProgress:
     seconds_left: int | None
 
     def __str__(self) -> str:
-        left = "" if self.seconds_left is None else f"; about {_span(self.seconds_left)} left"
+        left = "" if self.seconds_left is None else f"; about {time_span(self.seconds_left)} left"
         return (
             f"{self.rows} of about {self.estimated_rows} rows are read ({self.bytes} bytes), {self.tables_read} of "
             f"{self.tables} tables, {self.ranges_read} of {self.ranges} ranges{left}"
@@ -54,18 +64,12 @@ def reading_of(lake: Lake, feed: FeedConfig) -> ReadingProgress | None:
     if feed.initial is None or feed.initial.database is None:
         return None
     store = open_store(location_of(lake, feed.name), lake.storage)
-    number = 0
-    while _has(store, number + 1, PLAN):
-        number += 1
-    return None if not number or _has(store, number, DUMP) else read_progress(store, number, feed.initial.chunk_rows)
-
-
-def _has(store: ObjectStore, number: int, name: str) -> bool:
-    try:
-        store.head(directory_of(number, name), 1)
-    except ObjectMissingError:
-        return False
-    return True
+    number = last_number(store)
+    return (
+        None
+        if not number or has_document(store, number, DUMP)
+        else read_progress(store, number, feed.initial.chunk_rows)
+    )
 
 
 def read_progress(store: ObjectStore, number: int, chunk_rows: int) -> ReadingProgress:
@@ -98,11 +102,6 @@ def _seconds_left(ended: Iterable[tuple[datetime.datetime, int]], rows: int) -> 
     seconds = (recent[-1][0] - recent[0][0]).total_seconds()
     read = sum(count for _, count in recent[1:])
     return round(rows * seconds / read) if read and seconds else None
-
-
-def _span(seconds: int) -> str:
-    minutes = seconds / 60
-    return f"{seconds} s" if minutes < 2 else f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
 
 
 class ProgressTeller:

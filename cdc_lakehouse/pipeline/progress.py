@@ -23,3 +23,11 @@ class Progress:
         if self._done >= self._total or time.monotonic() - self._told_at > _EVERY_SECONDS:
             self._told_at = time.monotonic()
             self._log.info("%d of %d %s", self._done, self._total, self._what)
+
+
+def time_span(seconds: float) -> str:
+    """A time as people read it."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"

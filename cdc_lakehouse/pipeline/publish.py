@@ -10,9 +10,9 @@ from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.errors import UnreadableTableError
 from cdc_lakehouse.lake.current.tables import CurrentTables
-from cdc_lakehouse.lake.engine_faults import described, engine_fault
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from cdc_lakehouse.pipeline.apply import Applied
+from cdc_lakehouse.pipeline.holds import hold_reason
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.table_changes import is_purged
 
@@ -78,7 +78,5 @@ def purge_dropped(run: FeedRun, lives: Mapping[str, Incarnation]) -> None:
             if state is not None:
                 run.lake.catalog.purge_table(state.identifier.parts)
                 run.log.info("purged %s, which was dropped as %s", state.identifier, life.last.name)
-        except Exception as error:  # One bad table never stops the others; the next run tries again.
-            if (fault := engine_fault(error)) is not None:
-                raise fault from error
-            run.log.warning("%s, which was dropped, cannot be purged: %s", life.last.name, described(error))
+        except Exception as error:  # noqa: BLE001 - One bad table never stops the others; the next run tries again.
+            run.log.warning("%s, which was dropped, stays: %s", life.last.name, hold_reason(error, "be purged"))

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.errors import ObjectMissingError, SourceError
 from cdc_lakehouse.sources.dump.contents import Dump, DumpedTable, DumpFile, DumpPosition, UnreadTable, sorted_tables
 from cdc_lakehouse.sources.dump.create_table import StatementError, read_create_table
 from cdc_lakehouse.sources.dump.notation import TextNotation
@@ -88,6 +88,23 @@ def read_ranges(objects: Iterable[StoredObject]) -> Mapping[int, ReadRange]:
 
 def position_document(position: DumpPosition) -> dict[str, Any]:
     return {key: value for key, value in asdict(position).items() if value is not None}
+
+
+def has_document(store: ObjectStore, number: int, name: str) -> bool:
+    """Raises as stores do."""
+    try:
+        store.head(directory_of(number, name), 1)
+    except ObjectMissingError:
+        return False
+    return True
+
+
+def last_number(store: ObjectStore) -> int:
+    """Of the dump that was planned last, 0 where none was. Raises as stores do."""
+    number = 0
+    while has_document(store, number + 1, PLAN):
+        number += 1
+    return number
 
 
 def read_document(store: ObjectStore, number: int, name: str) -> Any:
