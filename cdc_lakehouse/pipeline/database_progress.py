@@ -65,11 +65,9 @@ def reading_of(lake: Lake, feed: FeedConfig) -> ReadingProgress | None:
         return None
     store = open_store(location_of(lake, feed.name), lake.storage)
     number = last_number(store)
-    return (
-        None
-        if not number or has_document(store, number, DUMP)
-        else read_progress(store, number, feed.initial.chunk_rows)
-    )
+    if not number or has_document(store, number, DUMP):
+        return None
+    return read_progress(store, number, feed.initial.chunk_rows)
 
 
 def read_progress(store: ObjectStore, number: int, chunk_rows: int) -> ReadingProgress:
