@@ -21,6 +21,12 @@ TEXTS: Final = pa.array(["VARCHAR", "NULL"])
 """The kinds of values of a row image."""
 
 
+def where(rows: Any, mask: Mask) -> Any:
+    """Rows (an array or a table) of a mask; themselves where it has all, for a copy of texts costs as much as reading
+    them."""
+    return rows if mask.all() else rows.filter(pa.array(mask))
+
+
 def are_all(lists: pa.Array, kinds: pa.Array) -> Mask:
     """For which lists all items are of these kinds; so they are of NULL."""
     good = np.ones(len(lists), bool)

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_lakehouse.changelog.positions import BEGINNING, END_TS
-from cdc_lakehouse.decoders.arrow import TEXTS, Bytes, Mask, Positions, are_all, compute
+from cdc_lakehouse.decoders.arrow import TEXTS, Bytes, Mask, Positions, are_all, compute, where
 from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.decoders.files.canal_json_strict import Event, event_of
 from cdc_lakehouse.decoders.files.file_format import FileContext
@@ -152,7 +152,7 @@ class Form:
             texts = objects.dictionary.to_pylist()
             sound: Mask = np.array([text in self.known_types for text in texts], bool)
             if not sound.all():
-                sound[~sound] = _are_flat(connection, objects.dictionary.filter(pa.array(~sound)), _TYPE_OBJECTS)
+                sound[~sound] = _are_flat(connection, where(objects.dictionary, ~sound), _TYPE_OBJECTS)
                 self.known_types.update(itertools.compress(texts[:_KNOWN_TYPES], sound))
             have &= sound[objects.indices.to_numpy()]
         return have
@@ -175,9 +175,8 @@ class Form:
                 cut(text, np.minimum(between + len(_BETWEEN_ROWS) - 1, stops), stops),
             ]
         for image in images:
-            read[read] = _are_flat(connection, image.filter(pa.array(read)), _ROWS)
-        taken = pa.array(read)
-        images = [image.filter(taken).cast(pa.string()) for image in images]
+            read[read] = _are_flat(connection, where(image, read), _ROWS)
+        images = [where(image, read).cast(pa.string()) for image in images]
         count = int(np.count_nonzero(read))
         nothing = pa.nulls(count, pa.string())
         before, after = (images[0], nothing) if self.op == "D" else ([nothing, *images][-2], images[-1])
@@ -210,8 +209,8 @@ def _are_flat(connection: Any, objects: pa.Array, flat: Flat) -> Mask:
     sound: Mask = stops - starts > 2
     # DuckDB takes a comma behind the last value, which is not JSON.
     sound[sound] = np.isin(text[stops[sound] - 2], list(flat.ends)) & (text[stops[sound] - 1] == ord("}"))
-    sound[sound] = _are_utf8(objects.filter(pa.array(sound)))
-    sound[sound] = _have_kinds(connection, objects.filter(pa.array(sound)), flat.kinds)
+    sound[sound] = _are_utf8(where(objects, sound))
+    sound[sound] = _have_kinds(connection, where(objects, sound), flat.kinds)
     return sound
 
 

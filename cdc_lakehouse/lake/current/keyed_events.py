@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cdc_lakehouse import duckdb_sql as sql
+from cdc_lakehouse.decoders.arrow import where
 from cdc_lakehouse.decoders.event_schema import SYNTHETIC, spark_columns
 
 _compute: Any = pc  # What its functions take is hidden from type checkers.
@@ -107,8 +108,7 @@ class KeyedSpans:
         stages = events.column("commit_ts").to_numpy() * 2 + events.column(SYNTHETIC).to_numpy()
         spans, span_of = self._found(events, stages)
         within = span_of >= 0
-        if not within.all():
-            events, stages, span_of = events.filter(pa.array(within)), stages[within], span_of[within]
+        events, stages, span_of = where(events, within), stages[within], span_of[within]
         width = np.array([len(span.key_columns) for span in spans], np.int64)[span_of]
         parts = _key_parts(connection, events, spans, span_of)
         columns = {

@@ -25,6 +25,7 @@ from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog import schema
 from cdc_lakehouse.changelog.ddl.clauses import Partitioning
 from cdc_lakehouse.changelog.schema import TableVersion
+from cdc_lakehouse.decoders.arrow import where
 from cdc_lakehouse.decoders.files.tasks import TaskError
 from cdc_lakehouse.errors import CdcError, TableHeldError, TransientError
 from cdc_lakehouse.lake import data_files
@@ -281,7 +282,7 @@ def _results(plan: Any, connection: Any, properties: Mapping[str, str], changes:
     try:
         if isinstance(plan, FileRewrite):
             return list(task.rewrite(plan.file, BitMap64.deserialize(plan.deleted)))
-        return list(task.update(changes.filter(pc.field("table_no") == update.table_no)))
+        return list(task.update(where(changes, changes.column("table_no").to_numpy() == update.table_no)))
     except FileNotFoundError as error:
         return [Result(update.table_no, "failed", f"a file of the table is not there: {error}")]
     except Exception as error:  # One bad table never stops the others, whatever is wrong with it.
@@ -409,8 +410,8 @@ class _Task:
         """The latest event of each key, and those of them that leave a row."""
         is_latest = np.zeros(events.num_rows, dtype=np.bool_)
         is_latest[latest_changes(self._connection, events, len(self._update.key))] = True
-        latest = events.filter(pa.array(is_latest))
-        return latest, latest.filter(latest.column("upsert"))
+        latest = where(events, is_latest)
+        return latest, where(latest, latest.column("upsert").to_numpy())
 
     def _keys(self, latest: pa.Table) -> pa.Table:
         """The changed keys as values: `k<n>` of each part."""
@@ -431,7 +432,7 @@ class _Task:
         types = {column.id: types_by_version(column, update.target) for column in update.target.columns}
         for number in sorted(_compute.unique(rows.column("version_no")).to_pylist()):
             version = update.target.versions[number]
-            own = rows.filter(pc.field("version_no") == number)
+            own = where(rows, rows.column("version_no").to_numpy() == number)
             images = row_images(self._connection, own, version, wanted)
             if _compute.any(images.absent).as_py():
                 return None
