@@ -18,7 +18,7 @@ from hypothesis import settings
 
 from tests import LONG
 from tests.kit.data_sets import unpack
-from tests.kit.jobs import READ_BY_TASKS, let_spark_do_all
+from tests.kit.jobs import divide_tables, let_spark_do_all
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,14 +62,14 @@ def interruptible() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def in_jobs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small work is done in the driver, and that of tests is small. Every fourth one, and all of the long ones, have
-    Spark jobs for all of it; half of these let Spark read the events too, as of a large table."""
+    Spark jobs for all of it; half of these divide each table."""
     if request.node.get_closest_marker("spark") is None:
         return
     number = zlib.crc32(request.node.nodeid.encode())
     if LONG or number % 4 == 0:
         let_spark_do_all(monkeypatch)
     if number % 8 == 0:
-        monkeypatch.setattr(READ_BY_TASKS, -1)
+        divide_tables(monkeypatch)
 
 
 @pytest.fixture(scope="session")

@@ -16,20 +16,21 @@ from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
 from cdc_lakehouse.errors import CdcError, UnreadableTableError
+from cdc_lakehouse.lake.current.keyed_events import commit_ts_range
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.lake.current.typed_rows import lake_name
 from cdc_lakehouse.lake.current.update_job import UpdatedTable, UpdateJob
 from cdc_lakehouse.lake.engine_faults import engine_fault
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.properties import DROPPED_TS
+from cdc_lakehouse.lake.tables.event_files import EventReader
 from cdc_lakehouse.lake.tables.quarantine import Quarantined, discards
-from cdc_lakehouse.pipeline.events_to_apply import frame_for_tasks, reader_for_tasks, with_counts
 from cdc_lakehouse.pipeline.holds import Holds, find_holds, find_unapproved, hold_reason
 from cdc_lakehouse.pipeline.moved_rows import write_moved_rows
 from cdc_lakehouse.pipeline.progress import Progress
 from cdc_lakehouse.pipeline.repairs import write_repairs
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.table_changes import TableChanges, find_changed_tables
+from cdc_lakehouse.pipeline.table_changes import EventCounts, TableChanges, find_changed_tables
 from cdc_lakehouse.pipeline.table_renames import rename_to_source_names
 from cdc_lakehouse.pipeline.table_update import PlannedUpdate, commit, location_of, plan_update
 from cdc_lakehouse.pipeline.taken_tables import is_taken, left_ts
@@ -105,17 +106,19 @@ def _update_tables(
     holds: Holds,
 ) -> tuple[list[AppliedTable], Holds]:
     """What was applied, and all holds with those of tables that could not be updated."""
+    run.events.ensure()
     job = UpdateJob(run.spark, run.lake.catalog.properties)
     updated: dict[int, UpdatedTable] = {}
     committed: list[PlannedUpdate] = []
     left, tries = list(changed), _TRIES
     while left:
-        left, tries = with_counts(run, left), tries - 1
+        counts, tries = EventCounts(run), tries - 1
+        left = [replace(each, events=counts.of(each)) for each in left]
         run.require_lease()
         planned, failed, away = _plan_all(run, tables, left)
         changes = [each.changes for each in planned]
         plans = [each.table for each in planned]
-        found = job.run(plans, frame_for_tasks(run, changes), reader_for_tasks(run, changes)) if plans else {}
+        found = job.run(plans, _reader(run, planned)) if plans else {}
         updated |= found
         collide = [replace(each, keys_may_collide=True) for each in changes if found[each.number].collides]
         audited, unsound = _audit(run, planned, updated)
@@ -146,6 +149,14 @@ def _update_tables(
             numbers = (counts.rows, counts.deletes, counts.zero_dates)
             done.append(AppliedTable(changes.life, state, key, *numbers, changes.is_rebuilt))
     return done, holds | blocked
+
+
+def _reader(run: FeedRun, planned: Sequence[PlannedUpdate]) -> EventReader:
+    """Reads the events of some tables, as they are and as they were before segments were decoded again."""
+    spans = [span for each in planned for span in each.table.spans]
+    segments = (segment for each in planned for segment in each.changes.redecoded)
+    earlier = {segment.replaces_snapshot for segment in segments if segment.replaces_snapshot is not None}
+    return run.events.reader(*commit_ts_range(spans), earlier)
 
 
 def _give_up_unreadable(run: FeedRun, tables: CurrentTables, lives: Mapping[str, Incarnation]) -> None:

@@ -21,7 +21,7 @@ from cdc_lakehouse.changelog.schema import Column, TableVersion
 from cdc_lakehouse.decoders.event_schema import SYNTHETIC_EVENTS, spark_columns
 from cdc_lakehouse.decoders.files.tasks import errors_of_tasks
 from cdc_lakehouse.errors import TableHeldError, TransientError
-from cdc_lakehouse.lake.current.keyed_events import KeyedSpan, commit_ts_range, keyed_frame
+from cdc_lakehouse.lake.current.keyed_events import KeyedSpan, commit_ts_range
 from cdc_lakehouse.lake.current.moved_rows import LiveRows, SyntheticEvents, read_rows_at, rows_at
 from cdc_lakehouse.lake.current.tables import schema_fingerprint
 from cdc_lakehouse.lake.current.typed_rows import Target
@@ -197,8 +197,9 @@ def _write_in_driver(run: FeedRun, move: _RowMove, spans: Sequence[KeyedSpan], r
 
 
 def _write_in_tasks(run: FeedRun, move: _RowMove, spans: Sequence[KeyedSpan], readers: Sequence[LiveRows]) -> None:
-    keyed = keyed_frame(run.events.frame(), spans)
-    rows = [rows_at(keyed.where(F.col("table_no") == number), reader) for number, reader in enumerate(readers)]
+    events = run.events.reader(*commit_ts_range(spans))
+    own = [[span for span in spans if span.table_no == number] for number in range(len(readers))]
+    rows = [rows_at(run.spark, events, spans, reader) for spans, reader in zip(own, readers, strict=True)]
     for frame in rows:
         frame.persist()
     try:

@@ -238,7 +238,6 @@ def fold_upto(run: FeedRun, life: Incarnation, commit_ts: int) -> pa.Table:
         location=run.lake.config.warehouse,
         properties={},
         stored=None,
-        spans=tuple(changes.spans()),
         emptied=changes.emptied(BEGINNING),
         emptied_now=(),
         skips_rejected=run.feed.policy.quarantine == "skip" or _has_discarded(run, life),
@@ -246,7 +245,7 @@ def fold_upto(run: FeedRun, life: Incarnation, commit_ts: int) -> pa.Table:
     reader = event_reader(run.lake, run.feed.name)
     if reader is None:
         raise NotReadableError("the feed has no events yet", table=name)
-    return fold_table(update, run.lake.catalog.properties, reader)
+    return fold_table(update, run.lake.catalog.properties, reader, changes.spans())
 
 
 def _has_discarded(run: FeedRun, life: Incarnation) -> bool:

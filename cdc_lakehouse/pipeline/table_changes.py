@@ -26,9 +26,6 @@ from cdc_lakehouse.pipeline.row_keys import key_changes, key_columns
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.taken_tables import is_taken
 
-_READ_BY_TASKS: Final = 2_000_000
-"""A table with more events has so many tasks that it costs too much to let each of them read all of its events."""
-
 
 @dataclass(frozen=True)
 class TableChanges:
@@ -41,7 +38,7 @@ class TableChanges:
     rebuild: the whole table is recomputed, for its columns are not what they were thought to be. recompute: it is too,
         because a person asks for it. keys_may_collide: keys that differ in the source can be one in the lake
         (zero dates that became NULL).
-    events: about how many events the run reads. has_maps: some were replaced whose images were maps.
+    events: about how many events the run reads.
     """
 
     number: int
@@ -56,7 +53,6 @@ class TableChanges:
     recompute: bool = False
     keys_may_collide: bool = False
     events: int = 0
-    has_maps: bool = False
 
     @property
     def target(self) -> TableVersion:
@@ -80,11 +76,6 @@ class TableChanges:
     def recomputes_keys(self) -> bool:
         """Whether its changed keys are recomputed from all of their events."""
         return not self.is_rebuilt and (self.keys_may_collide or bool(self.redecoded))
-
-    @property
-    def read_by_tasks(self) -> bool:
-        """Whether the tasks that apply its events read them themselves."""
-        return self.events <= _READ_BY_TASKS and not self.has_maps
 
     @property
     def reads_all_events(self) -> bool:

@@ -108,14 +108,13 @@ def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> P
         location=table.location(),
         properties={name: value for name, value in table.properties.items() if name.startswith("write.")},
         stored=_stored(table, state, changes) if stays else None,
-        spans=tuple(changes.spans()) if changes.read_by_tasks else (),
         emptied=changes.emptied(changes.read_after_ts),
         emptied_now=() if changes.replaces_all_rows else changes.emptied(changes.applied_ts),
         skips_rejected=run.feed.policy.quarantine == "skip" or _has_discarded(run, changes),
         recomputed=changes.recomputed,
         tells_collisions=changes.state is not None and not changes.reads_all_events,
     )
-    planned = PlannedTable(update, changes.events, rewrites=bool(plan.rewritten) and stays)
+    planned = PlannedTable(update, tuple(changes.spans()), changes.events, rewrites=bool(plan.rewritten) and stays)
     return PlannedUpdate(changes, planned, state, plan, transaction, _tags(run, table, changes), format_version)
 
 

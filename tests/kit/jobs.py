@@ -12,11 +12,14 @@ _IN_DRIVER: Final = {
     "cdc_lakehouse.pipeline.moved_rows._DRIVER_EVENTS": -1,
 }
 """The limits, and what makes all work go through jobs."""
-READ_BY_TASKS: Final = "cdc_lakehouse.pipeline.table_changes._READ_BY_TASKS"
-"""How many events of a table tasks read themselves; those of one with more are read by Spark."""
 
 
 def let_spark_do_all(patch: pytest.MonkeyPatch) -> None:
     """All work goes through Spark's jobs."""
     for limit, none in _IN_DRIVER.items():
         patch.setattr(limit, none)
+
+
+def divide_tables(patch: pytest.MonkeyPatch) -> None:
+    """A table with two events has several tasks, as a large one has."""
+    patch.setattr("cdc_lakehouse.lake.current.update_job._SMALL_TASK_EVENTS", 1)

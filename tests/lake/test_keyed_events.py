@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import pickle
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -16,7 +15,6 @@ from cdc_lakehouse.changelog.positions import row_stage, synthetic_stage
 from cdc_lakehouse.decoders.event_schema import EVENTS, SYNTHETIC, image_text
 from cdc_lakehouse.lake.current.keyed_events import (
     EVENT_COLUMNS,
-    KEYED_COLUMNS,
     KEYED_EVENTS,
     KeyedSpan,
     KeyedSpans,
@@ -50,13 +48,6 @@ def keyed(events: Sequence[dict[str, Any]], *spans: KeyedSpan) -> list[dict[str,
 
 def keys(events: Sequence[dict[str, Any]], *spans: KeyedSpan) -> list[tuple[list[str | None], bool]]:
     return sorted(((row["key"], row["upsert"]) for row in keyed(events, *spans)), key=repr)
-
-
-def test_spark_declares_the_same_columns() -> None:
-    assert KEYED_COLUMNS == (
-        "table_no int, key array<string>, stage bigint, upsert boolean, is_insert boolean, version_no int, "
-        "commit_ts bigint, image string, segment string, line bigint"
-    )
 
 
 @pytest.mark.parametrize(
@@ -142,13 +133,6 @@ def test_a_table_without_a_key_has_events() -> None:
 @pytest.mark.parametrize("events", [[], [event("I", None, {"id": "1"}, table="other")]])
 def test_there_may_be_no_event_of_a_span(events: list[dict[str, Any]]) -> None:
     assert keyed(events, span()) == []
-
-
-def test_a_task_reads_batches() -> None:
-    spans = pickle.loads(pickle.dumps(KeyedSpans([span()])))
-    events = pa.Table.from_pylist([event("I", None, {"id": str(n)}) for n in range(100)], SCHEMA)
-    found = pa.Table.from_batches(spans(iter(events.to_batches(7))), KEYED_EVENTS)
-    assert found.column("key").to_pylist() == [[str(n)] for n in range(100)]
 
 
 # --- Against an oracle ---

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,9 +18,10 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
 from cdc_lakehouse.decoders.event_schema import image_text
+from cdc_lakehouse.lake.current.event_shuffle import block
 from cdc_lakehouse.lake.current.keyed_events import BEFORE_ALL, KEYED_EVENTS
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target
-from cdc_lakehouse.lake.current.update_tasks import RecomputedKeys, TableUpdate, UpdatePart, pickled, run_tasks
+from cdc_lakehouse.lake.current.update_tasks import RecomputedKeys, TableUpdate, pickled, run_tasks
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 
 ID, V = Column(1, "id", ColumnType.of("int")), Column(2, "v", ColumnType.of("varchar", length=20))
@@ -27,7 +29,9 @@ VERSION: Final = TableVersion(1, TableName("d", "t"), "d.t#1", "create", "create
 SCHEMA: Final = Schema(
     NestedField(1, "id", IntegerType()), NestedField(2, "v", StringType()), NestedField(3, COMMIT_TS, LongType())
 )
-COLUMNS: Final = pa.schema([("task", pa.int32()), ("plan", pa.binary()), *KEYED_EVENTS])
+COLUMNS: Final = pa.schema(
+    [("plan", pa.binary()), ("task", pa.int32()), ("events", pa.binary()), ("file", pa.string())]
+)
 
 
 def keyed(op: str, commit_ts: int, image: dict[str, str | None] | None, key: str = "1") -> dict[str, Any]:
@@ -35,6 +39,10 @@ def keyed(op: str, commit_ts: int, image: dict[str, str | None] | None, key: str
         "table_no": 0, "key": [key], "stage": 2 * commit_ts, "upsert": op != "D", "is_insert": op == "I",
         "version_no": 0, "commit_ts": commit_ts, "image": image_text(image), "segment": "s", "line": commit_ts,
     }  # fmt: skip
+
+
+def with_plan(rows: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{"plan": None, **row} for row in rows.to_pylist()], COLUMNS)
 
 
 def update(
@@ -47,11 +55,16 @@ def update(
     """The rows that are written, and those that are rejected."""
     target = Target(versions[-1].columns, dict(enumerate(versions)))
     plan = TableUpdate(
-        0, "d.t", target, (ID,), ValueFormat(), schema, f"file://{directory}", {}, None, (), (), (),
+        0, "d.t", target, (ID,), ValueFormat(), schema, f"file://{directory}", {}, None, (), (),
         skips_rejected=True, recomputed=recomputed,
     )  # fmt: skip
-    rows = [{"table_no": 0, "plan": pickled(UpdatePart(plan, 0, 1))}, *events]
-    batches = run_tasks({}, None, iter(pa.Table.from_pylist(rows, COLUMNS).to_batches()))
+    directory.mkdir(exist_ok=True)
+    places = itertools.cycle([None, str(directory)])
+    blocks = [
+        block(pa.Table.from_pylist([event], KEYED_EVENTS), 0, place)
+        for event, place in zip(events, places, strict=False)
+    ]
+    batches = run_tasks({}, [pa.RecordBatch.from_pylist([{"plan": pickled(plan)}], COLUMNS), *map(with_plan, blocks)])
     results = [result for batch in batches for result in batch.to_pylist()]
     assert "failed" not in {result["kind"] for result in results}, results
     written = [row for path in directory.rglob("*.parquet") for row in pq.read_table(path).to_pylist()]

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.decoders.arrow import where
-from cdc_lakehouse.decoders.event_schema import SYNTHETIC, spark_columns
+from cdc_lakehouse.decoders.event_schema import SYNTHETIC
 
 _compute: Any = pc  # What its functions take is hidden from type checkers.
 
@@ -39,16 +39,12 @@ and its version, `key` are the texts of the key's parts, (`stage`, `upsert`, `se
 the order of the feed (see `changelog.positions`). `upsert` tells whether the event leaves a row, whose image (see
 `decoders.event_schema`) is `image`, and `is_insert` whether nothing of a row before it counts."""
 
-KEYED_COLUMNS: Final = spark_columns(KEYED_EVENTS)
-"""The columns of `KEYED_EVENTS` as Spark declares them."""
-
 EVENT_COLUMNS: Final = (
     "schema_name", "table_name", "op", "commit_ts", "before", "after", "segment", "line", SYNTHETIC,
 )  # fmt: skip
 """The columns of the table `events` that keyed events are made of."""
 
 _INSERTS: Final = pa.array(["I", "R"])
-_NAMES_PUSHED_DOWN: Final = 50
 BEFORE_ALL: Final = -1
 """The stage of a delete before all events."""
 _BATCHES_AT_ONCE: Final = 8
@@ -77,8 +73,9 @@ def tables_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def commit_ts_range(spans: Sequence[KeyedSpan]) -> tuple[int, int]:
-    """The least and the greatest commit-ts that an event of some spans can have."""
-    return min(span.above for span in spans) // 2, max(span.upto for span in spans) // 2
+    """The least and the greatest commit-ts that an event of some spans can have; without spans there is none between
+    them."""
+    return min((span.above for span in spans), default=0) // 2, max((span.upto for span in spans), default=-1) // 2
 
 
 class KeyedSpans:
@@ -90,11 +87,6 @@ class KeyedSpans:
         self._by_name: dict[tuple[str, str], list[KeyedSpan]] = {}
         for span in sorted(spans, key=lambda span: span.above):
             self._by_name.setdefault((span.database, span.table), []).append(span)
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with sql.database() as connection:
-            for events in tables_of(batches):
-                yield from self.keyed(connection, events).to_batches()
 
     def keyed(self, connection: Any, events: pa.Table) -> pa.Table:
         """Those of the events (columns of `EVENT_COLUMNS`) that are of a span, with the columns of `KEYED_EVENTS`. An
@@ -217,18 +209,6 @@ def before_all(keys: pa.Table) -> pa.Table:
         "is_insert": pa.repeat(False, count),
     }
     return pa.table([columns.get(field.name, pa.nulls(count, field.type)) for field in KEYED_EVENTS], KEYED_EVENTS)
-
-
-def keyed_frame(events: DataFrame, spans: Sequence[KeyedSpan], earlier_of: frozenset[str] | None = None) -> DataFrame:
-    """The events (columns of the table `events`) of some spans, as `KeyedSpans` makes them, with the columns of
-    `KEYED_EVENTS`."""
-    lowest, highest = commit_ts_range(spans)
-    within = events.where((F.col("commit_ts") >= lowest) & (F.col("commit_ts") <= highest))
-    names = {(span.database, span.table) for span in spans}
-    if len(names) <= _NAMES_PUSHED_DOWN:
-        within = within.where(F.col("schema_name").isin(*{database for database, _ in names}))
-        within = within.where(F.col("table_name").isin(*{table for _, table in names}))
-    return within.select(*EVENT_COLUMNS).mapInArrow(KeyedSpans(spans, earlier_of), KEYED_COLUMNS)
 
 
 def with_columns(frame: DataFrame, columns: str) -> DataFrame:

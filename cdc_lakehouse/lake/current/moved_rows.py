@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog.mysql_types import converts
@@ -24,7 +25,8 @@ from cdc_lakehouse.decoders.event_schema import SYNTHETIC, SYNTHETIC_EVENTS, spa
 from cdc_lakehouse.decoders.files.tasks import TaskError
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.current import value_parsing
-from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan
+from cdc_lakehouse.lake.current.event_shuffle import EventShuffle, all_keyed_events, of_blocks
+from cdc_lakehouse.lake.current.keyed_events import KeyedSpan
 from cdc_lakehouse.lake.current.latest_changes import latest_changes
 from cdc_lakehouse.lake.current.partial_rows import fold_events
 from cdc_lakehouse.lake.current.typed_rows import (
@@ -38,7 +40,7 @@ from cdc_lakehouse.lake.current.typed_rows import (
     value_now,
     values_of_fold,
 )
-from cdc_lakehouse.lake.current.update_tasks import EmptiedPartition, read_keyed_events
+from cdc_lakehouse.lake.current.update_tasks import EmptiedPartition
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.tables.event_files import EventReader
 
@@ -57,16 +59,25 @@ _LINE_BITS: Final = 33
 """Of the number of a line among those that one task writes."""
 
 
-def rows_at(keyed: DataFrame, reader: LiveRows) -> DataFrame:
-    """The rows that are live after the keyed events of one table, without those of emptied partitions, with the columns
-    of `LIVE_ROWS`. Tasks raise `TableHeldError` for events without their key."""
-    return keyed.repartition("key").mapInArrow(reader, spark_columns(LIVE_ROWS))
+def rows_at(spark: SparkSession, events: EventReader, spans: Sequence[KeyedSpan], reader: LiveRows) -> DataFrame:
+    """The rows that are live after the events of one table's spans, without those of emptied partitions, with the
+    columns of `LIVE_ROWS`. Tasks raise `TableHeldError` for events without their key."""
+    tasks = spark.sparkContext.defaultParallelism
+    shuffle = EventShuffle(tuple(spans), frozenset(), {span.table_no: (0, tasks) for span in spans}, None)
+
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for_task = list(batches)
+        if for_task:
+            yield from reader(of_blocks(pa.Table.from_batches(for_task)).to_batches())
+
+    blocks = shuffle.blocks(spark, events)
+    return blocks.repartitionById(tasks, F.col("task")).mapInArrow(read, spark_columns(LIVE_ROWS))
 
 
 def read_rows_at(events: EventReader, spans: Sequence[KeyedSpan], readers: Sequence[LiveRows]) -> list[pa.Table]:
     """As `rows_at`, in this process, of tables that are numbered as their readers."""
     with sql.database() as connection:
-        keyed = pa.concat_tables([KEYED_EVENTS.empty_table(), *read_keyed_events(events, connection, spans)])
+        keyed = all_keyed_events(events, connection, spans)
     own = (keyed.filter(pc.field("table_no") == number) for number in range(len(readers)))
     return [
         pa.Table.from_batches(reader(rows.to_batches()), LIVE_ROWS) for reader, rows in zip(readers, own, strict=True)

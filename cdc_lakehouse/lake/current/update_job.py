@@ -1,5 +1,5 @@
-"""The job that updates the current-state tables of a run: one for all of them. Spark reads the events, brings those of
-a table together and schedules; its tasks (`update_tasks`) work on columns. Nothing is committed here."""
+"""The job that updates the current-state tables of a run: one for all of them. Spark brings the events of a table
+together (`event_shuffle`) and schedules; its tasks (`update_tasks`) work on columns. Nothing is committed here."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 import json
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,17 +16,18 @@ from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.decoders.files.tasks import errors_of_tasks, rows_of
 from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
-from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, with_columns
+from cdc_lakehouse.lake.current.event_shuffle import EventShuffle, all_keyed_events, block_directory
+from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan, with_columns
 from cdc_lakehouse.lake.current.update_tasks import (
-    CHANGED_ROWS,
     RESULT_COLUMNS,
+    TASK_COLUMNS,
     Counts,
     FileRewrite,
     Result,
     TableUpdate,
-    UpdatePart,
     carry_out,
     pickled,
     run_tasks,
@@ -41,7 +42,8 @@ _SMALL_TASK_EVENTS: Final = 50_000
 _TABLE_WEIGHT: Final = 2000
 """What a table costs a task, as a number of events."""
 _DRIVER_ROWS: Final = 1_000_000
-"""Of all tables together: rows that keys are looked for in, or that are written again, in the driver."""
+"""Of all tables together: rows that keys are looked for in, or that are written again, in the driver. For small updates
+a job takes longer than its work."""
 
 _DOES_NOT_FIT: Final = (
     "the row does not fit the table's columns: a value that is not of its type, a column that is not known, or one "
@@ -51,10 +53,11 @@ _DOES_NOT_FIT: Final = (
 
 @dataclass(frozen=True)
 class PlannedTable:
-    """One table's part of the job. `events` is about how many of its events there are; `rewrites` says that the rows
-    that are there have to be written again."""
+    """One table's part of the job. Its events are in the `spans`, and about so many as `events` says; `rewrites` says
+    that the rows that are there have to be written again."""
 
     update: TableUpdate
+    spans: tuple[KeyedSpan, ...]
     events: int
     rewrites: bool = False
 
@@ -89,22 +92,31 @@ class UpdateJob:
         self._spark = spark
         self._properties = dict(properties)
 
-    def run(
-        self, tables: Sequence[PlannedTable], events: DataFrame | None, reader: EventReader | None = None
-    ) -> dict[int, UpdatedTable]:
-        """By the number of each table, of the keyed `events` of all, but of those that tasks read themselves, with the
-        `reader`. Raises what tasks raise of the project's errors, and Spark's own."""
+    def run(self, tables: Sequence[PlannedTable], reader: EventReader) -> dict[int, UpdatedTable]:
+        """By the number of each table, of the events that the reader has. Raises what tasks raise of the project's
+        errors, and Spark's own."""
         found = {table.update.table_no: UpdatedTable(table.update) for table in tables}
         places, tasks = _places(tables, self._spark.sparkContext.defaultParallelism)
-        plans = [
-            (first + bucket, table.update.table_no, UpdatePart(table.update, bucket, buckets))
-            for table in tables
-            for first, buckets in [places[table.update.table_no]]
-            for bucket in range(buckets)
-        ]
-        placed = None if events is None else self._placed(events, places)
-        for result in self._collect(plans, tasks, placed, reader, in_driver=tasks == 1 and _fits_driver(tables)):
-            _add(result, found[result.table_no])
+        spans = tuple(span for table in tables for span in table.spans)
+        again = frozenset(name for table in tables if (keys := table.update.recomputed) for name in keys.segments)
+        with errors_of_tasks():
+            if tasks == 1 and _fits_driver(tables):
+                with sql.database() as connection:
+                    events = all_keyed_events(reader, connection, spans, again)
+                results = rows_of(carry_out(self._properties, [table.update for table in tables], events))
+            else:
+                plans = [
+                    (first + bucket, table.update)
+                    for table in tables
+                    for first, buckets in [places[table.update.table_no]]
+                    for bucket in range(buckets)
+                ]
+                with block_directory(self._spark) as directory:
+                    blocks = EventShuffle(spans, again, places, directory).blocks(self._spark, reader)
+                    results = self._run_tasks(plans, tasks, blocks)
+            for row in results:
+                result = Result(*row)
+                _add(result, found[result.table_no])
         rewrites = [
             FileRewrite(table.update, file, updated.deleted.get(file.path, BitMap64()).serialize())
             for table in tables
@@ -117,55 +129,37 @@ class UpdateJob:
             self._rewrite(rewrites, found)
         return found
 
-    def _placed(self, events: DataFrame, places: Mapping[int, tuple[int, int]]) -> DataFrame:
-        """With the number of the task that an event goes to; those of tables that are not planned go nowhere."""
-        names = ("table_no", "first_task", "buckets")
-        columns = zip(*((number, *place) for number, place in places.items()), strict=True)
-        placed = self._spark.createDataFrame(
-            pa.table({name: pa.array(column, pa.int32()) for name, column in zip(names, columns, strict=True)})
-        )
-        task = F.col("first_task") + F.pmod(F.xxhash64("key"), F.col("buckets")).cast("int")
-        return events.join(F.broadcast(placed), "table_no").withColumn("task", task)
-
     def _rewrite(self, rewrites: Sequence[FileRewrite], found: Mapping[int, UpdatedTable]) -> None:
-        plans = [(task, rewrite.update.table_no, rewrite) for task, rewrite in enumerate(rewrites)]
-        in_driver = sum(rewrite.file.record_count for rewrite in rewrites) <= _DRIVER_ROWS
-        for result in self._collect(plans, len(plans), None, None, in_driver=in_driver):
-            table = found[result.table_no]
-            if result.kind == "file":
-                table.rewritten.append(result.text or "")
-            else:
-                table.failure = result.text
-
-    def _collect(
-        self,
-        plans: Sequence[tuple[int, int, UpdatePart | FileRewrite]],
-        tasks: int,
-        events: DataFrame | None,
-        reader: EventReader | None,
-        *,
-        in_driver: bool,
-    ) -> list[Result]:
-        """In the driver where events do not come from Spark: for small updates a job takes longer than its work."""
         with errors_of_tasks():
-            if in_driver and events is None:
-                done = carry_out(self._properties, reader, [plan for *_, plan in plans], KEYED_EVENTS.empty_table())
-                return [Result(*row) for row in rows_of(done)]
-            planned = self._spark.createDataFrame(
-                pa.table(
-                    {
-                        "task": pa.array([task for task, _, _ in plans], pa.int32()),
-                        "table_no": pa.array([number for _, number, _ in plans], pa.int32()),
-                        "plan": pa.array([pickled(plan) for _, _, plan in plans], pa.binary()),
-                    }
-                )
+            if sum(rewrite.file.record_count for rewrite in rewrites) <= _DRIVER_ROWS:
+                results = rows_of(carry_out(self._properties, rewrites, KEYED_EVENTS.empty_table()))
+            else:
+                results = self._run_tasks([*enumerate(rewrites)], len(rewrites), None)
+            for row in results:
+                result = Result(*row)
+                table = found[result.table_no]
+                if result.kind == "file":
+                    table.rewritten.append(result.text or "")
+                else:
+                    table.failure = result.text
+
+    def _run_tasks(
+        self, plans: Sequence[tuple[int, TableUpdate | FileRewrite]], tasks: int, blocks: DataFrame | None
+    ) -> Iterable[tuple[Any, ...]]:
+        """What tasks give, rows of `RESULTS`, of plans by the number of their task."""
+        planned = self._spark.createDataFrame(
+            pa.table(
+                {
+                    "task": pa.array([task for task, _ in plans], pa.int32()),
+                    "plan": pa.array([pickled(plan) for _, plan in plans], pa.binary()),
+                }
             )
-            rows = with_columns(planned, CHANGED_ROWS)
-            if events is not None:
-                rows = rows.unionAll(with_columns(events, CHANGED_ROWS))
-            work = functools.partial(run_tasks, self._properties, reader)
-            found = rows.repartitionById(tasks, F.col("task")).mapInArrow(work, RESULT_COLUMNS).collect()
-            return [Result(*row) for row in found]
+        )
+        rows = with_columns(planned, TASK_COLUMNS)
+        if blocks is not None:
+            rows = rows.unionAll(with_columns(blocks, TASK_COLUMNS))
+        work = functools.partial(run_tasks, self._properties)
+        return rows.repartitionById(tasks, F.col("task")).mapInArrow(work, RESULT_COLUMNS).collect()
 
 
 def _fits_driver(tables: Sequence[PlannedTable]) -> bool:

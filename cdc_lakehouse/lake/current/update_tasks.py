@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,15 +30,8 @@ from cdc_lakehouse.errors import CdcError, TableHeldError, TransientError
 from cdc_lakehouse.lake import data_files
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.conversions import convert_through
-from cdc_lakehouse.lake.current.keyed_events import (
-    BEFORE_ALL,
-    KEYED_COLUMNS,
-    KEYED_EVENTS,
-    KeyedSpan,
-    KeyedSpans,
-    before_all,
-    commit_ts_range,
-)
+from cdc_lakehouse.lake.current.event_shuffle import BLOCK_COLUMNS, all_keyed_events, of_blocks
+from cdc_lakehouse.lake.current.keyed_events import BEFORE_ALL, KeyedSpan, before_all
 from cdc_lakehouse.lake.current.latest_changes import key_part, key_texts, latest_changes
 from cdc_lakehouse.lake.current.partial_rows import fold_events
 from cdc_lakehouse.lake.current.partition_filter import partition_condition
@@ -64,9 +56,9 @@ _compute: Any = pc  # What its functions take is hidden from type checkers.
 REJECTED_LISTED: Final = 1000
 """Rows of an update that cannot be used and are listed one by one; those beyond are counted by segment."""
 
-CHANGED_ROWS: Final = f"task int, plan binary, {KEYED_COLUMNS}"
-"""What tasks get: for each table that is a task's a row with the `plan`, a pickled `TableUpdate`; and the table's keyed
-events."""
+TASK_COLUMNS: Final = f"plan binary, {BLOCK_COLUMNS}"
+"""What tasks get, by their number: a row with a pickled `plan` for each table, and blocks of events (see
+`event_shuffle`)."""
 
 RESULTS: Final = pa.schema(
     [("table_no", pa.int32()), ("kind", pa.string()), ("text", pa.string()), ("data", pa.binary())]
@@ -75,9 +67,6 @@ RESULTS: Final = pa.schema(
 RESULT_COLUMNS: Final = "table_no int, kind string, text string, data binary"
 
 _BATCH_ROWS: Final = 131_072
-
-_OF_THE_MACHINE: Final = (OSError, MemoryError, duckdb.OutOfMemoryException, duckdb.IOException)
-"""Errors of the storage or the machine, not of a table."""
 
 
 class Counts(NamedTuple):
@@ -156,7 +145,6 @@ class TableUpdate:
     """What is to be done to one table, as tasks need to know it.
 
     schema: the one to write. stored: None where no row of it stays.
-    spans: where the events are that its tasks read themselves; the others are given to them.
     emptied, emptied_now: partitions that new rows, and the rows that are there, were deleted with.
     skips_rejected: rows that cannot be used are left out; else they stop the update.
     recomputed: where all events of the table are there, the keys that are concerned; None where those of all events
@@ -174,7 +162,6 @@ class TableUpdate:
     location: str
     properties: Mapping[str, str]
     stored: StoredTable | None
-    spans: tuple[KeyedSpan, ...]
     emptied: tuple[EmptiedPartition, ...]
     emptied_now: tuple[EmptiedPartition, ...]
     skips_rejected: bool
@@ -193,15 +180,6 @@ class TableUpdate:
 
 
 @dataclass(frozen=True)
-class UpdatePart:
-    """One task's part of an update: the keys of one of so many buckets."""
-
-    update: TableUpdate
-    bucket: int
-    buckets: int
-
-
-@dataclass(frozen=True)
 class FileRewrite:
     """Rows of one file that are written again, with the values that their columns have now; those at the positions of
     the bitmap `deleted` go."""
@@ -211,73 +189,35 @@ class FileRewrite:
     deleted: bytes
 
 
-def pickled(plan: UpdatePart | FileRewrite) -> bytes:
+def pickled(plan: TableUpdate | FileRewrite) -> bytes:
     return pickle.dumps(plan)
 
 
-def run_tasks(
-    properties: Mapping[str, str], reader: EventReader | None, batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Carry out the updates of one task: rows with the columns of `CHANGED_ROWS` in, of `RESULTS` out. `properties` are
+def run_tasks(properties: Mapping[str, str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Carry out the updates of one task: rows with the columns of `TASK_COLUMNS` in, of `RESULTS` out. `properties` are
     those of PyIceberg's FileIO."""
     read = list(batches)
     if not read:
         return
     rows = pa.Table.from_batches(read)
-    planned = rows.column("plan").is_valid()
-    plans = [pickle.loads(plan) for plan in rows.filter(planned).column("plan").to_pylist()]
-    changes = rows.filter(_compute.invert(planned)).select(KEYED_EVENTS.names).cast(KEYED_EVENTS)
-    yield from carry_out(properties, reader, plans, changes)
+    plans = [pickle.loads(plan) for plan in rows.column("plan").drop_null().to_pylist()]
+    yield from carry_out(properties, plans, of_blocks(rows))
 
 
 def carry_out(
-    properties: Mapping[str, str],
-    reader: EventReader | None,
-    plans: Sequence[UpdatePart | FileRewrite],
-    changes: pa.Table,
+    properties: Mapping[str, str], plans: Sequence[TableUpdate | FileRewrite], changes: pa.Table
 ) -> Iterator[pa.RecordBatch]:
     """What `run_tasks` does, of plans and keyed events (columns of `KEYED_EVENTS`)."""
     with sql.database() as connection:
-        parts = [plan for plan in plans if isinstance(plan, UpdatePart) and plan.update.spans]
-        if parts:
-            assert reader is not None, "there is one where tasks read events"
-            changes = pa.concat_tables([changes, *_read_events(reader, connection, parts)])
         for plan in plans:
             results = _results(plan, connection, properties, changes)
             yield pa.RecordBatch.from_pylist([each._asdict() for each in results], RESULTS)
 
 
-def _read_events(reader: EventReader, connection: Any, parts: Sequence[UpdatePart]) -> Iterator[pa.Table]:
-    """The keyed events of the parts, from the data files of `events`."""
-    spans = [span for part in parts for span in part.update.spans]
-    segments = frozenset(name for part in parts if (keys := part.update.recomputed) for name in keys.segments)
-    # A table with several buckets has tasks of its own.
-    bucket, buckets = parts[0].bucket, parts[0].buckets
-    for keyed in read_keyed_events(reader, connection, spans, segments):
-        if buckets == 1:
-            yield keyed
-        else:
-            statement = f"SELECT hash(key) % {buckets} = {bucket} AS own FROM keyed"
-            yield keyed.filter(sql.query(connection, statement, keyed=keyed.select(["key"])).column("own"))
-
-
-def read_keyed_events(
-    reader: EventReader, connection: Any, spans: Sequence[KeyedSpan], decoded_again: frozenset[str] = frozenset()
-) -> Iterator[pa.Table]:
-    """The events of some spans, with the columns of `KEYED_EVENTS`, and as `before_all` the keys that events of the
-    segments `decoded_again` had earlier. Raises `TaskError`."""
-    names, between = {(span.database, span.table) for span in spans}, commit_ts_range(spans)
-    try:
-        for each, earlier_of in ((reader, None), *((earlier, decoded_again) for earlier in reader.earlier)):
-            keyed_spans = KeyedSpans(spans, earlier_of)
-            for events in each.read(names, *between):
-                yield keyed_spans.keyed(connection, events)
-    except _OF_THE_MACHINE as error:
-        raise TaskError(TransientError(f"files of events cannot be read: {error}")) from error
-
-
-def _results(plan: Any, connection: Any, properties: Mapping[str, str], changes: pa.Table) -> list[Result]:
-    update: TableUpdate = plan.update
+def _results(
+    plan: TableUpdate | FileRewrite, connection: Any, properties: Mapping[str, str], changes: pa.Table
+) -> list[Result]:
+    update = plan.update if isinstance(plan, FileRewrite) else plan
     task = _Task(update, connection, load_file_io(dict(properties), update.location))
     try:
         if isinstance(plan, FileRewrite):
@@ -294,13 +234,14 @@ def _results(plan: Any, connection: Any, properties: Mapping[str, str], changes:
         return [Result(update.table_no, "failed", reason)]
 
 
-def fold_table(update: TableUpdate, properties: Mapping[str, str], reader: EventReader) -> pa.Table:
-    """The rows that all events of an update's spans leave, of a table of which nothing is stored: columns of its
+def fold_table(
+    update: TableUpdate, properties: Mapping[str, str], reader: EventReader, spans: Sequence[KeyedSpan]
+) -> pa.Table:
+    """The rows that all events of the spans leave, of a table of which nothing is stored: columns of the update's
     `schema`. Nothing is written. Raises `TableHeldError` where rows cannot be used and are not left out."""
     with sql.database() as connection:
-        events = [KEYED_EVENTS.empty_table(), *_read_events(reader, connection, [UpdatePart(update, 0, 1)])]
         task = _Task(update, connection, load_file_io(dict(properties), update.location))
-        rows = task.rows(pa.concat_tables(events))
+        rows = task.rows(all_keyed_events(reader, connection, spans))
     return rows.select(update.schema.column_names).cast(schema_to_pyarrow(update.schema, include_field_ids=False))
 
 

@@ -4,8 +4,9 @@ Nothing is committed here: the files of a task that died are nothing to anyone."
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -14,9 +15,10 @@ from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.types import MapType
 
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS
-from cdc_lakehouse.decoders.event_schema import EVENTS, SYNTHETIC
+from cdc_lakehouse.decoders.event_schema import EVENTS, SYNTHETIC, image_text
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.current.keyed_events import EVENT_COLUMNS
 from cdc_lakehouse.lake.data_files import (
@@ -28,6 +30,7 @@ from cdc_lakehouse.lake.data_files import (
     new_path,
     read_rows,
 )
+from cdc_lakehouse.lake.tables.segments import MOVED_ROWS_PREFIX
 
 _compute: Any = pc  # What its functions take is hidden from type checkers.
 
@@ -145,9 +148,10 @@ def event_reader(lake: Lake, feed: str) -> EventReader | None:
 
 def reader_of(lake: Lake, table: Table, snapshot: Snapshot | None = None) -> EventReader:
     """Reads the table `events` as it is now, or as it was in a snapshot."""
-    fields = [table.schema().find_field(name).field_id for name in ("commit_ts", "schema_name", "table_name")]
+    schema = table.schema() if snapshot is None else table.schemas()[snapshot.schema_id or 0]
+    fields = [schema.find_field(name).field_id for name in ("commit_ts", "schema_name", "table_name")]
     files = tuple(live_files(table, fields, snapshot=snapshot))
-    return EventReader(files, table.schema(), table.location(), dict(lake.catalog.properties))
+    return EventReader(files, schema, table.location(), dict(lake.catalog.properties))
 
 
 @dataclass(frozen=True)
@@ -161,6 +165,22 @@ class EventReader:
     io: Mapping[str, str]
     earlier: tuple[EventReader, ...] = ()
 
+    def shares(self, count: int) -> list[EventReader]:
+        """Readers that together read what this one does, with about as much for each."""
+        readers = (self, *self.earlier)
+        files = [(number, file) for number, reader in enumerate(readers) for file in reader.files]
+        shares: list[list[list[StoredFile]]] = [[[] for _ in readers] for _ in range(count)]
+        sizes = [(0, place) for place in range(count)]
+        for number, file in sorted(files, key=lambda each: each[1].size, reverse=True):
+            size, place = heapq.heappop(sizes)
+            shares[place][number].append(file)
+            heapq.heappush(sizes, (size + file.size, place))
+        found: list[EventReader] = []
+        for share in shares:
+            own, *earlier = (replace(reader, files=tuple(files)) for reader, files in zip(readers, share, strict=True))
+            found.append(replace(own, earlier=tuple(earlier)))
+        return found
+
     def read(
         self,
         names: Collection[tuple[str, str]],
@@ -171,7 +191,9 @@ class EventReader:
         """Events of some tables, by (database, table), with a commit-ts in [lowest, highest], and others that lie
         beside them: these columns, with those two names and `commit_ts` among them."""
         io = load_file_io(dict(self.io), self.location)
-        ids = {name: self.schema.find_field(name).field_id for name in columns}
+        of_maps = isinstance(self.schema.find_type("after"), MapType)
+        known = [name for name in columns if not of_maps or name in self.schema.column_names]
+        ids = {name: self.schema.find_field(name).field_id for name in known}
         databases, tables = ({name[place] for name in names} for place in (0, 1))
         between = {
             ids["commit_ts"]: (lowest, highest),
@@ -183,4 +205,17 @@ class EventReader:
             if not all(may_contain(file, field, *ends) for field, ends in ranges.items()):
                 continue
             for rows in read_rows(io, file, self.schema, list(ids.values()), between=between):
-                yield rows.select([column(id) for id in ids.values()]).rename_columns(list(ids))
+                events = rows.select([column(id) for id in ids.values()]).rename_columns(known)
+                yield _as_texts(events).select(columns) if of_maps else events
+
+
+def _as_texts(events: pa.Table) -> pa.Table:
+    """Events of a build whose row images were maps, and which told by the name of a segment that they are synthetic."""
+    if SYNTHETIC not in events.column_names:
+        synthetic = _compute.starts_with(events.column("segment"), MOVED_ROWS_PREFIX)
+        events = events.append_column(EVENTS.field(SYNTHETIC), synthetic)
+    for place, name in enumerate(events.column_names):
+        if name in ("before", "after"):
+            images = [None if image is None else image_text(dict(image)) for image in events.column(name).to_pylist()]
+            events = events.set_column(place, EVENTS.field(name), pa.array(images, pa.string()))
+    return events

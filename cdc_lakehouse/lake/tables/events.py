@@ -166,12 +166,9 @@ class Events:
         files = _written_by(events, writer)
         transaction.commit(data_files=files, replace_all=table.current_snapshot() is not None, properties=_PROPERTIES)
 
-    def frame(self, snapshot: int | None = None) -> DataFrame:
-        """All events, columns of `EVENTS`: as they are, or as they were in a snapshot."""
-        reader = self._spark.read.format("iceberg")
-        if snapshot is not None:
-            reader = reader.option("versionAsOf", str(snapshot))
-        frame = reader.load(self.identifier.sql)
+    def frame(self) -> DataFrame:
+        """All events, columns of `EVENTS`."""
+        frame = self._spark.read.format("iceberg").load(self.identifier.sql)
         if isinstance(frame.schema["after"].dataType, SparkMap):
             # A snapshot of before the images were texts.
             texts = {name: F.to_json(name, {"ignoreNullFields": "false"}) for name in _IMAGES}
@@ -182,7 +179,7 @@ class Events:
 
     def reader(self, lowest: int, highest: int, earlier: Collection[int] = ()) -> EventReader:
         """Reads events as they are now with a commit-ts in [lowest, highest], in tasks, and as they were in `earlier`
-        snapshots. None of these may have images as maps."""
+        snapshots."""
         table = self._load()
         commit_ts = table.schema().find_field("commit_ts")
 
@@ -192,12 +189,6 @@ class Events:
             return replace(whole, files=wanted)
 
         return replace(of(None), earlier=tuple(of(_snapshot(table, id)) for id in sorted(earlier)))
-
-    def has_maps(self, snapshot: int) -> bool:
-        """Whether a snapshot is of an earlier build, with row images as maps."""
-        table = self._load()
-        schema = table.schemas()[_snapshot(table, snapshot).schema_id or 0]
-        return isinstance(schema.find_type("after"), MapType)
 
     def without(self, changes: Collection[tuple[str, str, int]]) -> set[tuple[str, str, int]]:
         """Those of some changes (database, table, commit-ts) of which there is no event."""

@@ -1,0 +1,157 @@
+"""The events of a job, each file of them read once, and brought to the tasks that apply them.
+
+What one read has for a task is a block: keyed events (`keyed_events.KEYED_EVENTS`) as an Arrow stream, which Spark
+moves as it is. Of events as rows it would make its own form and columns again: that takes longer than the work on
+them."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import tempfile
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from cdc_lakehouse import duckdb_sql as sql
+from cdc_lakehouse.decoders.files.tasks import TaskError
+from cdc_lakehouse.errors import TransientError
+from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan, KeyedSpans, commit_ts_range
+from cdc_lakehouse.lake.tables.event_files import EventReader
+
+BLOCK_COLUMNS: Final = "task int, events binary, file string"
+"""A block, itself or the file that it is in, and the number of the task that it goes to."""
+
+_SHARE_BYTES: Final = 64 * 1024 * 1024
+"""Of files of events, for one task that reads."""
+_COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+_PLAIN: Final = pa.ipc.IpcWriteOptions(use_threads=False)
+_OF_THE_MACHINE: Final = (OSError, MemoryError, duckdb.OutOfMemoryException, duckdb.IOException)
+
+
+def read_keyed_events(
+    reader: EventReader, connection: Any, spans: Sequence[KeyedSpan], decoded_again: Collection[str] = ()
+) -> Iterator[pa.Table]:
+    """The events of some spans, with the columns of `KEYED_EVENTS`, and as `before_all` the keys that events of the
+    segments `decoded_again` had earlier. Raises `TaskError`."""
+    if not spans:
+        return
+    names, between = {(span.database, span.table) for span in spans}, commit_ts_range(spans)
+    earlier_of = frozenset(decoded_again)
+    try:
+        for each, only in ((reader, None), *((earlier, earlier_of) for earlier in reader.earlier)):
+            keyed_spans = KeyedSpans(spans, only)
+            for events in each.read(names, *between):
+                yield keyed_spans.keyed(connection, events)
+    except _OF_THE_MACHINE as error:
+        raise TaskError(TransientError(f"files of events cannot be read: {error}")) from error
+
+
+def all_keyed_events(
+    reader: EventReader, connection: Any, spans: Sequence[KeyedSpan], decoded_again: Collection[str] = ()
+) -> pa.Table:
+    """As `read_keyed_events`, in one table."""
+    return pa.concat_tables([KEYED_EVENTS.empty_table(), *read_keyed_events(reader, connection, spans, decoded_again)])
+
+
+@dataclass(frozen=True)
+class EventShuffle:
+    """Where the keyed events of some spans go: `places` has for each table, by its number, its first task and how many
+    it has. Events of one key have one task. Blocks go through files in `directory` where all tasks have one disk, else
+    through Spark, which takes five times as long."""
+
+    spans: tuple[KeyedSpan, ...]
+    decoded_again: frozenset[str]
+    places: Mapping[int, tuple[int, int]]
+    directory: str | None
+
+    def blocks(self, spark: SparkSession, reader: EventReader) -> DataFrame:
+        """All that the reader has, with the columns of `BLOCK_COLUMNS`."""
+        files = [*reader.files, *(file for earlier in reader.earlier for file in earlier.files)]
+        most = max(spark.sparkContext.defaultParallelism, math.ceil(sum(file.size for file in files) / _SHARE_BYTES))
+        shares = reader.shares(max(1, min(most, len(files))))
+
+        def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            with sql.database() as connection:
+                for batch in batches:
+                    for number in batch.column(0).to_pylist():
+                        for keyed in read_keyed_events(shares[number], connection, self.spans, self.decoded_again):
+                            yield from self.divided(connection, keyed)
+
+        return spark.range(0, len(shares), 1, len(shares)).mapInArrow(read, BLOCK_COLUMNS)
+
+    def divided(self, connection: Any, keyed: pa.Table) -> Iterator[pa.RecordBatch]:
+        """The blocks that keyed events make, with the columns of `BLOCK_COLUMNS`."""
+        tasks = self._tasks(connection, keyed)
+        found, counts = np.unique(tasks, return_counts=True)
+        if len(found) > 1:
+            keyed = keyed.take(pa.array(np.argsort(tasks, kind="stable")))
+        starts = np.cumsum(counts) - counts
+        for task, start, count in zip(found.tolist(), starts, counts, strict=True):
+            yield block(keyed.slice(start, count), task, self.directory)
+
+    def _tasks(self, connection: Any, keyed: pa.Table) -> np.ndarray[Any, Any]:
+        numbers, place_of = np.unique(keyed.column("table_no").to_numpy(), return_inverse=True)
+        first, buckets = np.array([self.places[number] for number in numbers], np.int64).reshape(-1, 2)[place_of].T
+        if (buckets == 1).all():
+            return first
+        hashes = sql.query(connection, "SELECT hash(key) AS h FROM keyed", keyed=keyed.select(["key"])).column("h")
+        return first + (hashes.to_numpy() % buckets.astype(np.uint64)).astype(np.int64)
+
+
+@contextlib.contextmanager
+def block_directory(spark: SparkSession) -> Iterator[str | None]:
+    """A directory for blocks on the disk that all tasks have, while the block lasts; None where they run on several
+    machines."""
+    if not (spark.sparkContext.master or "").startswith("local"):
+        yield None
+        return
+    wanted = os.environ.get("SPARK_LOCAL_DIRS") or spark.sparkContext.getConf().get("spark.local.dir")
+    place = wanted.split(",")[0] if wanted else None
+    with tempfile.TemporaryDirectory(prefix="cdc-lakehouse-events-", dir=place) as directory:
+        yield directory
+
+
+def block(keyed: pa.Table, task: int, directory: str | None) -> pa.RecordBatch:
+    """Keyed events as a block for a task: a row with the columns of `BLOCK_COLUMNS`. Raises `TaskError`."""
+    events = file = None
+    if directory is None:
+        with pa.BufferOutputStream() as sink:
+            _write(sink, keyed, _COMPRESSED)
+            events = sink.getvalue().to_pybytes()
+    else:
+        file = str(Path(directory, uuid.uuid4().hex))
+        with _local_disk(), pa.OSFile(file, "wb") as sink:
+            _write(sink, keyed, _PLAIN)
+    columns = [pa.array([task], pa.int32()), pa.array([events], pa.binary()), pa.array([file], pa.string())]
+    return pa.record_batch(columns, ["task", "events", "file"])
+
+
+@contextlib.contextmanager
+def _local_disk() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        advice = "make room there, or set spark.local.dir in lake.spark.conf to a larger disk"
+        raise TaskError(TransientError(f"Spark's local directory: {error}", advice=advice)) from error
+
+
+def _write(sink: pa.NativeFile, keyed: pa.Table, options: pa.ipc.IpcWriteOptions) -> None:
+    with pa.ipc.new_stream(sink, KEYED_EVENTS, options=options) as stream:
+        stream.write_table(keyed)
+
+
+def of_blocks(rows: pa.Table) -> pa.Table:
+    """The keyed events of blocks, which are rows with `events` and `file`; others have neither. Raises `TaskError`."""
+    with _local_disk():
+        files = [pa.memory_map(file) for file in rows.column("file").drop_null().to_pylist()]
+    sources = [*(events.as_buffer() for events in rows.column("events").drop_null()), *files]
+    return pa.concat_tables([KEYED_EVENTS.empty_table(), *(pa.ipc.open_stream(each).read_all() for each in sources)])
