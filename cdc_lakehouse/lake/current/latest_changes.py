@@ -30,7 +30,8 @@ def latest_changes(connection: Any, events: pa.Table, width: int) -> np.ndarray[
     parts = key_texts(events.column("key"), width)
     if any(part.null_count for part in parts.values()):
         raise TableHeldError("events lack a column of the table's key")
-    if events.num_rows < 2:
+    groups = pa.table(parts).group_by([*parts], use_threads=False).aggregate([])
+    if groups.num_rows == events.num_rows:
         return np.arange(events.num_rows)
     positions = {name: events.column(name) for name in ("stage", "upsert", "segment", "line")}
     place = pa.array(np.arange(events.num_rows), pa.int64())

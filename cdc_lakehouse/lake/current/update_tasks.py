@@ -272,13 +272,12 @@ class _Task:
             yield Result(number, "colliding")
             return
         latest, upserts = self._latest(events)
-        keys = self._keys(latest)
         typed = self._typed(upserts)
         if typed is not None:
             events = upserts
-            deleted = self._positions(keys)
+            deleted = self._positions(latest)
         else:
-            deleted, typed = self._folded(events, keys)
+            deleted, typed = self._folded(events, latest)
         values, rejected = self._sound(events, typed)
         yield from rejected
         if rejected and not self._update.skips_rejected:
@@ -302,7 +301,7 @@ class _Task:
         if typed is not None:
             events = upserts
         else:
-            _, typed = self._folded(events, self._keys(latest))
+            _, typed = self._folded(events, latest)
         values, rejected = self._sound(events, typed)
         if rejected and not self._update.skips_rejected:
             raise TableHeldError("events do not fit the table's columns", table=self._update.name)
@@ -354,15 +353,15 @@ class _Task:
         latest = where(events, is_latest)
         return latest, where(latest, latest.column("upsert").to_numpy())
 
-    def _keys(self, latest: pa.Table) -> pa.Table:
-        """The changed keys as values: `k<n>` of each part."""
+    def _keys(self, events: pa.Table) -> pa.Table:
+        """The keys of events as values: `k<n>` of each part."""
         update = self._update
-        texts = key_texts(latest.column("key"), len(update.key))
+        texts = key_texts(events.column("key"), len(update.key))
         parts = [
             f"{value_parsing.value(text, column.type, update.value_format)} AS k{n}"
             for n, (text, column) in enumerate(zip(texts, update.key, strict=True))
         ]
-        return self._query(f"SELECT DISTINCT {', '.join(parts)} FROM texts", texts=pa.table(texts))
+        return self._query(f"SELECT {', '.join(parts)} FROM texts", texts=pa.table(texts))
 
     def _typed(self, upserts: pa.Table) -> _TypedRows | None:
         """The latest events as typed rows; None where some leave columns out."""
@@ -395,15 +394,15 @@ class _Task:
         ]
         return pa.schema(fields).empty_table()
 
-    def _folded(self, changes: pa.Table, keys: pa.Table) -> tuple[dict[str, BitMap64], _TypedRows]:
-        """Rows of all events of their keys, over those that are there."""
+    def _folded(self, changes: pa.Table, latest: pa.Table) -> tuple[dict[str, BitMap64], _TypedRows]:
+        """Rows of all events of their keys, over those that are there; `latest` has each key once."""
         update = self._update
         folded = fold_events(changes, update.target)
         base = None
         if update.stored is not None:
             values = {f"b{column.id}": update.stored_value(column) for column in update.target.columns}
             keyed = {f"s{n}": self._stored_key(n) for n in range(len(update.key))}
-            base = self._matches(keys, {**values, **keyed})
+            base = self._matches(latest, {**values, **keyed})
         deleted = self._grouped(base)
         deleted = _union(deleted, self._emptied())
         if not folded.last:
@@ -472,9 +471,9 @@ class _Task:
     def _stored_key(self, number: int) -> str:
         return self._update.stored_value(self._update.key[number])
 
-    def _positions(self, keys: pa.Table) -> dict[str, BitMap64]:
+    def _positions(self, latest: pa.Table) -> dict[str, BitMap64]:
         """Positions of the rows that are there and go, by the path of their file."""
-        return _union(self._grouped(self._matches(keys, {})), self._emptied())
+        return _union(self._grouped(self._matches(latest, {})), self._emptied())
 
     def _emptied(self) -> dict[str, BitMap64]:
         update = self._update
@@ -489,12 +488,13 @@ class _Task:
         )
         return self._grouped(found)
 
-    def _matches(self, keys: pa.Table, values: Mapping[str, str]) -> pa.Table | None:
-        """Rows that are there and have one of the keys: `file_no`, `position` and the `values`; None where there are
-        no rows."""
+    def _matches(self, events: pa.Table, values: Mapping[str, str]) -> pa.Table | None:
+        """Rows that are there and have the key of one of the events: `file_no`, `position` and the `values`; None where
+        there are no rows."""
         update = self._update
-        if update.stored is None or not keys.num_rows:
+        if update.stored is None or not events.num_rows:
             return None
+        keys = self._keys(events)
         conditions: list[str] = []
         for n, column in enumerate(update.key):
             collides = value_parsing.may_collide(column.type, update.value_format)
