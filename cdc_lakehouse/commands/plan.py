@@ -52,6 +52,8 @@ def _text(plan: FeedPlan) -> str:
 
 
 def _of_load(load: PendingLoad) -> str:
+    if load.reading is not None:
+        return f"the database is being read: {load.reading}"
     if load.files is None:
         return "the tables of the database are to be read"
     waits = "" if load.waits is None else f"; {load.waits}"

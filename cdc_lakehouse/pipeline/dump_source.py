@@ -29,7 +29,7 @@ from cdc_lakehouse.lake.tables.segment_decoding import DecodedFiles, SegmentFile
 from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Kind, Segment, landed_again
 from cdc_lakehouse.pipeline.batches import Batches
 from cdc_lakehouse.pipeline.database_load import DatabaseDump
-from cdc_lakehouse.pipeline.database_progress import location_of
+from cdc_lakehouse.pipeline.database_progress import ReadingProgress, location_of, reading_of
 from cdc_lakehouse.pipeline.deferred_segments import UNREADABLE_SEGMENT, defer
 from cdc_lakehouse.pipeline.loads import loads_of, require_no_gap
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -54,12 +54,14 @@ _MAX_BYTES: Final = 16 << 30
 @dataclass(frozen=True)
 class PendingLoad:
     """What is left of an initial load: tables and files that are not in `events`, and the bytes of these. None of what
-    only a look at the database can tell. `waits` is a sentence on what the log has to have before."""
+    only a look at the database can tell: `reading` is how far its tables are read, where that has begun. `waits` is a
+    sentence on what the log has to have before."""
 
     tables: int | None
     files: int | None
     bytes: int | None
     waits: str | None
+    reading: ReadingProgress | None = None
 
 
 class DumpSource:
@@ -110,7 +112,7 @@ class DumpSource:
         if not self.has_rows_left:
             return None
         if self._initial.database is not None and not loads_of(self._run.history):
-            return PendingLoad(None, None, None, None)
+            return PendingLoad(None, None, None, None, reading_of(self._run.lake, self._run.feed))
         landed = [segment for batch in self._run.segments.undecoded(DUMP).values() for segment in batch]
         wanted = self._wanted_tables()
         names = {(segment.database, segment.table) for segment in landed}

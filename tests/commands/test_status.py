@@ -119,7 +119,8 @@ def test_a_database_that_is_being_read(lake: TestLake) -> None:
     lake.lake.write(f"{root}/t000001/000000000-aa.200000.done", b"done")
     reading = status()["initial"]["reading"]
     assert (reading["rows"], reading["estimated_rows"], reading["ranges_read"]) == (200_000, 300_000, 1)
-    assert "the database is being read: 200000 of about 300000 rows are read" in call("status").stdout
+    for command in ("status", "plan"):
+        assert "the database is being read: 200000 of about 300000 rows are read" in call(command).stdout
     lake.lake.write(f"{root}/dump.json", b"{}")
     assert status()["initial"]["reading"] is None
 
