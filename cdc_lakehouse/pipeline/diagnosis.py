@@ -26,7 +26,9 @@ from cdc_lakehouse.changelog.positions import commit_time
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.errors import CdcError, ConfigurationError, in_one_line
 from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.engine_faults import described, engine_fault
 from cdc_lakehouse.lake.jars import jar_directory
+from cdc_lakehouse.lake.trial_table import try_table
 from cdc_lakehouse.lake.warehouse_faults import writing_to_warehouse
 from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.pipeline.monitors import open_monitor
@@ -43,6 +45,10 @@ _TESTED_JAVA: Final = (17,)
 _LEAST_FREE: Final = 2 << 30
 _PATIENCE_SECONDS: Final = 30
 _CLOCK_SLACK: Final = datetime.timedelta(minutes=1)
+_REFUSED: Final = (
+    "correct the configuration of this part, or give its user the rights that it needs: in the catalog, to make, "
+    "change and remove namespaces and tables; in the warehouse, to list, read, write and delete"
+)
 
 
 @dataclass(frozen=True)
@@ -91,6 +97,9 @@ def _tried(name: str, part: Callable[[], Finding]) -> Finding:
         advice = error.advice
         error.advice = None
         return Finding(name, "failed", str(error), advice)
+    except Exception as error:  # noqa: BLE001 - Whatever a catalog or a store throws is what this part showed.
+        fault = engine_fault(error)
+        return Finding(name, "failed", described(fault or error), (fault and fault.advice) or _REFUSED)
 
 
 def _ok(said: str) -> Finding:
@@ -142,12 +151,9 @@ def _disk(config: LakehouseConfig) -> Finding:
 
 
 def _catalog(lake: Lake) -> Finding:
-    """A namespace is made and removed: it has no files."""
-    namespace = f"cdc_doctor_{uuid.uuid4().hex[:12]}"
     with writing_to_warehouse():
-        lake.catalog.create_namespace((namespace,))
-        lake.catalog.drop_namespace((namespace,))
-    return _ok(f"a namespace was made in the {lake.config.catalog.type} catalog, and removed")
+        try_table(lake)
+    return _ok(f"a table was made in the {lake.config.catalog.type} catalog, written, read, and removed")
 
 
 def _warehouse(lake: Lake) -> Finding:

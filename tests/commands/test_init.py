@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import shutil
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -174,6 +176,20 @@ def test_doctor_says_which_part_fails_and_what_to_do(
     assert outcomes()["java"] == "failed" and "JAVA_HOME" in run("doctor").output
     file.write_text("lake: [", encoding="utf-8")
     assert run("doctor").exit_code == 2
+
+
+def test_doctor_says_what_a_catalog_refuses(unpacked: Path, here: Path) -> None:
+    """A table may be made there and not be changed, as where rights are missing. Nothing is left."""
+    run("init", "--source", str(unpacked / "canal-json" / "date_dirs" / "tree"), "--name", "shop")
+    assert run("doctor").exit_code == 0
+    with contextlib.closing(sqlite3.connect(here / "lake" / "catalog.db")) as catalog:
+        refused = "CREATE TRIGGER no BEFORE UPDATE ON iceberg_tables BEGIN SELECT RAISE(ABORT, 'it is refused'); END"
+        catalog.execute(refused)
+    result = run("doctor")
+    assert result.exit_code == 1 and "FAILED   catalog: " in result.output
+    assert "it is refused" in result.output and "make, change and remove namespaces and tables" in result.output
+    assert outcomes()["catalog"] == "failed" and outcomes()["warehouse"] == outcomes()["shop: source"] == "ok"
+    assert list((here / "lake" / "warehouse").rglob("*")) == []
 
 
 def test_the_schema_is_printed() -> None:

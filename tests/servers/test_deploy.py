@@ -156,6 +156,7 @@ def test_the_parts_of_the_compose_file_run(
     installed.run(*bucket, env=environment("bucket"))
     installed.run(*bucket, env=environment("bucket"))  # It is started again with the others.
     env = environment("code-location")
+    assert "a table was made in the sql catalog" in installed.run("cdc-lakehouse", "doctor", env=env)
     with contextlib.ExitStack() as stack:
         for service, port in (("code-location", code), ("webserver", web), ("daemon", None)):
             started = running(
@@ -240,6 +241,7 @@ def test_a_rest_catalog_and_s3(installed: Installed, s3: S3Server, tmp_path: Pat
         check_tables(tables(installed, env), tmp_path / "demo/sink")
 
     with running(server, port, tmp_path / "rest.log"):
+        assert "a table was made in the rest catalog" in installed.run("cdc-lakehouse", "doctor", env=env)
         run_and_check()
     more = ["--directory", str(tmp_path / "demo"), "--follow", "--batches", "2", "--pause", "0.1"]
     installed.run("cdc-lakehouse", "sample", *more)
