@@ -174,7 +174,7 @@ def _visible(lake: TestLake) -> dict[str, Any]:
     namespaces = lake.lake.catalog.list_namespaces()
     found: dict[str, Any] = {name: None for (name,) in namespaces if lake.name in (name[4:], name.partition("__")[0])}
     for name in lake.metadata():
-        table = lake.lake.catalog.load_table(tuple(name.split(".")))
+        table = lake.lake.catalog.load_table(tuple(name.split(".", 1)))
         found[name] = (table.metadata.current_snapshot_id, table.properties)
     return found
 
