@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +19,11 @@ from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.pipeline.detection import Detected, detect_initial, detect_source
 
 _SCHEMA_FILE: Final = "lakehouse.schema.json"
+_WAREHOUSE: Final = "./lake/warehouse"
+_CATALOG: Final = "sqlite:///./lake/catalog.db"
+_CATALOG_PASSWORD: Final = "CATALOG_PASSWORD"
+_KINDS: Final = {"http": "rest", "https": "rest", "thrift": "hive"}
+"""Kinds of catalogs, by the schemes of their URIs; others are databases."""
 _PLAIN: Final = re.compile(r"[A-Za-z./][\w./:-]*")
 _COMMENTS: Final = {
     "source": "Where the change log is read.",
@@ -37,8 +42,11 @@ _COMMENTS: Final = {
 @click.option("--source", help="URI of the change log. [asked for in a terminal]")
 @click.option("--dump", help="URI of a dump that the feed begins with.")
 @click.option("--name", help="Name of the feed. [default: from the URI]")
-@click.option("--warehouse", default="./lake/warehouse", show_default=True, help="Where tables are stored.")
-@click.option("--catalog-uri", default="sqlite:///./lake/catalog.db", show_default=True, help="An SQL catalog.")
+@click.option("--warehouse", help=f"Where tables are stored. [default: {_WAREHOUSE}]")
+@click.option(
+    "--catalog-uri", help=f"The catalog: sqlite:///…, postgresql://…, https://… (REST), thrift://… (Hive), or glue. "
+    f"[default: {_CATALOG}]",
+)  # fmt: skip
 @click.option("--time-zone", help="Time zone of TIMESTAMP text. [default: what the rows show, else UTC]")
 @click.option(
     "--output", type=click.Path(path_type=Path, dir_okay=False), default=Path(DEFAULT_FILE), show_default=True,
@@ -51,8 +59,8 @@ def command(
     source: str | None,
     dump: str | None,
     name: str | None,
-    warehouse: str,
-    catalog_uri: str,
+    warehouse: str | None,
+    catalog_uri: str | None,
     time_zone: str | None,
     output: Path,
     force: bool,
@@ -62,13 +70,16 @@ def command(
 
     The URI is the one that the changefeed has, its query too: a path or s3://bucket/prefix of a storage sink,
     kafka://host:9092/topic, or canal://host:11111/destination. Nothing is written to the source. Keys in the URI's
-    query are not written into the file, which names variables in their place.
+    query and passwords are not written into the file, which names variables in their place.
+
+    In a terminal, without --source, it asks for the source, the warehouse and the catalog.
 
     \b
     Examples:
       cdc-lakehouse init --source s3://bucket/cdc?protocol=canal-json
       cdc-lakehouse init --source kafka://broker:9092/orders --name orders
       cdc-lakehouse init --source canal://canal:11111/example --dump s3://bucket/dump
+      cdc-lakehouse init --source ./cdc --warehouse s3://lake/tables --catalog-uri https://catalog.example.com/
     """
     if output.exists() and not force:
         raise ConfigurationError(f"{output} is there already", advice="write --force, or another --output")
@@ -77,6 +88,10 @@ def command(
             raise ConfigurationError("it is not known where the change log is", advice="write --source URI")
         source = str(
             click.prompt("URI of the change log (s3://…, a path, kafka://host:9092/topic, canal://host:11111/…)")
+        )
+        warehouse = warehouse or str(click.prompt("Where tables are stored (a path, s3://…)", default=_WAREHOUSE))
+        catalog_uri = catalog_uri or str(
+            click.prompt("The catalog (sqlite:///…, postgresql://…, https://…, thrift://…, glue)", default=_CATALOG)
         )
     here = Path.cwd()
     detected = detect_source(source, here)
@@ -88,24 +103,41 @@ def command(
     if time_zone is not None:
         settings["time_zone"] = time_zone
         unsure = [each for each in unsure if not each.startswith("time_zone ")]
-    document = _document(detected, settings, name or detected.name, warehouse, catalog_uri)
+    catalog, secrets = _catalog(catalog_uri or _CATALOG)
+    secrets |= detected.secrets.keys()
+    if catalog["type"] == "rest":
+        unsure.append(
+            "lake.catalog: write its credential or token, and as warehouse the name that it has for one, if it has them"
+        )
+    lake = {"warehouse": warehouse or _WAREHOUSE, "catalog": catalog}
+    document = _document(detected, settings, name or detected.name, lake)
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text("\n".join(_text(document, unsure)) + "\n", encoding="utf-8")
     schema = output.with_name(_SCHEMA_FILE)
     schema.write_text(json.dumps(json_schema(), indent=1) + "\n", encoding="utf-8")
     if as_json:
-        secrets = sorted(detected.secrets)
-        print_json({"wrote": str(output), "found": found, "look_at": unsure, "set_in_environment": secrets})
+        print_json({"wrote": str(output), "found": found, "look_at": unsure, "set_in_environment": sorted(secrets)})
     else:
-        _say(found, unsure, detected, output)
+        _say(found, unsure, secrets, output)
     return DONE
 
 
-def _document(
-    detected: Detected, source: Mapping[str, Any], name: str, warehouse: str, catalog_uri: str
-) -> dict[str, Any]:
+def _catalog(uri: str) -> tuple[dict[str, str], set[str]]:
+    """The keys of `lake.catalog` for a URI, without the password that it has; and the names of what is to be set."""
+    if uri == "glue":
+        return {"type": "glue"}, set()
+    scheme, _, rest = uri.partition("://")
+    kind = _KINDS.get(scheme, "sql")
+    login, at, host = rest.rpartition("@")
+    user, colon, password = login.partition(":")
+    if not (at and colon) or password.startswith("${"):
+        return {"type": kind, "uri": uri}, set()
+    return {"type": kind, "uri": f"{scheme}://{user}:${{{_CATALOG_PASSWORD}}}@{host}"}, {_CATALOG_PASSWORD}
+
+
+def _document(detected: Detected, source: Mapping[str, Any], name: str, lake: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "lake": {"warehouse": warehouse, "catalog": {"type": "sql", "uri": catalog_uri}},
+        "lake": lake,
         **({"storage": detected.storage} if detected.storage else {}),
         "feeds": [
             {
@@ -119,13 +151,13 @@ def _document(
     }
 
 
-def _say(found: list[str], unsure: list[str], detected: Detected, output: Path) -> None:
+def _say(found: list[str], unsure: list[str], secrets: Set[str], output: Path) -> None:
     for sentence in found:
         click.echo(f"found {sentence}")
     for sentence in unsure:
         click.echo(f"look at this: {sentence}")
-    if detected.secrets:
-        click.echo(f"set {', '.join(sorted(detected.secrets))} in the environment: {output} names them")
+    if secrets:
+        click.echo(f"set {', '.join(sorted(secrets))} in the environment: {output} names them")
     elsewhere = "" if output == Path(DEFAULT_FILE) else f"CDC_LAKEHOUSE_CONFIG={output} "
     click.echo(f"wrote {output}. Next: `{elsewhere}cdc-lakehouse doctor`, then `{elsewhere}cdc-lakehouse run`")
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
+import os
+import pty
 import shutil
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -133,6 +137,51 @@ def test_a_file_that_is_there_is_kept_and_a_source_is_asked_for(unpacked: Path, 
     assert kept.exit_code == 2 and "--force" in kept.output
     assert (here / "lakehouse.yaml").read_text(encoding="utf-8") == "mine"
     assert run("init", "--output", "other.yaml").exit_code == 2
+
+
+CATALOGS = {
+    "sqlite:///./lake/catalog.db": ({"type": "sql"}, []),
+    "postgresql://cdc:p%40ss@db:5432/iceberg": ({"type": "sql"}, ["CATALOG_PASSWORD"]),
+    "https://catalog.example.com/": ({"type": "rest"}, []),
+    "thrift://metastore:9083": ({"type": "hive"}, []),
+    "glue": ({"type": "glue"}, []),
+}
+
+
+@pytest.mark.parametrize("uri", CATALOGS)
+def test_the_catalog_is_of_the_kind_that_its_uri_says(
+    uri: str, unpacked: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its password is in the environment, and not in the file."""
+    kind, secrets = CATALOGS[uri]
+    source = str(unpacked / "canal-json" / "date_dirs" / "tree")
+    words = ("--warehouse", "s3://lake/tables", "--catalog-uri", uri, "--json")
+    document = json.loads(run("init", "--source", source, *words).output)
+    assert document["set_in_environment"] == secrets
+    assert any("credential" in each for each in document["look_at"]) == (kind["type"] == "rest")
+    assert "p%40ss" not in (here / "lakehouse.yaml").read_text(encoding="utf-8")
+    monkeypatch.setenv("CATALOG_PASSWORD", "p%40ss")
+    found = config.load(here / "lakehouse.yaml").lake
+    assert (found.warehouse, found.catalog.type) == ("s3://lake/tables", kind["type"])
+    assert found.catalog.uri == (None if uri == "glue" else uri.replace("/./", f"/{here}/"))
+
+
+def test_a_terminal_is_asked(unpacked: Path, here: Path) -> None:
+    """For the source, the warehouse and the catalog, of which the last two have a default."""
+    tree = unpacked / "canal-json" / "date_dirs" / "tree"
+    terminal, inside = pty.openpty()
+    program = Path(sys.executable).with_name("cdc-lakehouse")
+    with subprocess.Popen([program, "init"], cwd=here, stdin=inside, stdout=inside, stderr=inside) as asked:
+        os.close(inside)
+        os.write(terminal, f"{tree}\ns3://lake/tables\n\n\x04".encode())
+        said = b""
+        with contextlib.suppress(OSError):  # Nobody has the other end any more.
+            while part := os.read(terminal, 4096):
+                said += part
+    os.close(terminal)
+    assert asked.returncode == 0, said.decode()
+    found = config.load(here / "lakehouse.yaml").lake
+    assert (found.warehouse, found.catalog.uri) == ("s3://lake/tables", f"sqlite:///{here}/lake/catalog.db")
 
 
 def test_secrets_of_a_pasted_uri_are_named_and_not_written() -> None:
