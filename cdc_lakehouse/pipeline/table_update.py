@@ -285,9 +285,11 @@ def _create(run: FeedRun, tables: CurrentTables, changes: TableChanges, value_fo
 
 
 def location_of(tables: CurrentTables, changes: TableChanges, now: Identifier) -> TableLocation:
-    """Where the table is, and where it should be. A dropped one stays where it is until its name is needed."""
+    """Where the table is, and where it should be. A dropped one stays where it is until its name is needed; where it
+    made way for another already, it does not come back, although the run before may have ended between the two."""
     home = tables.identifier(changes.target.name)
-    stays = changes.life.dropped_ts is not None and (now == home or not tables.is_free(home))
+    parked = tables.parking_identifier(changes.life, changes.target.name)
+    stays = changes.life.dropped_ts is not None and (now in (home, parked) or not tables.is_free(home))
     return TableLocation(changes.life, now, now if stays else home)
 
 
