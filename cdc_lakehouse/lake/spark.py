@@ -4,13 +4,14 @@ tests."""
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
 import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +30,7 @@ from cdc_lakehouse.lake.jvm_output import filtered_stderr
 from cdc_lakehouse.lake.names import CATALOG
 
 _ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
+_HOST: Final = {"SPARK_LOCAL_HOSTNAME", "SPARK_LOCAL_IP"}
 _LOG: Final = logging.getLogger("cdc_lakehouse")
 
 
@@ -44,17 +46,27 @@ def start_jvm(settings: Mapping[str, str]) -> JavaGateway | None:
         file = Path(directory, "spark.properties")
         file.touch(mode=0o600)
         file.write_text("".join(f"{_escape(k)}={_escape(v)}\n" for k, v in settings.items()), encoding="ascii")
-        before = os.environ.get(_ARGUMENTS)
         own = f"--properties-file {shlex.quote(str(file))} --load-spark-defaults"
-        os.environ[_ARGUMENTS] = f"{own} {before or 'pyspark-shell'}"
-        try:
-            with filtered_stderr() as stderr:
-                return launch_gateway(popen_kwargs={"stderr": stderr})
-        finally:
-            if before is None:
-                del os.environ[_ARGUMENTS]
-            else:
-                os.environ[_ARGUMENTS] = before
+        variables = {_ARGUMENTS: f"{own} {os.environ.get(_ARGUMENTS) or 'pyspark-shell'}"}
+        if settings["spark.master"].startswith("local") and not os.environ.keys() & _HOST:
+            # It is all on this machine: no other has to reach its ports, and the machine's name need not resolve.
+            variables["SPARK_LOCAL_HOSTNAME"] = "localhost"
+        with _environment(variables), filtered_stderr() as stderr:
+            return launch_gateway(popen_kwargs={"stderr": stderr})
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """The process has these variables in the block: a JVM gets what the process has."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
 
 
 def _escape(text: str) -> str:
@@ -211,7 +223,8 @@ def _jdbc(uri: str) -> dict[str, str]:
     user, _, password = login.partition(":")
     settings = {f"{_PREFIX}.uri": f"jdbc:{scheme.partition('+')[0]}://{host}"}
     if at:
-        settings |= {f"{_PREFIX}.jdbc.user": user, f"{_PREFIX}.jdbc.password": password}
+        # A URI has them percent-encoded, as SQLAlchemy reads it.
+        settings |= {f"{_PREFIX}.jdbc.user": unquote(user), f"{_PREFIX}.jdbc.password": unquote(password)}
     return settings
 
 

@@ -1,4 +1,4 @@
-"""The start of a session in a thread, without a JVM: who waits for it, and who is told what went wrong."""
+"""The start of a session, without a JVM: who waits for it, who is told what went wrong, and what it is given."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 from pyspark import SparkContext
+from sqlalchemy import make_url
 
+from cdc_lakehouse.config import CatalogConfig
 from cdc_lakehouse.lake import spark
 from tests.kit.lakes import TestLake
 
@@ -64,3 +66,12 @@ def test_where_there_is_a_jvm_nothing_starts(
     monkeypatch.setattr(SparkContext, "_gateway", object())
     start()
     assert not built
+
+
+def test_the_login_of_a_catalog_is_decoded_as_sqlalchemy_does() -> None:
+    uri = "postgresql+psycopg2://team%40cdc:p%3Aa%2F%25%40@db.example.com:5432/iceberg?sslmode=require"
+    url = make_url(uri)
+    settings = spark._catalog_settings(CatalogConfig(type="sql", uri=uri), "s3://bucket/lake")
+    jdbc = {key.removeprefix("spark.sql.catalog.lake."): value for key, value in settings.items()}
+    assert jdbc["uri"] == "jdbc:postgresql://db.example.com:5432/iceberg?sslmode=require"
+    assert (jdbc["jdbc.user"], jdbc["jdbc.password"]) == (url.username, url.password) == ("team@cdc", "p:a/%@")

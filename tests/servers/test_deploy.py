@@ -134,8 +134,10 @@ def test_the_parts_of_the_compose_file_run(
     }  # fmt: skip
     ours = {
         "DAGSTER_PG_HOST": "127.0.0.1", "DAGSTER_PG_PORT": str(postgres), "ICEBERG_PG_HOST": "127.0.0.1",
-        "ICEBERG_PG_PORT": str(postgres), "S3_ENDPOINT": s3.endpoint, "CDC_LAKEHOUSE_CODE_HOST": "127.0.0.1",
-        "CDC_LAKEHOUSE_CODE_PORT": str(code), "AWS_ENDPOINT_URL_S3": s3.endpoint,
+        # Percent-encoded, as one with other characters must be.
+        "ICEBERG_PG_PASSWORD": PASSWORD.replace("-", "%2D"), "ICEBERG_PG_PORT": str(postgres),
+        "S3_ENDPOINT": s3.endpoint, "AWS_ENDPOINT_URL_S3": s3.endpoint,
+        "CDC_LAKEHOUSE_CODE_HOST": "127.0.0.1", "CDC_LAKEHOUSE_CODE_PORT": str(code),
     }  # fmt: skip
     # As in the image, and where its user may write.
     image = {

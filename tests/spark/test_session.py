@@ -30,6 +30,7 @@ told = {
     "default": spark.conf.get("spark.my.default"),
     "partitions": spark.conf.get("spark.sql.shuffle.partitions"),
     "python": spark.sparkContext.pythonExec,
+    "host": spark.sparkContext.getConf().get("spark.driver.host"),
     "archives": spark.sparkContext.parallelize([0], 1).map(lambda _: list(sys.path_importer_cache)).collect()[0],
 }
 spark.stop()
@@ -49,10 +50,11 @@ def test_settings_are_not_on_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "conf/spark-defaults.conf").write_text("spark.my.default 1\nspark.sql.shuffle.partitions 77\n")
     temporary = tmp_path / "tmp"
     temporary.mkdir()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_LOCAL_")}
     done = subprocess.run(
         [sys.executable, "-c", _START],
         input=json.dumps(section),
-        env={**os.environ, "SPARK_CONF_DIR": str(tmp_path / "conf"), "TMPDIR": str(temporary)},
+        env={**environment, "SPARK_CONF_DIR": str(tmp_path / "conf"), "TMPDIR": str(temporary)},
         capture_output=True,
         text=True,
         check=False,
@@ -64,5 +66,6 @@ def test_settings_are_not_on_the_command_line(tmp_path: Path) -> None:
     assert "-Xmx600m" in told["command"]
     assert (told["default"], told["partitions"], told["again"]) == ("1", partitions, partitions)
     assert told["python"] == sys.executable
+    assert told["host"] == "localhost", "its ports are open to other machines"
     assert not [path for path in told["archives"] if path.endswith(".jar")], "each task would read it again"
     assert not list(temporary.rglob("spark.properties"))
