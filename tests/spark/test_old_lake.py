@@ -6,6 +6,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -86,17 +89,48 @@ def check(feed: TestLake, truth: Truth, stage: int) -> None:
     feed.check(tables, except_for={name for name, table in tables.items() if not table["key"]})
 
 
-@pytest.mark.parametrize("name", sorted(old_lake.STOPPED))
-def test_a_data_set_goes_on(name: str, lake: OldLake, data_sets: Path) -> None:
+@pytest.mark.parametrize(("name", "restored"), [("random_3", True), ("random_5", False)])
+def test_a_data_set_goes_on(name: str, restored: bool, lake: OldLake, data_sets: Path, tmp_path: Path) -> None:
+    """Also where the lake is brought back from a backup: the next run takes up where that ends."""
     truth = Truth(data_sets / "canal-json" / name)
     feed = lake.data_set(truth)
-    stage = old_lake.STOPPED[name]
     run_twice(feed)
-    check(feed, truth, stage)
+    check(feed, truth, old_lake.STOPPED[name])
+    if restored:
+        back_up(lake.root, tmp_path)
     apply_stage(truth.dataset, len(truth.stages) - 1, feed.sink)
-    run_twice(feed)
-    check(feed, truth, len(truth.stages) - 1)
-    assert feed.events_by_segment() == truth.events_by_segment(len(truth.stages) - 1)
+
+    def go_on() -> None:
+        run_twice(feed)
+        check(feed, truth, len(truth.stages) - 1)
+        assert feed.events_by_segment() == truth.events_by_segment(len(truth.stages) - 1)
+
+    go_on()
+    if restored:
+        before = feed.metadata()
+        restore(lake.root, tmp_path)
+        assert feed.metadata() != before
+        go_on()
+
+
+def back_up(root: Path, kept: Path) -> None:
+    """Catalog and warehouse, at one moment."""
+    shutil.copytree(root / "warehouse", kept / "warehouse")
+    copy_catalog(root, kept)
+
+
+def restore(root: Path, kept: Path) -> None:
+    shutil.rmtree(root / "warehouse")
+    shutil.copytree(kept / "warehouse", root / "warehouse")
+    copy_catalog(kept, root)
+
+
+def copy_catalog(source: Path, target: Path) -> None:
+    with (
+        contextlib.closing(sqlite3.connect(source / "catalog.db")) as read,
+        contextlib.closing(sqlite3.connect(target / "catalog.db")) as written,
+    ):
+        read.backup(written)
 
 
 def test_a_canal_server_goes_on(lake: OldLake) -> None:
