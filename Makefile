@@ -33,7 +33,7 @@ test: setup servers check unit spark ## Set up, then lint, types, import rules a
 
 quick: setup ## The inner loop: lint, unit tests but the slow ones, one feed through Spark
 	time $(BIN)/ruff check .
-	time CDC_TESTS=quick $(BIN)/pytest -q -n $(WORKERS) -m "smoke or not (spark or server or slow)"
+	time $(BIN)/pytest -q -n $(WORKERS) -m "smoke or not (spark or server or slow)"
 
 test-long: setup servers ## All of them and the large products, with random examples: hours
 	time CDC_TESTS=long $(BIN)/pytest -q -n $(WORKERS) --dist loadgroup --durations=30

@@ -1,10 +1,9 @@
-"""Tests. `CDC_TESTS` is the tier that runs: `quick`, `long`, or nothing for that of `make test`."""
+"""Tests. `CDC_TESTS=long` are those of `make test-long`."""
 
 from __future__ import annotations
 
 import os
 from typing import Final
 
-TIER: Final = os.environ.get("CDC_TESTS", "")
-LONG: Final = TIER == "long"
+LONG: Final = os.environ.get("CDC_TESTS") == "long"
 """Large products, and other random examples each time."""

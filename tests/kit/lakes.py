@@ -21,7 +21,6 @@ from cdc_lakehouse.lake.check_queries import conservation
 from cdc_lakehouse.lake.file_io import packages
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps, run_all
-from tests import TIER
 from tests.kit import truth
 
 _NUMBERS = itertools.count(1)
@@ -201,8 +200,8 @@ def _from_environment(section: Any, environment: dict[str, str]) -> Any:
     return f"${{{name}}}"
 
 
-_SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""For a JVM of a few runs: what the second compiler makes pays back after some 25."""
+_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""The second compiler takes a quarter of the CPU, and what it makes does not pay that back in a hundred runs."""
 
 
 def lake_section(root: Path) -> dict[str, Any]:
@@ -220,7 +219,7 @@ def lake_section(root: Path) -> dict[str, Any]:
                 "spark.ui.enabled": False,
                 # One JVM for all tests: it must have what warehouses on S3 and GCS need.
                 "spark.jars.packages": ",".join([*packages("s3://warehouse"), *packages("gs://warehouse")]),
-                **({"spark.driver.extraJavaOptions": _SHORT_LIVED} if TIER == "quick" else {}),
+                "spark.driver.extraJavaOptions": _JVM,
             },
         },
     }
