@@ -1,4 +1,4 @@
-"""`verify --repair` against a MySQL: what differs is put right by events, and stays so."""
+"""`verify --repair` against a MySQL: what differs is put right by events, and stays so; in both format versions."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from cdc_lakehouse.changelog.schema import SourceColumn
 from cdc_lakehouse.cli import main
 from cdc_lakehouse.config import load
 from cdc_lakehouse.definitions import build_definitions
+from cdc_lakehouse.lake.data_files import live_files
 from tests.kit.hand_sinks import CREATE, CSV, T0, HandSink, row
 from tests.kit.lakes import TestLake
 from tests.servers.mysql import MySqlServer
@@ -58,12 +59,16 @@ class RepairedFeed:
         self.execute(f"CREATE USER IF NOT EXISTS {USER}@'%' IDENTIFIED BY '{PASSWORD}'")
         self.execute(f"GRANT SELECT ON d.* TO {USER}@'%'")
         source = {**CSV, "time_zone": "Asia/Shanghai"}
+        self.url = f"mysql://{USER}:${{SOURCE_PASSWORD}}@127.0.0.1:{server.port}"
         self.lake = TestLake(lake_root, directory, lambda: spark, source=source)
+        self.configure({"settings": {"d.t": {"format_version": 2}}})
         self.sink = HandSink(self.lake.sink)
         self.sink.schema("t", 0, *COLUMNS, action=CREATE, query=TABLE)
+
+    def configure(self, tables: dict[str, Any]) -> None:
+        self.lake.configure(tables=tables)
         document = json.loads(self.lake.config_path.read_text())
-        url = f"mysql://{USER}:${{SOURCE_PASSWORD}}@127.0.0.1:{server.port}"
-        document["feeds"][0]["verify"] = {"url": url}
+        document["feeds"][0]["verify"] = {"url": self.url}
         self.lake.config_path.write_text(json.dumps(document))
 
     def execute(self, *statements: str) -> list[tuple[Any, ...]]:
@@ -86,6 +91,11 @@ class RepairedFeed:
         result = CliRunner().invoke(main, ["verify", "--pause", "0", *options], input=answer)
         assert result.exit_code == code, result.output
         return result
+
+    def deletes(self) -> tuple[int, set[str]]:
+        """The format version of the table, and the kinds of deletes that its files have."""
+        table = self.lake.tables()["d", "t"]
+        return table.format_version, {type(each).__name__ for file in live_files(table) for each in file.deletes}
 
     def values(self) -> dict[int, int]:
         """`v` by `id`, as the lake has them."""
@@ -134,12 +144,16 @@ def test_what_differs_is_put_right_and_stays_so(feed: RepairedFeed) -> None:
     (segment,) = [each for each in feed.lake.machinery("segments") if each["kind"] == "repair"]
     assert (segment["table"], segment["state"], "@" in segment["requested_by"]) == ("t", "decoded", True)
     assert (feed.repairs(), evaluated(feed)[0].passed) == ([(1, 1, 1)], True)
+    assert feed.deletes() == (2, {"StoredPositions"})
 
+    # It goes on in format version 3.
+    feed.configure({})
     # A second repair of the same cut counts more than the first, also where it deletes.
     feed.execute("DELETE FROM t WHERE id = 4", "UPDATE t SET v = 23 WHERE id = 2")
     feed.insert(3, 33)
     feed.verify("--repair", "--yes", code=0)
     feed.verify(code=0)
+    assert feed.deletes() == (3, {"StoredPositions", "StoredVector"}), "earlier files of positions stay"
     assert feed.values() == {1: 1, 2: 23, 3: 33} and feed.repairs() == [(1, 1, 1), (1, 1, 1)]
 
     # The log goes on where it was: what it says counts more than a repair, and of other rows the repair stays.
