@@ -36,3 +36,16 @@ def jar_directory(config: LakeConfig) -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "cdc-lakehouse", "jars")
     root = Path(os.environ.get("CDC_LAKEHOUSE_JARS") or cache)
     return root / hashlib.sha256(",".join(sorted(jar_packages(config))).encode()).hexdigest()[:16]
+
+
+def fetch_command(config: LakeConfig) -> str:
+    """The command that fetches the jars of a configuration into their directory."""
+    words = ["python -m cdc_lakehouse.lake.spark --prefetch"]
+    scheme, database = (uri.partition(":")[0] for uri in (config.warehouse, config.catalog.uri or ""))
+    if packages(config.warehouse) != packages("file:///any"):
+        words.append(f"--warehouse {scheme}://any")
+    if config.catalog.type == "sql" and database.partition("+")[0] in _DRIVERS:
+        words.append(f"--catalog-uri {database.partition('+')[0]}://any")
+    if further := config.spark.conf.get("spark.jars.packages"):
+        words.append(f"--packages {further}")
+    return " ".join(words)

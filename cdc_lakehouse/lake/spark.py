@@ -11,7 +11,7 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -237,11 +237,16 @@ def _prefetch(warehouse: str, catalog_uri: str, further: str) -> None:
         build_session(config).stop()
 
 
-if __name__ == "__main__":
+def main(words: Sequence[str]) -> None:
+    """Fetch jars, as the words of a command line say."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--prefetch", action="store_true", required=True)
     parser.add_argument("--warehouse", default="file:///nowhere", help="such as s3://any")
     parser.add_argument("--catalog-uri", default="sqlite:///nowhere", help="such as postgresql://any")
     parser.add_argument("--packages", default="", help="as lake.spark.conf has them in spark.jars.packages")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     _prefetch(arguments.warehouse, arguments.catalog_uri, arguments.packages)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -27,7 +27,7 @@ from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.errors import CdcError, ConfigurationError, in_one_line
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.engine_faults import described, engine_fault
-from cdc_lakehouse.lake.jars import jar_directory
+from cdc_lakehouse.lake.jars import fetch_command, jar_directory
 from cdc_lakehouse.lake.trial_table import try_table
 from cdc_lakehouse.lake.warehouse_faults import writing_to_warehouse
 from cdc_lakehouse.pipeline.context import utc_now
@@ -136,7 +136,10 @@ def _jars(config: LakehouseConfig) -> Finding:
     directory = jar_directory(config.lake)
     if directory.is_dir():
         return _ok(f"Spark's jars are in {directory}")
-    advice = "run scripts/setup, or let the first run fetch them; without a network point CDC_LAKEHOUSE_JARS at a copy"
+    advice = (
+        f"let the first run fetch them, or call `{fetch_command(config.lake)}`; without a network point "
+        "CDC_LAKEHOUSE_JARS at a copy"
+    )
     return Finding("", "warning", f"Spark's jars are not fetched yet: {directory} is not there", advice)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from cdc_lakehouse.config import LakeConfig
-from cdc_lakehouse.lake.jars import PACKAGES, jar_directory
+from cdc_lakehouse.lake import spark
+from cdc_lakehouse.lake.jars import PACKAGES, fetch_command, jar_directory
 from cdc_lakehouse.lake.spark import spark_settings
 
 DRIVER = "org.postgresql:postgresql:42.7.0"
@@ -44,3 +46,31 @@ def test_a_set_that_is_kept_is_taken_from_its_directory(kept: Path) -> None:
         "file:/own.jar", (directory / "a 1.jar").as_uri(), (directory / "b.jar").as_uri(),
     ]  # fmt: skip
     assert "spark.jars.packages" in spark_settings(config()), "another set"
+
+
+@pytest.mark.parametrize(
+    ("warehouse", "catalog"),
+    [
+        ("file:///lake", {"type": "sql", "uri": "sqlite:///catalog.db"}),
+        ("s3://lake", {"type": "rest", "uri": "https://catalog.example.com"}),
+        ("gs://lake", {"type": "sql", "uri": "postgresql+psycopg2://cdc:secret@db/iceberg"}),
+        ("abfss://lake@account.dfs.core.windows.net", {"type": "glue"}),
+    ],
+)
+@pytest.mark.parametrize("conf", [{}, {"spark.jars.packages": DRIVER}])
+def test_the_command_that_fetches_a_set_is_of_that_set(
+    warehouse: str, catalog: dict[str, str], conf: dict[str, str], kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = {"warehouse": warehouse, "catalog": catalog, "spark": {"conf": conf}}
+    wanted = LakeConfig.model_validate(document)
+    fetched: list[Path] = []
+
+    def build(lake: LakeConfig) -> SimpleNamespace:
+        fetched.append(jar_directory(lake))
+        return SimpleNamespace(stop=lambda: None)
+
+    monkeypatch.setattr(spark, "build_session", build)
+    program, *options = fetch_command(wanted).split(" --prefetch")
+    assert program == "python -m cdc_lakehouse.lake.spark" and "secret" not in options[0]
+    spark.main(["--prefetch", *options[0].split()])
+    assert fetched == [jar_directory(wanted)] and fetched[0].parent == kept
