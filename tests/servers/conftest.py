@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -83,10 +84,14 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}/{AzureContainer.ACCOUNT}"
 
 
+def _shallow_directory() -> tempfile.TemporaryDirectory[str]:
+    """Pytest's own directories, which are in memory too, are too deep for the path of a socket."""
+    return tempfile.TemporaryDirectory(prefix="mysql-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT"))
+
+
 @pytest.fixture(scope="session")
 def mysql() -> Iterator[MySqlServer]:
-    # Pytest's own directories are too deep for the path of a socket.
-    with tempfile.TemporaryDirectory(prefix="mysql-") as directory, mysql_server(Path(directory)) as server:
+    with _shallow_directory() as directory, mysql_server(Path(directory)) as server:
         yield server
 
 
@@ -94,7 +99,7 @@ def mysql() -> Iterator[MySqlServer]:
 def binlog() -> Iterator[MySqlServer]:
     """A MySQL that writes a binlog, with a user for Canal."""
     with (
-        tempfile.TemporaryDirectory(prefix="mysql-") as directory,
+        _shallow_directory() as directory,
         mysql_server(Path(directory), binlog=True) as server,
     ):
         add_canals_user(server)
@@ -118,6 +123,12 @@ def start_canal(binlog: MySqlServer, tmp_path: Path) -> Iterator[StartCanal]:
             return stack.enter_context(canal_server(tmp_path / name, binlog, begin, **options))
 
         yield start
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs do not wait long for a Canal that cannot be reached."""
+    monkeypatch.setattr("cdc_lakehouse.pipeline.canal_source._PATIENCE_SECONDS", 0.5)
 
 
 @pytest.fixture(scope="session")

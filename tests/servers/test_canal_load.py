@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.pipeline import canal_source
 from cdc_lakehouse.pipeline.steps import Steps, run_all
 from tests.kit.kills import kill_further_and_further
 from tests.kit.lakes import TestLake
@@ -21,12 +20,7 @@ from tests.servers.canal_workload import every_type
 from tests.servers.mysql_dumps import dump, dump_as_shell
 from tests.servers.test_canal_feed import DAMAGED, GEOMETRIES, VIRTUAL, CanalFeed, never
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(canal_source, "_PATIENCE_SECONDS", 0.5)
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.usefixtures("impatient")]
 
 
 class Load:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.pipeline import canal_source, database_progress
+from cdc_lakehouse.pipeline import database_progress
 from cdc_lakehouse.pipeline.database_load import DatabaseDump
 from cdc_lakehouse.pipeline.steps import Steps, run_all
 from tests import LONG
@@ -22,14 +22,9 @@ from tests.servers.canal_workload import every_type
 from tests.servers.test_canal_feed import GEOMETRIES, VIRTUAL, CanalFeed, never
 from tests.servers.test_canal_load import Writes, fill
 
-pytestmark = [pytest.mark.spark, pytest.mark.server]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.usefixtures("impatient")]
 
 READER = "reader"
-
-
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(canal_source, "_PATIENCE_SECONDS", 0.5)
 
 
 class Load:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -118,25 +119,39 @@ WRONG: dict[str, tuple[dict[str, str], type[CdcError], str]] = {
 }
 
 
-@pytest.mark.parametrize("wrong", WRONG)
-def test_what_is_wrong_is_told(kafka: Broker, topic: str, wrong: str) -> None:
-    settings, kind, words = WRONG[wrong]
-    reader = secure(kafka, topic, **settings)
-    for look in (lambda: read_topics(reader, client(reader)), lambda: values(reader, ranges(kafka, topic))):
-        with pytest.raises(CdcError, match=words) as told:
-            look()
-        assert type(told.value) is kind and kafka.secure in str(told.value)
-        check_no_secret(told.value)
+def test_what_is_wrong_is_told(kafka: Broker, topic: str) -> None:
+    """All at the same time, for clients try until their patience ends."""
+    there = ranges(kafka, topic)
+
+    def is_told(wrong: str) -> None:
+        settings, kind, words = WRONG[wrong]
+        reader = secure(kafka, topic, **settings)
+        for look in (lambda: read_topics(reader, client(reader)), lambda: values(reader, there)):
+            with pytest.raises(CdcError, match=words) as told:
+                look()
+            assert type(told.value) is kind and kafka.secure in str(told.value), wrong
+            check_no_secret(told.value)
+
+    with ThreadPoolExecutor(len(WRONG)) as pool:
+        list(pool.map(is_told, WRONG))
 
 
-@pytest.mark.parametrize("brokers", ["127.0.0.1:1", "no-such-host.invalid:9092", "127.0.0.1:1,127.0.0.1:2"])
-def test_brokers_that_are_not_there(kafka: Broker, topic: str, brokers: str) -> None:
-    reader = source(brokers, topic)
-    before = time.monotonic()
-    for look in (lambda: read_topics(reader, client(reader, 2)), lambda: values(reader, ranges(kafka, topic))):
-        with pytest.raises(SourceUnreachableError, match=rf"{brokers} cannot be reached for now \(_"):
-            look()
-    assert time.monotonic() - before < 20
+BROKERS = ("127.0.0.1:1", "no-such-host.invalid:9092", "127.0.0.1:1,127.0.0.1:2")
+
+
+def test_brokers_that_are_not_there(kafka: Broker, topic: str) -> None:
+    there = ranges(kafka, topic)
+
+    def is_told(brokers: str) -> None:
+        reader = source(brokers, topic)
+        before = time.monotonic()
+        for look in (lambda: read_topics(reader, client(reader, 2)), lambda: values(reader, there)):
+            with pytest.raises(SourceUnreachableError, match=rf"{brokers} cannot be reached for now \(_"):
+                look()
+        assert time.monotonic() - before < 20
+
+    with ThreadPoolExecutor(len(BROKERS)) as pool:
+        list(pool.map(is_told, BROKERS))
 
 
 def test_one_broker_of_several_is_enough(kafka: Broker, topic: str) -> None:
