@@ -70,7 +70,7 @@ def test_a_file_that_changed_is_archived_beside_what_it_was(data_sets: Path, new
 
 
 def test_a_copy_that_a_crash_cut_short_is_made_again(data_sets: Path, new_lake: Callable[..., TestLake]) -> None:
-    truth = Truth(data_sets / "canal-json/random_1")
+    truth = Truth(data_sets / "canal-json/random_2")
     lake = new_lake(source={**truth.source, "archive": True})
     apply_stage(truth.dataset, 0, lake.sink)
     run_all(lake.run())

@@ -101,6 +101,7 @@ def shop(lake_root: Path, tmp_path: Path, spark: SparkSession, monkeypatch: pyte
         yield Shop(lake, home, instance)
 
 
+@pytest.mark.usefixtures("no_orphans")
 def test_compaction_and_maintenance_are_assets_that_tables_tell_of(shop: Shop) -> None:
     shop.lake.configure(maintenance={"min_small_files": 2})
     for _ in range(2):

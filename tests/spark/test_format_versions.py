@@ -13,7 +13,6 @@ import pytest
 from cdc_lakehouse.changelog.schema import SourceColumn
 from cdc_lakehouse.lake.check_queries import conservation, cut_tables
 from cdc_lakehouse.lake.data_files import dangling_deletes, live_files
-from cdc_lakehouse.lake.maintenance import Procedures
 from cdc_lakehouse.lake.position_deletes import StoredPositions
 from cdc_lakehouse.lake.table_health import table_health
 from cdc_lakehouse.pipeline.maintenance import Maintenance
@@ -34,12 +33,6 @@ pytestmark = pytest.mark.spark
 FEW = ["canal-json/add_columns_defaults", "canal-json/partitions_range", "csv/random_3"]
 SEVEN = SourceColumn("n", integer("n").type, default="7")
 WIDE = (*COLUMNS, SEVEN)
-
-
-@pytest.fixture
-def no_orphans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To look for orphans takes most of the time of maintenance."""
-    monkeypatch.setattr(Procedures, "remove_orphan_files", lambda *_, **__: 0)
 
 
 @pytest.mark.parametrize("name", SOUND if LONG else FEW)

@@ -191,12 +191,6 @@ def tags(lake: TestLake) -> dict[str, dict[str, int]]:
     }
 
 
-@pytest.fixture
-def no_orphans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To look for them takes most of the time, and commits nothing."""
-    monkeypatch.setattr(Procedures, "remove_orphan_files", lambda *_, **__: 0)
-
-
 @pytest.mark.usefixtures("no_orphans")
 def test_maintenance_between_any_two_commits_of_a_run(new_lake: Callable[..., TestLake]) -> None:
     """The lease keeps them apart; the run here does not ask for it, as one whose lease was lost."""

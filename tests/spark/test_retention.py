@@ -13,7 +13,6 @@ import pytest
 import cdc_lakehouse
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.check_queries import event_counts
-from cdc_lakehouse.lake.maintenance import Procedures
 from cdc_lakehouse.lake.tables import lease
 from cdc_lakehouse.pipeline import maintenance
 from cdc_lakehouse.pipeline.maintenance import Maintained, Maintenance
@@ -29,12 +28,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_orphans")]
 
 _KEEP = {"keep_records_days": 1, "keep_archive_days": 1, "keep_segments_days": 1}
 DATES = ("2026-06-10", "2026-06-11", "2026-06-12")
-
-
-@pytest.fixture
-def no_orphans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To look for them takes most of the time, and commits nothing."""
-    monkeypatch.setattr(Procedures, "remove_orphan_files", lambda *_, **__: 0)
 
 
 def later() -> datetime.datetime:
