@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,12 +39,11 @@ def shuffled(rows: list[dict[str, Any]], directory: Path | None) -> dict[int, li
     """What each task gets."""
     shuffle = EventShuffle((), frozenset(), PLACES, None if directory is None else str(directory))
     keyed = pa.Table.from_pylist(rows, KEYED_EVENTS)
-    found: dict[int, list[dict[str, Any]]] = {}
-    for blocks in shuffle.divided(connection(), keyed):
-        read = pa.Table.from_batches([blocks])
-        for task in read.column("task").to_pylist():
-            found.setdefault(task, []).extend(of_blocks(read).to_pylist())
-    return found
+    blocks = pa.Table.from_batches([shuffle.divided(connection(), keyed)])
+    return {
+        task: of_blocks(blocks.filter(pc.field("task") == task)).to_pylist()
+        for task in blocks.column("task").to_pylist()
+    }
 
 
 @pytest.mark.parametrize("through_files", [True, False])

@@ -18,19 +18,17 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
 from cdc_lakehouse.decoders.event_schema import image_text
-from cdc_lakehouse.lake.current.event_shuffle import block
+from cdc_lakehouse.lake.current.event_shuffle import EventShuffle
 from cdc_lakehouse.lake.current.keyed_events import BEFORE_ALL, KEYED_EVENTS
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target
 from cdc_lakehouse.lake.current.update_tasks import RecomputedKeys, TableUpdate, pickled, run_tasks
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
+from tests.kit.duckdb_sql import connection
 
 ID, V = Column(1, "id", ColumnType.of("int")), Column(2, "v", ColumnType.of("varchar", length=20))
 VERSION: Final = TableVersion(1, TableName("d", "t"), "d.t#1", "create", "create", "", "", (ID, V))
 SCHEMA: Final = Schema(
     NestedField(1, "id", IntegerType()), NestedField(2, "v", StringType()), NestedField(3, COMMIT_TS, LongType())
-)
-COLUMNS: Final = pa.schema(
-    [("plan", pa.binary()), ("task", pa.int32()), ("events", pa.binary()), ("file", pa.string())]
 )
 
 
@@ -41,8 +39,9 @@ def keyed(op: str, commit_ts: int, image: dict[str, str | None] | None, key: str
     }  # fmt: skip
 
 
-def with_plan(rows: pa.RecordBatch) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([{"plan": None, **row} for row in rows.to_pylist()], COLUMNS)
+def blocks_of(event: dict[str, Any], directory: Path | None) -> pa.Table:
+    shuffle = EventShuffle((), frozenset(), {0: (0, 1)}, None if directory is None else str(directory))
+    return pa.Table.from_batches([shuffle.divided(connection(), pa.Table.from_pylist([event], KEYED_EVENTS))])
 
 
 def update(
@@ -59,12 +58,10 @@ def update(
         skips_rejected=True, recomputed=recomputed,
     )  # fmt: skip
     directory.mkdir(exist_ok=True)
-    places = itertools.cycle([None, str(directory)])
-    blocks = [
-        block(pa.Table.from_pylist([event], KEYED_EVENTS), 0, place)
-        for event, place in zip(events, places, strict=False)
-    ]
-    batches = run_tasks({}, [pa.RecordBatch.from_pylist([{"plan": pickled(plan)}], COLUMNS), *map(with_plan, blocks)])
+    planned = pa.Table.from_pylist([{"plan": pickled(plan)}])
+    blocks = (blocks_of(event, place) for event, place in zip(events, itertools.cycle([None, directory]), strict=False))
+    rows = pa.concat_tables([planned, *blocks], promote_options="default")
+    batches = run_tasks({}, rows.combine_chunks().to_batches())
     results = [result for batch in batches for result in batch.to_pylist()]
     assert "failed" not in {result["kind"] for result in results}, results
     written = [row for path in directory.rglob("*.parquet") for row in pq.read_table(path).to_pylist()]

@@ -27,11 +27,18 @@ from cdc_lakehouse.errors import TransientError
 from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan, KeyedSpans, commit_ts_range
 from cdc_lakehouse.lake.tables.event_files import EventReader
 
-BLOCK_COLUMNS: Final = "task int, events binary, file string"
-"""A block, itself or the file that it is in, and the number of the task that it goes to."""
+BLOCK_COLUMNS: Final = "task int, events binary, file string, start bigint, size bigint"
+"""The number of the task that a block goes to, and the block: itself (`events`), or the file that it is in, and from
+where on how many bytes of it."""
 
+_BLOCKS: Final = pa.schema(
+    [("task", pa.int32()), ("events", pa.binary()), ("file", pa.string()), ("start", pa.int64()), ("size", pa.int64())]
+)
+_IN_FILE: Final = ("file", "start", "size")
 _SHARE_BYTES: Final = 64 * 1024 * 1024
 """Of files of events, for one task that reads."""
+_BLOCK_BYTES: Final = 128 * 1024 * 1024
+"""Of keyed events, before they are divided: where there are many tasks, each gets little out of them."""
 _COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 _PLAIN: Final = pa.ipc.IpcWriteOptions(use_threads=False)
 _OF_THE_MACHINE: Final = (OSError, MemoryError, duckdb.OutOfMemoryException, duckdb.IOException)
@@ -83,20 +90,26 @@ class EventShuffle:
             with sql.database() as connection:
                 for batch in batches:
                     for number in batch.column(0).to_pylist():
-                        for keyed in read_keyed_events(shares[number], connection, self.spans, self.decoded_again):
-                            yield from self.divided(connection, keyed)
+                        found = read_keyed_events(shares[number], connection, self.spans, self.decoded_again)
+                        for keyed in _together(found):
+                            yield self.divided(connection, keyed)
 
         return spark.range(0, len(shares), 1, len(shares)).mapInArrow(read, BLOCK_COLUMNS)
 
-    def divided(self, connection: Any, keyed: pa.Table) -> Iterator[pa.RecordBatch]:
-        """The blocks that keyed events make, with the columns of `BLOCK_COLUMNS`."""
+    def divided(self, connection: Any, keyed: pa.Table) -> pa.RecordBatch:
+        """The blocks that keyed events make, with the columns of `BLOCK_COLUMNS`. Raises `TaskError`."""
         tasks = self._tasks(connection, keyed)
         found, counts = np.unique(tasks, return_counts=True)
         if len(found) > 1:
             keyed = keyed.take(pa.array(np.argsort(tasks, kind="stable")))
-        starts = np.cumsum(counts) - counts
-        for task, start, count in zip(found.tolist(), starts, counts, strict=True):
-            yield block(keyed.slice(start, count), task, self.directory)
+        parts = [keyed.slice(stop - count, count) for stop, count in zip(np.cumsum(counts), counts, strict=True)]
+        if self.directory is None:
+            blocks = [{"events": _written(part)} for part in parts]
+        else:
+            blocks = _written_to(str(Path(self.directory, uuid.uuid4().hex)), parts)
+        return pa.RecordBatch.from_pylist(
+            [{"task": task, **block} for task, block in zip(found.tolist(), blocks, strict=True)], _BLOCKS
+        )
 
     def _tasks(self, connection: Any, keyed: pa.Table) -> np.ndarray[Any, Any]:
         numbers, place_of = np.unique(keyed.column("table_no").to_numpy(), return_inverse=True)
@@ -120,19 +133,33 @@ def block_directory(spark: SparkSession) -> Iterator[str | None]:
         yield directory
 
 
-def block(keyed: pa.Table, task: int, directory: str | None) -> pa.RecordBatch:
-    """Keyed events as a block for a task: a row with the columns of `BLOCK_COLUMNS`. Raises `TaskError`."""
-    events = file = None
-    if directory is None:
-        with pa.BufferOutputStream() as sink:
-            _write(sink, keyed, _COMPRESSED)
-            events = sink.getvalue().to_pybytes()
-    else:
-        file = str(Path(directory, uuid.uuid4().hex))
-        with _local_disk(), pa.OSFile(file, "wb") as sink:
+def _together(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Some tables at once."""
+    waiting: list[pa.Table] = []
+    for each in tables:
+        waiting.append(each)
+        if sum(table.nbytes for table in waiting) >= _BLOCK_BYTES:
+            yield pa.concat_tables(waiting)
+            waiting = []
+    if waiting:
+        yield pa.concat_tables(waiting)
+
+
+def _written(keyed: pa.Table) -> bytes:
+    with pa.BufferOutputStream() as sink:
+        _write(sink, keyed, _COMPRESSED)
+        return sink.getvalue().to_pybytes()
+
+
+def _written_to(file: str, parts: Iterable[pa.Table]) -> list[dict[str, Any]]:
+    """Blocks one after the other in one file."""
+    blocks: list[dict[str, Any]] = []
+    with _local_disk(), pa.OSFile(file, "wb") as sink:
+        for keyed in parts:
+            start = sink.tell()
             _write(sink, keyed, _PLAIN)
-    columns = [pa.array([task], pa.int32()), pa.array([events], pa.binary()), pa.array([file], pa.string())]
-    return pa.record_batch(columns, ["task", "events", "file"])
+            blocks.append({"file": file, "start": start, "size": sink.tell() - start})
+    return blocks
 
 
 @contextlib.contextmanager
@@ -150,8 +177,13 @@ def _write(sink: pa.NativeFile, keyed: pa.Table, options: pa.ipc.IpcWriteOptions
 
 
 def of_blocks(rows: pa.Table) -> pa.Table:
-    """The keyed events of blocks, which are rows with `events` and `file`; others have neither. Raises `TaskError`."""
+    """The keyed events of blocks, which are rows with the columns of `BLOCK_COLUMNS`; others have neither `events` nor
+    a `file`. Raises `TaskError`."""
+    sources = [events.as_buffer() for events in rows.column("events").drop_null()]
+    files = rows.filter(rows.column("file").is_valid())
     with _local_disk():
-        files = [pa.memory_map(file) for file in rows.column("file").drop_null().to_pylist()]
-    sources = [*(events.as_buffer() for events in rows.column("events").drop_null()), *files]
+        for file, start, size in zip(*(files.column(name).to_pylist() for name in _IN_FILE), strict=True):
+            with pa.OSFile(file) as source:
+                source.seek(start)
+                sources.append(source.read_buffer(size))
     return pa.concat_tables([KEYED_EVENTS.empty_table(), *(pa.ipc.open_stream(each).read_all() for each in sources)])
