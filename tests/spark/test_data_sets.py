@@ -89,16 +89,13 @@ def test_all_at_once_and_again(truth: Truth, new_lake: Callable[..., TestLake]) 
 
 
 @pytest.mark.parametrize("truth", ["canal-json/random_1", "canal-json/text_keys"], indirect=True)
-def test_a_batch_too_large_to_be_sent_to_every_task(
-    truth: Truth, new_lake: Callable[..., TestLake], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+def test_a_table_with_more_events_than_a_task_takes(
+    truth: Truth, new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Then rows are shuffled, into more than one partition."""
+    """Then it is divided by key among several."""
     # The one has hundreds of events, the other a few.
     monkeypatch.setattr(update_job, "_TASK_EVENTS", 20 if "random" in truth.dataset.name else 2)
     lake = new_lake(source=truth.source)
-    session = spark.newSession()
-    session.conf.set("spark.sql.shuffle.partitions", "3")
-    lake.session = lambda: use_catalog(session, lake.config.lake, lake.config.storage)
     for stage in range(len(truth.stages)):
         apply_stage(truth.dataset, stage, lake.sink)
         run_all(lake.run())

@@ -22,18 +22,18 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from cdc_lakehouse import duckdb_sql as sql
+from cdc_lakehouse.decoders.event_schema import spark_columns
 from cdc_lakehouse.decoders.files.tasks import TaskError
 from cdc_lakehouse.errors import TransientError
 from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan, KeyedSpans, commit_ts_range
 from cdc_lakehouse.lake.tables.event_files import EventReader
 
-BLOCK_COLUMNS: Final = "task int, events binary, file string, start bigint, size bigint"
+BLOCKS: Final = pa.schema(
+    [("task", pa.int32()), ("events", pa.binary()), ("file", pa.string()), ("start", pa.int64()), ("size", pa.int64())]
+)
 """The number of the task that a block goes to, and the block: itself (`events`), or the file that it is in, and from
 where on how many bytes of it."""
 
-_BLOCKS: Final = pa.schema(
-    [("task", pa.int32()), ("events", pa.binary()), ("file", pa.string()), ("start", pa.int64()), ("size", pa.int64())]
-)
 _IN_FILE: Final = ("file", "start", "size")
 _SHARE_BYTES: Final = 64 * 1024 * 1024
 """Of files of events, for one task that reads."""
@@ -81,7 +81,7 @@ class EventShuffle:
     directory: str | None
 
     def blocks(self, spark: SparkSession, reader: EventReader) -> DataFrame:
-        """All that the reader has, with the columns of `BLOCK_COLUMNS`."""
+        """All that the reader has, with the columns of `BLOCKS`."""
         files = [*reader.files, *(file for earlier in reader.earlier for file in earlier.files)]
         most = max(spark.sparkContext.defaultParallelism, math.ceil(sum(file.size for file in files) / _SHARE_BYTES))
         shares = reader.shares(max(1, min(most, len(files))))
@@ -94,10 +94,10 @@ class EventShuffle:
                         for keyed in _together(found):
                             yield self.divided(connection, keyed)
 
-        return spark.range(0, len(shares), 1, len(shares)).mapInArrow(read, BLOCK_COLUMNS)
+        return spark.range(0, len(shares), 1, len(shares)).mapInArrow(read, spark_columns(BLOCKS))
 
     def divided(self, connection: Any, keyed: pa.Table) -> pa.RecordBatch:
-        """The blocks that keyed events make, with the columns of `BLOCK_COLUMNS`. Raises `TaskError`."""
+        """The blocks that keyed events make, with the columns of `BLOCKS`. Raises `TaskError`."""
         tasks = self._tasks(connection, keyed)
         found, counts = np.unique(tasks, return_counts=True)
         if len(found) > 1:
@@ -108,7 +108,7 @@ class EventShuffle:
         else:
             blocks = _written_to(str(Path(self.directory, uuid.uuid4().hex)), parts)
         return pa.RecordBatch.from_pylist(
-            [{"task": task, **block} for task, block in zip(found.tolist(), blocks, strict=True)], _BLOCKS
+            [{"task": task, **block} for task, block in zip(found.tolist(), blocks, strict=True)], BLOCKS
         )
 
     def _tasks(self, connection: Any, keyed: pa.Table) -> np.ndarray[Any, Any]:
@@ -122,7 +122,7 @@ class EventShuffle:
 
 @contextlib.contextmanager
 def block_directory(spark: SparkSession) -> Iterator[str | None]:
-    """A directory for blocks on the disk that all tasks have, while the block lasts; None where they run on several
+    """A directory for blocks on the disk that all tasks have, removed at the end; None where they run on several
     machines."""
     if not (spark.sparkContext.master or "").startswith("local"):
         yield None
@@ -136,11 +136,13 @@ def block_directory(spark: SparkSession) -> Iterator[str | None]:
 def _together(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """Some tables at once."""
     waiting: list[pa.Table] = []
+    size = 0
     for each in tables:
         waiting.append(each)
-        if sum(table.nbytes for table in waiting) >= _BLOCK_BYTES:
+        size += each.nbytes
+        if size >= _BLOCK_BYTES:
             yield pa.concat_tables(waiting)
-            waiting = []
+            waiting, size = [], 0
     if waiting:
         yield pa.concat_tables(waiting)
 
@@ -177,7 +179,7 @@ def _write(sink: pa.NativeFile, keyed: pa.Table, options: pa.ipc.IpcWriteOptions
 
 
 def of_blocks(rows: pa.Table) -> pa.Table:
-    """The keyed events of blocks, which are rows with the columns of `BLOCK_COLUMNS`; others have neither `events` nor
+    """The keyed events of blocks, which are rows with the columns of `BLOCKS`; others have neither `events` nor
     a `file`. Raises `TaskError`."""
     sources = [events.as_buffer() for events in rows.column("events").drop_null()]
     files = rows.filter(rows.column("file").is_valid())

@@ -1,20 +1,17 @@
-"""Events by the key of the row that they change: what Spark brings together for a task, from the `events` table.
+"""Events by the key of the row that they change: what is brought together for a task, from the `events` table.
 
 Nothing is looked up and nothing is grouped here. A task has all events of its keys and finds the latest of each
 (`latest_changes`)."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.decoders.arrow import where
@@ -47,8 +44,6 @@ EVENT_COLUMNS: Final = (
 _INSERTS: Final = pa.array(["I", "R"])
 BEFORE_ALL: Final = -1
 """The stage of a delete before all events."""
-_BATCHES_AT_ONCE: Final = 8
-"""Spark's batches are small: a query for each would cost as much again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +58,6 @@ class KeyedSpan:
     above: int
     upto: int
     key_columns: tuple[str, ...]
-
-
-def tables_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Spark's batches, some at once."""
-    rest = iter(batches)
-    while some := list(itertools.islice(rest, _BATCHES_AT_ONCE)):
-        yield pa.Table.from_batches(some)
 
 
 def commit_ts_range(spans: Sequence[KeyedSpan]) -> tuple[int, int]:
@@ -209,10 +197,3 @@ def before_all(keys: pa.Table) -> pa.Table:
         "is_insert": pa.repeat(False, count),
     }
     return pa.table([columns.get(field.name, pa.nulls(count, field.type)) for field in KEYED_EVENTS], KEYED_EVENTS)
-
-
-def with_columns(frame: DataFrame, columns: str) -> DataFrame:
-    """The frame with these columns, as Spark declares them (`name type, …`); NULL where it has none."""
-    declared = [column.split(" ") for column in columns.split(", ")]
-    have = set(frame.columns)
-    return frame.select(*(F.col(n) if n in have else F.lit(None).cast(kind).alias(n) for n, kind in declared))

@@ -63,6 +63,7 @@ def rows_at(spark: SparkSession, events: EventReader, spans: Sequence[KeyedSpan]
     """The rows that are live after the events of one table's spans, without those of emptied partitions, with the
     columns of `LIVE_ROWS`. Tasks raise `TableHeldError` for events without their key."""
     tasks = spark.sparkContext.defaultParallelism
+    # The frame is computed later, when a directory of here would be gone.
     shuffle = EventShuffle(tuple(spans), frozenset(), {span.table_no: (0, tasks) for span in spans}, None)
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -6,6 +6,7 @@ between the two are not known any more."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -26,7 +27,6 @@ from cdc_lakehouse.lake.current.keyed_events import (
     KeyedSpan,
     KeyedSpans,
     commit_ts_range,
-    tables_of,
 )
 
 _compute: Any = pc  # What its functions take is hidden from type checkers.
@@ -45,6 +45,8 @@ is, and whether nothing of the row before it counts."""
 _DELETED: Final = pa.schema([("file", pa.string()), ("positions", pa.binary())])
 """Of a data file the positions of rows, as `BitMap64` serializes them."""
 _VERSION_BITS: Final = 32
+_BATCHES_AT_ONCE: Final = 8
+"""Spark's batches are small: a query for each would cost as much again."""
 _FILE, _POSITION = "_file", "_pos"
 
 
@@ -92,6 +94,13 @@ def _by_file(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict({"file": [file], "positions": [positions.serialize()]}, schema=_DELETED)
 
 
+def _tables_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Spark's batches, some at once."""
+    rest = iter(batches)
+    while some := list(itertools.islice(rest, _BATCHES_AT_ONCE)):
+        yield pa.Table.from_batches(some)
+
+
 class _Changes:
     """Makes changes of keys (columns of `_CHANGES`) of events (`EVENT_COLUMNS`, and where they are), in tasks."""
 
@@ -103,7 +112,7 @@ class _Changes:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keyed, excluded = KeyedSpans(self._spans), pa.array(sorted(self._excluded), pa.string())
         with sql.database() as connection:
-            for events in tables_of(batches):
+            for events in _tables_of(batches):
                 out = _compute.or_(events.column(SYNTHETIC), _compute.is_in(events.column("segment"), excluded))
                 yield from self._changes(connection, keyed, events.filter(_compute.invert(out))).to_batches()
 

@@ -17,13 +17,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cdc_lakehouse import duckdb_sql as sql
+from cdc_lakehouse.decoders.event_schema import spark_columns
 from cdc_lakehouse.decoders.files.tasks import errors_of_tasks, rows_of
 from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
 from cdc_lakehouse.lake.current.event_shuffle import EventShuffle, all_keyed_events, block_directory
-from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan, with_columns
+from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan
 from cdc_lakehouse.lake.current.update_tasks import (
-    RESULT_COLUMNS,
-    TASK_COLUMNS,
+    RESULTS,
+    TASK_ROWS,
     Counts,
     FileRewrite,
     Result,
@@ -114,8 +115,7 @@ class UpdateJob:
                 with block_directory(self._spark) as directory:
                     blocks = EventShuffle(spans, again, places, directory).blocks(self._spark, reader)
                     results = self._run_tasks(plans, tasks, blocks)
-            for row in results:
-                result = Result(*row)
+            for result in map(Result._make, results):
                 _add(result, found[result.table_no])
         rewrites = [
             FileRewrite(table.update, file, updated.deleted.get(file.path, BitMap64()).serialize())
@@ -135,8 +135,7 @@ class UpdateJob:
                 results = rows_of(carry_out(self._properties, rewrites, KEYED_EVENTS.empty_table()))
             else:
                 results = self._run_tasks([*enumerate(rewrites)], len(rewrites), None)
-            for row in results:
-                result = Result(*row)
+            for result in map(Result._make, results):
                 table = found[result.table_no]
                 if result.kind == "file":
                     table.rewritten.append(result.text or "")
@@ -147,19 +146,12 @@ class UpdateJob:
         self, plans: Sequence[tuple[int, TableUpdate | FileRewrite]], tasks: int, blocks: DataFrame | None
     ) -> Iterable[tuple[Any, ...]]:
         """What tasks give, rows of `RESULTS`, of plans by the number of their task."""
-        planned = self._spark.createDataFrame(
-            pa.table(
-                {
-                    "task": pa.array([task for task, _ in plans], pa.int32()),
-                    "plan": pa.array([pickled(plan) for _, plan in plans], pa.binary()),
-                }
-            )
-        )
-        rows = with_columns(planned, TASK_COLUMNS)
+        planned = [{"task": task, "plan": pickled(plan)} for task, plan in plans]
+        rows = self._spark.createDataFrame(pa.Table.from_pylist(planned, TASK_ROWS))
         if blocks is not None:
-            rows = rows.unionAll(with_columns(blocks, TASK_COLUMNS))
+            rows = rows.unionByName(blocks, allowMissingColumns=True)
         work = functools.partial(run_tasks, self._properties)
-        return rows.repartitionById(tasks, F.col("task")).mapInArrow(work, RESULT_COLUMNS).collect()
+        return rows.repartitionById(tasks, F.col("task")).mapInArrow(work, spark_columns(RESULTS)).collect()
 
 
 def _fits_driver(tables: Sequence[PlannedTable]) -> bool:

@@ -30,7 +30,7 @@ from cdc_lakehouse.errors import CdcError, TableHeldError, TransientError
 from cdc_lakehouse.lake import data_files
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.conversions import convert_through
-from cdc_lakehouse.lake.current.event_shuffle import BLOCK_COLUMNS, all_keyed_events, of_blocks
+from cdc_lakehouse.lake.current.event_shuffle import BLOCKS, all_keyed_events, of_blocks
 from cdc_lakehouse.lake.current.keyed_events import BEFORE_ALL, KeyedSpan, before_all
 from cdc_lakehouse.lake.current.latest_changes import key_part, key_texts, latest_changes
 from cdc_lakehouse.lake.current.partial_rows import fold_events
@@ -56,7 +56,7 @@ _compute: Any = pc  # What its functions take is hidden from type checkers.
 REJECTED_LISTED: Final = 1000
 """Rows of an update that cannot be used and are listed one by one; those beyond are counted by segment."""
 
-TASK_COLUMNS: Final = f"plan binary, {BLOCK_COLUMNS}"
+TASK_ROWS: Final = pa.schema([("plan", pa.binary()), *BLOCKS])
 """What tasks get, by their number: a row with a pickled `plan` for each table, and blocks of events (see
 `event_shuffle`)."""
 
@@ -64,7 +64,6 @@ RESULTS: Final = pa.schema(
     [("table_no", pa.int32()), ("kind", pa.string()), ("text", pa.string()), ("data", pa.binary())]
 )
 """What tasks give: see `Result`."""
-RESULT_COLUMNS: Final = "table_no int, kind string, text string, data binary"
 
 _BATCH_ROWS: Final = 131_072
 
@@ -194,7 +193,7 @@ def pickled(plan: TableUpdate | FileRewrite) -> bytes:
 
 
 def run_tasks(properties: Mapping[str, str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Carry out the updates of one task: rows with the columns of `TASK_COLUMNS` in, of `RESULTS` out. `properties` are
+    """Carry out the updates of one task: rows of `TASK_ROWS` in, of `RESULTS` out. `properties` are
     those of PyIceberg's FileIO."""
     read = list(batches)
     if not read:
