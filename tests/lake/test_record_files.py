@@ -177,3 +177,11 @@ def test_files_that_have_nothing_of_it_are_left_alone(tmp_path: Path) -> None:
     assert len(share.files) == 2
     (share,) = log.reader([PartitionRecords(one, 4, 40, 40, 4, 1)]).shares
     assert len(share.files) == 1
+
+
+def test_tasks_have_about_as_much_to_read(tmp_path: Path) -> None:
+    sizes = [24, 25, 26, 25]
+    chunks = [[(Partition("orders", n), offset, 1, 0, b"v") for offset in range(size)] for n, size in enumerate(sizes)]
+    wanted = [PartitionRecords(Partition("orders", n), 1, 0, 0, 1, size) for n, size in enumerate(sizes)]
+    reader = Log(tmp_path, [chunks]).reader(wanted, 2)
+    assert [[each.partition.number for each in share.in_order] for share in reader.shares] == [[0, 1], [2, 3]]

@@ -171,7 +171,9 @@ def _shares(
     total, done = sum(each.bytes for each in found) or 1, 0
     groups: dict[int, list[PartitionRecords]] = {}
     for each in found:
-        groups.setdefault(min(done * tasks // total, tasks - 1), []).append(each)
+        # By its middle: of four that are about alike, the third is not one more of the first task's.
+        middle = done + each.bytes // 2
+        groups.setdefault(min(middle * tasks // total, tasks - 1), []).append(each)
         done += each.bytes
     shares: list[RecordShare] = []
     for group in groups.values():
