@@ -55,6 +55,7 @@ class TextReader:
             if self._at_header:
                 self._at_header = False
                 self._check_header(record.cells)
+                break  # What is behind it may be usual.
             elif record.cells is None:
                 rows.reject(problems.NOT_A_DUMP_ROW, raw)
             else:

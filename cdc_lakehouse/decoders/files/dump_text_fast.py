@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from cdc_lakehouse.decoders.arrow import Bytes
+from cdc_lakehouse.decoders.arrow import Bytes, Positions
 from cdc_lakehouse.decoders.files.arrow_csv import (
     TAIL,
     Marks,
@@ -26,6 +26,7 @@ from cdc_lakehouse.decoders.files.dump_text_strict import ESCAPES
 from cdc_lakehouse.decoders.files.dump_values import CellError, Column
 from cdc_lakehouse.sources.dump.notation import TextNotation
 
+_CR: Final = ord("\r")
 _LF: Final = ord("\n")
 
 
@@ -81,36 +82,43 @@ class TextPieceReader:
             text, others = marks.unescaped(text, self._escapes)
         if not is_plain(separator):
             text, separator = marks.separated(text, separator, notation.quote + notation.null)
-        self._check(text, separator)
+        ends = self._check(text, separator)
         cells = parsed(text, separator, notation.quote, notation.null, len(self._columns))
         nulls = sum(column.null_count for column in cells)
-        ends = text.count(notation.terminator) + (not text.endswith(notation.terminator))
-        if notation.backslash_escapes and ends != len(cells[0]):
-            raise NotUsualError  # One stands in quotes.
-        if notation.backslash_escapes and others != notation.null.count(b"\\") * nulls:
-            raise NotUsualError  # A backslash before another byte, or in a quoted text that is written as NULL is.
+        if notation.backslash_escapes:
+            if ends + (not text.endswith(notation.terminator)) != len(cells[0]):
+                raise NotUsualError  # One stands in quotes.
+            if others != notation.null.count(b"\\") * nulls:
+                raise NotUsualError  # A backslash before another byte, or in a quoted text that is written as NULL is.
         return [column.texts(marks.restored(cell)) for column, cell in zip(self._columns, cells, strict=True)]
 
-    def _check(self, text: bytes, separator: bytes) -> None:
-        """Raises NotUsualError unless quotes and line ends are as they must be."""
+    def _check(self, text: bytes, separator: bytes) -> int:
+        """How many line ends there are, in quotes or not. Raises NotUsualError unless quotes and line ends are as they
+        must be."""
         notation = self._notation
         array: Bytes = np.frombuffer(text, np.uint8)
         quotes = np.flatnonzero(array == notation.quote[0]) if notation.quote else np.zeros(0, np.int64)
         beside = separator if notation.backslash_escapes else separator + notation.quote
         if quoted_records(array, quotes, beside) is None:
             raise NotUsualError
-        end, width = notation.terminator, len(notation.terminator)
-        usual = text.count(b"\r") + text.count(b"\n") == text.count(end) * width
-        # Arrow takes an empty line for a row of empty values.
-        empty = len(self._columns) > 1 and (text.startswith(end) or end * 2 in text)
-        if usual and not empty:
-            return
+        returns, feeds = np.flatnonzero(array == _CR), np.flatnonzero(array == _LF)
+        if self._are_ends(returns, feeds):
+            return len(feeds)
         if notation.backslash_escapes or not notation.quote:
             raise NotUsualError
-        # Raw line ends are text in quotes; outside there are whole terminators only.
-        returns, feeds = np.flatnonzero(array == ord("\r")), np.flatnonzero(array == _LF)
-        returns, feeds = (at[np.searchsorted(quotes, at) % 2 == 0] for at in (returns, feeds))
-        if not np.array_equal(returns + 1, feeds if width > 1 else []):
+        # Raw line ends are text in quotes.
+        if not self._are_ends(*(at[np.searchsorted(quotes, at) % 2 == 0] for at in (returns, feeds))):
             raise NotUsualError
-        if len(feeds) and (feeds[0] < width or (np.diff(feeds) == width).any()):
-            raise NotUsualError
+        return len(feeds)
+
+    def _are_ends(self, returns: Positions, feeds: Positions) -> bool:
+        """Whether these are whole terminators only, none of them behind another."""
+        terminator = self._notation.terminator
+        if terminator == b"\r\n":
+            are_whole = np.array_equal(returns + 1, feeds)
+        else:
+            are_whole = terminator == b"\n" and not len(returns)
+        # Arrow takes an empty line for a row of empty values.
+        width = len(terminator)
+        is_empty = len(feeds) > 0 and bool(feeds[0] < width or (np.diff(feeds) == width).any())
+        return are_whole and not (is_empty and len(self._columns) > 1)
