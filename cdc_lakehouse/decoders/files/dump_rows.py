@@ -6,7 +6,7 @@ around the rows of INSERT statements. How rows are written: `dump_text_strict` a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -19,7 +19,7 @@ from cdc_lakehouse.decoders.files import dump_records
 from cdc_lakehouse.decoders.files.dump_insert import InsertReader
 from cdc_lakehouse.decoders.files.dump_records import Reader, Rows
 from cdc_lakehouse.decoders.files.dump_text import TextReader
-from cdc_lakehouse.decoders.files.dump_values import DumpContext
+from cdc_lakehouse.decoders.files.dump_values import Column, DumpContext
 from cdc_lakehouse.sources.dump.notation import TextNotation
 
 __all__ = ["DumpContext", "decode_rows"]
@@ -47,8 +47,8 @@ def decode_rows(
     reader: Reader
     notation = context.notation
     reader = TextReader(context, notation) if isinstance(notation, TextNotation) else InsertReader(context, notation)
-    events = _EventBuilder(connection, context)
     piece = max(piece, _SMALLER)
+    events = _EventBuilder(connection, context, piece // 2)
     content, at, final = b"", 0, False
     size, needed = piece, piece // 2
     while not final or at < len(content):
@@ -71,6 +71,7 @@ def decode_rows(
     rest = reader.rest()
     if rest is not None:
         yield from events.events(rest)
+    yield from events.rest()
 
 
 def _filled(content: bytes, pieces: Iterator[bytes], wanted: int) -> tuple[bytes, bool]:
@@ -86,37 +87,55 @@ def _filled(content: bytes, pieces: Iterator[bytes], wanted: int) -> tuple[bytes
 
 
 class _EventBuilder:
-    def __init__(self, connection: Any, context: DumpContext) -> None:
+    def __init__(self, connection: Any, context: DumpContext, least: int) -> None:
+        """`least`: the bytes of rows that are not made events of before others follow."""
         self._connection = connection
         self._commit_ts = context.commit_ts
+        self._least = least
         self._line = 1
+        self._columns: Sequence[Column] = ()
+        self._waiting: list[pa.RecordBatch] = []
 
     def events(self, rows: Rows) -> Iterator[pa.RecordBatch]:
-        per_row = sum(len(column.name.encode()) + 4 for column in rows.columns)
-        limit = max(1, min(_ROWS, _NAME_BYTES // max(per_row, 1)))
-        for at in range(0, rows.batch.num_rows, limit):
-            yield self._batch(rows, rows.batch.slice(at, limit))
+        """The events of the rows; some wait for more, as a statement may have few."""
+        if rows.columns != self._columns:
+            yield from self.rest()
+            self._columns = rows.columns
+        self._waiting.append(rows.batch)
+        if sum(batch.nbytes for batch in self._waiting) >= self._least:
+            yield from self.rest()
 
-    def _batch(self, rows: Rows, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """The events of the rows that wait."""
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
+        rows = pa.concat_batches(waiting)
+        per_row = sum(len(column.name.encode()) + 4 for column in self._columns)
+        limit = max(1, min(_ROWS, _NAME_BYTES // max(per_row, 1)))
+        for at in range(0, rows.num_rows, limit):
+            yield self._batch(rows.slice(at, limit))
+
+    def _batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         count = batch.num_rows
         line = pa.array(np.arange(self._line, self._line + count))
         self._line += count
         problem, value = batch.column("problem"), batch.column("value")
         events = [pa.repeat("R", count), pa.repeat(pa.scalar(self._commit_ts, pa.int64()), count)]
-        events += [pa.nulls(count, pa.string()), self._images(rows, batch)]
+        events += [pa.nulls(count, pa.string()), self._images(batch)]
         if problem.null_count < count:
             sound = problem.is_null()
             events = [compute.if_else(sound, column, pa.scalar(None, column.type)) for column in events]
         return pa.RecordBatch.from_arrays([line, *events, problem, value], schema=DECODED)
 
-    def _images(self, rows: Rows, batch: pa.RecordBatch) -> pa.Array:
-        texts = [column.expression(duckdb_sql.identifier(str(number))) for number, column in enumerate(rows.columns)]
+    def _images(self, batch: pa.RecordBatch) -> pa.Array:
+        texts = [column.expression(duckdb_sql.identifier(str(number))) for number, column in enumerate(self._columns)]
         if batch.nbytes > _LARGE:
-            names = [column.name for column in rows.columns]
+            names = [column.name for column in self._columns]
             cells = zip(*(column.to_pylist() for column in self._projected(batch, texts).columns), strict=True)
             return pa.array([image_text(dict(zip(names, row, strict=True))) for row in cells], pa.string())
         named = [
-            f"{duckdb_sql.text_literal(column.name)}, {text}" for column, text in zip(rows.columns, texts, strict=True)
+            f"{duckdb_sql.text_literal(column.name)}, {text}" for column, text in zip(self._columns, texts, strict=True)
         ]
         image = f"CAST(json_object({', '.join(named)}) AS VARCHAR)"
         return self._projected(batch, [image]).column(0).combine_chunks()

@@ -56,7 +56,7 @@ class TextReader:
                 self._at_header = False
                 self._check_header(record.cells)
                 break  # What is behind it may be usual.
-            elif record.cells is None:
+            if record.cells is None:
                 rows.reject(problems.NOT_A_DUMP_ROW, raw)
             else:
                 # Rows of no columns are empty lines.
