@@ -10,10 +10,16 @@ import dagster as dg
 from dagster import DagsterEventType
 from dagster_shared.error import SerializableErrorInfo
 
-from cdc_lakehouse.assets.leases import FEED_TAG
+from cdc_lakehouse.assets.leases import FAILURE_TAG, FEED_TAG
 from cdc_lakehouse.errors import CdcError
 
 _ENDED: Final = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE]
+ATTEMPT_TAG: Final = "cdc/attempt"
+"""On a run that is another try: which one, from 1."""
+_KILLED: Final = "transient"
+"""The kind of failure of a run that Dagster itself found dead: nothing was left to say it."""
+_FIRST_WAIT_SECONDS: Final = 60
+_LONGEST_WAIT_SECONDS: Final = 3600
 OWN_JOBS: Final = ("maintenance", "compaction", "verify")
 """Jobs of a feed whose runs are not tagged as those that bring it up to date."""
 
@@ -21,13 +27,15 @@ OWN_JOBS: Final = ("maintenance", "compaction", "verify")
 @dataclass(frozen=True, slots=True)
 class LastRun:
     """job: `""` for runs that bring the feed's tables up to date. ended_at: seconds since 1970. seconds: its
-    duration, None for one that never began. error: one line, None for a run that succeeded."""
+    duration, None for one that never began. error: one line, None for a run that succeeded. next_try_at: when the
+    feed's sensor tries a failed run again, in seconds since 1970; None where it does not."""
 
     run_id: str
     job: str
     ended_at: float
     seconds: float | None
     error: str | None
+    next_try_at: float | None = None
 
 
 def last_runs(instance: dg.DagsterInstance, feed: str) -> Iterator[LastRun]:
@@ -41,7 +49,18 @@ def last_runs(instance: dg.DagsterInstance, feed: str) -> Iterator[LastRun]:
             failed = run.status == dg.DagsterRunStatus.FAILURE
             seconds = None if record.start_time is None else ended - record.start_time
             error = _error(instance, run.run_id) if failed else None
-            yield LastRun(run.run_id, job, ended, seconds, error)
+            # The sensor asks for runs that bring the feed up to date; the others have their schedules.
+            yield LastRun(run.run_id, job, ended, seconds, error, None if job else next_try(run, ended))
+
+
+def next_try(run: dg.DagsterRun, ended_at: float) -> float | None:
+    """When the sensor of a feed tries a run again that ended then, both in seconds since 1970: after a transient
+    failure, and after a run that was cancelled. The wait doubles with each attempt. None for any other run."""
+    cancelled = run.status == dg.DagsterRunStatus.CANCELED
+    failed = run.status == dg.DagsterRunStatus.FAILURE
+    if not cancelled and not (failed and run.tags.get(FAILURE_TAG, _KILLED) == _KILLED):
+        return None
+    return ended_at + min(_FIRST_WAIT_SECONDS * 2 ** int(run.tags.get(ATTEMPT_TAG, "0")), _LONGEST_WAIT_SECONDS)
 
 
 def telling_error(error: SerializableErrorInfo) -> SerializableErrorInfo:

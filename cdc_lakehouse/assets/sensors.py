@@ -8,7 +8,8 @@ from typing import Any, Final
 import dagster as dg
 
 from cdc_lakehouse.assets.jobs import PRIORITY_TAG, SENSOR_PRIORITY
-from cdc_lakehouse.assets.leases import FAILURE_TAG, FEED_TAG, find_backfill, find_unfinished
+from cdc_lakehouse.assets.last_runs import ATTEMPT_TAG, next_try
+from cdc_lakehouse.assets.leases import FEED_TAG, find_backfill, find_unfinished
 from cdc_lakehouse.assets.reload import LoadedTables
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
@@ -18,12 +19,7 @@ from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.source import SourceMonitor, SourceState
 
-ATTEMPT_TAG: Final = "cdc/attempt"
 _INTERVAL_SECONDS: Final = 30
-_KILLED: Final = "transient"
-"""The kind of failure of a run that Dagster itself found dead: nothing was left to say it."""
-_FIRST_WAIT_SECONDS: Final = 60
-_LONGEST_WAIT_SECONDS: Final = 3600
 
 
 @dataclass(frozen=True)
@@ -90,22 +86,16 @@ def decide(feed: str, state: SourceState, last: dg.RunRecord | None, now: dateti
 
 
 def retry_decision(last: dg.RunRecord | None, feed: str, cursor: str, now: datetime.datetime) -> Decision | None:
-    """The decision after a run with a transient failure, and after one that was cancelled: another run, after a wait
-    that doubles with each attempt. None after any other run. Whoever wants no runs stops the sensor."""
-    if last is None or last.end_time is None:
+    """Another run after one that `next_try` has tried again, when its wait is over. None after any other run. Whoever
+    wants no runs stops the sensor."""
+    if last is None or last.end_time is None or (then := next_try(last.dagster_run, last.end_time)) is None:
         return None
     run = last.dagster_run
-    if run.status == dg.DagsterRunStatus.CANCELED:
-        ended = "was cancelled"
-    elif run.status == dg.DagsterRunStatus.FAILURE and run.tags.get(FAILURE_TAG, _KILLED) == _KILLED:
-        ended = "failed"
-    else:
-        return None
-    attempt = int(run.tags.get(ATTEMPT_TAG, "0")) + 1
-    wait = min(_FIRST_WAIT_SECONDS * 2 ** (attempt - 1), _LONGEST_WAIT_SECONDS)
-    left = round(last.end_time + wait - now.timestamp())
+    ended = "was cancelled" if run.status == dg.DagsterRunStatus.CANCELED else "failed"
+    left = round(then - now.timestamp())
     if left > 0:
         return Decision(None, f"run {run.run_id} {ended}; it is retried in {left} seconds")
+    attempt = int(run.tags.get(ATTEMPT_TAG, "0")) + 1
     return Decision(f"{feed}:{cursor}:{run.run_id}", f"run {run.run_id} {ended} and is retried", attempt)
 
 

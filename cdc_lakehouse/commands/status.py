@@ -1,8 +1,10 @@
-"""`cdc-lakehouse status`: where each feed stands. Neither Spark nor Dagster is started, and nothing is written."""
+"""`cdc-lakehouse status`: where each feed stands. No JVM is started, and nothing is written."""
 
 from __future__ import annotations
 
 import datetime
+import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -19,11 +21,13 @@ from cdc_lakehouse.commands.common import (
     configured,
     doubtful,
     feed_option,
+    find_home,
     good,
     grid,
     print_json,
     printable,
     problem_lines,
+    short,
 )
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.errors import SourceUnreachableError
@@ -50,8 +54,9 @@ def command(config: LakehouseConfig, feed_name: str | None, checks: bool, as_jso
     """Show the state of each feed: checkpoints, lag, tables, what is held and quarantined.
 
     Exit code 0: shown. 3: a source cannot be reached. With --check 1 in the place of both where a table is held, rows
-    are quarantined, a source cannot be used, nothing is published, or the cut is older than freshness_minutes; the
-    text ends with what it is.
+    are quarantined, a source cannot be used, the last run failed, nothing is published, or the cut is older than
+    freshness_minutes; the text ends with what it is. Runs are those of the Dagster instance of DAGSTER_HOME, or beside
+    the configuration.
 
     \b
     Examples:
@@ -61,7 +66,8 @@ def command(config: LakehouseConfig, feed_name: str | None, checks: bool, as_jso
     now = datetime.datetime.now(datetime.UTC)
     lake = Lake(config.lake, config.storage)
     sources = [(feed, open_monitor(lake, feed).status()) for feed in chosen(config, feed_name)]
-    statuses = [_status(lake, feed, source, now) for feed, source in sources]
+    failed = _failed_runs([feed.name for feed, _ in sources])
+    statuses = [_status(lake, feed, source, failed.get(feed.name, []), now) for feed, source in sources]
     if as_json:
         print_json({"feeds": statuses})
     else:
@@ -72,32 +78,35 @@ def command(config: LakehouseConfig, feed_name: str | None, checks: bool, as_jso
     return UNREACHABLE if unreachable else DONE
 
 
-def _status(lake: Lake, feed: FeedConfig, source: SourceStatus, now: datetime.datetime) -> dict[str, Any]:
+def _status(
+    lake: Lake, feed: FeedConfig, source: SourceStatus, failed: list[dict[str, Any]], now: datetime.datetime
+) -> dict[str, Any]:
     """The status as the command prints it in JSON. A checkpoint-ts is a TSO, a lag is in seconds; what there is not, or
     a source does not have, is None.
 
-    `pending_records` are offsets of topics that are not landed. `landed_entries` of a Canal server are in the lake, the
-    last one at `landed_position` of the binlog. `initial` is what is loaded of the feed's dump: its `position` (a TSO),
-    files, bytes and rows; `reading` is how far the reading of the database is, where a feed begins with it.
-    `tables` are those of the published cut and the held ones: `checkpoint_ts` is of the last cut that has the table,
-    None for a held one that never was in a cut, and `held` the reason; `stale` is whether it is older than its own
-    freshness_minutes; `health` is of the table as it is now, None where it is not at its place. `last_run` had the feed
-    last: `ended_at` is None while it goes on. `attention` says in sentences what needs a person. `quarantined` counts
-    what could not be used, `discarded` what of it a person gave up. `contradictions` name messages that contradict an
-    option of their format. `warnings` say what may be a mistake in the configuration."""
+    `pending_records` are offsets of topics that are not landed, and only there for topics that answer. `landed_entries`
+    of a Canal server are in the lake, the last one at `landed_position` of the binlog, and only there for a server.
+    `initial` is what is loaded of the feed's dump: its `position` (a TSO), files, bytes and rows; `reading` is how far
+    the reading of the database is, where a feed begins with it. `tables` are those of the published cut and the held
+    ones: `checkpoint_ts` is of the last cut that has the table, None for a held one that never was in a cut, and `held`
+    the reason; `stale` is whether it is older than its own freshness_minutes; `health` is of the table as it is now,
+    None where it is not at its place. `last_run` had the feed last: `ended_at` is None while it goes on. `failed_runs`
+    are the last ones of the feed and of its own jobs (`job`), where they failed; `next_try_at` is when the sensor tries
+    one again, if it does. `attention` says in sentences what needs a person. `quarantined` counts what could not be
+    used, `discarded` what of it a person gave up. `contradictions` name messages that contradict an option of their
+    format. `warnings` say what may be a mistake in the configuration."""
     state = read_feed_state(lake, feed, now)
     history = SchemaHistory(lake, feed.name).history
     status = {
         "feed": feed.name,
         "source_checkpoint_ts": source.checkpoint_ts,
         "source_lag_seconds": None if source.checkpoint_ts is None else lag_seconds(source.checkpoint_ts, now),
-        "pending_records": source.pending_records,
-        "landed_entries": source.landed_entries,
-        "landed_position": source.landed_position,
+        **_landed(source),
         "published_checkpoint_ts": state.checkpoint_ts,
         "published_lag_seconds": state.lag_seconds,
         "initial": _initial(lake, feed),
         "last_run": _last_run(lake, feed, now),
+        "failed_runs": failed,
         "tables": _tables(lake, feed, state),
         "held": {str(table): reason for table, reason in state.held.items()},
         "quarantined": state.quarantined_rows,
@@ -110,6 +119,53 @@ def _status(lake: Lake, feed: FeedConfig, source: SourceStatus, now: datetime.da
         "error": None if source.error is None else str(source.error),
     }
     return {**status, "attention": _attention(feed, state, status)}
+
+
+def _landed(source: SourceStatus) -> dict[str, Any]:
+    """What sources without a checkpoint-ts of their own say."""
+    if source.pending_records is not None:
+        return {"pending_records": source.pending_records}
+    if source.landed_entries is not None:
+        return {"landed_entries": source.landed_entries, "landed_position": source.landed_position}
+    return {}
+
+
+def _failed_runs(feeds: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """By feed. An instance that cannot be read is said on stderr: what the lake says does not wait for it."""
+    home = find_home()
+    if not (home / "dagster.yaml").exists():
+        return {}
+    # Imported where there is an instance to read: it takes a second.
+    import dagster as dg  # noqa: PLC0415
+    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
+
+    from cdc_lakehouse.assets.last_runs import last_runs  # noqa: PLC0415
+
+    os.environ["DAGSTER_HOME"] = str(home)
+    try:
+        with dg.DagsterInstance.get() as instance:
+            return {
+                feed: [
+                    {
+                        "run": run.run_id,
+                        "job": run.job or None,
+                        "ended_at": _iso(run.ended_at),
+                        "error": run.error,
+                        "next_try_at": None if run.next_try_at is None else _iso(run.next_try_at),
+                    }
+                    for run in last_runs(instance, feed)
+                    if run.error is not None
+                ]
+                for feed in feeds
+            }
+    except (dg.DagsterError, SQLAlchemyError, OSError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        click.echo(f"cdc-lakehouse: the Dagster instance of {home} cannot be read: {printable(reason)}", err=True)
+        return {}
+
+
+def _iso(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="seconds")
 
 
 def _tables(lake: Lake, feed: FeedConfig, state: FeedState) -> list[dict[str, Any]]:
@@ -146,6 +202,7 @@ def _attention(feed: FeedConfig, state: FeedState, status: dict[str, Any]) -> li
         said.append("messages contradict an option of their format")
     if status["error"] is not None:
         said.append("the source cannot be used")
+    said += [f"the last run{_of_job(run)} failed" for run in status["failed_runs"]]
     lag, allowed = status["published_lag_seconds"], feed.freshness_minutes
     if lag is None:
         said.append("nothing is published")
@@ -181,7 +238,9 @@ def _text(status: dict[str, Any], *, checks: bool) -> str:
     ]
     if (run := status["last_run"]) is not None:
         ended = f"until {run['ended_at']}" if run["ended_at"] is not None else "it goes on"
-        lines.append(f"  last run   {run['run']} on {run['host']}, {ended}")
+        killed = ", when it was killed" if run["ended_at"] is not None and run["was_killed"] else ""
+        lines.append(f"  last run   {run['run']} on {run['host']}, {ended}{killed}")
+    lines += [bad(f"  failed     {line}") for run in status["failed_runs"] for line in _failed_lines(run)]
     if (initial := status["initial"]) is not None:
         lines.append(f"  initial    {_loaded(initial)}")
     if status["error"] is not None:
@@ -198,6 +257,19 @@ def _text(status: dict[str, Any], *, checks: bool) -> str:
         problems += ["", *(bad(f"  check: {each}") for each in status["attention"])]
         problems += [] if status["attention"] else [good("  check: all is well")]
     return "\n".join([*lines, *problems])
+
+
+def _failed_lines(run: dict[str, Any]) -> list[str]:
+    lines = [f"run {run['run']}{_of_job(run)} at {run['ended_at']}: {short(run['error'], 200)}"]
+    if run["next_try_at"] is not None:
+        lines.append(f"the sensor tries it again at {run['next_try_at']}")
+    elif run["job"] is None:
+        lines.append("it is not tried again until the source shows something new; `cdc-lakehouse run` tries it now")
+    return lines
+
+
+def _of_job(run: dict[str, Any]) -> str:
+    return "" if run["job"] is None else f" of {run['job']}"
 
 
 def _coloured(line: str, table: dict[str, Any]) -> str:
@@ -229,9 +301,9 @@ def _loaded(initial: dict[str, Any]) -> str:
 
 
 def _source(status: dict[str, Any]) -> str:
-    if status["pending_records"] is not None:
+    if "pending_records" in status:
         return f"{status['pending_records']} offsets are not landed"
-    if status["landed_entries"] is not None:
+    if "landed_entries" in status:
         reached = "cannot be used" if status["error"] is not None else "reachable"
         last = "" if status["landed_position"] is None else f", the last one at {status['landed_position']}"
         return f"{reached}; {status['landed_entries']} entries are landed{last}"

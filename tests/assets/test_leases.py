@@ -15,6 +15,7 @@ import pytest
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
 from cdc_lakehouse.assets import keys
+from cdc_lakehouse.assets.last_runs import ATTEMPT_TAG
 from cdc_lakehouse.assets.leases import (
     FAILURE_TAG,
     FEED_TAG,
@@ -23,7 +24,7 @@ from cdc_lakehouse.assets.leases import (
     release_leases,
     take_lease,
 )
-from cdc_lakehouse.assets.sensors import ATTEMPT_TAG, retry_decision
+from cdc_lakehouse.assets.sensors import retry_decision
 from cdc_lakehouse.errors import ConcurrentRunError
 from cdc_lakehouse.lake.tables.lease import LEASE, MAINTENANCE, Holder, Lease, last_holder, take_when_free
 from tests.kit.lakes import TestLake

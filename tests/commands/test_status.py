@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import datetime
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pyarrow as pa
 import pytest
 
+from cdc_lakehouse.assets.leases import FAILURE_TAG, FEED_TAG
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.decoders.partition_summary import OptionConflict, PartitionSummary
 from cdc_lakehouse.decoders.problems import Rejected
+from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from cdc_lakehouse.lake.tables.lease import Lease
@@ -23,10 +28,11 @@ from tests.kit.lakes import TestLake
 from tests.lake import ID, NOON, change
 from tests.pipeline import T0, Sink, lake_in
 
+ROOT = Path(__file__).parents[2]
 KEYS = {
-    "feed", "source_checkpoint_ts", "source_lag_seconds", "pending_records", "landed_entries", "landed_position",
-    "published_checkpoint_ts", "published_lag_seconds", "tables", "held", "quarantined", "discarded", "contradictions",
-    "warnings", "error", "initial", "last_run", "attention",
+    "feed", "source_checkpoint_ts", "source_lag_seconds", "published_checkpoint_ts", "published_lag_seconds", "tables",
+    "held", "quarantined", "discarded", "contradictions", "warnings", "error", "initial", "last_run", "failed_runs",
+    "attention",
 }  # fmt: skip
 
 
@@ -237,6 +243,41 @@ def test_the_last_run_is_told_and_whether_it_goes_on(lake: TestLake) -> None:
     lease.release()
     seen = status()["last_run"]
     assert (seen["run"], seen["was_killed"]) == ("the-run", False) and seen["ended_at"] is not None
+
+
+@pytest.mark.parametrize("kind", ["transient", "permanent"])
+def test_a_run_that_failed_is_told_with_its_error_and_the_next_try(
+    lake: TestLake, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    Sink(lake.sink).checkpoint(10)
+    home = lake.config_path.parent / "dagster_home"
+    home.mkdir()
+    shutil.copy(ROOT / "cdc_lakehouse" / "commands" / "dagster.yaml", home)
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+
+    @dg.op
+    def fail() -> None:
+        raise ConfigurationError("the wrong key", advice="correct it")
+
+    @dg.job(executor_def=dg.in_process_executor)
+    def runs() -> None:
+        fail()
+
+    with dg.DagsterInstance.get() as instance:
+        tags = {FEED_TAG: lake.name, FAILURE_TAG: kind}
+        failed = runs.execute_in_process(instance=instance, tags=tags, raise_on_error=False)
+    (run,) = status()["failed_runs"]
+    assert (run["run"], run["job"]) == (failed.run_id, None) and "the wrong key" in run["error"]
+    ended = datetime.datetime.fromisoformat(run["ended_at"])
+    retried = None if run["next_try_at"] is None else datetime.datetime.fromisoformat(run["next_try_at"]) - ended
+    assert retried == (datetime.timedelta(minutes=1) if kind == "transient" else None)
+    result = call("status", "--check")
+    assert result.exit_code == 1 and "  check: the last run failed" in result.stdout
+    assert "the wrong key" in result.stdout
+    assert ("tries it again at" if kind == "transient" else "not tried again") in result.stdout
+    (home / "dagster.yaml").write_text("storage: {postgres: {postgres_url: [no]}}")
+    result = call("status")
+    assert result.exit_code == 0 and "the Dagster instance of" in result.stderr and lake.name in result.stdout
 
 
 @pytest.mark.parametrize("command", ["status", "show", "plan"])
