@@ -90,7 +90,9 @@ def _feed(report: FeedReport, number: int) -> str:
         _tiles(report),
         _notes(report),
         "<h3>Changes by date</h3>",
-        _bars([(date or "no date", each.events) for date, each in report.by_date][-_MOST_BARS:]),
+        _bars([(date or "no date", each.events) for date, each in report.by_date][-_MOST_BARS:], "changes on one date"),
+        "<h3>Lag of cuts when they were published</h3>",
+        _bars(_lags(report), "seconds"),
         "<h3>Tables</h3>",
         _tables(report),
         "<h3>DDL</h3>",
@@ -133,6 +135,12 @@ def _notes(report: FeedReport) -> str:
     if not notes:
         return '<p class="good">Nothing is held, and nothing contradicts the configuration.</p>'
     return f'<ul class="bad">{"".join(f"<li>{_text(note)}</li>" for note in notes)}</ul>'
+
+
+def _lags(report: FeedReport) -> list[tuple[str, int]]:
+    """Of the newest cuts, the oldest of them first."""
+    cuts = reversed(report.cuts[:_MOST_BARS])
+    return [(_time(cut.published_at), round(lag_seconds(cut.checkpoint_ts, cut.published_at))) for cut in cuts]
 
 
 def _tables(report: FeedReport) -> str:
@@ -236,10 +244,10 @@ def _grid(
     return f'<div class="wide"><table><thead><tr>{cells("th", header)}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _bars(values: Sequence[tuple[str, int]]) -> str:
+def _bars(values: Sequence[tuple[str, int]], unit: str) -> str:
     """A bar for each value, with its name and number as a tooltip."""
     if not values:
-        return "<p>Nothing is decoded yet.</p>"
+        return "<p>None.</p>"
     most, width = max(1, *(value for _, value in values)), min(60.0, 900 / len(values))
     bars = "".join(
         f'<g><title>{_text(name)}: {_count(value)}</title><rect x="{place * width + 1:.1f}" '
@@ -249,7 +257,7 @@ def _bars(values: Sequence[tuple[str, int]]) -> str:
     )
     first, last = _text(values[0][0]), _text(values[-1][0])
     ends = first if len(values) == 1 else f"{first} to {last}"
-    note = f'<text x="0" y="128">{ends}; the most on one date: {_count(most)}</text>'
+    note = f'<text x="0" y="128">{ends}; at most {_count(max(value for _, value in values))} {unit}</text>'
     return f'<svg viewBox="0 0 900 134" role="img" preserveAspectRatio="xMinYMid meet">{bars}{note}</svg>'
 
 

@@ -122,9 +122,14 @@ def readable_tables(run: FeedRun, as_of: AsOf, table: str | None = None) -> list
         return _with_foreign_tag(run, as_of, table)
     commit_ts, exactly = _commit_ts(run, as_of)
     if not exactly:
-        cuts = [at for at in run.checkpoints.published() if at <= commit_ts]
+        published = run.checkpoints.published()
+        cuts = [at for at in published if at <= commit_ts]
         if not cuts:
-            raise NotReadableError(f"no cut is as old as {as_of}", feed=run.feed.name)
+            raise NotReadableError(
+                f"no cut is as old as {as_of}",
+                feed=run.feed.name,
+                advice=f"the oldest one is at {_spoken(published[0])}; a commit-ts (a number) is read from events",
+            )
         commit_ts = cuts[-1]
     rows = {TableName(row.database, row.table): row for row in run.checkpoints.rows(commit_ts)}
     tables = CurrentTables(run.lake, run.feed)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from cdc_lakehouse.changelog.positions import lag_seconds
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.lake.catalog import system_table
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
@@ -49,7 +50,10 @@ def report(lake: TestLake, tmp_path: Path) -> str:
 def fill(lake: TestLake) -> None:
     Sink(lake.sink).checkpoint(10)
     run = lake.run()
-    run.history.record([change(5, "t", 0, "", ID), change(6, BAD, 3, f"ALTER TABLE `{BAD}` ADD c INT", ID)], NOON)
+    created = change(4, "", 1, "CREATE DATABASE d")
+    run.history.record(
+        [created, change(5, "t", 0, "", ID), change(6, BAD, 3, f"ALTER TABLE `{BAD}` ADD c INT", ID)], NOON
+    )
     counts = {"events": 7, "inserts": 4, "updates": 2, "deletes": 1, "decoded_at": NOON}
     run.segments.land(
         [
@@ -75,6 +79,10 @@ def test_it_says_what_is_in_the_lake(lake: TestLake, tmp_path: Path) -> None:
     texts = Page(report(lake, tmp_path)).texts
     for text in (f"Feed {lake.name}", "d.t", "1,234", "2026-06-01: 7", str(T0 + 4), str(T0 + 5), "NotJson", f"d.{BAD}"):
         assert text in texts, text
+    # The database is no table without a name.
+    assert texts[texts.index("CREATE DATABASE d") - 2 :][:2] == ["d", "create"]
+    # A bar for each cut: when it was published, and the seconds that it was behind then.
+    assert f"2026-06-01 12:00:00 UTC: {round(lag_seconds(T0 + 5, NOON)):,}" in texts
     # Two segments of seven changes each.
     assert changes_of_table(texts) == ["14", "8", "4", "2"]
     assert any("bad & wrong" in text for text in texts)
