@@ -16,6 +16,7 @@ import pytest
 from cdc_lakehouse.changelog.events import Ddl, Message, MessagePart, Origin, RowChange, TransactionEnd
 from cdc_lakehouse.sources.canal.client import Batch, CanalClient
 from cdc_lakehouse.sources.canal.connection import CanalRedeliveryError, Timeouts
+from tests import LONG
 from tests.canal_fold import Fold
 from tests.servers.canal import PASSWORD, USER, CanalServer, StartCanal, canal_source
 from tests.servers.canal_reader import Reader, Writer, check
@@ -51,7 +52,7 @@ def change(writer: Writer, chance: random.Random, transactions: int) -> None:
         writer.run(chance.choice(["COMMIT", "COMMIT", "COMMIT", "ROLLBACK"]))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(3 if LONG else 1))
 def test_connections_that_end_at_any_byte(writer: Writer, start_canal: StartCanal, seed: int) -> None:
     chance = random.Random(seed)
     server, reader = start_canal(), Reader()

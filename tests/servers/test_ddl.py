@@ -15,7 +15,7 @@ from tests.servers.mysql import MySqlServer
 
 pytestmark = pytest.mark.server
 
-SEQUENCES = int(os.environ.get("CDC_DDL_SEQUENCES", 5000 if LONG else 80))
+SEQUENCES = int(os.environ.get("CDC_DDL_SEQUENCES", 5000 if LONG else 40))
 """How many random sequences; more on demand."""
 FIRST_SEED = int(os.environ.get("CDC_DDL_SEED", "0"))
 LENGTH = 15

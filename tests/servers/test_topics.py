@@ -190,7 +190,7 @@ def test_messages_that_are_not_kept_any_longer(topic_set: Callable[..., TopicSet
     found.check(last)
 
 
-@pytest.mark.parametrize("name", ["rename_chain", "random_2"])
+@pytest.mark.parametrize("name", ["rename_chain", pytest.param("random_2", marks=pytest.mark.long)])
 def test_whatever_is_taken_at_each_stage_is_true(name: str, topic_set: Callable[..., TopicSet]) -> None:
     """Rows that were left out are decoded once their table is taken, by its own name or after a RENAME."""
     chance = random.Random(name)
@@ -403,7 +403,7 @@ def test_without_the_extension_the_order_is_the_offset(
     lake.check(found.truth.tables(len(found.stages) - 1))
 
 
-@pytest.mark.parametrize("name", ["pk_updates", "rename_chain", "random_2"])
+@pytest.mark.parametrize("name", ["pk_updates", "rename_chain", pytest.param("random_2", marks=pytest.mark.long)])
 def test_partitions_in_any_interleaving_with_ranges_sent_again(name: str, topic_set: Callable[..., TopicSet]) -> None:
     """As after restarts of the changefeed: from some message on, a partition has everything once more."""
     rng, found = random.Random(name), topic_set(name)

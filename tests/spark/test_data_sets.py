@@ -88,7 +88,11 @@ def test_all_at_once_and_again(truth: Truth, new_lake: Callable[..., TestLake]) 
         assert lake.events_by_segment() == truth.events_by_segment(last)
 
 
-@pytest.mark.parametrize("truth", ["canal-json/random_1", "canal-json/text_keys"], indirect=True)
+@pytest.mark.parametrize(
+    "truth",
+    [pytest.param("canal-json/random_1", marks=pytest.mark.long), "canal-json/text_keys"],
+    indirect=True,
+)
 def test_a_table_with_more_events_than_a_task_takes(
     truth: Truth, new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
