@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
     from tests.kit.lakes import TestLake
 
-# `same`: the same examples each time, so that a change is judged by what it changes. `long`: others each time, and ten
-# times as many where a test does not say how many. How long one takes says how busy the machine is, not whether it is
+# `same`: the same examples each time, so that a change is judged by what it changes. `long`: others each time, and many
+# more where a test does not say how many. How long one takes says how busy the machine is, not whether it is
 # right.
-settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("same", derandomize=True, deadline=None, max_examples=50)
 settings.register_profile("long", deadline=None, max_examples=1000, print_blob=True)
 settings.load_profile("long" if LONG else "same")
 

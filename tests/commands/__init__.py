@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from click.testing import CliRunner, Result
@@ -22,12 +24,14 @@ def call(
     return CliRunner(env=environment).invoke(main, arguments, input=script, color=terminal)
 
 
-def imported_by(*arguments: str) -> set[str]:
-    """The packages that a process of the command has loaded when it ends."""
+def imported_by(commands: Sequence[Sequence[str]]) -> list[set[str]]:
+    """The packages that a process has loaded after each of the commands, one after the other."""
     program = (
-        "import sys\nfrom cdc_lakehouse.cli import main\n"
-        "try:\n    main(sys.argv[1:])\nexcept SystemExit as end:\n    assert not end.code\n"
-        "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+        "import json, sys\nfrom cdc_lakehouse.cli import main\n"
+        "for arguments in json.loads(sys.argv[1]):\n"
+        "    try:\n        main(arguments)\n    except SystemExit as end:\n        assert not end.code\n"
+        "    print('loaded', *sorted({name.partition('.')[0] for name in sys.modules}))"
     )
-    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)
-    return set(done.stdout.splitlines()[-1].split())
+    command = [sys.executable, "-c", program, json.dumps(commands)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [set(line.split()[1:]) for line in done.stdout.splitlines() if line.startswith("loaded ")]

@@ -205,7 +205,9 @@ def test_a_second_signal_ends_the_process_at_once(handlers: None, monkeypatch: p
     assert codes == [0]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.long)]
+)
 def test_a_signal_ends_a_single_run_with_a_sentence(
     lake: TestLake, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
