@@ -100,13 +100,13 @@ def quoted(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TableName:
-    """A table of the source, by the names that it has there; without a table it is the database."""
+    """A table of the source, by the names that it has there."""
 
     database: str
     table: str
 
     def __str__(self) -> str:
-        return f"{self.database}.{self.table}" if self.table else self.database
+        return f"{self.database}.{self.table}"
 
     @property
     def quoted(self) -> str:

@@ -168,7 +168,8 @@ def _table(report: FeedReport, table: ReportedTable) -> list[str]:
 
 def _ddl(report: FeedReport) -> str:
     rows = [
-        [_time(commit_time(version.commit_ts)), str(version.name), version.effect, version.query]
+        # A statement that is of a database has no table.
+        [_time(commit_time(version.commit_ts)), str(version.name).removesuffix("."), version.effect, version.query]
         for version in report.ddl[:_MOST_ROWS]
     ]
     return _grid(["time", "table", "effect", "statement"], rows, code=frozenset({3})) + _more(report.ddl)
