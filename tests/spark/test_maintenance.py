@@ -15,7 +15,7 @@ import pytest
 from cdc_lakehouse.config import CutsConfig
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.maintenance import Procedures
-from cdc_lakehouse.lake.table_health import table_health
+from cdc_lakehouse.lake.table_health import manifest_count, table_health
 from cdc_lakehouse.lake.tables import lease
 from cdc_lakehouse.pipeline import maintenance
 from cdc_lakehouse.pipeline.maintenance import Maintained, Maintenance
@@ -261,6 +261,8 @@ def test_maintenance_that_is_killed_anywhere(
 
 def test_compaction_alone_writes_worn_tables_anew_and_nothing_else(new_lake: Callable[..., TestLake]) -> None:
     lake, sink = new_feed(new_lake, 4)
+    # Of five batches.
+    assert max(manifest_count(table) for table in lake.tables().values()) <= 4
     before, segments = lake.metadata(), lake.machinery("segments")
     planned = Maintenance(lake.feed, lake.lake, lake.session).compact(dry_run=True)
     assert [(str(each.source), each.actions.compacted_files > 2) for each in planned.tables] == [
