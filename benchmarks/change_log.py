@@ -64,11 +64,15 @@ class ChangeLog:
         shutil.copytree(self.directory / stage.name, sink, copy_function=_link, dirs_exist_ok=True)
 
     def read_through(self) -> None:
-        """So that whoever is measured first does not wait for the disk."""
-        for path in sorted(self.directory.rglob("CDC*[0-9].*")):
-            with path.open("rb") as file:
-                while file.read(8 * MIB):
-                    pass
+        read_through(sorted(self.directory.rglob("CDC*[0-9].*")))
+
+
+def read_through(paths: Iterable[Path]) -> None:
+    """So that whoever is measured first does not wait for the disk."""
+    for path in paths:
+        with path.open("rb") as file:
+            while file.read(8 * MIB):
+                pass
 
 
 def change_log(workload: Workload, cache: Path) -> ChangeLog:

@@ -19,6 +19,7 @@ import duckdb
 
 from benchmarks import sbtest
 from benchmarks.__main__ import CACHE
+from benchmarks.change_log import read_through
 from benchmarks.lakehouse import lake_config, sink_source
 from benchmarks.many_tables import cpu_seconds
 from cdc_lakehouse.changelog.positions import tso
@@ -113,8 +114,7 @@ def main(rows: int, file_rows: int, cores: int, memory_gib: int) -> None:
         click.echo(f"{rows} rows in files of {file_rows}, {cores} cores\n")
         click.echo("| | wall s | CPU s | events made, s | ratio to DuckDB of events / of all |")
         click.echo("|---|--:|--:|--:|--:|")
-        for path in (path for dump in dumps.values() for path in dump.iterdir()):
-            path.read_bytes()  # So that none of the sides waits for the disk.
+        read_through(path for dump in dumps.values() for path in dump.iterdir())
         begin, cpu = time.monotonic(), cpu_seconds()
         with duckdb.connect(config={"threads": cores, "preserve_insertion_order": False}) as connection:
             files = [str(path) for path in sorted(dumps["csv"].glob("*.csv"))]

@@ -15,7 +15,7 @@ from cdc_lakehouse.errors import CdcError
 
 _ENDED: Final = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE]
 ATTEMPT_TAG: Final = "cdc/attempt"
-"""On a run that is another try: which one, from 1."""
+"""On a run that is a retry: which one, from 1."""
 _KILLED: Final = "transient"
 """The kind of failure of a run that Dagster itself found dead: nothing was left to say it."""
 _FIRST_WAIT_SECONDS: Final = 60
@@ -60,7 +60,12 @@ def next_try(run: dg.DagsterRun, ended_at: float) -> float | None:
     failed = run.status == dg.DagsterRunStatus.FAILURE
     if not cancelled and not (failed and run.tags.get(FAILURE_TAG, _KILLED) == _KILLED):
         return None
-    return ended_at + min(_FIRST_WAIT_SECONDS * 2 ** int(run.tags.get(ATTEMPT_TAG, "0")), _LONGEST_WAIT_SECONDS)
+    return ended_at + min(_FIRST_WAIT_SECONDS * 2 ** attempt_of(run), _LONGEST_WAIT_SECONDS)
+
+
+def attempt_of(run: dg.DagsterRun) -> int:
+    """Which attempt a run is: 0 for the first, which is no retry."""
+    return int(run.tags.get(ATTEMPT_TAG, "0"))
 
 
 def telling_error(error: SerializableErrorInfo) -> SerializableErrorInfo:

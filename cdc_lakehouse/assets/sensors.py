@@ -8,7 +8,7 @@ from typing import Any, Final
 import dagster as dg
 
 from cdc_lakehouse.assets.jobs import PRIORITY_TAG, SENSOR_PRIORITY
-from cdc_lakehouse.assets.last_runs import ATTEMPT_TAG, next_try
+from cdc_lakehouse.assets.last_runs import ATTEMPT_TAG, attempt_of, next_try
 from cdc_lakehouse.assets.leases import FEED_TAG, find_backfill, find_unfinished
 from cdc_lakehouse.assets.reload import LoadedTables
 from cdc_lakehouse.changelog.schema import TableName
@@ -86,8 +86,8 @@ def decide(feed: str, state: SourceState, last: dg.RunRecord | None, now: dateti
 
 
 def retry_decision(last: dg.RunRecord | None, feed: str, cursor: str, now: datetime.datetime) -> Decision | None:
-    """Another run after one that `next_try` has tried again, when its wait is over. None after any other run. Whoever
-    wants no runs stops the sensor."""
+    """The decision after a run that is retried (see `next_try`): to wait, or to ask for the retry. None after any other
+    run. Whoever wants no runs stops the sensor."""
     if last is None or last.end_time is None or (then := next_try(last.dagster_run, last.end_time)) is None:
         return None
     run = last.dagster_run
@@ -95,8 +95,7 @@ def retry_decision(last: dg.RunRecord | None, feed: str, cursor: str, now: datet
     left = round(then - now.timestamp())
     if left > 0:
         return Decision(None, f"run {run.run_id} {ended}; it is retried in {left} seconds")
-    attempt = int(run.tags.get(ATTEMPT_TAG, "0")) + 1
-    return Decision(f"{feed}:{cursor}:{run.run_id}", f"run {run.run_id} {ended} and is retried", attempt)
+    return Decision(f"{feed}:{cursor}:{run.run_id}", f"run {run.run_id} {ended} and is retried", attempt_of(run) + 1)
 
 
 def run_tags(feed: FeedConfig, attempt: int = 0) -> dict[str, str]:

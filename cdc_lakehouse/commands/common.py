@@ -74,6 +74,15 @@ def find_home() -> Path:
     return Path(os.environ.get("DAGSTER_HOME") or configuration.config_path().parent / _HOME)
 
 
+def existing_home() -> Path | None:
+    """Where there is a Dagster instance, for commands that make none: DAGSTER_HOME is set to it. None without one."""
+    home = find_home()
+    if not (home / "dagster.yaml").exists():
+        return None
+    os.environ["DAGSTER_HOME"] = str(home)
+    return home
+
+
 def chosen(config: LakehouseConfig, name: str | None) -> Sequence[FeedConfig]:
     """All feeds, or the one with that name. Raises `ConfigurationError` when there is none."""
     return config.feeds if name is None else [config.feed(name)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -18,7 +17,7 @@ from prometheus_client.registry import Collector
 from cdc_lakehouse.assets.last_runs import last_runs
 from cdc_lakehouse.changelog.positions import commit_time
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, find_home
+from cdc_lakehouse.commands.common import DONE, chosen, configured, existing_home, feed_option
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.errors import CdcError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
@@ -88,10 +87,7 @@ def command(config: LakehouseConfig, feed_name: str | None, listen: str | None, 
     address = None if listen is None else _address(listen)
     registry = CollectorRegistry()
     with contextlib.ExitStack() as stack:
-        home = find_home()
-        os.environ["DAGSTER_HOME"] = str(home)
-        has_instance = (home / "dagster.yaml").exists()
-        instance = stack.enter_context(dg.DagsterInstance.get()) if has_instance else None
+        instance = stack.enter_context(dg.DagsterInstance.get()) if existing_home() is not None else None
         lake = Lake(config.lake, config.storage)
         sources = _Sources(lake, feeds) if asks_source else None
         registry.register(_Feeds(lake, feeds, instance, sources))

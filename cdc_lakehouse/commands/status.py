@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -20,8 +19,8 @@ from cdc_lakehouse.commands.common import (
     chosen,
     configured,
     doubtful,
+    existing_home,
     feed_option,
-    find_home,
     good,
     grid,
     print_json,
@@ -132,8 +131,8 @@ def _landed(source: SourceStatus) -> dict[str, Any]:
 
 def _failed_runs(feeds: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
     """By feed. An instance that cannot be read is said on stderr: what the lake says does not wait for it."""
-    home = find_home()
-    if not (home / "dagster.yaml").exists():
+    home = existing_home()
+    if home is None:
         return {}
     # Imported where there is an instance to read: it takes a second.
     import dagster as dg  # noqa: PLC0415
@@ -141,7 +140,6 @@ def _failed_runs(feeds: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
 
     from cdc_lakehouse.assets.last_runs import last_runs  # noqa: PLC0415
 
-    os.environ["DAGSTER_HOME"] = str(home)
     try:
         with dg.DagsterInstance.get() as instance:
             return {

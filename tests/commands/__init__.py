@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import dagster as dg
+import pytest
 from click.testing import CliRunner, Result
 
+import cdc_lakehouse.commands
+from cdc_lakehouse.assets.leases import FEED_TAG
 from cdc_lakehouse.cli import main
+from tests.kit.lakes import TestLake
 
 HEAVY = {"dagster", "pyspark", "pyiceberg"}
 
@@ -22,6 +28,26 @@ def call(
     its output is one."""
     environment = {} if config is None else {"CDC_LAKEHOUSE_CONFIG": str(config)}
     return CliRunner(env=environment).invoke(main, arguments, input=script, color=terminal)
+
+
+def run_that_fails(lake: TestLake, monkeypatch: pytest.MonkeyPatch, error: Exception, **tags: str) -> tuple[Path, str]:
+    """A run in the feed's own Dagster instance, to which DAGSTER_HOME is set; gives the instance's home and the run."""
+    home = lake.config_path.parent / "dagster_home"
+    home.mkdir()
+    shutil.copy(Path(cdc_lakehouse.commands.__file__).with_name("dagster.yaml"), home)
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+
+    @dg.op
+    def fail() -> None:
+        raise error
+
+    @dg.job(executor_def=dg.in_process_executor)
+    def runs() -> None:
+        fail()
+
+    with dg.DagsterInstance.get() as instance:
+        failed = runs.execute_in_process(instance=instance, tags={FEED_TAG: lake.name, **tags}, raise_on_error=False)
+    return home, failed.run_id
 
 
 def imported_by(commands: Sequence[Sequence[str]]) -> list[set[str]]:

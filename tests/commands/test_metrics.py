@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -12,17 +11,15 @@ import sys
 import urllib.request
 from pathlib import Path
 
-import dagster as dg
 import pyarrow as pa
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from cdc_lakehouse.assets.leases import FEED_TAG
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from cdc_lakehouse.sources.kafka import Client
-from tests.commands import call
+from tests.commands import call, run_that_fails
 from tests.kit.lakes import TestLake
 from tests.lake import CREATE, NOON, RENAME, change, segment
 from tests.pipeline import T0, Sink, lake_in
@@ -93,21 +90,7 @@ def test_every_number_of_a_feed_is_there_under_its_name(lake: TestLake, monkeypa
     lake.run().segments.land(
         [segment(f"d/a/1/{n}.json", state=state) for n, state in enumerate(("landed", "decoded"))], {}
     )
-    home = lake.config_path.parent / "dagster_home"
-    home.mkdir()
-    shutil.copy(ROOT / "cdc_lakehouse" / "commands" / "dagster.yaml", home)
-    monkeypatch.setenv("DAGSTER_HOME", str(home))
-
-    @dg.op
-    def fail() -> None:
-        raise ValueError("no")
-
-    @dg.job(executor_def=dg.in_process_executor)
-    def runs() -> None:
-        fail()
-
-    with dg.DagsterInstance.get() as instance:
-        runs.execute_in_process(instance=instance, tags={FEED_TAG: lake.name}, raise_on_error=False)
+    run_that_fails(lake, monkeypatch, ValueError("no"))
     monkeypatch.delenv("DAGSTER_HOME")
 
     found = metrics(lake)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import datetime
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
-import dagster as dg
 import pyarrow as pa
 import pytest
 
-from cdc_lakehouse.assets.leases import FAILURE_TAG, FEED_TAG
+from cdc_lakehouse.assets.leases import FAILURE_TAG
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.decoders.partition_summary import OptionConflict, PartitionSummary
 from cdc_lakehouse.decoders.problems import Rejected
@@ -23,12 +21,11 @@ from cdc_lakehouse.lake.tables.lease import Lease
 from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.pipeline.database_progress import location_of
 from cdc_lakehouse.sources.kafka import Client
-from tests.commands import call
+from tests.commands import call, run_that_fails
 from tests.kit.lakes import TestLake
 from tests.lake import ID, NOON, change
 from tests.pipeline import T0, Sink, lake_in
 
-ROOT = Path(__file__).parents[2]
 KEYS = {
     "feed", "source_checkpoint_ts", "source_lag_seconds", "published_checkpoint_ts", "published_lag_seconds", "tables",
     "held", "quarantined", "discarded", "contradictions", "warnings", "error", "initial", "last_run", "failed_runs",
@@ -250,24 +247,10 @@ def test_a_run_that_failed_is_told_with_its_error_and_the_next_try(
     lake: TestLake, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     Sink(lake.sink).checkpoint(10)
-    home = lake.config_path.parent / "dagster_home"
-    home.mkdir()
-    shutil.copy(ROOT / "cdc_lakehouse" / "commands" / "dagster.yaml", home)
-    monkeypatch.setenv("DAGSTER_HOME", str(home))
-
-    @dg.op
-    def fail() -> None:
-        raise ConfigurationError("the wrong key", advice="correct it")
-
-    @dg.job(executor_def=dg.in_process_executor)
-    def runs() -> None:
-        fail()
-
-    with dg.DagsterInstance.get() as instance:
-        tags = {FEED_TAG: lake.name, FAILURE_TAG: kind}
-        failed = runs.execute_in_process(instance=instance, tags=tags, raise_on_error=False)
+    error = ConfigurationError("the wrong key", advice="correct it")
+    home, failed = run_that_fails(lake, monkeypatch, error, **{FAILURE_TAG: kind})
     (run,) = status()["failed_runs"]
-    assert (run["run"], run["job"]) == (failed.run_id, None) and "the wrong key" in run["error"]
+    assert (run["run"], run["job"]) == (failed, None) and "the wrong key" in run["error"]
     ended = datetime.datetime.fromisoformat(run["ended_at"])
     retried = None if run["next_try_at"] is None else datetime.datetime.fromisoformat(run["next_try_at"]) - ended
     assert retried == (datetime.timedelta(minutes=1) if kind == "transient" else None)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 import pymysql.converters
+from pyiceberg.table import Table
 
 from cdc_lakehouse.changelog.events import Message, MessageError, MessagePart, RowChange
 from cdc_lakehouse.changelog.mysql_types import BLOBS, GEOMETRIES
@@ -16,6 +17,7 @@ from cdc_lakehouse.sources.canal.client import Batch, CanalClient
 from cdc_lakehouse.sources.canal.connection import CanalRedeliveryError
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
 from tests.canal_fold import Cell, Fold, in_order, server_rows
+from tests.canal_truth import differences
 from tests.servers.mysql import MySqlServer
 
 _MARKS = itertools.count(1)
@@ -67,6 +69,15 @@ class Writer:
             cursor.execute(f"SELECT {', '.join(shown)} FROM {self.database}.`{table}`")
             found = [list(zip(row[::2], row[1::2], strict=True)) for row in cursor.fetchall()]
         return columns, [[{"text": text, "hex": digits} for text, digits in row] for row in found]
+
+    def check(self, tables: Mapping[str, Table], *, left_out: tuple[str, ...] = ()) -> None:
+        """The lake's tables, by their names, have what SELECT shows; but for some columns."""
+        wrong: dict[str, Any] = {}
+        for name, table in tables.items():
+            columns, rows = self.rows(name)
+            told = differences(table, [(each[0], each[1]) for each in columns], rows, left_out=left_out)
+            wrong |= {f"{name}.{column}": how for column, how in told.items()}
+        assert not wrong, "\n".join(f"{what}: {how}" for what, how in wrong.items())
 
     def tables(self) -> list[str]:
         with self.connection.cursor() as cursor:

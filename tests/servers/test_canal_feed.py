@@ -17,7 +17,6 @@ from cdc_lakehouse.pipeline.steps import Steps, run_all
 from cdc_lakehouse.sources.canal import rounds
 from cdc_lakehouse.sources.canal.client import Batch, CanalClient
 from tests import LONG
-from tests.canal_truth import differences
 from tests.kit.kills import Kill, KillAtCall, KillAtCommit
 from tests.kit.lakes import TestLake
 from tests.servers.canal import DESTINATION, PASSWORD, USER, StartCanal
@@ -71,12 +70,7 @@ class CanalFeed:
         assert {done.applied.lives[id].last.name.table for id in done.applied.held} == set(held), done.applied.held
         tables = {table: found for (database, table), found in self.lake.tables().items() if database == "d"}
         assert set(tables) == set(self.writer.tables()) - set(held)
-        wrong: dict[str, Any] = {}
-        for name, table in tables.items():
-            columns, rows = self.writer.rows(name)
-            told = differences(table, [(each[0], each[1]) for each in columns], rows, left_out=left_out)
-            wrong |= {f"{name}.{column}": how for column, how in told.items()}
-        assert not wrong, "\n".join(f"{what}: {how}" for what, how in wrong.items())
+        self.writer.check(tables, left_out=left_out)
         keys = Counter(tuple(json.loads(row["key"])[:-1]) for row in self.landed())
         assert keys and max(keys.values()) == 1
         assert [row["offset"] for row in self.landed()] == list(range(len(keys)))

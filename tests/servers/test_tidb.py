@@ -15,7 +15,6 @@ from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.pipeline.steps import Steps, run_all
 from cdc_lakehouse.sample.sink_writer import Row, RowChange, SinkWriter, Table, canal_json
 from tests import LONG
-from tests.canal_truth import differences
 from tests.commands import call
 from tests.kit.hand_sinks import ID, integer, text
 from tests.kit.lakes import TestLake
@@ -100,14 +99,9 @@ class TidbFeed:
 
     def check(self, done: Steps, *, left_out: tuple[str, ...] = ()) -> None:
         assert not done.applied.held, done.applied.held
-        tables = self.lake.tables()
-        assert {table for _, table in tables} == set(self.writer.tables())
-        wrong: dict[str, Any] = {}
-        for (_, name), table in tables.items():
-            columns, rows = self.writer.rows(name)
-            told = differences(table, [(each[0], each[1]) for each in columns], rows, left_out=left_out)
-            wrong |= {f"{name}.{column}": how for column, how in told.items()}
-        assert not wrong, "\n".join(f"{what}: {how}" for what, how in wrong.items())
+        tables = {name: table for (_, name), table in self.lake.tables().items()}
+        assert set(tables) == set(self.writer.tables())
+        self.writer.check(tables, left_out=left_out)
 
 
 def _row(id: int, v: int, s: str) -> Row:

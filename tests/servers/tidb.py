@@ -7,12 +7,14 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pymysql
 
 from tests.servers.process import free_port, running
 from tests.servers.tools import tidb
+
+_LONG_AGO: Final = "2020-01-01 00:00:00"
 
 
 @dataclass(frozen=True)
@@ -22,8 +24,8 @@ class TidbServer:
     def connect(self, **options: Any) -> pymysql.Connection[pymysql.cursors.Cursor]:
         return pymysql.connect(host="127.0.0.1", port=self.port, user="root", charset="utf8mb4", **options)
 
-    def keep_versions_since(self, moment: str) -> None:
-        """A moment in UTC. It is TiKV that collects garbage, and its place that the server looks at."""
+    def keep_versions_since(self, moment: str = _LONG_AGO) -> None:
+        """Set TiKV's GC safe point (UTC), below which the server refuses to read. The embedded storage has none."""
         with self.connect(autocommit=True) as connection, connection.cursor() as cursor:
             cursor.execute(
                 "REPLACE INTO mysql.tidb (variable_name, variable_value, comment) VALUES ('tikv_gc_safe_point', "
@@ -33,12 +35,12 @@ class TidbServer:
 
     @contextlib.contextmanager
     def garbage_collected(self) -> Iterator[None]:
-        """Within, no version of before is there."""
+        """Within the block no earlier version can be read."""
         self.keep_versions_since("2100-01-01 00:00:00")
         try:
             yield
         finally:
-            self.keep_versions_since("2020-01-01 00:00:00")
+            self.keep_versions_since()
 
     def dump(self, database: str, directory: Path, *options: str) -> None:
         """By TiDB's own Dumpling."""
@@ -60,5 +62,5 @@ def tidb_server(directory: Path) -> Iterator[TidbServer]:
     ]  # fmt: skip
     with running(command, port, directory / "log", directory=directory):
         server = TidbServer(port)
-        server.keep_versions_since("2020-01-01 00:00:00")
+        server.keep_versions_since()
         yield server

@@ -95,6 +95,7 @@ class _EventBuilder:
         self._line = 1
         self._columns: Sequence[Column] = ()
         self._waiting: list[pa.RecordBatch] = []
+        self._waiting_bytes = 0
 
     def events(self, rows: Rows) -> Iterator[pa.RecordBatch]:
         """The events of the rows; some wait for more, as a statement may have few."""
@@ -102,12 +103,13 @@ class _EventBuilder:
             yield from self.rest()
             self._columns = rows.columns
         self._waiting.append(rows.batch)
-        if sum(batch.nbytes for batch in self._waiting) >= self._least:
+        self._waiting_bytes += rows.batch.nbytes
+        if self._waiting_bytes >= self._least:
             yield from self.rest()
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         """The events of the rows that wait."""
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
         if not waiting:
             return
         rows = pa.concat_batches(waiting)
