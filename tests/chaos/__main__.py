@@ -65,6 +65,8 @@ def _broker(root: Path, servers: contextlib.ExitStack) -> Broker:
 def _batches(options: argparse.Namespace, first: int, root: Path, broker: Callable[[], Broker]) -> int:
     logging.basicConfig(format="%(asctime)s %(message)s")
     logging.getLogger("pyiceberg").setLevel(logging.ERROR)
+    # What runs say of their faults is not for the one who looks. `KillAtCommit` listens to it: no level is set.
+    logging.getLogger("cdc_lakehouse").propagate = False
     logging.getLogger("chaos").setLevel(logging.INFO)
     every: dict[str, Fault] = {**FAULTS, **PROCESS_FAULTS}
     session = build_session(lake_config(root))

@@ -236,7 +236,6 @@ def play(
     broker: Callable[[], Broker] | None = None,
 ) -> TestLake:
     """Raises where the lake is not as the model is."""
-    logging.getLogger("cdc_lakehouse").setLevel(logging.CRITICAL)
     world = World(new_lake, played, tally, broker)
     for step in played.steps:
         match step:

@@ -86,6 +86,7 @@ def _refusals_that_are_logged() -> Iterator[list[str]]:
     handler = logging.Handler()
     handler.emit = lambda record: found.append(said) if _SAID in (said := record.getMessage()) else None
     logger = logging.getLogger("cdc_lakehouse")
+    assert logger.isEnabledFor(logging.WARNING), "somebody has silenced the log, and refusals would not be seen"
     logger.addHandler(handler)
     try:
         yield found
