@@ -41,7 +41,7 @@ def test_what_the_dockerfile_copies_is_there_and_in_its_context() -> None:
 
 def test_the_jars_that_the_image_fetches_are_those_of_its_lake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     text = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
-    assert "--prefetch --warehouse s3://any --catalog-uri postgresql://any" in text
+    assert "--prefetch --warehouse s3://any --catalog-uri postgresql://any" in text and "--archive-classes" in text
     monkeypatch.setenv("CDC_LAKEHOUSE_JARS", str(tmp_path))
     wanted = spark_settings(lake(monkeypatch).lake)["spark.jars.packages"]
     assert "iceberg-aws-bundle" in wanted and "org.postgresql" in wanted

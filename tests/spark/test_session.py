@@ -7,9 +7,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
+from cdc_lakehouse.lake.class_archive import class_archive
 from tests.kit.lakes import lake_section
 
 pytestmark = pytest.mark.spark
@@ -69,3 +72,9 @@ def test_settings_are_not_on_the_command_line(tmp_path: Path) -> None:
     assert told["host"] == "localhost", "its ports are open to other machines"
     assert not [path for path in told["archives"] if path.endswith(".jar")], "each task would read it again"
     assert not list(temporary.rglob("spark.properties"))
+
+
+def test_a_session_starts_from_the_archive_of_classes(spark: SparkSession) -> None:
+    gateway: Any = spark.sparkContext._gateway
+    mapped = Path("/proc", str(gateway.proc.pid), "maps").read_text(encoding="utf-8")
+    assert f"{class_archive()}\n" in mapped, "`make setup` makes it, and the JVM finds that it fits"
