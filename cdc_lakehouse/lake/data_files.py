@@ -283,16 +283,22 @@ def read_rows(
     field_ids: Sequence[int],
     *,
     between: Mapping[int, Range] | None = None,
+    repeated: Collection[int] = (),
 ) -> Iterator[pa.Table]:
     """The live rows of a file, in the file's order: columns of the fields named `f{field_id}`, and `position` (int64).
 
     Only these columns are read. They have the types of the schema, whatever the file has; a column that the file lacks
     is its field's initial default. `between` has ranges of values by field id: row groups that have no value in one of
-    them by Parquet's statistics are not read (rows outside of it may still come, NULLs need not).
+    them by Parquet's statistics are not read (rows outside of it may still come, NULLs need not). The fields `repeated`
+    are strings that have few values: they come as dictionaries, where they are stored so.
     """
     fields = [_top_level(schema, field_id) for field_id in field_ids]
     deleted = np.frombuffer(read_deleted(io, file).to_array(), np.uint64).astype(np.int64)
-    with io.new_input(file.path).open() as stream, pq.ParquetFile(stream, pre_buffer=True) as parquet:
+    dictionaries = [schema.find_column_name(id) for id in repeated]
+    with (
+        io.new_input(file.path).open() as stream,
+        pq.ParquetFile(stream, pre_buffer=True, read_dictionary=dictionaries) as parquet,
+    ):
         columns = _columns_by_id(parquet)
         names = [columns[id].name for id in field_ids if id in columns]
         ranges = [
@@ -307,7 +313,7 @@ def read_rows(
             if not all(_group_may_contain(group.column(leaf), type, ends) for leaf, type, ends in ranges):
                 continue
             for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[number], columns=names, use_threads=False):
-                yield _without(_typed(batch, fields, position), deleted, position)
+                yield _without(_typed(batch, fields, position, repeated), deleted, position)
                 position += batch.num_rows
 
 
@@ -375,7 +381,9 @@ def _raw_value(type: IcebergType, raw: Any) -> Any:
     return unscaled_to_decimal(unscaled, type.scale)
 
 
-def _typed(batch: pa.RecordBatch, fields: Sequence[NestedField], position: int) -> pa.Table:
+def _typed(
+    batch: pa.RecordBatch, fields: Sequence[NestedField], position: int, repeated: Collection[int] = ()
+) -> pa.Table:
     # By id: a name with a dot selects more than its own column.
     by_id = {_field_id(each): batch.column(number) for number, each in enumerate(batch.schema)}
     columns: dict[str, pa.Array] = {}
@@ -383,7 +391,8 @@ def _typed(batch: pa.RecordBatch, fields: Sequence[NestedField], position: int) 
         type = _arrow_type(each.field_type)
         stored = by_id.get(each.field_id)
         if stored is not None:
-            columns[column(each.field_id)] = stored if stored.type == type else stored.cast(type)
+            as_it_is = stored.type == type or each.field_id in repeated
+            columns[column(each.field_id)] = stored if as_it_is else stored.cast(type)
         elif each.initial_default is None:
             columns[column(each.field_id)] = pa.nulls(batch.num_rows, type)
         else:

@@ -154,6 +154,9 @@ def reader_of(lake: Lake, table: Table, snapshot: Snapshot | None = None) -> Eve
     return EventReader(files, schema, table.location(), dict(lake.catalog.properties))
 
 
+_REPEATED: Final = ("schema_name", "table_name", "op", "segment")
+
+
 @dataclass(frozen=True)
 class EventReader:
     """Reads events in tasks, from the `files` of the table as it was when the work was planned. `earlier` ones read it
@@ -189,7 +192,8 @@ class EventReader:
         columns: Sequence[str] = EVENT_COLUMNS,
     ) -> Iterator[pa.Table]:
         """Events of some tables, by (database, table), with a commit-ts in [lowest, highest], and others that lie
-        beside them: these columns, with those two names and `commit_ts` among them."""
+        beside them: these columns, with those two names and `commit_ts` among them. Names, operations and segments
+        come as dictionaries: each is there once."""
         io = load_file_io(dict(self.io), self.location)
         of_maps = isinstance(self.schema.find_type("after"), MapType)
         known = [name for name in columns if not of_maps or name in self.schema.column_names]
@@ -201,10 +205,11 @@ class EventReader:
             ids["table_name"]: (min(tables), max(tables)),
         }
         ranges = {self.schema.find_field(id): ends for id, ends in between.items()}
+        repeated = [ids[name] for name in _REPEATED if name in ids]
         for file in self.files:
             if not all(may_contain(file, field, *ends) for field, ends in ranges.items()):
                 continue
-            for rows in read_rows(io, file, self.schema, list(ids.values()), between=between):
+            for rows in read_rows(io, file, self.schema, list(ids.values()), between=between, repeated=repeated):
                 events = rows.select([column(id) for id in ids.values()]).rename_columns(known)
                 yield _as_texts(events).select(columns) if of_maps else events
 
