@@ -17,13 +17,15 @@ from cdc_lakehouse.errors import PermanentError
 
 class MessageError(PermanentError):
     """A message that cannot be used: it goes to quarantine, the others go on. `of` is the database and table that it
-    says, as far as they could be read: they alone are held then. A table of None is any of the database."""
+    says, as far as they could be read: they alone are held then. A table of None is any of the database. A watermark
+    (`is_watermark`) holds none: no row and no statement is missing without it."""
 
     def __init__(
         self,
         message: str,
         *,
         of: tuple[str, str | None] | None = None,
+        is_watermark: bool = False,
         table: str | None = None,
         advice: str | None = None,
         **places: Any,
@@ -31,6 +33,7 @@ class MessageError(PermanentError):
         named = None if of is None or of[1] is None else f"{of[0]}.{of[1]}"
         super().__init__(message, table=table or named, advice=advice, **places)
         self.of = of
+        self.is_watermark = is_watermark
 
     def within(self, database: str, table: str | None) -> MessageError:
         """The same of a message that says this table; one that is known already stays."""
@@ -115,10 +118,14 @@ class Message:
             times_ms.append(origin.time_ms)
         if (last := max(times_ms, default=0)) > latest_ms:
             changes = (part for part in self.parts if isinstance(part, RowChange | Ddl))
+            watermarks = bool(self.parts) and all(isinstance(part, Watermark) for part in self.parts)
             raise MessageError(
                 f"its time is {commit_time(last << LOGICAL_BITS):%Y-%m-%d %H:%M:%S} UTC, more than a day after it was "
                 "read",
                 of=next(((part.database, part.table or None) for part in changes), None),
-                advice="set right the clock that is wrong; if it is that of the machine which reads, replay the "
+                is_watermark=watermarks,
+                advice="set right the clock that is wrong; the next watermark takes its place"
+                if watermarks
+                else "set right the clock that is wrong; if it is that of the machine which reads, replay the "
                 "message then (`cdc-lakehouse quarantine replay`), else discard it and load the row anew",
             )

@@ -13,6 +13,7 @@ from cdc_lakehouse.changelog.positions import LOGICAL_BITS, is_time_ms
 from cdc_lakehouse.decoders.messages.canal_json import lossy_columns
 from cdc_lakehouse.decoders.problems import (
     BAD_MESSAGE,
+    BAD_WATERMARK,
     BEHIND_WATERMARK,
     LISTED_PER_SEGMENT,
     PROBLEMS,
@@ -108,10 +109,10 @@ class PartitionSummary:
 
     def note_bad(self, segment: str, offset: int, error: MessageError, raw: bytes) -> None:
         listed = self.bad.setdefault(segment, [])
-        message = str(error)
+        message, error_class = str(error), BAD_WATERMARK if error.is_watermark else BAD_MESSAGE
         if len(listed) < LISTED_PER_SEGMENT:
             database, table = error.of or _table_of(raw)
-            listed.append(Rejected(segment, offset, BAD_MESSAGE, message, raw[:RAW_LIMIT], database, table))
+            listed.append(Rejected(segment, offset, error_class, message, raw[:RAW_LIMIT], database, table))
             return
         last = listed[-1]
         count = last.count + 1 if len(listed) > LISTED_PER_SEGMENT else 1

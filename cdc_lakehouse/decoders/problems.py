@@ -34,6 +34,9 @@ class Rejected:
 BAD_MESSAGE: Final = "BadMessage"
 """A message that its format's decoder cannot read; why stands in the message of the `Rejected`."""
 
+BAD_WATERMARK: Final = "BadWatermark"
+"""A watermark that cannot be true. It holds no table: the next one takes its place."""
+
 BAD_VALUE: Final = "BadValue"
 """A row that a current-state table could not take. It holds no table: the next run tries again."""
 

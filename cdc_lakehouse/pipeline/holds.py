@@ -92,6 +92,8 @@ def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: in
 
 def _policy(feed: FeedConfig, error_class: str) -> Literal["hold", "skip"]:
     match error_class:
+        case problems.BAD_WATERMARK:
+            return "skip"
         case problems.BAD_TABLE_OF_DUMP:
             return "hold"  # What is missing may be all of the table: only a person gives that up.
         case missing_files.MISSING_FILE:

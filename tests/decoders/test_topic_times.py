@@ -101,6 +101,7 @@ def test_a_watermark_far_beyond_is_bad_and_rows_behind_it_are_taken() -> None:
     reading.read([[mark(NOW - 5), mark(LATE), flat(NOW, "ticdc-canal-json")]], [3])
     (summary,) = reading.summaries.values()
     assert summary.watermark == NOW - 5 << LOGICAL_BITS
+    assert [each.error_class for each in summary.bad["s"]] == ["BadWatermark"]
     assert (len(reading.events), reading.bad) == (1, 1)
 
 

@@ -106,6 +106,7 @@ def test_a_configured_key_goes_before_the_tables_own(tmp_path: Path) -> None:
         (bad("other/meta/schema", database="other", table=None), []),
         (bad("anything", database=None, table=None), ["d.a#1", "d.b#1"]),
         (bad("d/a/10/CDC000001.json", kind="BadValue"), []),
+        (bad("topic", database=None, table=None, kind="BadWatermark"), []),
         (bad("d/new/meta/schema", table="new"), ["d.new"]),
     ],
 )

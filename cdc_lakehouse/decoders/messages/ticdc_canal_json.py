@@ -115,7 +115,7 @@ def _extension(message: JsonObject) -> JsonObject:
 
 def _decoded(message: JsonObject, extension: JsonObject, value: bytes) -> Message:
     if message.get("type") == _WATERMARK:
-        return Message(Origin(), (Watermark(_timestamp(extension, "watermarkTs")),))
+        return Message(Origin(), (Watermark(_timestamp(extension, "watermarkTs", is_watermark=True)),))
     found = message_of(message, value, _timestamp(extension, "commitTs"))
     if extension.get("onlyHandleKey") and any(isinstance(part, RowChange) and part.op != "D" for part in found.parts):
         raise MessageError(
@@ -125,8 +125,10 @@ def _decoded(message: JsonObject, extension: JsonObject, value: bytes) -> Messag
     return found
 
 
-def _timestamp(extension: JsonObject, name: str) -> int:
+def _timestamp(extension: JsonObject, name: str, *, is_watermark: bool = False) -> int:
     found = extension.get(name)
     if not isinstance(found, int) or isinstance(found, bool) or not is_commit_ts(found):
-        raise MessageError(f"_tidb.{name} is not a timestamp of TiDB of before the year 2100")
+        raise MessageError(
+            f"_tidb.{name} is not a timestamp of TiDB of before the year 2100", is_watermark=is_watermark
+        )
     return found
