@@ -1,15 +1,15 @@
 .DEFAULT_GOAL := help
 BIN := .venv/bin
-# Tests side by side. Each worker of those in Spark has a session (2 GiB), and waits half of the time for servers.
+# Tests side by side. Each worker of those in Spark has a session (2 GiB), and waits a third of the time for servers.
 WORKERS ?= 2
-SPARK_WORKERS ?= 3
+SPARK_WORKERS ?= 4
 # Each of the many processes that tests start would compile all that it imports: 7 s for a command that starts Spark.
 export PYTHONDONTWRITEBYTECODE =
 # `time` is bash's: what each part of a target costs.
 SHELL := bash
 export TIMEFORMAT = $@: %0R s (%0U s of CPU in user mode, %0S s in the kernel)
 
-.PHONY: help setup servers proto demo dev test quick test-long chaos fuzz docs reference check lint types imports unit spark
+.PHONY: help setup servers proto demo dev test quick test-long chaos fuzz docs reference check lint types imports all unit spark
 
 help: ## Show what can be made
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -29,7 +29,7 @@ demo: setup ## The sample changefeed through the main job, with the result shown
 dev: setup ## The Dagster UI on http://127.0.0.1:3000, sensors on, the sample changefeed alive
 	@./scripts/dev
 
-test: setup servers check unit spark ## Set up, then lint, types, import rules and all tests
+test: setup servers check all ## Set up, then lint, types, import rules and all tests
 
 quick: setup ## The inner loop: lint, unit tests but the slow ones, one feed through Spark
 	time $(BIN)/ruff check .
@@ -62,6 +62,9 @@ types:
 
 imports:
 	time $(BIN)/lint-imports
+
+all: ## All tests: those of Spark and servers first, and the others while these wait
+	time $(BIN)/pytest -q -n $(SPARK_WORKERS) --dist loadgroup --durations=20 tests/servers tests/spark tests
 
 unit: ## The tests that need no JVM
 	time $(BIN)/pytest -q -n $(WORKERS) --ignore tests/spark --ignore tests/servers
