@@ -63,8 +63,8 @@ types:
 imports:
 	time $(BIN)/lint-imports
 
-all: ## All tests: those of Spark and servers first, and the others while these wait
-	time $(BIN)/pytest -q -n $(SPARK_WORKERS) --dist loadgroup --durations=20 tests/servers tests/spark tests
+all: ## All tests
+	time $(BIN)/pytest -q -n $(SPARK_WORKERS) --dist loadgroup --durations=20
 
 unit: ## The tests that need no JVM
 	time $(BIN)/pytest -q -n $(WORKERS) --ignore tests/spark --ignore tests/servers

@@ -44,15 +44,21 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
-# `make test` looks for tests of Spark and of servers here alone, and for the others elsewhere: to import all of them
-# takes each worker seconds.
+# The targets of the Makefile look for tests of Spark and of servers here alone, and for the others elsewhere: to import
+# all of them takes each worker seconds.
 _NOT_UNITS = [Path(__file__).with_name(name) for name in ("spark", "servers")]
 
 
+def _is_unit(item: pytest.Item) -> bool:
+    return not any(place in item.path.parents for place in _NOT_UNITS)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # Those that wait for servers first: the others fill the gaps, and no long one is left for the end.
+    items.sort(key=_is_unit)
     for item in items:
         marked = any(item.get_closest_marker(name) is not None for name in ("spark", "server"))
-        if marked != any(place in item.path.parents for place in _NOT_UNITS):
+        if marked == _is_unit(item):
             raise pytest.UsageError(
                 f"{item.nodeid}: tests marked spark or server, and they alone, are in tests/spark and tests/servers"
             )
