@@ -44,10 +44,11 @@ def options_to_use_it() -> str:
 @contextlib.contextmanager
 def options_to_make_it() -> Iterator[str]:
     """The options of a JVM that makes the archive when it ends, of all that it has loaded by then: that is within the
-    block. Raises `OSError` where the environment cannot be written."""
+    block. Some JVMs make none. Raises `OSError` where the environment cannot be written."""
     archive = class_archive()
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=archive.parent) as temporary:
         file = Path(temporary, archive.name)
         yield f"{shlex.quote(f'-XX:ArchiveClassesAtExit={file}')} {_SILENT}"
-        file.rename(archive)
+        if file.is_file():
+            file.rename(archive)

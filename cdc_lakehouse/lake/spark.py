@@ -263,10 +263,12 @@ def _archive_classes() -> None:
         session.sql(f"SHOW NAMESPACES IN {CATALOG}").collect()
         session.stop()
         gateway: Any = SparkContext._gateway
-        # The JVM ends with its input, and writes the archive then.
+        # The JVM ends with its input, and writes the archive then. The next session of this process has another.
         gateway.proc.stdin.close()
-        if gateway.proc.wait():
-            raise OSError(f"the archive of Spark's classes cannot be written to {class_archive().parent}")
+        ended = gateway.proc.wait()
+        SparkContext._gateway = SparkContext._jvm = None
+    if not class_archive().is_file():
+        _LOG.warning("Java has made no archive of Spark's classes (it ended with %d): Spark starts without one", ended)
 
 
 def main(words: Sequence[str]) -> None:
@@ -282,10 +284,11 @@ def main(words: Sequence[str]) -> None:
     arguments = parser.parse_args(words)
     if not (arguments.prefetch or arguments.archive_classes):
         parser.error("say --prefetch, --archive-classes or both")
-    if arguments.prefetch:
-        _prefetch(arguments.warehouse, arguments.catalog_uri, arguments.packages)
+    # In this order: the archive is made by a JVM that begins for it.
     if arguments.archive_classes:
         _archive_classes()
+    if arguments.prefetch:
+        _prefetch(arguments.warehouse, arguments.catalog_uri, arguments.packages)
 
 
 if __name__ == "__main__":
