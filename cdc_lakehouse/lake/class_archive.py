@@ -13,15 +13,18 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final
-
-import pyspark
 
 from cdc_lakehouse.lake.jars import PACKAGES
 
 # What it has to say of files that do not fit, and of classes that cannot be archived.
 _SILENT: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off"
+
+
+COMMAND: Final = "python -m cdc_lakehouse.lake.spark --archive-classes"
+"""What makes the archive."""
 
 
 def class_archive() -> Path:
@@ -31,7 +34,7 @@ def class_archive() -> Path:
     with contextlib.suppress(OSError):
         java = java.resolve(strict=True)
     changed = java.stat().st_mtime_ns if java.is_file() else 0
-    about = f"{pyspark.__version__} {PACKAGES} {java} {changed}"
+    about = f"{version('pyspark')} {PACKAGES} {java} {changed}"
     return Path(sys.prefix, "share", "cdc-lakehouse", f"{hashlib.sha256(about.encode()).hexdigest()[:16]}.jsa")
 
 

@@ -219,7 +219,11 @@ def test_doctor_says_which_part_fails_and_what_to_do(
     file.write_text(whole.replace("date_dirs", "nowhere"), encoding="utf-8")
     assert outcomes()["shop: source"] == "failed" and run("doctor").exit_code == 1
     file.write_text(whole, encoding="utf-8")
+    assert "archive-classes" not in run("doctor").output
     monkeypatch.setenv("JAVA_HOME", str(here))
+    assert (
+        outcomes()["jars"] == "ok" and "`python -m cdc_lakehouse.lake.spark --archive-classes`" in run("doctor").output
+    )
     assert outcomes()["java"] == "failed" and "JAVA_HOME" in run("doctor").output
     file.write_text("lake: [", encoding="utf-8")
     assert run("doctor").exit_code == 2
