@@ -23,7 +23,7 @@ from cdc_lakehouse.lake.jars import PACKAGES
 _SILENT: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
-COMMAND: Final = "python -m cdc_lakehouse.lake.spark --archive-classes"
+ARCHIVE_COMMAND: Final = "python -m cdc_lakehouse.lake.spark --archive-classes"
 """What makes the archive."""
 
 
@@ -38,16 +38,16 @@ def class_archive() -> Path:
     return Path(sys.prefix, "share", "cdc-lakehouse", f"{hashlib.sha256(about.encode()).hexdigest()[:16]}.jsa")
 
 
-def options_to_use_it() -> str:
-    """The options of a JVM that starts from the archive; none where there is none."""
+def archive_options() -> str:
+    """The JVM options to start from the archive; none where there is none."""
     archive = class_archive()
     return f"{shlex.quote(f'-XX:SharedArchiveFile={archive}')} {_SILENT}" if archive.is_file() else ""
 
 
 @contextlib.contextmanager
-def options_to_make_it() -> Iterator[str]:
-    """The options of a JVM that makes the archive when it ends, of all that it has loaded by then: that is within the
-    block. Some JVMs make none. Raises `OSError` where the environment cannot be written."""
+def archiving_options() -> Iterator[str]:
+    """The JVM options to make the archive: when it ends, within the block, of the classes that it has loaded. Some JVMs
+    make none. Raises `OSError` where the environment cannot be written."""
     archive = class_archive()
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=archive.parent) as temporary:

@@ -283,18 +283,18 @@ def read_rows(
     field_ids: Sequence[int],
     *,
     between: Mapping[int, Range] | None = None,
-    repeated: Collection[int] = (),
+    as_dictionaries: Collection[int] = (),
 ) -> Iterator[pa.Table]:
     """The live rows of a file, in the file's order: columns of the fields named `f{field_id}`, and `position` (int64).
 
     Only these columns are read. They have the types of the schema, whatever the file has; a column that the file lacks
     is its field's initial default. `between` has ranges of values by field id: row groups that have no value in one of
-    them by Parquet's statistics are not read (rows outside of it may still come, NULLs need not). The fields `repeated`
-    are strings that have few values: they come as dictionaries, where they are stored so.
+    them by Parquet's statistics are not read (rows outside of it may still come, NULLs need not). The fields
+    `as_dictionaries`, strings of low cardinality, come as Arrow dictionaries where they are stored: that costs a fifth.
     """
     fields = [_top_level(schema, field_id) for field_id in field_ids]
     deleted = np.frombuffer(read_deleted(io, file).to_array(), np.uint64).astype(np.int64)
-    dictionaries = [schema.find_column_name(id) for id in repeated]
+    dictionaries = [schema.find_column_name(id) for id in as_dictionaries]
     with (
         io.new_input(file.path).open() as stream,
         pq.ParquetFile(stream, pre_buffer=True, read_dictionary=dictionaries) as parquet,
@@ -313,7 +313,7 @@ def read_rows(
             if not all(_group_may_contain(group.column(leaf), type, ends) for leaf, type, ends in ranges):
                 continue
             for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[number], columns=names, use_threads=False):
-                yield _without(_typed(batch, fields, position, repeated), deleted, position)
+                yield _without(_typed(batch, fields, position, as_dictionaries), deleted, position)
                 position += batch.num_rows
 
 
@@ -382,7 +382,7 @@ def _raw_value(type: IcebergType, raw: Any) -> Any:
 
 
 def _typed(
-    batch: pa.RecordBatch, fields: Sequence[NestedField], position: int, repeated: Collection[int] = ()
+    batch: pa.RecordBatch, fields: Sequence[NestedField], position: int, as_dictionaries: Collection[int] = ()
 ) -> pa.Table:
     # By id: a name with a dot selects more than its own column.
     by_id = {_field_id(each): batch.column(number) for number, each in enumerate(batch.schema)}
@@ -391,7 +391,7 @@ def _typed(
         type = _arrow_type(each.field_type)
         stored = by_id.get(each.field_id)
         if stored is not None:
-            as_it_is = stored.type == type or each.field_id in repeated
+            as_it_is = stored.type == type or each.field_id in as_dictionaries
             columns[column(each.field_id)] = stored if as_it_is else stored.cast(type)
         elif each.initial_default is None:
             columns[column(each.field_id)] = pa.nulls(batch.num_rows, type)

@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 
 from cdc_lakehouse.config import CatalogConfig, LakeConfig, SparkConfig, StorageConfig
 from cdc_lakehouse.lake.catalog import SQLITE_TIMEOUT_SECONDS
-from cdc_lakehouse.lake.class_archive import class_archive, options_to_make_it, options_to_use_it
+from cdc_lakehouse.lake.class_archive import archive_options, archiving_options, class_archive
 from cdc_lakehouse.lake.file_io import spark_file_io
 from cdc_lakehouse.lake.jars import jar_directory, jar_packages
 from cdc_lakehouse.lake.jvm_output import filtered_stderr
@@ -51,7 +51,7 @@ def start_jvm(settings: Mapping[str, str]) -> JavaGateway | None:
         own = f"--properties-file {shlex.quote(str(file))} --load-spark-defaults"
         variables = {
             _ARGUMENTS: f"{own} {os.environ.get(_ARGUMENTS) or 'pyspark-shell'}",
-            _JVM_OPTIONS_VARIABLE: f"{options_to_use_it()} {os.environ.get(_JVM_OPTIONS_VARIABLE, '')}",
+            _JVM_OPTIONS_VARIABLE: f"{archive_options()} {os.environ.get(_JVM_OPTIONS_VARIABLE, '')}",
         }
         if settings["spark.master"].startswith("local") and not os.environ.keys() & _HOST:
             # It is all on this machine: no other has to reach its ports, and the machine's name need not resolve.
@@ -256,7 +256,7 @@ def _archive_classes() -> None:
     """Make the archive from which later sessions of this environment start, where there is none."""
     if class_archive().is_file():
         return
-    with options_to_make_it() as options, tempfile.TemporaryDirectory() as warehouse:
+    with archiving_options() as options, tempfile.TemporaryDirectory() as warehouse:
         catalog = CatalogConfig.model_validate({"type": "sql", "uri": f"sqlite:///{warehouse}/catalog.db"})
         with _environment({_JVM_OPTIONS_VARIABLE: options}):
             session = build_session(LakeConfig(warehouse=f"file://{warehouse}", catalog=catalog))

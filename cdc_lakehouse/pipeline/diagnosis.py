@@ -26,7 +26,7 @@ from cdc_lakehouse.changelog.positions import commit_time
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.errors import CdcError, ConfigurationError, in_one_line
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.class_archive import COMMAND, class_archive
+from cdc_lakehouse.lake.class_archive import ARCHIVE_COMMAND, class_archive
 from cdc_lakehouse.lake.engine_faults import described, engine_fault
 from cdc_lakehouse.lake.jars import fetch_command, jar_directory
 from cdc_lakehouse.lake.trial_table import try_table
@@ -136,7 +136,7 @@ def _java() -> Finding:
 def _jars(config: LakehouseConfig) -> Finding:
     directory = jar_directory(config.lake)
     if directory.is_dir():
-        slow = f"; `{COMMAND}` once, and Spark starts in half of the time"
+        slow = f"; `{ARCHIVE_COMMAND}` once, and Spark starts in half of the time"
         return _ok(f"Spark's jars are in {directory}{'' if class_archive().is_file() else slow}")
     advice = (
         f"let the first run fetch them, or call `{fetch_command(config.lake)}`; without a network point "

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cdc_lakehouse.lake.class_archive import class_archive, options_to_make_it, options_to_use_it
+from cdc_lakehouse.lake.class_archive import archive_options, archiving_options, class_archive
 
 
 @pytest.fixture
@@ -19,19 +19,19 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_it_is_used_once_it_is_made(environment: Path) -> None:
-    assert not options_to_use_it()
-    with options_to_make_it() as options:
+    assert not archive_options()
+    with archiving_options() as options:
         _, _, file = shlex.split(options)[0].partition("-XX:ArchiveClassesAtExit=")
         Path(file).write_bytes(b"archive")
-        assert not options_to_use_it(), "it is not whole"
-    assert shlex.split(options_to_use_it())[0] == f"-XX:SharedArchiveFile={class_archive()}"
+        assert not archive_options(), "it is not whole"
+    assert shlex.split(archive_options())[0] == f"-XX:SharedArchiveFile={class_archive()}"
     assert [path for path in environment.rglob("*") if path.is_file()] == [class_archive()]
 
 
 def test_without_an_archive_a_jvm_starts_as_ever(environment: Path) -> None:
-    with options_to_make_it():
+    with archiving_options():
         pass  # Not every JVM makes one.
-    assert not options_to_use_it() and not [path for path in environment.rglob("*") if path.is_file()]
+    assert not archive_options() and not [path for path in environment.rglob("*") if path.is_file()]
 
 
 def test_another_java_has_another(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:

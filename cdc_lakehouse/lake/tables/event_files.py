@@ -154,7 +154,7 @@ def reader_of(lake: Lake, table: Table, snapshot: Snapshot | None = None) -> Eve
     return EventReader(files, schema, table.location(), dict(lake.catalog.properties))
 
 
-_REPEATED: Final = ("schema_name", "table_name", "op", "segment")
+_LOW_CARDINALITY: Final = ("schema_name", "table_name", "op", "segment")
 
 
 @dataclass(frozen=True)
@@ -205,11 +205,13 @@ class EventReader:
             ids["table_name"]: (min(tables), max(tables)),
         }
         ranges = {self.schema.find_field(id): ends for id, ends in between.items()}
-        repeated = [ids[name] for name in _REPEATED if name in ids]
+        as_dictionaries = [ids[name] for name in _LOW_CARDINALITY if name in ids]
         for file in self.files:
             if not all(may_contain(file, field, *ends) for field, ends in ranges.items()):
                 continue
-            for rows in read_rows(io, file, self.schema, list(ids.values()), between=between, repeated=repeated):
+            for rows in read_rows(
+                io, file, self.schema, list(ids.values()), between=between, as_dictionaries=as_dictionaries
+            ):
                 events = rows.select([column(id) for id in ids.values()]).rename_columns(known)
                 yield _as_texts(events).select(columns) if of_maps else events
 

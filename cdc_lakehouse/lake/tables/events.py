@@ -270,7 +270,7 @@ class Events:
         ids = [schema.find_field(name).field_id for name in ("segment", "schema_name", "table_name", "op", "commit_ts")]
         found: dict[tuple[str, str, str], SegmentCounts] = {}
         for file in live_files(table, (), added_by={snapshot.snapshot_id}, snapshot=snapshot):
-            for rows in read_rows(table.io, file, schema, ids, repeated=ids[:-1]):
+            for rows in read_rows(table.io, file, schema, ids, as_dictionaries=ids[:-1]):
                 for name, counts in _counted(rows.select([column(id) for id in ids])):
                     found[name] = found.get(name, SegmentCounts()) + counts
         return BatchCounts(found)
