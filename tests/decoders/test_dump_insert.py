@@ -11,7 +11,7 @@ import pytest
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.event_schema import DECODED
-from cdc_lakehouse.decoders.files import dump_records
+from cdc_lakehouse.decoders.files import dump_insert, dump_records
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.sources.dump.notation import InsertNotation
 from tests.decoders.dump_reading import PIECES, at_once, context, eagerly, images, read, strictly
@@ -248,3 +248,30 @@ def test_usual_rows_are_read_at_once(gap: bytes, cell: bytes) -> None:
     data = "00ff" if b"x'" in cell else "ff00" if b"_b" in cell else "ff"
     assert images(found)[5] == {"id": "5", "name": 'it\'s "5"\n', "data": data}
     assert len(found) == 2000
+
+
+@pytest.mark.parametrize("gap", [b",\n", b"\n,", b","])
+@pytest.mark.parametrize("per_statement", [1, 7, 1000])
+def test_statements_that_begin_alike_are_read_together(gap: bytes, per_statement: int) -> None:
+    rows = [b"(%d,'it''s %d')" % (number, number) for number in range(1000)]
+    statements = [gap.join(rows[at : at + per_statement]) for at in range(0, len(rows), per_statement)]
+    content = b"".join(b"INSERT INTO `parcels` VALUES\n" + tuples + b";\n" for tuples in statements)
+    with at_once(), patch.object(dump_insert, "read_tuples", wraps=dump_insert.read_tuples) as reads:
+        found = read(content, context(ESCAPES, TWO))
+    assert images(found) == [{"id": str(number), "name": f"it's {number}"} for number in range(1000)]
+    assert reads.call_count == 1
+
+
+@pytest.mark.parametrize("table", ["parcels", "par'cels", "par\\cels"])
+@pytest.mark.parametrize("listed", ["", "(`id`,`name`) ", "(`name`,`id`) "])
+def test_what_ends_a_statement_may_stand_in_a_text(table: str, listed: str) -> None:
+    head = f"INSERT INTO `{table}` {listed}VALUES\n".encode()
+    one, other = (b"'2',1", b"'4',3") if listed.startswith("(`name") else (b"1,'2'", b"3,'4'")
+    within = b"5,'" + b"x);\n" + head + b"(6'" if b"'" not in head else b"5,'x'"
+    content = head + b"(" + one + b");\n" + head + b"(" + other + b"),\n(" + within + b");\n"
+    of = replace(context(DOUBLED, TWO), table=table)
+    with eagerly():
+        found = read(content, of)
+    with strictly():
+        assert read(content, of) == found
+    assert images(found)[:2] == [{"id": "1", "name": "2"}, {"id": "3", "name": "4"}]

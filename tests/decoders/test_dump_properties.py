@@ -30,6 +30,7 @@ PARTS = (
     "a", "N", "'", '"', "''", '""', "\\", "\\N", "\\n", "NULL", "\n", "\r", "\r\n", "\t", "\0", "\b", "\x1a", ",", "|",
     "||", "é", "日本", "\U0001f600", "),\n(", ");\n", "(1", "x'00'", "\nINSERT INTO", "%", "\\%", "\ufeff", "\x07",
     "\x1f", "--", "/*", "_binary ", "x" * 90,
+    ");\nINSERT INTO `parcels` VALUES\n(", ");\nINSERT INTO `parcels` VALUES ('",
 )  # fmt: skip
 
 texts = st.lists(st.sampled_from(PARTS), max_size=5).map("".join) | st.text(st.characters(exclude_categories=["Cs"]))

@@ -6,17 +6,17 @@ operation I, both with `is-update` true (TiCDC csv protocol documentation)."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from cdc_lakehouse import duckdb_sql
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.arrow import Mask, Positions, compute
 from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.decoders.files.csv_format import COMMIT_TS, DATABASE, IS_UPDATE, OP, TABLE, Fields, Layout
 from cdc_lakehouse.decoders.files.file_format import FileContext
+from cdc_lakehouse.decoders.files.row_images import row_images
 
 _ROWS: Final = 64 * 1024
 """In a batch, at most."""
@@ -27,17 +27,12 @@ _NAME_BYTES: Final = 32 * 1024 * 1024
 class EventBuilder:
     """Makes events of the rows of one file, which come in order."""
 
-    def __init__(self, connection: Any, context: FileContext, layout: Layout, fields: Fields, first_line: int) -> None:
-        self._connection = connection
+    def __init__(self, context: FileContext, layout: Layout, fields: Fields, first_line: int) -> None:
         self._context = context
         self._fields = fields
         self._line = first_line
         self._held: pa.RecordBatch | None = None
-        cells = [
-            f"{duckdb_sql.text_literal(name)}, {duckdb_sql.identifier(str(number))}"
-            for number, name in enumerate(layout.names)
-        ]
-        self._image = f"CAST(json_object({', '.join(cells)}) AS VARCHAR)"
+        self._names = layout.names
         per_row = sum(len(name.encode()) + 4 for name in layout.names)
         # An UPDATE needs two.
         self._limit = max(2, min(_ROWS, _NAME_BYTES // max(per_row, 1)))
@@ -84,7 +79,8 @@ class EventBuilder:
             columns = [column.take(pa.array(events)) for column in columns]
             columns[2] = compute.if_else(pa.array(update), "U", columns[2])
         table, database, op, commit_ts, problem, value = columns
-        images = self._images(rows)
+        texts = [rows.column(str(number)) for number in range(len(self._names))]
+        images = row_images(self._names, texts, count)
         before = images.take(pa.array(events, mask=~old))
         after = images.take(pa.array(events + update, mask=~new))
         foreign = compute.or_(
@@ -99,10 +95,6 @@ class EventBuilder:
                 for column in (op, commit_ts, before, after)
             )
         return pa.RecordBatch.from_arrays([line, op, commit_ts, before, after, problem, value], schema=DECODED)
-
-    def _images(self, rows: pa.RecordBatch) -> pa.Array:
-        relation = self._connection.from_arrow(pa.Table.from_batches([rows])).project(self._image)
-        return relation.to_arrow_table().column(0).combine_chunks()
 
     def _updates(self, rows: pa.RecordBatch, delete: Mask) -> Mask:
         """Which rows are old ones of an UPDATE whose new one is the next row."""

@@ -54,7 +54,7 @@ def decode(connection: Any, content: bytes, context: FileContext, *, piece: int 
     strict = RecordReader(content, dialect)
     fast = PieceReader(content, dialect, fields)
     at, header = behind_header(strict, content)
-    events = EventBuilder(connection, context, layout, fields, first_line=2 if header else 1)
+    events = EventBuilder(context, layout, fields, first_line=2 if header else 1)
     size = piece
     while at < len(content):
         read = fast.read(at, size)

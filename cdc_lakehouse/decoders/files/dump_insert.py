@@ -29,12 +29,15 @@ class InsertReader:
         self._records = InsertRecordReader(backslash_escapes=notation.backslash_escapes)
         self._within = False
         """A statement: a tuple has to follow."""
+        self._head = b""
+        """How that statement begins, or the last one."""
         self._foreign = False
         """The statement is of another table."""
         self._within_long = False
 
     def fast(self, content: bytes, start: int, stop: int, final: bool) -> Rows | None:
-        at, columns, foreign = behind_space(content, start), self._columns, self._foreign
+        at, head_text, columns = behind_space(content, start), self._head, self._columns
+        foreign = self._foreign
         if self._within_long:
             return None
         if not self._within:
@@ -44,13 +47,14 @@ class InsertReader:
                 return None
             if head is None:
                 return None
-            at, columns, foreign = head.at, self._columns_of(head.names), self._is_foreign(head)
+            at, head_text, columns = head.at, head.text, self._columns_of(head.names)
+            foreign = self._is_foreign(head)
         stop = min(stop, at + dump_records.RECORD_LIMIT)
         escapes = self._notation.backslash_escapes
-        read = None if foreign else read_tuples(content, at, stop, columns, backslash_escapes=escapes)
+        read = None if foreign else read_tuples(content, at, stop, head_text, columns, backslash_escapes=escapes)
         if read is None:
             return None
-        self._columns, self._foreign, self._within = columns, False, not read.last
+        self._head, self._columns, self._foreign, self._within = head_text, columns, False, not read.last
         return sound_rows(columns, read.texts, read.end)
 
     def strict(self, content: bytes, start: int, stop: int, final: bool) -> Rows:
@@ -79,7 +83,8 @@ class InsertReader:
                     if len(rows):
                         break
                     rows = RowBuilder(columns)
-                self._columns, self._foreign, self._within = columns, self._is_foreign(head), True
+                self._head, self._columns, self._foreign = head.text, columns, self._is_foreign(head)
+                self._within = True
                 at = head.at
         except MoreNeededError:
             pass

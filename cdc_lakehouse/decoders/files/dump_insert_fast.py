@@ -22,6 +22,7 @@ from cdc_lakehouse.decoders.files.dump_values import CellError, Column, Octets
 _LEAST: Final = 4096
 """In fewer bytes a statement's tuples are not worth it."""
 _QUOTE: Final = ord("'")
+_END: Final = b");\n"
 _GAPS: Final = (b"),\n(", b")\n,(", b"),(")
 """Between two tuples: Dumpling's, mydumper's, mysqldump's."""
 _ESCAPES: Final = {letter: character for letter, character in ESCAPES.items() if len(character) == 1} | {
@@ -56,36 +57,45 @@ class Tuples(NamedTuple):
     end: int
     """Where the next tuple begins, or behind the statement's line."""
     last: bool
+    """The next tuple is of another statement."""
 
 
 def read_tuples(
-    content: bytes, start: int, stop: int, columns: Sequence[Column], *, backslash_escapes: bool
+    content: bytes, start: int, stop: int, head: bytes, columns: Sequence[Column], *, backslash_escapes: bool
 ) -> Tuples | None:
-    """The tuples of one statement from that at `start` on which end before `stop`. None when not all of them are sound
-    and as usual, or when there are few."""
-    found, close = b");\n", content.find(b");\n", start, stop)
-    gaps = iter(_GAPS)
-    while close < 0:
-        found = next(gaps, b"")
-        if not found:
-            return None
-        close = content.rfind(found, start, stop)
-    last = found == b");\n"
-    if (last and close - start < _LEAST) or not columns:
+    """The tuples from that at `start` on which end before `stop`: of a statement that begins with `head`, and of those
+    behind it that begin so, too. None when not all of them are sound and as usual, or when there are few."""
+    joint, is_plain = _END + head + b"(", not (b"'" in head or b"\\" in head)
+    close, following = -1, content.find(_END, start, stop)
+    while following >= 0:
+        close = following
+        if not (is_plain and content.startswith(joint, close)):
+            break
+        following = content.find(_END, close + len(joint), stop)
+    end, last = close + len(_END), True
+    if following < 0:
+        # Of a statement that goes on beyond `stop`.
+        first = start if close < 0 else close + len(joint)
+        for gap in _GAPS:
+            if (found := content.rfind(gap, first, stop)) >= 0:
+                close, end, last = found, found + len(gap) - 1, False
+                break
+    if close < 0 or (last and close - start < _LEAST) or not columns:
         return None
     try:
-        texts = _texts(content[start : close + 1], columns, backslash_escapes)
+        texts = _texts(content[start : close + 1], joint, columns, backslash_escapes)
     except (NotUsualError, CellError, pa.ArrowInvalid, binascii.Error):
         return None
-    return Tuples(texts, close + (len(found) if last else len(found) - 1), last)
+    return Tuples(texts, end, last)
 
 
-def _texts(text: bytes, columns: Sequence[Column], backslash_escapes: bool) -> list[pa.Array]:
+def _texts(text: bytes, joint: bytes, columns: Sequence[Column], backslash_escapes: bool) -> list[pa.Array]:
     marks = Marks(text)
     if backslash_escapes:
         text, others = marks.unescaped(text, _ESCAPES)
         if others:
             raise NotUsualError
+    text = _joined(text, joint)
     array: Bytes = np.frombuffer(text, np.uint8)
     places = _outside(array)
     outside = array[places]
@@ -108,6 +118,17 @@ def _texts(text: bytes, columns: Sequence[Column], backslash_escapes: bool) -> l
     if len(cells[0]) != count or nulls != np.count_nonzero(outside == ord("N")):
         raise NotUsualError
     return [_column(column, cell, marks, literal) for column, cell in zip(columns, cells, strict=True)]
+
+
+def _joined(text: bytes, joint: bytes) -> bytes:
+    """The tuples of several statements as those of one. `joint`: the end of a tuple and the beginning of the next."""
+    if b"'" in joint or joint not in text:
+        return text
+    quotes = np.flatnonzero(np.frombuffer(text, np.uint8) == _QUOTE)
+    joints = [found.start() for found in re.finditer(re.escape(joint), text)]
+    if (np.searchsorted(quotes, joints) % 2).any():
+        raise NotUsualError  # One is text of a string.
+    return text.replace(joint, next((gap for gap in _GAPS if gap in text), _GAPS[0]))
 
 
 def _column(column: Column, cells: pa.Array, marks: Marks, literal: bytes) -> pa.Array:

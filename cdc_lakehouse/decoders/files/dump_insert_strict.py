@@ -73,6 +73,8 @@ class Head(NamedTuple):
     """Where a tuple begins, and what its statement says of it."""
 
     at: int
+    text: bytes
+    """The statement up to there."""
     table: list[str]
     """Its name, after that of its database if the statement says it."""
     names: list[str] | None
@@ -113,7 +115,7 @@ class InsertRecordReader:
             if found:
                 try:
                     names = None if found["columns"] is None else _names(found["columns"])
-                    return Head(found.end(), _names(found["table"]), names)
+                    return Head(found.end(), found[0], _names(found["table"]), names)
                 except UnicodeDecodeError:
                     raise NotSoundError(at) from None
             found = _SKIPPED.match(content, at, stop)

@@ -14,12 +14,13 @@ import pyarrow as pa
 
 from cdc_lakehouse import duckdb_sql
 from cdc_lakehouse.decoders.arrow import compute
-from cdc_lakehouse.decoders.event_schema import DECODED, image_text
+from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.decoders.files import dump_records
 from cdc_lakehouse.decoders.files.dump_insert import InsertReader
 from cdc_lakehouse.decoders.files.dump_records import Reader, Rows
 from cdc_lakehouse.decoders.files.dump_text import TextReader
 from cdc_lakehouse.decoders.files.dump_values import Column, DumpContext
+from cdc_lakehouse.decoders.files.row_images import row_images
 from cdc_lakehouse.sources.dump.notation import TextNotation
 
 __all__ = ["DumpContext", "decode_rows"]
@@ -30,8 +31,6 @@ _SMALLER: Final = 32
 """By how much pieces are smaller where one is not sound."""
 _ROWS: Final = 64 * 1024
 """In a batch, at most."""
-_LARGE: Final = 64 * 1024 * 1024
-"""Of a batch, in bytes: the images of larger ones, which hold long values, do not fit into DuckDB's memory."""
 _NAME_BYTES: Final = 32 * 1024 * 1024
 """Of column names in a batch: each row repeats them, and a table may have a thousand."""
 
@@ -131,17 +130,12 @@ class _EventBuilder:
         return pa.RecordBatch.from_arrays([line, *events, problem, value], schema=DECODED)
 
     def _images(self, batch: pa.RecordBatch) -> pa.Array:
-        texts = [column.expression(duckdb_sql.identifier(str(number))) for number, column in enumerate(self._columns)]
-        if batch.nbytes > _LARGE:
-            names = [column.name for column in self._columns]
-            cells = zip(*(column.to_pylist() for column in self._projected(batch, texts).columns), strict=True)
-            return pa.array([image_text(dict(zip(names, row, strict=True))) for row in cells], pa.string())
-        named = [
-            f"{duckdb_sql.text_literal(column.name)}, {text}" for column, text in zip(self._columns, texts, strict=True)
+        texts = [
+            batch.column(number) if column.zones is None else self._in_feed_zone(column, batch.column(number))
+            for number, column in enumerate(self._columns)
         ]
-        image = f"CAST(json_object({', '.join(named)}) AS VARCHAR)"
-        return self._projected(batch, [image]).column(0).combine_chunks()
+        return row_images([column.name for column in self._columns], texts, batch.num_rows)
 
-    def _projected(self, batch: pa.RecordBatch, expressions: list[str]) -> pa.Table:
-        relation = self._connection.from_arrow(pa.Table.from_batches([batch]))
-        return relation.project(", ".join(expressions)).to_arrow_table()
+    def _in_feed_zone(self, column: Column, texts: pa.Array) -> pa.Array:
+        found = duckdb_sql.query(self._connection, f"SELECT {column.expression('text')} FROM texts", texts=pa.table({"text": texts}))
+        return found.column(0).combine_chunks()

@@ -1,0 +1,59 @@
+"""Row images of rows whose values come in columns.
+
+Arrow puts them together in half of the time in which DuckDB makes JSON of them: most texts are JSON as they are, and
+what has to be escaped in a column is replaced in all of it at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_lakehouse.decoders.arrow import Bytes, compute
+
+_QUOTE: Final = ord('"')
+_BACKSLASH: Final = ord("\\")
+_SPACE: Final = ord(" ")
+
+
+def row_images(names: Sequence[str], texts: Sequence[pa.Array], count: int) -> pa.Array:
+    """The images of so many rows, JSON objects as `event_schema` has them: a column of texts, or NULL, for each name."""
+    parts: list[Any] = []
+    between = "{"
+    for name, column in zip(names, texts, strict=True):
+        between += f"{json.dumps(name, ensure_ascii=False)}:"
+        escaped = _escaped(column)
+        if column.null_count:
+            values = compute.binary_join_element_wise('"', escaped, '"', "")
+            parts += [between, compute.coalesce(values, "null")]
+            between = ","
+        else:
+            parts += [between + '"', escaped]
+            between = '",'
+    end = between.removesuffix(",") + "}"
+    return compute.binary_join_element_wise(*parts, end, "") if parts else pa.repeat(end, count)
+
+
+def _escaped(texts: pa.Array) -> pa.Array:
+    """The texts as they stand between the quotes of JSON."""
+    content = _content(texts)
+    control = content < _SPACE
+    special = {*np.unique(content[control]).tolist()} if control.any() else set[int]()
+    special |= {byte for byte in (_QUOTE, _BACKSLASH) if (content == byte).any()}
+    # The backslash first: it is what others are escaped with.
+    for byte in sorted(special, key=lambda byte: byte != _BACKSLASH):
+        character = chr(byte)
+        texts = compute.replace_substring(texts, pattern=character, replacement=json.dumps(character)[1:-1])
+    return texts
+
+
+def _content(texts: pa.Array) -> Bytes:
+    """The bytes of all texts."""
+    _, places, content = texts.buffers()
+    if content is None or not len(texts):
+        return np.zeros(0, np.uint8)
+    start, stop = (np.frombuffer(places, np.int32)[texts.offset + row] for row in (0, len(texts)))
+    return np.frombuffer(content, np.uint8)[start:stop]
