@@ -11,17 +11,17 @@ from __future__ import annotations
 import itertools
 import re
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Self
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
 from cdc_lakehouse.changelog.positions import BEGINNING, END_TS
-from cdc_lakehouse.decoders.arrow import TEXTS, Bytes, Mask, Positions, are_all, compute, where
+from cdc_lakehouse.decoders.arrow import Bytes, Mask, Positions, compute, where
 from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.decoders.files.canal_json_strict import Event, event_of
 from cdc_lakehouse.decoders.files.file_format import FileContext
+from cdc_lakehouse.decoders.files.flat_objects import TYPE_OBJECTS, RowForm, are_flat, are_rows, cut, pieces, places_of
 from cdc_lakehouse.decoders.files.lines import Lines
 
 _NUMBER: Final = re.compile(rb'(?<=":)[1-9][0-9]*(?=[,}])')
@@ -36,19 +36,6 @@ _PROBE: Final = ('{"old":"1"}', '{"new":"2"}')
 _KNOWN_TYPES: Final = 100
 """How many are remembered of a piece: of few columns all, of many it would be in vain."""
 _NO_TYPES: Final = b'{"types":"3"}'
-
-
-class Flat(NamedTuple):
-    """Objects whose values have no structure."""
-
-    ends: bytes
-    """The last bytes of a value."""
-    kinds: pa.Array
-    """What values are to DuckDB."""
-
-
-_ROWS: Final = Flat(b'"l', TEXTS)
-_TYPE_OBJECTS: Final = Flat(b'"l0123456789', pa.array(["VARCHAR", "NULL", "BIGINT", "UBIGINT"]))
 
 
 class Fixed:
@@ -79,10 +66,7 @@ class Fixed:
 
     def read(self, text: Bytes, places: Positions) -> Bytes:
         """What stands at each place, a row of bytes for each."""
-        if not len(places):
-            return np.zeros((0, self.width), np.uint8)
-        found = np.ndarray(len(text) - self.width + 1, f"V{self.width}", text, strides=(1,))[places]
-        return found.view(np.uint8).reshape(len(places), self.width)
+        return pieces(text, places, self.width)
 
     def matches(self, text: Bytes, places: Positions) -> Mask:
         found = self.read(text, places)
@@ -104,6 +88,7 @@ class Form:
     """An old row and a new one, with nothing but `_BETWEEN_ROWS` between them."""
     known_types: set[bytes] = field(default_factory=set[bytes])
     """Objects of types that were parsed before."""
+    row_forms: list[RowForm] = field(default_factory=list[RowForm])
 
     @classmethod
     def of(cls, line: bytes, context: FileContext) -> Self | None:
@@ -152,7 +137,7 @@ class Form:
             texts = objects.dictionary.to_pylist()
             sound: Mask = np.array([text in self.known_types for text in texts], bool)
             if not sound.all():
-                sound[~sound] = _are_flat(connection, where(objects.dictionary, ~sound), _TYPE_OBJECTS)
+                sound[~sound] = are_flat(connection, where(objects.dictionary, ~sound), TYPE_OBJECTS)
                 self.known_types.update(itertools.compress(texts[:_KNOWN_TYPES], sound))
             have &= sound[objects.indices.to_numpy()]
         return have
@@ -167,7 +152,7 @@ class Form:
         if self.two_rows:
             between = compute.find_substring(rows, _BETWEEN_ROWS).to_numpy()
             read &= between >= 0
-            text, starts, stops = _places(rows)
+            text, starts, stops = places_of(rows)
             # Where it is not, both are something wrong, which nobody takes.
             between = starts + between
             images = [
@@ -175,7 +160,7 @@ class Form:
                 cut(text, np.minimum(between + len(_BETWEEN_ROWS) - 1, stops), stops),
             ]
         for image in images:
-            read[read] = _are_flat(connection, where(image, read), _ROWS)
+            read[read] = are_rows(connection, where(image, read), self.row_forms)
         images = [where(image, read).cast(pa.string()) for image in images]
         count = int(np.count_nonzero(read))
         nothing = pa.nulls(count, pa.string())
@@ -185,74 +170,3 @@ class Form:
             nothing, pa.nulls(count, pa.binary()),
         ]  # fmt: skip
         return pa.RecordBatch.from_arrays(columns, schema=DECODED), read
-
-
-def cut(text: Bytes, starts: Positions, stops: Positions) -> pa.Array:
-    """The pieces of a text from each start to its stop, which come in order."""
-    places = np.column_stack([starts, stops]).ravel().astype(np.int32)
-    pieces: Any = pa.Array.from_buffers(pa.binary(), len(places) - 1, [None, pa.py_buffer(places), pa.py_buffer(text)])
-    return pieces.take(pa.array(np.arange(0, len(places) - 1, 2)))
-
-
-def _places(texts: pa.Array) -> tuple[Bytes, Positions, Positions]:
-    """What `cut` makes texts of."""
-    _, offsets, data = texts.buffers()
-    places = np.frombuffer(offsets, np.int32)[: len(texts) + 1].astype(np.int64)
-    return np.frombuffer(data, np.uint8), places[:-1], places[1:]
-
-
-def _are_flat(connection: Any, objects: pa.Array, flat: Flat) -> Mask:
-    """Which of the texts are JSON objects of such values, in which each name is once."""
-    if not len(objects):
-        return np.zeros(0, bool)
-    text, starts, stops = _places(objects)
-    sound: Mask = stops - starts > 2
-    # DuckDB takes a comma behind the last value, which is not JSON.
-    sound[sound] = np.isin(text[stops[sound] - 2], list(flat.ends)) & (text[stops[sound] - 1] == ord("}"))
-    sound[sound] = _are_utf8(where(objects, sound))
-    sound[sound] = _have_kinds(connection, where(objects, sound), flat.kinds)
-    return sound
-
-
-def _are_utf8(texts: pa.Array) -> Mask:
-    try:
-        texts.cast(pa.string())
-    except pa.ArrowInvalid:
-        return np.array([_is_utf8(text) for text in texts.to_pylist()], bool)
-    return np.ones(len(texts), bool)
-
-
-def _is_utf8(text: bytes) -> bool:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _have_kinds(connection: Any, objects: pa.Array, kinds: pa.Array) -> Mask:
-    try:
-        names, found = _asked(connection, "json_keys(object), json_type(object, '$.*')", objects)
-    except duckdb.InvalidInputException:
-        (valid,) = _asked(connection, "json_valid(object)", objects)
-        sound: Mask = valid.to_numpy(zero_copy_only=False).copy()
-        sound[sound] = _have_kinds(connection, objects.filter(valid), kinds)
-        return sound
-    return _are_different(names) & are_all(found, kinds)
-
-
-def _asked(connection: Any, columns: str, objects: pa.Array) -> list[pa.Array]:
-    """Columns that DuckDB makes of JSON texts."""
-    relation = connection.from_arrow(pa.table({"object": objects.cast(pa.string())})).project(columns)
-    return [column.combine_chunks() for column in relation.to_arrow_table()]
-
-
-def _are_different(lists: pa.Array) -> Mask:
-    """Which lists have no text twice."""
-    texts = lists.flatten().dictionary_encode()
-    width = max(len(texts.dictionary), 1)
-    of_list: Positions = compute.list_parent_indices(lists).to_numpy()
-    places = np.sort(of_list * width + texts.indices.to_numpy())
-    different: Mask = np.ones(len(lists), bool)
-    different[places[1:][places[1:] == places[:-1]] // width] = False
-    return different

@@ -137,5 +137,7 @@ class _EventBuilder:
         return row_images([column.name for column in self._columns], texts, batch.num_rows)
 
     def _in_feed_zone(self, column: Column, texts: pa.Array) -> pa.Array:
-        found = duckdb_sql.query(self._connection, f"SELECT {column.expression('text')} FROM texts", texts=pa.table({"text": texts}))
+        found = duckdb_sql.query(
+            self._connection, f"SELECT {column.expression('text')} FROM texts", texts=pa.table({"text": texts})
+        )
         return found.column(0).combine_chunks()

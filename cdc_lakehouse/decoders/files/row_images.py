@@ -20,7 +20,7 @@ _SPACE: Final = ord(" ")
 
 
 def row_images(names: Sequence[str], texts: Sequence[pa.Array], count: int) -> pa.Array:
-    """The images of so many rows, JSON objects as `event_schema` has them: a column of texts, or NULL, for each name."""
+    """The images of so many rows, as `event_schema` has them: for each name there is a column of texts, or NULL."""
     parts: list[Any] = []
     between = "{"
     for name, column in zip(names, texts, strict=True):

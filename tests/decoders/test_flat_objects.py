@@ -1,0 +1,73 @@
+"""Rows that are taken at once are rows of texts, each name once; those that are written as usual are taken at once."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdc_lakehouse.decoders.files import flat_objects
+from cdc_lakehouse.decoders.files.flat_objects import RowForm, are_rows
+from tests.decoders.damage import damaged
+from tests.kit.duckdb_sql import connection
+
+NAMES = st.sampled_from(["a", "b", "id", ":", ",", "null", "{", "né", "a b"])
+PLAIN = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters='"\\'), max_size=5)
+TEXTS = PLAIN | st.sampled_from(["", ":", ",", "null", '"', "\\", '":"', '","b":"', "}", "\n", ":null"])
+DAMAGE = st.lists(
+    st.tuples(
+        st.floats(0, 1),
+        st.integers(0, 3),
+        st.sampled_from([b"", b'"', b":", b",", b"\\", b"\n", b" ", b"\xff", b"{", b"}", b"[", b"null", b"1", b"\xc3"]),
+    ),
+    max_size=2,
+)
+
+
+def written(row: dict[str, str | None]) -> bytes:
+    return json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def is_row(text: bytes) -> bool:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        assert len(dict(pairs)) == len(pairs)
+        return dict(pairs)
+
+    try:
+        found = json.loads(text.decode(), object_pairs_hook=unique)
+    except (ValueError, AssertionError):
+        return False
+    return isinstance(found, dict) and all(value is None or isinstance(value, str) for value in found.values())
+
+
+@pytest.mark.slow
+@given(st.lists(st.tuples(st.dictionaries(NAMES, st.none() | TEXTS, max_size=4), DAMAGE), max_size=12))
+def test_no_other_text_is_taken_for_a_row(given: list[tuple[dict[str, str | None], Any]]) -> None:
+    texts = [damaged(written(row), places) for row, places in given]
+    forms: list[RowForm] = []
+    found = are_rows(connection(), pa.array(texts, pa.binary()), forms)
+    # With the forms that are known by then.
+    assert found.tolist() == are_rows(connection(), pa.array(texts, pa.binary()), forms).tolist()
+    for text, (row, places), is_taken in zip(texts, given, found.tolist(), strict=True):
+        assert not is_taken or is_row(text), text
+        assert is_taken or places or not row, text
+
+
+def test_rows_of_one_form_are_not_parsed() -> None:
+    rows = [{"id": str(number), "name": f"é {number}", "note": None if number % 3 else ""} for number in range(1000)]
+    forms: list[RowForm] = []
+    parsed: list[int] = []
+    asked = flat_objects.are_flat
+
+    def are_flat(connection: Any, objects: pa.Array, flat: Any) -> Any:
+        parsed.append(len(objects))
+        return asked(connection, objects, flat)
+
+    with patch.object(flat_objects, "are_flat", are_flat):
+        assert are_rows(connection(), pa.array([*map(written, rows)], pa.binary()), forms).all()
+    assert (len(forms), sum(parsed)) == (2, 2)
