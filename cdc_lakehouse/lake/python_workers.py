@@ -7,6 +7,7 @@ tasks import is imported here, once for all workers."""
 
 from __future__ import annotations
 
+import gc
 import sys
 
 _ARCHIVES = (".jar", ".zip")
@@ -35,6 +36,8 @@ def main() -> None:
 
     # Each task names them anew.
     worker_util.add_path = add_no_jar
+    # A worker looks for garbage after each task: in all that is imported, that takes as long as a small task does.
+    gc.freeze()
     daemon.manager()
 
 

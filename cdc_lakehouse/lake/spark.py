@@ -4,6 +4,7 @@ tests."""
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
 import logging
 import os
@@ -34,6 +35,8 @@ _ARGUMENTS: Final = "PYSPARK_SUBMIT_ARGS"
 _JVM_OPTIONS_VARIABLE: Final = "SPARK_SUBMIT_OPTS"
 _HOST: Final = {"SPARK_LOCAL_HOSTNAME", "SPARK_LOCAL_IP"}
 _LOG: Final = logging.getLogger("cdc_lakehouse")
+_SOCKET_DIRECTORY_LIMIT: Final = 60
+"""Characters of its path: of a socket's path the system takes about 100, and Spark's name has 42."""
 
 
 def start_jvm(settings: Mapping[str, str]) -> JavaGateway | None:
@@ -44,6 +47,7 @@ def start_jvm(settings: Mapping[str, str]) -> JavaGateway | None:
     """
     if SparkContext._gateway is not None:
         return None
+    settings = {**_socket_settings(settings["spark.master"]), **settings}
     with tempfile.TemporaryDirectory(prefix="cdc-lakehouse-") as directory:
         file = Path(directory, "spark.properties")
         file.touch(mode=0o600)
@@ -58,6 +62,19 @@ def start_jvm(settings: Mapping[str, str]) -> JavaGateway | None:
             variables["SPARK_LOCAL_HOSTNAME"] = "localhost"
         with _environment(variables), filtered_stderr() as stderr:
             return launch_gateway(popen_kwargs={"stderr": stderr})
+
+
+def _socket_settings(master: str) -> dict[str, str]:
+    """On one machine the JVM and Python's workers talk by sockets in a directory that only this user may enter. By TCP
+    each task waits 40 ms, for one side holds a packet back until the other has acknowledged the one before, which does
+    that late. On a cluster it stays TCP: other machines do not have the directory."""
+    if not master.startswith("local"):
+        return {}
+    directory = tempfile.mkdtemp(prefix="cdc-lakehouse-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    if len(directory) > _SOCKET_DIRECTORY_LIMIT:
+        return {}
+    return {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": directory}
 
 
 @contextlib.contextmanager

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -34,6 +37,7 @@ told = {
     "partitions": spark.conf.get("spark.sql.shuffle.partitions"),
     "python": spark.sparkContext.pythonExec,
     "host": spark.sparkContext.getConf().get("spark.driver.host"),
+    "sockets": spark.sparkContext.getConf().get("spark.python.unix.domain.socket.enabled"),
     "archives": spark.sparkContext.parallelize([0], 1).map(lambda _: list(sys.path_importer_cache)).collect()[0],
 }
 spark.stop()
@@ -72,9 +76,28 @@ def test_settings_are_not_on_the_command_line(tmp_path: Path) -> None:
     assert told["host"] == "localhost", "its ports are open to other machines"
     assert not [path for path in told["archives"] if path.endswith(".jar")], "each task would read it again"
     assert not list(temporary.rglob("spark.properties"))
+    assert len(str(temporary)) > 60 and told["sockets"] is None, "the system takes no socket with so long a path"
+    assert not list(temporary.iterdir())
 
 
 def test_a_session_starts_from_the_archive_of_classes(spark: SparkSession) -> None:
     gateway: Any = spark.sparkContext._gateway
     mapped = Path("/proc", str(gateway.proc.pid), "maps").read_text(encoding="utf-8")
     assert f"{class_archive()}\n" in mapped, "`make setup` makes it, and the JVM finds that it fits"
+
+
+def test_workers_are_reached_by_sockets_that_only_this_user_can_open(spark: SparkSession) -> None:
+    directory = Path(spark.sparkContext.getConf().get("spark.python.unix.domain.socket.dir", ""))
+    assert spark.range(3).mapInArrow(lambda batches: batches, "id long").count() == 3
+    assert directory.stat().st_mode & 0o777 == 0o700
+    assert [path for path in directory.iterdir() if path.is_socket()]
+
+
+def test_a_task_costs_no_look_through_all_that_is_imported(spark: SparkSession) -> None:
+    frozen = spark.range(1).mapInArrow(_frozen_objects, "objects long").collect()
+    assert frozen[0]["objects"] > 100_000
+
+
+def _frozen_objects(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in batches:
+        yield pa.RecordBatch.from_pydict({"objects": [gc.get_freeze_count()]})
