@@ -99,7 +99,9 @@ class Marks:
         return column
 
 
-def parsed(text: bytes, separator: bytes, quote: bytes, null: bytes, width: int, *, blank: bool = False) -> list[Any]:
+def parsed(
+    text: bytes | Bytes, separator: bytes, quote: bytes, null: bytes, width: int, *, blank: bool = False
+) -> list[Any]:
     """The columns of a text, arrays of bytes. `blank`: lines may be empty and are nothing then. Raises ArrowInvalid."""
     names = [str(number) for number in range(width)]
     table = csv.read_csv(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import binascii
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -65,40 +65,63 @@ def read_tuples(
 ) -> Tuples | None:
     """The tuples from that at `start` on which end before `stop`: of a statement that begins with `head`, and of those
     behind it that begin so, too. None when not all of them are sound and as usual, or when there are few."""
-    joint, is_plain = _END + head + b"(", not (b"'" in head or b"\\" in head)
-    close, following = -1, content.find(_END, start, stop)
-    while following >= 0:
-        close = following
-        if not (is_plain and content.startswith(joint, close)):
-            break
-        following = content.find(_END, close + len(joint), stop)
+    joint = _END + head + b"("
+    joints = [*_found(content, joint, start, stop)] if columns and b"'" not in head and b"\\" not in head else []
+    close = content.find(_END, joints[-1] + len(joint) if joints else start, stop)
     end, last = close + len(_END), True
-    if following < 0:
+    if close < 0:
         # Of a statement that goes on beyond `stop`.
-        first = start if close < 0 else close + len(joint)
         for gap in _GAPS:
-            if (found := content.rfind(gap, first, stop)) >= 0:
-                close, end, last = found, found + len(gap) - 1, False
+            close = content.rfind(gap, joints[-1] + len(joint) if joints else start, stop)
+            if close >= 0:
+                end, last = close + len(gap) - 1, False
                 break
-    if close < 0 or (last and close - start < _LEAST) or not columns:
+        else:
+            if not joints:
+                return None
+            close = joints.pop()
+            end = close + len(_END)
+    if (last and close - start < _LEAST) or not columns:
         return None
     try:
-        texts = _texts(content[start : close + 1], joint, columns, backslash_escapes)
+        places = [place - start for place in joints]
+        texts = _texts(content[start : close + 1], places, len(joint), columns, backslash_escapes)
     except (NotUsualError, CellError, pa.ArrowInvalid, binascii.Error):
-        return None
+        # Where there is something else between statements, the first one may still be as usual.
+        return (
+            read_tuples(content, start, joints[0] + len(_END), head, columns, backslash_escapes=backslash_escapes)
+            if joints
+            else None
+        )
     return Tuples(texts, end, last)
 
 
-def _texts(text: bytes, joint: bytes, columns: Sequence[Column], backslash_escapes: bool) -> list[pa.Array]:
+def _found(content: bytes, part: bytes, start: int, stop: int) -> Iterator[int]:
+    while (start := content.find(part, start, stop)) >= 0:
+        yield start
+        start += len(part)
+
+
+def _texts(
+    text: bytes, joints: Sequence[int], width: int, columns: Sequence[Column], backslash_escapes: bool
+) -> list[pa.Array]:
+    """The values of tuples. `joints`: where one statement ends and the next one begins, up to its tuple, in so many
+    bytes."""
     marks = Marks(text)
+    gap, joined = _gap(text, joints), marks.unused() if joints else b""
+    text = (joined * len(gap)).join(_pieces(text, joints, width))
     if backslash_escapes:
         text, others = marks.unescaped(text, _ESCAPES)
         if others:
             raise NotUsualError
-    text = _joined(text, joint)
-    array: Bytes = np.frombuffer(text, np.uint8)
+    array: Bytes = np.frombuffer(text, np.uint8).copy()
     places = _outside(array)
     outside = array[places]
+    if joints:
+        between = outside == joined[0]
+        if np.count_nonzero(between) != len(joints) * len(gap):
+            raise NotUsualError  # What looks like one stands in a string.
+        outside[between] = array[places[between]] = np.tile(np.frombuffer(gap, np.uint8), len(joints))
     words: list[tuple[int, int]] = []
     if (outside == ord(" ")).any():
         words = [
@@ -110,25 +133,31 @@ def _texts(text: bytes, joint: bytes, columns: Sequence[Column], backslash_escap
         outside = array[places]
     count = _check(outside)
     literal = marks.unused()
-    array = array.copy()
     array[places[(outside == ord("x")) | (outside == ord("X"))]] = literal[0]
     array[places[_between(outside)]] = ord("\n")
-    cells = parsed(array.tobytes(), b",", b"'", b"NULL", len(columns), blank=True)
+    cells = parsed(array, b",", b"'", b"NULL", len(columns), blank=True)
     nulls = sum(column.null_count for column in cells)
     if len(cells[0]) != count or nulls != np.count_nonzero(outside == ord("N")):
         raise NotUsualError
     return [_column(column, cell, marks, literal) for column, cell in zip(columns, cells, strict=True)]
 
 
-def _joined(text: bytes, joint: bytes) -> bytes:
-    """The tuples of several statements as those of one. `joint`: the end of a tuple and the beginning of the next."""
-    if b"'" in joint or joint not in text:
-        return text
-    quotes = np.flatnonzero(np.frombuffer(text, np.uint8) == _QUOTE)
-    joints = [found.start() for found in re.finditer(re.escape(joint), text)]
-    if (np.searchsorted(quotes, joints) % 2).any():
-        raise NotUsualError  # One is text of a string.
-    return text.replace(joint, next((gap for gap in _GAPS if gap in text), _GAPS[0]))
+def _gap(text: bytes, joints: Sequence[int]) -> bytes:
+    """What stands between two tuples of the text, without their parentheses."""
+    for end in (joints[0] + 1, len(text)) if joints else ():
+        for gap in _GAPS:
+            if text.find(gap, 0, end) >= 0:
+                return gap[1:-1]
+    return _GAPS[0][1:-1]
+
+
+def _pieces(text: bytes, joints: Sequence[int], width: int) -> Iterator[bytes]:
+    """The tuples of each statement."""
+    start = 0
+    for joint in joints:
+        yield text[start : joint + 1]
+        start = joint + width - 1
+    yield text[start:] if start else text
 
 
 def _column(column: Column, cells: pa.Array, marks: Marks, literal: bytes) -> pa.Array:
