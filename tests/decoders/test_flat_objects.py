@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_lakehouse.decoders.files import flat_objects
-from cdc_lakehouse.decoders.files.flat_objects import RowForm, are_rows
+from cdc_lakehouse.decoders import flat_objects
+from cdc_lakehouse.decoders.flat_objects import RowForm, read_rows
 from tests.decoders.damage import damaged
 from tests.kit.duckdb_sql import connection
 
@@ -50,9 +50,10 @@ def is_row(text: bytes) -> bool:
 def test_no_other_text_is_taken_for_a_row(given: list[tuple[dict[str, str | None], Any]]) -> None:
     texts = [damaged(written(row), places) for row, places in given]
     forms: list[RowForm] = []
-    found = are_rows(connection(), pa.array(texts, pa.binary()), forms)
+    found, of_form = read_rows(connection(), pa.array(texts, pa.binary()), forms)
     # With the forms that are known by then.
-    assert found.tolist() == are_rows(connection(), pa.array(texts, pa.binary()), forms).tolist()
+    assert found.tolist() == read_rows(connection(), pa.array(texts, pa.binary()), forms)[0].tolist()
+    assert found[of_form >= 0].all()
     for text, (row, places), is_taken in zip(texts, given, found.tolist(), strict=True):
         assert not is_taken or is_row(text), text
         assert is_taken or places or not row, text
@@ -69,5 +70,5 @@ def test_rows_of_one_form_are_not_parsed() -> None:
         return asked(connection, objects, flat)
 
     with patch.object(flat_objects, "are_flat", are_flat):
-        assert are_rows(connection(), pa.array([*map(written, rows)], pa.binary()), forms).all()
+        assert (read_rows(connection(), pa.array([*map(written, rows)], pa.binary()), forms)[1] >= 0).all()
     assert (len(forms), sum(parsed)) == (2, 2)

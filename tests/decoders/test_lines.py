@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_lakehouse.decoders.files.lines import lines_of
 from cdc_lakehouse.decoders.files.tasks import SegmentRef, _groups
+from cdc_lakehouse.decoders.lines import lines_of
 
 PIECES = (1, 2, 5, 1 << 20)
 

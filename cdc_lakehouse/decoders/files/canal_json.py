@@ -16,27 +16,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 
 from cdc_lakehouse.decoders.arrow import compute
+from cdc_lakehouse.decoders.canal_json_form import Event, Form, FormEvents, Forms
 from cdc_lakehouse.decoders.event_schema import DECODED
-from cdc_lakehouse.decoders.files.canal_json_form import Form
 from cdc_lakehouse.decoders.files.canal_json_strict import event_of
 from cdc_lakehouse.decoders.files.file_format import FileContext
-from cdc_lakehouse.decoders.files.lines import Lines, lines_of
+from cdc_lakehouse.decoders.lines import Lines, lines_of
 
-_FORMS: Final = 64
-"""How many a file can have: each operation is one, and may be some more, of numbers of other lengths."""
-_TRIES: Final = 16
-"""How many lines of a piece forms are looked for in."""
 _ROWS: Final = 64 * 1024
 """In a batch, at most."""
 
 
 def decode(connection: Any, content: bytes, context: FileContext) -> Iterator[pa.RecordBatch]:
     """The columns of `DECODED`."""
-    forms: list[Form] = []
+    forms = Forms()
     for lines in lines_of(content):
         parts = list(_parts(connection, lines, context, forms))
         if len(parts) > 1:
@@ -46,35 +41,30 @@ def decode(connection: Any, content: bytes, context: FileContext) -> Iterator[pa
             yield from (part.slice(at, _ROWS) for at in range(0, part.num_rows, _ROWS))
 
 
-def _parts(connection: Any, lines: Lines, context: FileContext, forms: list[Form]) -> Iterator[pa.RecordBatch]:
+def _parts(connection: Any, lines: Lines, context: FileContext, forms: Forms) -> Iterator[pa.RecordBatch]:
     """The events of the lines, in no order."""
-    known = iter(forms)
-    left: list[Lines] = []
-    tries = _TRIES
-    while len(lines.numbers):
-        form = next(known, None)
-        if form is None:
-            if not tries or len(forms) == _FORMS:
-                break
-            tries -= 1
-            # Not the first: a file may begin with bad ones.
-            sample = np.arange(len(lines.numbers)) == len(lines.numbers) // 2
-            form = Form.of(lines.taken(sample).line(0), context)
-            if form is None:
-                left.append(lines.taken(sample))
-                lines = lines.taken(~sample)
-                continue
-            forms.append(form)
-        of_form = form.matches(lines)
-        if of_form.any():
-            matching = lines.taken(of_form)
-            events, read = form.events(connection, matching)
-            yield events
-            left.append(matching.taken(~read))
-            lines = lines.taken(~of_form)
-    for part in (*left, lines):
-        if len(part.numbers):
-            yield _read_strictly(part, context)
+
+    def read(line: bytes) -> Event | None:
+        event = event_of(line, context)
+        return None if isinstance(event, str) else event
+
+    for form, part in forms.parts(lines, read):
+        others = part
+        if form is not None:
+            events = form.events(connection, part)
+            yield _of_form(form, part.taken(events.read), events)
+            others = part.taken(~events.read)
+        if len(others.numbers):
+            yield _read_strictly(others, context)
+
+
+def _of_form(form: Form, lines: Lines, events: FormEvents) -> pa.RecordBatch:
+    count = len(lines.numbers)
+    columns = [
+        pa.array(lines.numbers), pa.repeat(form.op, count), pa.array(events.commit_ts), events.before, events.after,
+        pa.nulls(count, pa.string()), pa.nulls(count, pa.binary()),
+    ]  # fmt: skip
+    return pa.RecordBatch.from_arrays(columns, schema=DECODED)
 
 
 def _read_strictly(lines: Lines, context: FileContext) -> pa.RecordBatch:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.decoders import problems
+from cdc_lakehouse.decoders.canal_json_form import Event
 from cdc_lakehouse.decoders.event_schema import image_text
 from cdc_lakehouse.decoders.files.file_format import FileContext, commit_ts_of
 from cdc_lakehouse.decoders.messages.json_object import Number, parse
@@ -14,13 +15,6 @@ from cdc_lakehouse.decoders.messages.json_object import Number, parse
 _OPERATIONS: Final = {"INSERT": "I", "UPDATE": "U", "DELETE": "D"}
 
 Image = dict[str, str | None]
-
-
-class Event(NamedTuple):
-    op: str
-    commit_ts: int
-    before: str | None
-    after: str | None
 
 
 def event_of(line: bytes, context: FileContext) -> Event | str:

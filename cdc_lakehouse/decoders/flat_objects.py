@@ -64,20 +64,19 @@ class RowForm:
         return found & (ends == stops)
 
 
-def are_rows(connection: Any, rows: pa.Array, forms: list[RowForm]) -> Mask:
-    """Which of the texts are rows. They are read by the forms, to which new ones are added, and the others by DuckDB,
-    which takes three times as long."""
+def read_rows(connection: Any, rows: pa.Array, forms: list[RowForm]) -> tuple[Mask, Positions]:
+    """Which of the texts are rows, and of which of the forms each is, -1 for none. New forms are added, and what is of
+    none is read by DuckDB, which takes three times as long."""
     text, starts, stops = places_of(rows)
-    sound: Mask = np.zeros(len(rows), bool)
+    of_form: Positions = np.full(len(rows), -1)
     quotes = np.flatnonzero(text == _QUOTE)
     first, behind = np.searchsorted(quotes, starts), np.searchsorted(quotes, stops)
     left = _are_utf8(rows)
     left[np.searchsorted(stops, np.flatnonzero((text == _BACKSLASH) | (text < _SPACE)), side="right")] = False
-    known, tries = iter([*forms]), _ROW_TRIES
+    number, tries = 0, _ROW_TRIES
     while left.any():
-        form = next(known, None)
-        if form is None:
-            if not tries or len(forms) == _ROW_FORMS:
+        if number == len(forms):
+            if not tries or number == _ROW_FORMS:
                 break
             tries -= 1
             sample = int(np.flatnonzero(left)[np.count_nonzero(left) // 2])
@@ -85,15 +84,17 @@ def are_rows(connection: Any, rows: pa.Array, forms: list[RowForm]) -> Mask:
             if not _USUAL_ROW.fullmatch(row) or not are_flat(connection, pa.array([row]), _ROWS).all():
                 left[sample] = False
                 continue
-            form = RowForm(row)
-            forms.append(form)
+            forms.append(RowForm(row))
+        form = forms[number]
         same = np.flatnonzero(left & (behind - first == form.quotes))
         own = quotes[first[same, None] + np.arange(form.quotes)]
         same = same[form.matches(text, starts[same], stops[same], own)]
-        sound[same], left[same] = True, False
+        of_form[same], left[same] = number, False
+        number += 1
+    sound = of_form >= 0
     others = ~sound
     sound[others] = are_flat(connection, where(rows, others), _ROWS)
-    return sound
+    return sound, of_form
 
 
 def are_flat(connection: Any, objects: pa.Array, flat: Flat) -> Mask:

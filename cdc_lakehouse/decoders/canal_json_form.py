@@ -1,28 +1,26 @@
-"""Lines of Canal-JSON that are written as one that was read strictly, read together.
+"""Lines of Canal-JSON that are written as one that was read alone, read together: of files, and messages of topics.
 
-TiCDC writes all lines of one file and operation the same, but for their rows, their numbers, and `sqlType` and
+TiCDC writes all lines of one table and operation the same, but for their rows, their numbers, and `sqlType` and
 `mysqlType`, where columns come in any order. A `Form` is such a line without its rows: what stands before them, its
 head, and behind them, its tail. A line with this head and this tail, whatever the digits of the numbers and the objects
 of types in them, says what the form's line says of all else; so only those objects and the rows are parsed, in DuckDB.
-Of a line in which anything is not as it should be, nothing is decided here: it is read strictly."""
+Of a line in which anything is not as it should be, nothing is decided here: it is read otherwise."""
 
 from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 
 from cdc_lakehouse.changelog.positions import BEGINNING, END_TS
 from cdc_lakehouse.decoders.arrow import Bytes, Mask, Positions, compute, where
-from cdc_lakehouse.decoders.event_schema import DECODED
-from cdc_lakehouse.decoders.files.canal_json_strict import Event, event_of
-from cdc_lakehouse.decoders.files.file_format import FileContext
-from cdc_lakehouse.decoders.files.flat_objects import TYPE_OBJECTS, RowForm, are_flat, are_rows, cut, pieces, places_of
-from cdc_lakehouse.decoders.files.lines import Lines
+from cdc_lakehouse.decoders.flat_objects import TYPE_OBJECTS, RowForm, are_flat, cut, pieces, places_of, read_rows
+from cdc_lakehouse.decoders.lines import Lines
 
 _NUMBER: Final = re.compile(rb'(?<=":)[1-9][0-9]*(?=[,}])')
 _COMMIT_TS: Final = re.compile(rb'"commitTs":([1-9][0-9]{0,17})[,}]')
@@ -36,6 +34,37 @@ _PROBE: Final = ('{"old":"1"}', '{"new":"2"}')
 _KNOWN_TYPES: Final = 100
 """How many are remembered of a piece: of few columns all, of many it would be in vain."""
 _NO_TYPES: Final = b'{"types":"3"}'
+
+
+_FORMS: Final = 64
+"""How many are looked for: each operation is one, and may be some more, of numbers of other lengths."""
+_TRIES: Final = 16
+"""How many lines of a piece forms are looked for in."""
+
+
+class Event(NamedTuple):
+    op: str
+    commit_ts: int
+    before: str | None
+    after: str | None
+
+
+Read = Callable[[bytes], Event | None]
+"""Reads a line alone; None where it is not one that can be used."""
+
+
+class FormEvents(NamedTuple):
+    """The events of those lines of a form in which nothing is as it should not be."""
+
+    read: Mask
+    """Which lines these are; what follows is of them alone."""
+    commit_ts: Positions
+    before: pa.Array
+    after: pa.Array
+    types: Positions
+    """The same number for lines with the same objects of types."""
+    row_forms: list[Positions]
+    """Of its one or two rows, the old one first, the number of the `RowForm`, -1 for none."""
 
 
 class Fixed:
@@ -91,10 +120,10 @@ class Form:
     row_forms: list[RowForm] = field(default_factory=list[RowForm])
 
     @classmethod
-    def of(cls, line: bytes, context: FileContext) -> Self | None:
+    def of(cls, line: bytes, read: Read) -> Self | None:
         """The form of a line, None when it is not as TiCDC writes it."""
-        event = event_of(line, context)
-        if isinstance(event, str):
+        event = read(line)
+        if event is None:
             return None
         two_rows = event.op == "U" and event.before is not None
         first = line.find(b'"old":[{' if two_rows else b'"data":[{')
@@ -106,14 +135,14 @@ class Form:
         head, tail = line[: line.index(b"{", first)], line[tail_at:]
         digits = slice(commit_ts.start(1) - tail_at, commit_ts.end(1) - tail_at)
         form = cls(event.op, Fixed(head), Fixed(head[-8:]), Fixed(tail), digits, two_rows)
-        return form if form._is_true(context) else None
+        return form if form._is_true(read) else None
 
-    def _is_true(self, context: FileContext) -> bool:
+    def _is_true(self, read: Read) -> bool:
         """Whether the rows are where they seem to be, and other numbers are nothing but other numbers."""
         old, new = _PROBE
         rows = f'{old}],"data":[{new}' if self.two_rows else new
         tail = self.tail.probe()
-        event = event_of(self.head.probe() + rows.encode() + tail, context)
+        event = read(self.head.probe() + rows.encode() + tail)
         before, after = (new, None) if self.op == "D" else (old if self.two_rows else None, new)
         return event == Event(self.op, int(tail[self.commit_ts]), before, after)
 
@@ -129,9 +158,10 @@ class Form:
             found[found] = part.matches(lines.text, places[found])
         return found
 
-    def _have_types(self, connection: Any, lines: Lines) -> Mask:
-        """Whether objects of types stand where they should."""
+    def _types(self, connection: Any, lines: Lines) -> tuple[Mask, Positions]:
+        """Whether objects of types stand where they should, and a number for them."""
         have: Mask = np.ones(len(lines.numbers), bool)
+        numbers: Positions = np.zeros(len(lines.numbers), np.int64)
         for types in self.head.types:
             objects = cut(lines.text, lines.starts + types.start, lines.starts + types.stop).dictionary_encode()
             texts = objects.dictionary.to_pylist()
@@ -139,14 +169,17 @@ class Form:
             if not sound.all():
                 sound[~sound] = are_flat(connection, where(objects.dictionary, ~sound), TYPE_OBJECTS)
                 self.known_types.update(itertools.compress(texts[:_KNOWN_TYPES], sound))
-            have &= sound[objects.indices.to_numpy()]
-        return have
+            indices = objects.indices.to_numpy()
+            have &= sound[indices]
+            numbers = numbers * len(texts) + indices
+        return have, numbers
 
-    def events(self, connection: Any, lines: Lines) -> tuple[pa.RecordBatch, Mask]:
-        """The events of lines that match, and of which of them; the rows of the others are not as they should be."""
+    def events(self, connection: Any, lines: Lines) -> FormEvents:
+        """The events of lines that match."""
         digits = self.tail.read(lines.text, lines.stops - self.tail.width)[:, self.commit_ts]
         commit_ts = (digits - _ZERO) @ (10 ** np.arange(digits.shape[1])[::-1])
-        read = self._have_types(connection, lines) & (commit_ts > BEGINNING) & (commit_ts < END_TS)
+        read, types = self._types(connection, lines)
+        read &= (commit_ts > BEGINNING) & (commit_ts < END_TS)
         rows = cut(lines.text, lines.starts + self.head.width, lines.stops - self.tail.width)
         images = [rows]
         if self.two_rows:
@@ -159,14 +192,44 @@ class Form:
                 cut(text, starts, np.maximum(between + 1, starts)),
                 cut(text, np.minimum(between + len(_BETWEEN_ROWS) - 1, stops), stops),
             ]
+        row_forms: list[Positions] = []
         for image in images:
-            read[read] = are_rows(connection, where(image, read), self.row_forms)
+            of_form: Positions = np.full(len(lines.numbers), -1)
+            read[read], of_form[read] = read_rows(connection, where(image, read), self.row_forms)
+            row_forms.append(of_form)
         images = [where(image, read).cast(pa.string()) for image in images]
-        count = int(np.count_nonzero(read))
-        nothing = pa.nulls(count, pa.string())
+        nothing = pa.nulls(len(images[0]), pa.string())
         before, after = (images[0], nothing) if self.op == "D" else ([nothing, *images][-2], images[-1])
-        columns = [
-            pa.array(lines.numbers[read]), pa.repeat(self.op, count), pa.array(commit_ts[read]), before, after,
-            nothing, pa.nulls(count, pa.binary()),
-        ]  # fmt: skip
-        return pa.RecordBatch.from_arrays(columns, schema=DECODED), read
+        return FormEvents(read, commit_ts[read], before, after, types[read], [each[read] for each in row_forms])
+
+
+class Forms:
+    """The forms of a file, or of topics, as they are found."""
+
+    def __init__(self) -> None:
+        self._forms: list[Form] = []
+
+    def parts(self, lines: Lines, read: Read) -> Iterator[tuple[Form | None, Lines]]:
+        """The lines of each form, and those of none."""
+        number, tries = 0, _TRIES
+        while len(lines.numbers):
+            if number == len(self._forms):
+                if not tries or number == _FORMS:
+                    break
+                tries -= 1
+                # Not the first: a file may begin with bad ones.
+                sample = np.arange(len(lines.numbers)) == len(lines.numbers) // 2
+                form = Form.of(lines.taken(sample).line(0), read)
+                if form is None:
+                    yield None, lines.taken(sample)
+                    lines = lines.taken(~sample)
+                    continue
+                self._forms.append(form)
+            form = self._forms[number]
+            of_form = form.matches(lines)
+            if of_form.any():
+                yield form, lines.taken(of_form)
+                lines = lines.taken(~of_form)
+            number += 1
+        if len(lines.numbers):
+            yield None, lines
