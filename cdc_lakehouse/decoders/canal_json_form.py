@@ -174,6 +174,11 @@ class Form:
             numbers = numbers * len(texts) + indices
         return have, numbers
 
+    def types_of(self, lines: Lines, which: int) -> tuple[bytes, ...]:
+        """The objects of types of a line that matches."""
+        line = lines.line(which)
+        return tuple(line[types] for types in self.head.types)
+
     def events(self, connection: Any, lines: Lines) -> FormEvents:
         """The events of lines that match."""
         digits = self.tail.read(lines.text, lines.stops - self.tail.width)[:, self.commit_ts]
