@@ -53,7 +53,7 @@ class RowForm:
     def matches(self, text: Bytes, starts: Positions, stops: Positions, quotes: Positions) -> Mask:
         """Which rows are of this form. `quotes` has the places of each row's quotes, as many as the form has."""
         found: Mask = np.ones(len(starts), bool)
-        begins, behind = starts, 0
+        begins, ends, behind = starts, starts, 0
         for around, count in zip(self._around, self._quotes_of, strict=True):
             found &= begins + len(around) <= stops
             begins = np.where(found, begins, starts)
