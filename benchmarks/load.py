@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import datetime
 import os
+import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -104,29 +106,44 @@ class _Lake:
 @click.option("--file-rows", default=200_000, show_default=True, type=click.IntRange(min=1), help="Rows of a file.")
 @click.option("--cores", default=os.cpu_count() or 1, show_default=True)
 @click.option("--memory-gib", default=4, show_default=True)
-def main(rows: int, file_rows: int, cores: int, memory_gib: int) -> None:
+@click.option("--repeats", default=3, show_default=True, type=click.IntRange(min=1), help="Passes that are measured.")
+def main(rows: int, file_rows: int, cores: int, memory_gib: int, repeats: int) -> None:
     with tempfile.TemporaryDirectory(dir=CACHE) as temporary:
         directory = Path(temporary)
         lake = _Lake(directory, cores, memory_gib)
         dumps = {form: write_dump(CACHE, rows, form, file_rows) for form in ("csv", "sql")}
         for form in dumps:
             lake.load(write_dump(directory, _WARM_ROWS, form, file_rows), _WARM_ROWS)
-        click.echo(f"{rows} rows in files of {file_rows}, {cores} cores\n")
-        click.echo("| | wall s | CPU s | events made, s | ratio to DuckDB of events / of all |")
-        click.echo("|---|--:|--:|--:|--:|")
         read_through(path for dump in dumps.values() for path in dump.iterdir())
-        begin, cpu = time.monotonic(), cpu_seconds()
-        with duckdb.connect(config={"threads": cores, "preserve_insertion_order": False}) as connection:
-            files = [str(path) for path in sorted(dumps["csv"].glob("*.csv"))]
-            connection.execute(_QUERY.format(files=files, types=_TYPES, target=f"'{directory}/duck.parquet'"))
-        duck = time.monotonic() - begin
-        click.echo(f"| DuckDB, csv | {duck:.1f} | {cpu_seconds() - cpu:.1f} | {duck:.1f} | |")
-        for form, dump in dumps.items():
-            begin, cpu = time.monotonic(), cpu_seconds()
-            events = lake.load(dump, rows)
-            wall = time.monotonic() - begin
-            used = cpu_seconds() - cpu
-            click.echo(f"| {form} | {wall:.1f} | {used:.1f} | {events:.1f} | {duck / events:.2f} / {duck / wall:.2f} |")
+        found: dict[str, list[tuple[float, float, float]]] = {"DuckDB, csv": [], **{form: [] for form in dumps}}
+        for number in range(repeats):
+            target = directory / f"duck-{number}.parquet"
+            found["DuckDB, csv"].append(_timed(lambda target=target: _duck(dumps["csv"], target, cores)))
+            for form, dump in dumps.items():
+                found[form].append(_timed(lambda dump=dump: lake.load(dump, rows)))
+            click.echo(f"pass {number + 1} of {repeats} measured", err=True)
+    click.echo(f"{rows} rows in files of {file_rows}, {cores} cores, {repeats} passes\n")
+    click.echo("| | wall s | CPU s | events made, s | ratio to DuckDB of events / of all |")
+    click.echo("|---|--:|--:|--:|--:|")
+    duck = statistics.median(wall for wall, _, _ in found["DuckDB, csv"])
+    for what, passes in found.items():
+        wall, cpu, events = (statistics.median(each) for each in zip(*passes, strict=True))
+        ratios = f"{duck / events:.2f} / {duck / wall:.2f}" if what in dumps else ""
+        click.echo(f"| {what} | {wall:.1f} | {cpu:.1f} | {events:.1f} | {ratios} |")
+
+
+def _timed(work: Callable[[], float | None]) -> tuple[float, float, float]:
+    """Wall seconds, CPU seconds, and the seconds that the work says, or all."""
+    begin, cpu = time.monotonic(), cpu_seconds()
+    said = work()
+    wall = time.monotonic() - begin
+    return wall, cpu_seconds() - cpu, wall if said is None else said
+
+
+def _duck(dump: Path, target: Path, cores: int) -> None:
+    with duckdb.connect(config={"threads": cores, "preserve_insertion_order": False}) as connection:
+        files = [str(path) for path in sorted(dump.glob("*.csv"))]
+        connection.execute(_QUERY.format(files=files, types=_TYPES, target=f"'{target}'"))
 
 
 if __name__ == "__main__":

@@ -200,7 +200,8 @@ class Form:
         row_forms: list[Positions] = []
         for image in images:
             of_form: Positions = np.full(len(lines.numbers), -1)
-            read[read], of_form[read] = read_rows(connection, where(image, read), self.row_forms)
+            looked_at = np.flatnonzero(read)
+            read[looked_at], of_form[looked_at] = read_rows(connection, where(image, read), self.row_forms)
             row_forms.append(of_form)
         images = [where(image, read).cast(pa.string()) for image in images]
         nothing = pa.nulls(len(images[0]), pa.string())

@@ -50,18 +50,19 @@ class RowForm:
         self._quotes_of = [part.count(b'"') for part in around]
         self.quotes = row.count(b'"')
 
-    def matches(self, text: Bytes, starts: Positions, stops: Positions, quotes: Positions) -> Mask:
-        """Which rows are of this form. `quotes` has the places of each row's quotes, as many as the form has."""
-        found: Mask = np.ones(len(starts), bool)
+    def matches(self, text: Bytes, starts: Positions, stops: Positions, quotes: Positions) -> Positions:
+        """The numbers of the rows that are of this form. `quotes` has the places of each row's quotes, as many as the
+        form has."""
+        rows: Positions = np.arange(len(starts))
         begins, ends, behind = starts, starts, 0
         for around, count in zip(self._around, self._quotes_of, strict=True):
-            found &= begins + len(around) <= stops
-            begins = np.where(found, begins, starts)
-            found &= (pieces(text, begins, len(around)) == around).all(axis=1)
-            ends, behind = begins + len(around), behind + count
+            fits = begins + len(around) <= stops[rows]
+            rows, begins = rows[fits], begins[fits]
+            same = (pieces(text, begins, len(around)) == around).all(axis=1)
+            rows, ends, behind = rows[same], begins[same] + len(around), behind + count
             if behind < self.quotes:
-                begins = quotes[:, behind]  # It ends the text.
-        return found & (ends == stops)
+                begins = quotes[rows, behind]  # It ends the text.
+        return rows[ends == stops[rows]]
 
 
 def read_rows(connection: Any, rows: pa.Array, forms: list[RowForm]) -> tuple[Mask, Positions]:

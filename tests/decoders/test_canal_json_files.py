@@ -115,6 +115,16 @@ def test_a_line_that_can_be_used(content: bytes, says: tuple[str, Row | None, Ro
         assert read(content) == [event(1, *says)]
 
 
+@pytest.mark.parametrize("old", [None, [B]])
+@pytest.mark.parametrize("at", range(6))
+def test_a_bad_row_in_any_place_among_others_of_its_form(at: int, old: Any) -> None:
+    lines = [line("UPDATE", [{"id": str(number), "name": "a"}], old) for number in range(6)]
+    lines[at] = lines[at].replace(b'"a"', b'"\xff"')
+    found = read(b"\n".join(lines))
+    assert [each["line"] for each in found if each["problem"] == problems.NOT_UTF8] == [at + 1]
+    assert [each["after"]["id"] for each in found if each["after"]] == [str(n) for n in range(6) if n != at]
+
+
 # Lines that cannot be used, one kind each, between others.
 
 UNUSABLE = [
