@@ -54,13 +54,13 @@ batches = st.lists(
 @given(batches)
 def test_no_other_text_is_taken_for_a_row(batches: list[list[tuple[dict[str, str | None], Any]]]) -> None:
     forms: list[RowForm] = []
-    for given in batches:
-        texts = [damaged(written(row), places) for row, places in given]
+    for batch in batches:
+        texts = [damaged(written(row), places) for row, places in batch]
         found, of_form = read_rows(connection(), pa.array(texts, pa.binary()), forms)
         assert found[of_form >= 0].all()
         # With the forms that are known by then.
         assert found.tolist() == read_rows(connection(), pa.array(texts, pa.binary()), forms)[0].tolist()
-        for text, (row, places), is_taken in zip(texts, given, found.tolist(), strict=True):
+        for text, (row, places), is_taken in zip(texts, batch, found.tolist(), strict=True):
             assert not is_taken or is_row(text), text
             assert is_taken or places or not row, text
 
