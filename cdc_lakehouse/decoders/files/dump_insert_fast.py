@@ -22,6 +22,8 @@ from cdc_lakehouse.decoders.files.dump_values import CellError, Column, Octets
 _LEAST: Final = 4096
 """In fewer bytes a statement's tuples are not worth it."""
 _QUOTE: Final = ord("'")
+_LOWER: Final = 0x20
+"""What makes a letter of ASCII a small one."""
 _END: Final = b");\n"
 _GAPS: Final = (b"),\n(", b")\n,(", b"),(")
 """Between two tuples: Dumpling's, mydumper's, mysqldump's."""
@@ -133,7 +135,7 @@ def _texts(
         outside = array[places]
     count = _check(outside)
     literal = marks.unused()
-    array[places[(outside == ord("x")) | (outside == ord("X"))]] = literal[0]
+    array[places[(outside | _LOWER) == ord("x")]] = literal[0]
     array[places[_between(outside)]] = ord("\n")
     cells = parsed(array, b",", b"'", b"NULL", len(columns), blank=True)
     nulls = sum(column.null_count for column in cells)
@@ -194,7 +196,7 @@ def _check(outside: Bytes) -> int:
     if not _ALLOWED[classes[:-1] * 16 + classes[1:]].all():
         raise NotUsualError
     # A number has one point and one exponent, in this order.
-    parts = np.flatnonzero((outside == ord(".")) | ((outside | 0x20) == ord("e")))
+    parts = np.flatnonzero((outside == ord(".")) | ((outside | _LOWER) == ord("e")))
     if len(parts):
         number = np.searchsorted(np.flatnonzero(outside == ord(",")), parts)
         same = np.flatnonzero(number[1:] == number[:-1])

@@ -25,7 +25,7 @@ from cdc_lakehouse.sources.dump.notation import TextNotation
 
 __all__ = ["DumpContext", "decode_rows"]
 
-_PIECE: Final = 8 * 1024 * 1024
+_PIECE: Final = 4 * 1024 * 1024
 """In shorter pieces more time goes into calls; longer ones do not stay in the processor's cache."""
 _SMALLER: Final = 32
 """By how much pieces are smaller where one is not sound."""
