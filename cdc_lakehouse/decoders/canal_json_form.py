@@ -129,11 +129,14 @@ class Form:
         first = line.find(b'"old":[{' if two_rows else b'"data":[{')
         last = line.rfind(b'}],"_tidb":{')
         commit_ts = _COMMIT_TS.search(line, last)
-        if -1 in (first, last) or commit_ts is None:
+        # What is there twice may not be what it seems.
+        if -1 in (first, last) or commit_ts is None or line.count(b'"data":[{') > 1 or line.count(b'"commitTs"') > 1:
             return None
         tail_at = last + 1
         head, tail = line[: line.index(b"{", first)], line[tail_at:]
         digits = slice(commit_ts.start(1) - tail_at, commit_ts.end(1) - tail_at)
+        if _TYPES.search(tail):
+            return None
         form = cls(event.op, Fixed(head), Fixed(head[-8:]), Fixed(tail), digits, two_rows)
         return form if form._is_true(read) else None
 

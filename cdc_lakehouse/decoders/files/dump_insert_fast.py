@@ -89,12 +89,7 @@ def read_tuples(
         places = [place - start for place in joints]
         texts = _texts(content[start : close + 1], places, len(joint), columns, backslash_escapes)
     except (NotUsualError, CellError, pa.ArrowInvalid, binascii.Error):
-        # Where there is something else between statements, the first one may still be as usual.
-        return (
-            read_tuples(content, start, joints[0] + len(_END), head, columns, backslash_escapes=backslash_escapes)
-            if joints
-            else None
-        )
+        return None
     return Tuples(texts, end, last)
 
 

@@ -22,7 +22,6 @@ from cdc_lakehouse.decoders.messages.canal_json import message_of
 from cdc_lakehouse.decoders.messages.flat_columns import FlatColumns
 from cdc_lakehouse.decoders.messages.format import Decode, Format, Options
 from cdc_lakehouse.decoders.messages.json_object import JsonObject, parse, utf8
-from cdc_lakehouse.decoders.messages.known_forms import KnownForms
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.sources.kafka.claim_checks import read_claim_check
 
@@ -92,7 +91,7 @@ FORMAT: Final = Format(
     make=_decoder,
     options=("tidb_extension", "claims"),
     configured=_configured,
-    column_reader=lambda options: KnownForms(_COLUMNS) if _has_extension(options) else None,
+    column_reader=lambda options: _COLUMNS if _has_extension(options) else None,
     watermarks=_has_extension,
     backslash_escapes=False,
     database="tidb",
