@@ -125,6 +125,26 @@ def test_a_bad_row_in_any_place_among_others_of_its_form(at: int, old: Any) -> N
     assert [each["after"]["id"] for each in found if each["after"]] == [str(n) for n in range(6) if n != at]
 
 
+TAIL_TYPES = GOOD.replace(b'"mysqlType":{"id":"bigint unsigned","name":"bigint unsigned"},', b"").replace(
+    b'"_tidb":', b'"_tidb":{"commitTs":%d,"mysqlType":{"a":"int"},"z":""},"y":' % TS
+)
+TWO_TIMES = GOOD.replace(b'"_tidb":{', b'"_tidb":{"x":{"commitTs":%d},' % TS)
+
+
+@pytest.mark.parametrize(
+    ("usual", "other"),
+    [
+        (TAIL_TYPES, TAIL_TYPES.replace(b'{"a":"int"}', b"garbage????")),
+        (TWO_TIMES, TWO_TIMES.replace(b'"x":{"commitTs":4', b'"x":{"commitTs":5')),
+    ],
+)
+def test_what_stands_in_an_unusual_place_is_not_taken_on_trust(usual: bytes, other: bytes) -> None:
+    content = b"\n".join([usual, usual, usual, other])
+    with strictly():
+        expected = read(content)
+    assert read(content) == expected
+
+
 # Lines that cannot be used, one kind each, between others.
 
 UNUSABLE = [
