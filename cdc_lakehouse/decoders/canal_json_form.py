@@ -1,10 +1,10 @@
-"""Lines of Canal-JSON that are written as one that was read alone, read together: of files, and messages of topics.
+"""Lines of Canal-JSON that are written as one that was read strictly, read together.
 
-TiCDC writes all lines of one table and operation the same, but for their rows, their numbers, and `sqlType` and
+TiCDC writes all lines of one file and operation the same, but for their rows, their numbers, and `sqlType` and
 `mysqlType`, where columns come in any order. A `Form` is such a line without its rows: what stands before them, its
 head, and behind them, its tail. A line with this head and this tail, whatever the digits of the numbers and the objects
 of types in them, says what the form's line says of all else; so only those objects and the rows are parsed, in DuckDB.
-Of a line in which anything is not as it should be, nothing is decided here: it is read otherwise."""
+Of a line in which anything is not as it should be, nothing is decided here: it is read strictly."""
 
 from __future__ import annotations
 
@@ -34,8 +34,6 @@ _PROBE: Final = ('{"old":"1"}', '{"new":"2"}')
 _KNOWN_TYPES: Final = 100
 """How many are remembered of a piece: of few columns all, of many it would be in vain."""
 _NO_TYPES: Final = b'{"types":"3"}'
-
-
 _FORMS: Final = 64
 """How many are looked for: each operation is one, and may be some more, of numbers of other lengths."""
 _TRIES: Final = 16
@@ -61,10 +59,6 @@ class FormEvents(NamedTuple):
     commit_ts: Positions
     before: pa.Array
     after: pa.Array
-    types: Positions
-    """The same number for lines with the same objects of types."""
-    row_forms: list[Positions]
-    """Of its one or two rows, the old one first, the number of the `RowForm`, -1 for none."""
 
 
 class Fixed:
@@ -161,10 +155,9 @@ class Form:
             found[found] = part.matches(lines.text, places[found])
         return found
 
-    def _types(self, connection: Any, lines: Lines) -> tuple[Mask, Positions]:
-        """Whether objects of types stand where they should, and a number for them."""
+    def _have_types(self, connection: Any, lines: Lines) -> Mask:
+        """Whether objects of types stand where they should."""
         have: Mask = np.ones(len(lines.numbers), bool)
-        numbers: Positions = np.zeros(len(lines.numbers), np.int64)
         for types in self.head.types:
             objects = cut(lines.text, lines.starts + types.start, lines.starts + types.stop).dictionary_encode()
             texts = objects.dictionary.to_pylist()
@@ -172,22 +165,14 @@ class Form:
             if not sound.all():
                 sound[~sound] = are_flat(connection, where(objects.dictionary, ~sound), TYPE_OBJECTS)
                 self.known_types.update(itertools.compress(texts[:_KNOWN_TYPES], sound))
-            indices = objects.indices.to_numpy()
-            have &= sound[indices]
-            numbers = numbers * len(texts) + indices
-        return have, numbers
-
-    def types_of(self, lines: Lines, which: int) -> tuple[bytes, ...]:
-        """The objects of types of a line that matches."""
-        line = lines.line(which)
-        return tuple(line[types] for types in self.head.types)
+            have &= sound[objects.indices.to_numpy()]
+        return have
 
     def events(self, connection: Any, lines: Lines) -> FormEvents:
         """The events of lines that match."""
         digits = self.tail.read(lines.text, lines.stops - self.tail.width)[:, self.commit_ts]
         commit_ts = (digits - _ZERO) @ (10 ** np.arange(digits.shape[1])[::-1])
-        read, types = self._types(connection, lines)
-        read &= (commit_ts > BEGINNING) & (commit_ts < END_TS)
+        read = self._have_types(connection, lines) & (commit_ts > BEGINNING) & (commit_ts < END_TS)
         rows = cut(lines.text, lines.starts + self.head.width, lines.stops - self.tail.width)
         images = [rows]
         if self.two_rows:
@@ -200,20 +185,16 @@ class Form:
                 cut(text, starts, np.maximum(between + 1, starts)),
                 cut(text, np.minimum(between + len(_BETWEEN_ROWS) - 1, stops), stops),
             ]
-        row_forms: list[Positions] = []
         for image in images:
-            of_form: Positions = np.full(len(lines.numbers), -1)
-            looked_at = np.flatnonzero(read)
-            read[looked_at], of_form[looked_at] = read_rows(connection, where(image, read), self.row_forms)
-            row_forms.append(of_form)
+            read[read], _ = read_rows(connection, where(image, read), self.row_forms)
         images = [where(image, read).cast(pa.string()) for image in images]
         nothing = pa.nulls(len(images[0]), pa.string())
         before, after = (images[0], nothing) if self.op == "D" else ([nothing, *images][-2], images[-1])
-        return FormEvents(read, commit_ts[read], before, after, types[read], [each[read] for each in row_forms])
+        return FormEvents(read, commit_ts[read], before, after)
 
 
 class Forms:
-    """The forms of a file, or of topics, as they are found."""
+    """The forms of a file, as they are found."""
 
     def __init__(self) -> None:
         self._forms: list[Form] = []
