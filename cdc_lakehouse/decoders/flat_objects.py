@@ -130,7 +130,8 @@ def _is_utf8(text: bytes) -> bool:
 def _have_kinds(connection: Any, objects: pa.Array, kinds: pa.Array) -> Mask:
     try:
         names, found = _asked(connection, "json_keys(object), json_type(object, '$.*')", objects)
-    except duckdb.InvalidInputException:
+    except (duckdb.InvalidInputException, UnicodeDecodeError):
+        # DuckDB says which text is no JSON, and may cut it within a character: then Python cannot read what it says.
         (valid,) = _asked(connection, "json_valid(object)", objects)
         sound: Mask = valid.to_numpy(zero_copy_only=False).copy()
         sound[sound] = _have_kinds(connection, objects.filter(valid), kinds)

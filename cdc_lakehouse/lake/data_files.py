@@ -66,7 +66,11 @@ _DATA, _POSITION_DELETES = 0, 1
 _ADDED, _DELETED = 1, 2
 _PUFFIN, _PARQUET = "PUFFIN", "PARQUET"
 _BATCH_ROWS: Final = 1 << 17
+_BATCH_BYTES: Final = 16 << 20
+"""Of what is read at once, about: larger pieces of memory are taken from the system and given back each time, which
+takes longer than to read them."""
 _FIELD_ID: Final = b"PARQUET:field_id"
+_TEXTS: Final = pa.dictionary(pa.int32(), pa.string())
 
 # PyIceberg's own reader of manifests leaves out what is new in version 3, such as where in its file a vector is.
 _ENTRY: Final = MANIFEST_ENTRY_SCHEMAS[3]
@@ -312,7 +316,9 @@ def read_rows(
             position, start = start, start + group.num_rows
             if not all(_group_may_contain(group.column(leaf), type, ends) for leaf, type, ends in ranges):
                 continue
-            for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[number], columns=names, use_threads=False):
+            size = sum(group.column(columns[id].leaf).total_uncompressed_size for id in field_ids if id in columns)
+            most = max(1, min(_BATCH_ROWS, _BATCH_BYTES * group.num_rows // max(1, size)))
+            for batch in parquet.iter_batches(most, row_groups=[number], columns=names, use_threads=False):
                 yield _without(_typed(batch, fields, position, as_dictionaries), deleted, position)
                 position += batch.num_rows
 
@@ -421,7 +427,8 @@ def _without(rows: pa.Table, deleted: np.ndarray[Any, Any], position: int) -> pa
 class DataFileWriter:
     """Writes one Parquet file, a row group for each `write`. `properties` are the table's: `write.parquet.*` and
     `write.metadata.metrics.*` count. `partition` are the values of the partition's fields. `plain` are columns whose
-    values hardly repeat: no dictionary is tried for them."""
+    values hardly repeat: no dictionary is tried for them. `repeated` are columns of texts that mostly come as Arrow
+    dictionaries: their texts are not looked up one by one."""
 
     def __init__(
         self,
@@ -431,16 +438,20 @@ class DataFileWriter:
         properties: Mapping[str, str],
         partition: Sequence[str | None] = (),
         plain: Collection[str] = (),
+        repeated: Collection[str] = (),
     ) -> None:
         self._path, self._schema, self._properties, self._partition = path, schema, properties, partition
         self._file_schema = _file_schema(schema)
-        self._target = schema_to_pyarrow(self._file_schema)
-        repeated: Any = [name for name in self._target.names if name not in plain] if plain else True
+        self._target = pa.schema(
+            field.with_type(_TEXTS) if each.name in repeated else field
+            for each, field in zip(schema.fields, schema_to_pyarrow(self._file_schema), strict=True)
+        )
+        encoded: Any = [name for name in self._target.names if name not in plain] if plain else True
         self._stream = io.new_output(path).create(overwrite=True)
         self._writer = pq.ParquetWriter(
             self._stream,
             self._target,
-            use_dictionary=repeated,
+            use_dictionary=encoded,
             # As Iceberg has it: a reader may rely on it.
             store_decimal_as_integer=True,
             store_schema=False,
@@ -518,9 +529,18 @@ def _complete(rows: pa.Table, schema: Schema, target: pa.Schema) -> pa.Table:
         number = rows.schema.get_field_index(each.name)
         if number < 0:
             columns.append(pa.nulls(rows.num_rows, written.type))
+        elif written.type == _TEXTS:
+            columns.append(_dictionary(rows.column(number)))
         else:
             columns.append(rows.column(number).cast(written.type))
     return pa.Table.from_arrays(columns, schema=target)
+
+
+def _dictionary(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The texts as indices of one dictionary."""
+    if not pa.types.is_dictionary(texts.type):
+        texts = texts.cast(pa.string()).dictionary_encode()
+    return texts.cast(_TEXTS).unify_dictionaries()
 
 
 def _compression(properties: Mapping[str, str]) -> dict[str, Any]:

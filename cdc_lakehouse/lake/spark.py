@@ -36,7 +36,7 @@ _JVM_OPTIONS_VARIABLE: Final = "SPARK_SUBMIT_OPTS"
 _HOST: Final = {"SPARK_LOCAL_HOSTNAME", "SPARK_LOCAL_IP"}
 _LOG: Final = logging.getLogger("cdc_lakehouse")
 _SOCKET_DIRECTORY_LIMIT: Final = 60
-"""Characters of its path: of a socket's path the system takes about 100, and Spark's name has 42."""
+"""Bytes of its path: of a socket's path the system takes about 100, and Spark's name has 42."""
 
 
 def start_jvm(settings: Mapping[str, str]) -> JavaGateway | None:
@@ -72,7 +72,7 @@ def _socket_settings(master: str) -> dict[str, str]:
         return {}
     directory = tempfile.mkdtemp(prefix="cdc-lakehouse-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    if len(directory) > _SOCKET_DIRECTORY_LIMIT:
+    if len(os.fsencode(directory)) > _SOCKET_DIRECTORY_LIMIT:
         return {}
     return {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": directory}
 
@@ -111,6 +111,13 @@ _JVM_OPTIONS: Final = (
     "-XX:Tier4BackEdgeThreshold=400000",
     "-XX:+IgnoreUnrecognizedVMOptions",
 )
+_MIB: Final = 1024 * 1024
+_WORKERS_VARIABLES: Final = {
+    # A worker makes and gives up pieces of some MiB all the time. The GNU C library would hand each back to the system,
+    # which fills the next one with zeros, page by page: a twelfth of a task. So one keeps up to 64 MiB for the next.
+    "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(32 * _MIB),
+    "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(64 * _MIB),
+}
 _DEFAULTS: Final = {
     "spark.app.name": "cdc_lakehouse",
     "spark.driver.memory": "2g",
@@ -126,6 +133,7 @@ _DEFAULTS: Final = {
     # Where in Python an expression was made: asked of every one of them, and of no use in an error of ours.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.python.daemon.module": "cdc_lakehouse.lake.python_workers",
+    **_WORKERS_VARIABLES,
 }
 
 # Time zones are applied by name where text is read: the session has none of its own.

@@ -85,3 +85,11 @@ def test_rows_of_one_form_are_not_parsed() -> None:
     with patch.object(flat_objects, "are_flat", are_flat):
         assert (read_rows(connection(), pa.array([*map(written, rows)], pa.binary()), forms)[1] >= 0).all()
     assert (len(forms), sum(parsed)) == (2, 2)
+
+
+@pytest.mark.parametrize("before", range(4))
+def test_what_duckdb_says_of_a_text_need_not_be_utf8(before: int) -> None:
+    # It shows the text up to some byte, which is within a character in one of these.
+    texts = [written({"a": "-" * before + "€" * 200})[:-2] + b'"b":"1"}', written({"a": "1"})]
+    sound, _ = read_rows(connection(), pa.array(texts, pa.binary()), [])
+    assert sound.tolist() == [False, True]

@@ -47,16 +47,16 @@ def try_examples(name: str, first: int, count: int, last: Path | None = None) ->
 
 
 def go_on(name: str, first: int, minutes: float, last: Path) -> None:
-    """Examples for so many minutes; ends the process with 1 where one is wrong."""
-    ends, number = time.monotonic() + minutes * 60, first
-    while time.monotonic() < ends:
+    """Examples for so many minutes of CPU; ends the process with 1 where one is wrong."""
+    ends, number = time.process_time() + minutes * 60, first
+    while time.process_time() < ends:
         try:
             try_examples(name, number, _ROUND, last)
         except Exception:  # noqa: BLE001 - Whatever it is, it is wrong.
             say(f"{name}, seed {number}:\n{traceback.format_exc()}")
             sys.exit(1)
         number += 1
-    say(f"{name}: {(number - first) * _ROUND} examples in {minutes:g} minutes, seeds {first} to {number - 1}")
+    say(f"{name}: {(number - first) * _ROUND} examples in {minutes:g} minutes of CPU, seeds {first} to {number - 1}")
 
 
 def say(line: str) -> None:

@@ -39,7 +39,15 @@ from pyiceberg.types import (
 from pyroaring import BitMap64
 
 from cdc_lakehouse.errors import StoredFormError
-from cdc_lakehouse.lake.data_files import StoredFile, column, live_files, may_contain, read_rows, write_file
+from cdc_lakehouse.lake.data_files import (
+    DataFileWriter,
+    StoredFile,
+    column,
+    live_files,
+    may_contain,
+    read_rows,
+    write_file,
+)
 from cdc_lakehouse.lake.deletion_vectors import StoredVector, write_vectors
 
 IO = PyArrowFileIO()
@@ -396,6 +404,45 @@ def test_row_groups_are_not_larger_than_the_table_allows(tmp_path: Path) -> None
     ):
         text = write_file(IO, str(tmp_path / "a"), schema, rows, properties)
         assert pq.read_metadata(tmp_path / "a").num_row_groups == groups == len(json.loads(text)["split-offsets"])
+
+
+def test_wide_rows_are_read_few_at_a_time(tmp_path: Path) -> None:
+    schema = Schema(NestedField(1, "a", LongType()), NestedField(2, "b", StringType()))
+    rows = pa.table({"a": range(40), "b": [f"{number:07d}" * 150_000 for number in range(40)]})
+    file = stored(write_file(IO, str(tmp_path / "a"), schema, rows, {}))
+    parts = list(read_rows(IO, file, schema, [1, 2]))
+    assert len(parts) > 2 and max(part.nbytes for part in parts) <= 17 << 20
+    assert [row["position"] for part in parts for row in part.to_pylist()] == [*range(40)]
+    assert pa.concat_tables(parts).column(column(2)).cast(pa.string()).equals(rows.column("b"))
+    (part,) = read_rows(IO, file, schema, [1])
+    assert part.num_rows == 40
+
+
+def test_columns_of_repeated_texts_are_the_same_however_they_come(tmp_path: Path) -> None:
+    schema = Schema(
+        NestedField(1, "a b", StringType()), NestedField(2, "c", StringType()), NestedField(3, "n", LongType())
+    )
+    texts = [["x", "y", None, "x"], ["y"], [None, None], ["", "\U0001f600"]]
+    tables = [
+        pa.table(
+            {"a b": pa.chunked_array([pa.array(texts[0]).dictionary_encode(), pa.array(["z"]).dictionary_encode()])}
+        ),
+        pa.table({"a b": pa.array(texts[1], pa.large_string()), "n": [1]}),
+        pa.table({"a b": pa.nulls(2), "c": pa.nulls(2)}),
+        pa.table({"a b": pa.array(texts[3], pa.large_string()).dictionary_encode(), "c": ["1", "2"]}),
+    ]
+    found: list[pa.Table] = []
+    for repeated in ((), ("a b", "c")):
+        path = str(tmp_path / f"of {len(repeated)}")
+        writer = DataFileWriter(IO, path, schema, {}, plain=("n",), repeated=repeated)
+        for table in tables:
+            writer.write(table)
+        text = json.loads(writer.close())
+        found.append(pa.concat_tables(read_rows(IO, stored(json.dumps(text)), schema, [1, 2, 3])))
+        assert text["null-value-counts"] == {"keys": [1, 2, 3], "values": [3, 8, 9]}
+        assert bytes.fromhex(text["upper-bounds"]["values"][0]).decode() == "\U0001f600"
+    assert found[0].equals(found[1])
+    assert found[0].column(column(1)).to_pylist() == ["x", "y", None, "x", "z", "y", None, None, "", "\U0001f600"]
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from cdc_lakehouse.lake.current.keyed_events import (
     KEYED_EVENTS,
     KeyedSpan,
     KeyedSpans,
+    commit_ts_range,
 )
 from tests.kit.duckdb_sql import connection
 
@@ -117,6 +118,15 @@ def test_a_span_has_its_stages() -> None:
     second = KeyedSpan(0, 1, "d", "t", row_stage(10), row_stage(20), ("new", "id"))
     found = {tuple(row["key"]): row["version_no"] for row in keyed(events, second, first)}
     assert found == {("10",): 0, ("n10", "s10"): 1, ("n11", "11"): 1, ("n20", "20"): 1}
+
+
+@pytest.mark.parametrize(("above", "upto"), [(0, 20), (0, 21), (1, 20), (1, 21), (19, 20), (18, 19)])
+def test_the_range_of_a_span_is_as_narrow_as_can_be(above: int, upto: int) -> None:
+    # Files of what was applied before are not read again for the one commit-ts at which it ended.
+    stages = range(above + 1, upto + 1)
+    found = commit_ts_range([KeyedSpan(0, 0, "d", "t", above, upto, ("id",))])
+    assert found == (min(stages) // 2, max(stages) // 2)
+    assert found[0] == 10 or above != synthetic_stage(9)
 
 
 def test_a_batch_has_events_of_many_tables() -> None:

@@ -98,6 +98,17 @@ def test_a_task_costs_no_look_through_all_that_is_imported(spark: SparkSession) 
     assert frozen[0]["objects"] > 100_000
 
 
+def test_a_worker_keeps_memory_for_what_comes_next(spark: SparkSession) -> None:
+    variables = spark.range(1).mapInArrow(_memory_variables, "name string").collect()
+    assert [row["name"] for row in variables] == ["MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"]
+
+
+def _memory_variables(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in batches:
+        names = sorted(name for name in os.environ if name.startswith("MALLOC_"))
+        yield pa.RecordBatch.from_pydict({"name": names})
+
+
 def _frozen_objects(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for _ in batches:
         yield pa.RecordBatch.from_pydict({"objects": [gc.get_freeze_count()]})

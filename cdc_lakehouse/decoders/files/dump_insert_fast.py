@@ -1,8 +1,8 @@
 """Tuples of INSERT statements read by Arrow, many at a time: for sound ones written as usual, which nearly all are.
 
 What stands around strings is checked byte by byte: which byte may follow which says nearly all of a tuple's grammar.
-Then what is between tuples becomes line ends, and the rest is csv with `'` for its quote, in which escapes and the
-beginnings of literals are marked (see `arrow_csv`). What is not as usual is left to `dump_insert_strict`."""
+The values are what is between its parentheses and commas; escapes, and the beginnings of literals, are single bytes by
+then (see `arrow_csv.Marks`). What is not as usual is left to `dump_insert_strict`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from cdc_lakehouse.decoders.arrow import Bytes, Mask, Positions
-from cdc_lakehouse.decoders.files.arrow_csv import Marks, NotUsualError, parsed
+from cdc_lakehouse.decoders.arrow import Bytes, Mask, Positions, compute
+from cdc_lakehouse.decoders.files.arrow_csv import Marks, NotUsualError
 from cdc_lakehouse.decoders.files.dump_insert_strict import ESCAPES
 from cdc_lakehouse.decoders.files.dump_values import CellError, Column, Octets
 
@@ -40,15 +40,17 @@ _FOLLOWING: Final = {"(": "'9-Nx", ",": "'9-Nx(n", "'": "',)", "9": "9.e,)", "-"
                      "N": "U", "U": "L", "L": "L,)", ")": ",n", "n": "(,", "x": "'"}  # fmt: skip
 
 
-def _tables() -> tuple[Bytes, Mask]:
+def _tables() -> tuple[bytes, bytes]:
+    """The class of each byte, and for 16 times a class and the one behind it whether they may stand so."""
     numbers = {of: number for number, of in enumerate(_CLASSES.values(), 1)}
-    classes: Bytes = np.zeros(256, np.uint8)
+    classes, allowed = bytearray(256), bytearray(256)
     for characters, of in _CLASSES.items():
-        classes[list(characters)] = numbers[of]
-    allowed = np.zeros(256, bool)
+        for character in characters:
+            classes[character] = numbers[of]
     for of, following in _FOLLOWING.items():
-        allowed[[numbers[of] * 16 + numbers[each] for each in following]] = True
-    return classes, allowed
+        for each in following:
+            allowed[numbers[of] * 16 + numbers[each]] = True
+    return bytes(classes), bytes(allowed)
 
 
 _CLASS, _ALLOWED = _tables()
@@ -111,32 +113,25 @@ def _texts(
         text, others = marks.unescaped(text, _ESCAPES)
         if others:
             raise NotUsualError
-    array: Bytes = np.frombuffer(text, np.uint8).copy()
+    array: Bytes = np.frombuffer(text, np.uint8)
     places = _outside(array)
     outside = array[places]
     if joints:
         between = outside == joined[0]
         if np.count_nonzero(between) != len(joints) * len(gap):
             raise NotUsualError  # What looks like one stands in a string.
-        outside[between] = array[places[between]] = np.tile(np.frombuffer(gap, np.uint8), len(joints))
+        outside[between] = np.tile(np.frombuffer(gap, np.uint8), len(joints))
     words: list[tuple[int, int]] = []
     if (outside == ord(" ")).any():
         words = [
             span for each in _WORDS.finditer(outside.tobytes()) for span in map(each.span, (1, 2, 3)) if span[1] > 0
         ]
     if words:
-        array = np.delete(array, np.concatenate([places[start:end] for start, end in words]))
-        places = _outside(array)
-        outside = array[places]
-    count = _check(outside)
-    literal = marks.unused()
-    array[places[(outside | _LOWER) == ord("x")]] = literal[0]
-    array[places[_between(outside)]] = ord("\n")
-    cells = parsed(array, b",", b"'", b"NULL", len(columns), blank=True)
-    nulls = sum(column.null_count for column in cells)
-    if len(cells[0]) != count or nulls != np.count_nonzero(outside == ord("N")):
-        raise NotUsualError
-    return [_column(column, cell, marks, literal) for column, cell in zip(columns, cells, strict=True)]
+        dropped = np.concatenate([np.arange(start, end) for start, end in words])
+        array = np.delete(array, places[dropped])
+        places, outside = _outside(array), np.delete(outside, dropped)
+    separators = places[_separators(outside, len(columns))]
+    return _columns(array, separators, int(np.count_nonzero(outside == _QUOTE)), columns, marks)
 
 
 def _gap(text: bytes, joints: Sequence[int]) -> bytes:
@@ -157,15 +152,45 @@ def _pieces(text: bytes, joints: Sequence[int], width: int) -> Iterator[bytes]:
     yield text[start:] if start else text
 
 
-def _column(column: Column, cells: pa.Array, marks: Marks, literal: bytes) -> pa.Array:
-    found = literal in (cells.buffers()[2] or pa.py_buffer(b"")).to_pybytes()
-    if not found and column.kind != "bit":
+def _columns(
+    text: Bytes, separators: Positions, quotes: int, columns: Sequence[Column], marks: Marks
+) -> list[pa.Array]:
+    """The columns of values between separators, of which each row of them has one more than there are columns.
+    `quotes`: how many there are in the text."""
+    starts, ends = separators[:, :-1] + 1, separators[:, 1:]
+    first = text[starts]
+    quoted, null, is_literal = first == _QUOTE, first == ord("N"), (first | _LOWER) == ord("x")
+    if not (ends - starts == len(b"NULL"))[null].all():
+        raise NotUsualError
+    literal = None
+    if is_literal.any():
+        literal, text = marks.unused(), text.copy()
+        text[starts[is_literal]] = literal[0]
+    doubled = quotes > 2 * np.count_nonzero(quoted | is_literal)
+    # Arrow takes the values out of a text in which each is followed by what is behind it.
+    offsets = np.stack([starts + quoted, ends - quoted], axis=-1).astype(np.int32)
+    count, width = starts.shape
+    pieces = pa.Array.from_buffers(
+        pa.binary(), 2 * count * width - 1, [None, pa.py_buffer(offsets), pa.py_buffer(text)], null_count=0
+    )
+    found: list[pa.Array] = []
+    for number, column in enumerate(columns):
+        cells = pieces.take(pa.array(np.arange(2 * number, len(pieces), 2 * width), mask=null[:, number]))
+        if doubled:
+            cells = compute.replace_substring(cells, pattern=b"''", replacement=b"'")
+        found.append(_column(column, cells, marks, literal if is_literal[:, number].any() else None))
+    return found
+
+
+def _column(column: Column, cells: pa.Array, marks: Marks, literal: bytes | None) -> pa.Array:
+    """`literal` is what hexadecimal literals begin with, where there are some."""
+    if literal is None and column.kind != "bit":
         return column.texts(marks.restored(cells))
     if not column.binary:
         raise NotUsualError
 
     def octets(cell: bytes) -> bytes:
-        if cell.startswith(literal):
+        if literal is not None and cell.startswith(literal):
             return Octets(binascii.unhexlify(cell[2:-1]))
         if column.kind == "bit":  # It may be a number, or text.
             raise NotUsualError
@@ -185,19 +210,15 @@ def _outside(text: Bytes) -> Positions:
     return np.arange(lengths.sum()) + np.repeat(starts - before, lengths)
 
 
-def _check(outside: Bytes) -> int:
-    """How many tuples there are. Raises NotUsualError when something is not as usual."""
-    classes = _CLASS[outside]
-    if not _ALLOWED[classes[:-1] * 16 + classes[1:]].all():
+def _separators(outside: Bytes, width: int) -> Positions:
+    """Where in what is outside of strings the parentheses and commas around the values are: for each tuple one more
+    than it has values. Raises NotUsualError when something is not as usual."""
+    # `translate` looks bytes up in a third of numpy's time.
+    classes: Bytes = np.frombuffer(outside.tobytes().translate(_CLASS), np.uint8)
+    if 0 in (classes[:-1] * 16 + classes[1:]).tobytes().translate(_ALLOWED):
         raise NotUsualError
-    # A number has one point and one exponent, in this order.
-    parts = np.flatnonzero((outside == ord(".")) | ((outside | _LOWER) == ord("e")))
-    if len(parts):
-        number = np.searchsorted(np.flatnonzero(outside == ord(",")), parts)
-        same = np.flatnonzero(number[1:] == number[:-1])
-        points = outside[parts] == ord(".")
-        if not (points[same].all() and not points[same + 1].any()):
-            raise NotUsualError
+    is_comma = outside == ord(",")
+    _require_numbers(outside, is_comma)
     opening, closing = np.flatnonzero(outside == ord("(")), np.flatnonzero(outside == ord(")"))
     if len(opening) != len(closing) or opening[0] != 0 or closing[-1] != len(outside) - 1:
         raise NotUsualError
@@ -208,11 +229,22 @@ def _check(outside: Bytes) -> int:
         for place, byte in enumerate(gap):
             if not (outside[closing[:-1] + place] == byte).all():
                 raise NotUsualError
-    return len(opening)
+        is_comma[closing[:-1] + gap.index(b",")] = False
+    commas = np.flatnonzero(is_comma)
+    if len(commas) != len(opening) * (width - 1):
+        raise NotUsualError
+    found = np.column_stack([opening, commas.reshape(len(opening), width - 1), closing])
+    if not (found[:, :-1] < found[:, 1:]).all():
+        raise NotUsualError  # One tuple has more values, another one fewer.
+    return found
 
 
-def _between(outside: Bytes) -> Positions:
-    """What is of no tuple's values."""
-    opening, closing = np.flatnonzero(outside == ord("(")), np.flatnonzero(outside == ord(")"))
-    width = int(opening[1] - closing[0]) if len(opening) > 1 else 0
-    return np.concatenate([opening, closing, *(closing[:-1] + place for place in range(1, width))])
+def _require_numbers(outside: Bytes, is_comma: Mask) -> None:
+    """A number has one point and one exponent, in this order."""
+    parts = np.flatnonzero((outside == ord(".")) | ((outside | _LOWER) == ord("e")))
+    if len(parts):
+        number = np.searchsorted(np.flatnonzero(is_comma), parts)
+        same = np.flatnonzero(number[1:] == number[:-1])
+        points = outside[parts] == ord(".")
+        if not (points[same].all() and not points[same + 1].any()):
+            raise NotUsualError

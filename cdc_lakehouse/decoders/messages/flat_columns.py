@@ -77,13 +77,16 @@ class FlatColumns:
         """The shape, the time, the kinds of the row's values, names and kinds of the old values, both images, and
         whether there is anything more."""
         common = [*(f"/{name}" for name in _SHAPE), *self.unusual]
-        places = [*common, self.time, "$.data[0]", "$.data[1]", "$.old[0]", "$.old[1]", "/old", "/gtid"]
-        time, image, second, old, second_old, olds, gtid = (
+        places = [*common, self.time, "$.data[0]", "$.data[1]", "$.old[0]", "$.old[1]"]
+        if self.merged:
+            places += ["/old", "/gtid"]
+        time, image, second, old, second_old, *others = (
             f"part[{number}]" for number in range(len(common) + 1, len(places) + 1)
         )
         kind = f"part[{_SHAPE.index('type') + 1}]"
         more = f"{second} IS NOT NULL OR ({kind} = '\"UPDATE\"' AND {second_old} IS NOT NULL)"
         if self.merged:
+            olds, gtid = others
             nothing = f"coalesce({olds}, 'null') IN ('null', '[]', '[null]')"
             text = f"(coalesce({gtid}, 'null') = 'null' OR starts_with({gtid}, '\"'))"
             row = f"({kind} = '\"UPDATE\"' AND coalesce(starts_with({old}, '{{'), false))"

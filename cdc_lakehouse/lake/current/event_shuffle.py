@@ -127,7 +127,7 @@ def block_directory(spark: SparkSession) -> Iterator[str | None]:
     if not (spark.sparkContext.master or "").startswith("local"):
         yield None
         return
-    wanted = os.environ.get("SPARK_LOCAL_DIRS") or spark.sparkContext.getConf().get("spark.local.dir")
+    wanted = os.environ.get("SPARK_LOCAL_DIRS") or spark.conf.get("spark.local.dir", None)
     place = wanted.split(",")[0] if wanted else None
     with tempfile.TemporaryDirectory(prefix="cdc-lakehouse-events-", dir=place) as directory:
         yield directory

@@ -63,7 +63,8 @@ class KeyedSpan:
 def commit_ts_range(spans: Sequence[KeyedSpan]) -> tuple[int, int]:
     """The least and the greatest commit-ts that an event of some spans can have; without spans there is none between
     them."""
-    return min((span.above for span in spans), default=0) // 2, max((span.upto for span in spans), default=-1) // 2
+    least, greatest = min((span.above + 1 for span in spans), default=0), max((span.upto for span in spans), default=-1)
+    return least // 2, greatest // 2
 
 
 class KeyedSpans:

@@ -44,6 +44,8 @@ _FILE_BYTES: Final = 512 * 1024 * 1024
 """Of events as they are in memory; on disk they are a third or less."""
 _PLAIN: Final = ("before", "after", "commit_ts", "line")
 """Columns whose values hardly repeat."""
+_REPEATED: Final = ("schema_name", "table_name", "segment", "feed_date")
+"""Of these a file of a sink has one value each."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class EventWriter:
 
     def _open(self, io: FileIO, date: str | None) -> DataFileWriter:
         path = new_path(self.location, self.properties, ".parquet")
-        return DataFileWriter(io, path, self.schema, self.properties, (date,), _PLAIN)
+        return DataFileWriter(io, path, self.schema, self.properties, (date,), _PLAIN, _REPEATED)
 
 
 class _DateFile:

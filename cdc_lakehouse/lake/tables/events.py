@@ -268,11 +268,16 @@ class Events:
             return BatchCounts({})
         schema = table.schema()
         ids = [schema.find_field(name).field_id for name in ("segment", "schema_name", "table_name", "op", "commit_ts")]
+        files = live_files(table, (), added_by={snapshot.snapshot_id}, snapshot=snapshot)
+
+        def counted(file: StoredFile) -> list[tuple[tuple[str, str, str], SegmentCounts]]:
+            batches = read_rows(table.io, file, schema, ids, as_dictionaries=ids[:-1])
+            return [each for rows in batches for each in _counted(rows.select([column(id) for id in ids]))]
+
         found: dict[tuple[str, str, str], SegmentCounts] = {}
-        for file in live_files(table, (), added_by={snapshot.snapshot_id}, snapshot=snapshot):
-            for rows in read_rows(table.io, file, schema, ids, as_dictionaries=ids[:-1]):
-                for name, counts in _counted(rows.select([column(id) for id in ids])):
-                    found[name] = found.get(name, SegmentCounts()) + counts
+        for of_file in ExecutorFactory.get_or_create().map(counted, files):
+            for name, counts in of_file:
+                found[name] = found.get(name, SegmentCounts()) + counts
         return BatchCounts(found)
 
     def _load(self) -> Table:
