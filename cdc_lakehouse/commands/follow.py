@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -20,6 +20,7 @@ from cdc_lakehouse.errors import CdcError, ConcurrentRunError, PermanentError, i
 from cdc_lakehouse.pipeline.source import SourceState
 
 _LONGEST_WAIT_SECONDS: Final = 60.0
+_LOOK_SECONDS: Final = 0.5
 _Result = TypeVar("_Result")
 
 
@@ -113,7 +114,11 @@ def _in_thread(work: Callable[[], _Result], on_signal: Callable[[int, Any], obje
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         with ThreadPoolExecutor(1, thread_name_prefix="feeds") as worker:
-            return worker.submit(work).result()
+            done = worker.submit(work)
+            # A signal that comes while another one is handled is not seen before this thread does something again.
+            while not wait([done], _LOOK_SECONDS).done:
+                pass
+            return done.result()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

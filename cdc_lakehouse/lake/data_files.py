@@ -463,7 +463,7 @@ class DataFileWriter:
         column is written as NULL. Raises ValueError for a column that the schema lacks, pyarrow.ArrowInvalid for a
         value that does not fit."""
         table = _complete(rows, self._schema, self._target)
-        self._writer.write_table(table, row_group_size=_rows_per_group(table, self._properties))
+        self._writer.write_table(table, row_group_size=_rows_per_group(rows, self._properties))
 
     def close(self) -> str:
         """Its data file as JSON for Iceberg's `ContentFileParser`."""
@@ -552,7 +552,7 @@ def _compression(properties: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _rows_per_group(table: pa.Table, properties: Mapping[str, str]) -> int:
+def _rows_per_group(rows: pa.Table, properties: Mapping[str, str]) -> int:
     """Rows of a row group: not more than the properties allow, by number and by size before it is encoded."""
     most = int(properties.get(TableProperties.PARQUET_ROW_GROUP_LIMIT, TableProperties.PARQUET_ROW_GROUP_LIMIT_DEFAULT))
     group_bytes = int(
@@ -560,7 +560,7 @@ def _rows_per_group(table: pa.Table, properties: Mapping[str, str]) -> int:
             TableProperties.PARQUET_ROW_GROUP_SIZE_BYTES, TableProperties.PARQUET_ROW_GROUP_SIZE_BYTES_DEFAULT
         )
     )
-    return max(1, min(most, group_bytes * table.num_rows // max(1, table.nbytes)))
+    return max(1, min(most, group_bytes * rows.num_rows // max(1, rows.nbytes)))
 
 
 def _metrics_properties(schema: Schema, file_schema: Schema, properties: Mapping[str, str]) -> dict[str, str]:

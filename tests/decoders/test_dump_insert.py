@@ -126,6 +126,21 @@ def test_a_row_that_cannot_be_used(row: bytes, problem: str) -> None:
         assert (after["line"], after["after"]) == (3, {"id": "7", "name": "y"})
 
 
+@pytest.mark.parametrize(
+    "row", [b"(1,'a',\n,2)", b"(1,\n,'b',2)", b"(1,'a',x'''',2)", b"(1,'a',x'41''42',2)", b"(1,NULL,NUL,2)"]
+)
+@pytest.mark.parametrize("gap", [b",\n", b"\n,", b","])
+def test_a_row_that_looks_nearly_right(row: bytes, gap: bytes) -> None:
+    columns = {**TWO, "data": ColumnType.of("blob"), "n": ColumnType.of("int")}
+    sound = b"(5,'it''s',x'4142',6)"
+    found = agreed(
+        b"INSERT INTO `parcels` VALUES\n%s;\n" % gap.join([sound, row, sound]),
+        context(InsertNotation(tuple(columns)), columns),
+    )
+    assert images(found[:1]) == [{"id": "5", "name": "it's", "data": "AB", "n": "6"}]
+    assert found[1]["problem"] == problems.NOT_A_DUMP_ROW
+
+
 def test_without_escapes_a_backslash_is_one() -> None:
     content = rb"INSERT INTO parcels VALUES (1,'a\'),(2,'it''s \n');" + b"\n"
     expected = [{"id": "1", "name": "a\\"}, {"id": "2", "name": "it's \\n"}]

@@ -127,7 +127,8 @@ def _texts(
             span for each in _WORDS.finditer(outside.tobytes()) for span in map(each.span, (1, 2, 3)) if span[1] > 0
         ]
     if words:
-        dropped = np.concatenate([np.arange(start, end) for start, end in words])
+        starts, ends = np.array(words).T
+        dropped = _ranges(starts, ends)
         array = np.delete(array, places[dropped])
         places, outside = _outside(array), np.delete(outside, dropped)
     separators = places[_separators(outside, len(columns))]
@@ -166,26 +167,29 @@ def _columns(
     if is_literal.any():
         literal, text = marks.unused(), text.copy()
         text[starts[is_literal]] = literal[0]
-    doubled = quotes > 2 * np.count_nonzero(quoted | is_literal)
-    # Arrow takes the values out of a text in which each is followed by what is behind it.
+    # Arrow takes the values out of a text in which each is followed by what is behind it: all of a column, then all of
+    # the next one.
     offsets = np.stack([starts + quoted, ends - quoted], axis=-1).astype(np.int32)
     count, width = starts.shape
     pieces = pa.Array.from_buffers(
         pa.binary(), 2 * count * width - 1, [None, pa.py_buffer(offsets), pa.py_buffer(text)], null_count=0
     )
-    found: list[pa.Array] = []
-    for number, column in enumerate(columns):
-        cells = pieces.take(pa.array(np.arange(2 * number, len(pieces), 2 * width), mask=null[:, number]))
-        if doubled:
-            cells = compute.replace_substring(cells, pattern=b"''", replacement=b"'")
-        found.append(_column(column, cells, marks, literal if is_literal[:, number].any() else None))
-    return found
+    numbers = 2 * np.arange(count * width).reshape(count, width)
+    cells = pieces.take(pa.array(numbers.T.ravel(), mask=null.T.ravel() if null.any() else None))
+    if quotes > 2 * np.count_nonzero(quoted | is_literal):
+        undoubled = compute.replace_substring(cells, pattern=b"''", replacement=b"'")
+        cells = compute.if_else(pa.array(is_literal.T.ravel()), cells, undoubled) if literal else undoubled
+    cells = marks.restored(cells)
+    return [
+        _column(column, cells.slice(number * count, count), literal if is_literal[:, number].any() else None)
+        for number, column in enumerate(columns)
+    ]
 
 
-def _column(column: Column, cells: pa.Array, marks: Marks, literal: bytes | None) -> pa.Array:
+def _column(column: Column, cells: pa.Array, literal: bytes | None) -> pa.Array:
     """`literal` is what hexadecimal literals begin with, where there are some."""
     if literal is None and column.kind != "bit":
-        return column.texts(marks.restored(cells))
+        return column.texts(cells)
     if not column.binary:
         raise NotUsualError
 
@@ -196,7 +200,7 @@ def _column(column: Column, cells: pa.Array, marks: Marks, literal: bytes | None
             raise NotUsualError
         return cell
 
-    return column.texts(marks.restored(cells), octets)
+    return column.texts(cells, octets)
 
 
 def _outside(text: Bytes) -> Positions:
@@ -204,7 +208,11 @@ def _outside(text: Bytes) -> Positions:
     quotes = np.flatnonzero(text == _QUOTE)
     if len(quotes) % 2:
         raise NotUsualError
-    starts, ends = np.append(0, quotes[1::2]), np.append(quotes[0::2] + 1, len(text))
+    return _ranges(np.append(0, quotes[1::2]), np.append(quotes[0::2] + 1, len(text)))
+
+
+def _ranges(starts: Positions, ends: Positions) -> Positions:
+    """All numbers from each start up to its end, without it."""
     lengths = ends - starts
     before = np.cumsum(lengths) - lengths
     return np.arange(lengths.sum()) + np.repeat(starts - before, lengths)
@@ -222,6 +230,7 @@ def _separators(outside: Bytes, width: int) -> Positions:
     opening, closing = np.flatnonzero(outside == ord("(")), np.flatnonzero(outside == ord(")"))
     if len(opening) != len(closing) or opening[0] != 0 or closing[-1] != len(outside) - 1:
         raise NotUsualError
+    line_feeds = 0
     if len(opening) > 1:
         gap = outside[closing[0] : opening[1] + 1].tobytes()
         if gap not in _GAPS or not (opening[1:] - closing[:-1] == len(gap) - 1).all():
@@ -230,8 +239,9 @@ def _separators(outside: Bytes, width: int) -> Positions:
             if not (outside[closing[:-1] + place] == byte).all():
                 raise NotUsualError
         is_comma[closing[:-1] + gap.index(b",")] = False
+        line_feeds = gap.count(b"\n") * (len(opening) - 1)
     commas = np.flatnonzero(is_comma)
-    if len(commas) != len(opening) * (width - 1):
+    if len(commas) != len(opening) * (width - 1) or np.count_nonzero(outside == ord("\n")) != line_feeds:
         raise NotUsualError
     found = np.column_stack([opening, commas.reshape(len(opening), width - 1), closing])
     if not (found[:, :-1] < found[:, 1:]).all():

@@ -48,7 +48,15 @@ from cdc_lakehouse.lake.current.typed_rows import (
     values_of_version,
 )
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
-from cdc_lakehouse.lake.data_files import POSITION, StoredFile, may_contain, new_path, read_rows, write_file
+from cdc_lakehouse.lake.data_files import (
+    POSITION,
+    DataFileWriter,
+    StoredFile,
+    may_contain,
+    new_path,
+    read_rows,
+    write_file,
+)
 from cdc_lakehouse.lake.engine_faults import described, engine_fault
 from cdc_lakehouse.lake.tables.event_files import EventReader
 
@@ -66,6 +74,8 @@ RESULTS: Final = pa.schema(
 """What tasks give: see `Result`."""
 
 _BATCH_ROWS: Final = 131_072
+_ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
+"""Of rows that are written again, in memory."""
 
 
 class Counts(NamedTuple):
@@ -458,12 +468,9 @@ class _Task:
         return pa.table({**columns, COMMIT_TS: changes.column("commit_ts").take(pa.array(places))})
 
     def _write(self, changes: pa.Table, typed: _TypedRows) -> str:
-        return self._write_rows(self._named(changes, typed))
-
-    def _write_rows(self, rows: pa.Table) -> str:
         update = self._update
         path = new_path(update.location, update.properties, ".parquet")
-        return write_file(self._io, path, update.schema, rows, update.properties)
+        return write_file(self._io, path, update.schema, self._named(changes, typed), update.properties)
 
     # --- Rows that are there ---
 
@@ -579,12 +586,29 @@ class _Task:
             if (kept := update.schema.find_column_name(id)) is not None:
                 values.setdefault(kept, data_files.column(id))
         columns = ", ".join(f"{value} AS {sql.identifier(name)}" for name, value in values.items())
+        writer: DataFileWriter | None = None
+        waiting: list[pa.Table] = []
         for rows in read_rows(self._io, file, old, fields):
             gone = np.isin(rows.column("position").to_numpy(), np.array(deleted.to_array(), dtype=np.int64))
             live = rows.filter(pa.array(~gone))
             if live.num_rows:
-                written = self._query(f"SELECT {columns} FROM stored", stored=live)
-                yield Result(update.table_no, "file", self._write_rows(written))
+                waiting.append(self._query(f"SELECT {columns} FROM stored", stored=live))
+            if sum(each.nbytes for each in waiting) >= _ROW_GROUP_BYTES:
+                writer = self._written(writer, waiting)
+        if waiting:
+            writer = self._written(writer, waiting)
+        if writer is not None:
+            yield Result(update.table_no, "file", writer.close())
+
+    def _written(self, writer: DataFileWriter | None, waiting: list[pa.Table]) -> DataFileWriter:
+        """Rows that wait are a row group of the file, which begins with the first ones."""
+        update = self._update
+        if writer is None:
+            path = new_path(update.location, update.properties, ".parquet")
+            writer = DataFileWriter(self._io, path, update.schema, update.properties)
+        writer.write(pa.concat_tables(waiting))
+        waiting.clear()
+        return writer
 
 
 def summarized(rejected: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
