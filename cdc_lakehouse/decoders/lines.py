@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -34,24 +34,48 @@ class Lines(NamedTuple):
         return self.text[self.starts[which] : self.stops[which]].tobytes()
 
 
-def lines_of(content: bytes, piece: int = _PIECE) -> Iterator[Lines]:
-    """The lines of a file, in pieces of at most so many bytes where a line is not longer. CR LF, LF and CR end a line;
-    a byte order mark is not part of the first."""
-    at = len(codecs.BOM_UTF8) if content.startswith(codecs.BOM_UTF8) else 0
+def lines_of(parts: Iterable[bytes], piece: int = _PIECE) -> Iterator[Lines]:
+    """The lines of a file that comes in parts, cut anywhere: in pieces of at most so many bytes where a line is not
+    longer. CR LF, LF and CR end a line; a byte order mark is not part of the first."""
     number = 1
-    while at < len(content):
-        stop = content.rfind(b"\n", at, at + piece) + 1 or content.find(b"\n", at + piece) + 1 or len(content)
-        text: Bytes = np.frombuffer(content, np.uint8, stop - at, at)
+    for text in _whole_lines(parts, piece):
         ends: Positions = np.flatnonzero(text == _LF)
         before = ends - ((ends > 0) & (text[ends - 1] == _CR))
         if np.count_nonzero(text == _CR) != np.count_nonzero(before < ends):
             # Some end a line alone.
-            text = np.frombuffer(content[at:stop].replace(b"\r\n", b"\n").replace(b"\r", b"\n"), np.uint8)
+            text = np.frombuffer(text.tobytes().replace(b"\r\n", b"\n").replace(b"\r", b"\n"), np.uint8)
             before = ends = np.flatnonzero(text == _LF)
         starts, stops = np.concatenate([[0], ends + 1]), np.append(before, len(text))
         if text[-1] == _LF:
             starts, stops = starts[:-1], stops[:-1]
         lines = Lines(text, starts, stops, np.arange(number, number + len(starts)))
-        number, at = number + len(starts), stop
+        number += len(starts)
         has_text = starts < stops
         yield lines if has_text.all() else lines.taken(has_text)
+
+
+def _whole_lines(parts: Iterable[bytes], piece: int) -> Iterator[Bytes]:
+    """The text, cut behind line feeds."""
+    mark = codecs.BOM_UTF8
+    for content, stop in _complete(parts):
+        at = len(mark) if content.startswith(mark) else 0
+        mark = b""
+        while at < stop:
+            end = content.rfind(b"\n", at, at + piece) + 1 or content.find(b"\n", at + piece) + 1 or stop
+            yield np.frombuffer(content, np.uint8, end - at, at)
+            at = end
+
+
+def _complete(parts: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
+    """Text, and where its last line ends; what is behind that is in the next one."""
+    rest: list[bytes] = []
+    for part in parts:
+        stop = part.rfind(b"\n") + 1
+        if not stop:
+            rest.append(part)
+            continue
+        content = b"".join([*rest, memoryview(part)[:stop]]) if rest else part
+        yield content, len(content) if rest else stop
+        rest = [part[stop:]] if stop < len(part) else []
+    content = b"".join(rest)
+    yield content, len(content)

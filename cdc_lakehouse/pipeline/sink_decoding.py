@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from cdc_lakehouse.decoders.files.file_format import FileContext
-from cdc_lakehouse.decoders.files.registry import DECODERS
-from cdc_lakehouse.decoders.files.tasks import SegmentRef, errors_of_tasks, read_whole
+from cdc_lakehouse.decoders.files.registry import FORMATS
+from cdc_lakehouse.decoders.files.tasks import SegmentRef, errors_of_tasks, read_in_parts, read_whole
 from cdc_lakehouse.decoders.problems import NO_COMMIT_TS, NOT_LOOKED_AT, PROBLEMS, Rejected
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.tables.event_files import EventWriter
@@ -109,8 +109,9 @@ def _decode(
         )
         for segment in segments
     ]
-    read = functools.partial(read_whole, raw.store.uri, run.lake.storage)
-    return decode_segments(run.spark, files, read, DECODERS[source.protocol], writer)
+    file_format = FORMATS[source.protocol]
+    read = functools.partial(read_in_parts if file_format.in_parts else read_whole, raw.store.uri, run.lake.storage)
+    return decode_segments(run.spark, files, read, file_format.decode, writer)
 
 
 def _layouts(run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment]) -> Layouts:

@@ -32,7 +32,7 @@ Row = dict[str, Any]
 def read(content: bytes, piece: int = 1 << 20, context: FileContext = CONTEXT) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     with patch.object(canal_json, "lines_of", functools.partial(lines_of, piece=piece)):
-        for batch in canal_json.decode(connection(), content, context):
+        for batch in canal_json.decode(connection(), [content], context):
             batch.validate(full=True)
             assert batch.schema == DECODED
             found += batch.to_pylist()
@@ -285,7 +285,7 @@ def test_names_with_digits_are_not_numbers() -> None:
 
 def test_batches_are_bounded() -> None:
     content = (line("INSERT", [{"": ""}]).replace(b"parcels", b"p") + b"\n") * 150_000
-    sizes = [batch.num_rows for batch in canal_json.decode(connection(), content, FileContext("shop", "p"))]
+    sizes = [batch.num_rows for batch in canal_json.decode(connection(), [content], FileContext("shop", "p"))]
     assert sum(sizes) == 150_000 and max(sizes) <= 65_536
 
 
@@ -294,12 +294,12 @@ def test_values_of_64_mib() -> None:
     size = 64 << 20
     lines = [GOOD, line("UPDATE", [A | {"name": "x" * size}], [A | {"name": "y" * size}]), line("DELETE", [A])]
     with together():
-        first, large, last = canal_json.decode(connection(), b"\n".join([*lines[:2], lines[2]]), CONTEXT)
+        first, large, last = canal_json.decode(connection(), [b"\n".join([*lines[:2], lines[2]])], CONTEXT)
     assert (first.column("line")[0].as_py(), last.column("line")[0].as_py()) == (1, 3)
     assert json.loads(large.column("after")[0].as_py())["name"] == "x" * size
     assert json.loads(large.column("before")[0].as_py())["name"] == "y" * size
     with strictly():
-        (_, again, _) = canal_json.decode(connection(), b"\n".join(lines), CONTEXT)
+        (_, again, _) = canal_json.decode(connection(), [b"\n".join(lines)], CONTEXT)
     assert again == large
 
 

@@ -1,8 +1,10 @@
-"""Lines of files that are read whole, and which files a task reads."""
+"""Lines of files, and which files a task reads."""
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -14,10 +16,10 @@ from cdc_lakehouse.decoders.lines import lines_of
 PIECES = (1, 2, 5, 1 << 20)
 
 
-def found(content: bytes, piece: int = 1 << 20) -> list[tuple[int, bytes]]:
+def found(content: bytes, piece: int = 1 << 20, parts: Sequence[bytes] = ()) -> list[tuple[int, bytes]]:
     return [
         (number, lines.line(which))
-        for lines in lines_of(content, piece)
+        for lines in lines_of(parts or [content], piece)
         for which, number in enumerate(lines.numbers.tolist())
     ]
 
@@ -34,16 +36,19 @@ def test_lines_that_are_not_blank_have_their_number(piece: int) -> None:
 PARTS = (b"a", b"bc", b"\r", b"\n", b"\r\n", b"\xff", b"\xef\xbb\xbf")
 
 
-@given(st.lists(st.sampled_from(PARTS)), st.sampled_from(PIECES))
-def test_every_line_end_ends_a_line(parts: list[bytes], piece: int) -> None:
-    content = b"".join(parts)
+@given(st.lists(st.sampled_from(PARTS)), st.sampled_from(PIECES), st.sets(st.integers(0, 30)))
+def test_every_line_end_ends_a_line(written: list[bytes], piece: int, cuts: set[int]) -> None:
+    content = b"".join(written)
     lines = re.split(rb"\r\n|\r|\n", content.removeprefix(b"\xef\xbb\xbf"))
-    assert found(content, piece) == [(number, line) for number, line in enumerate(lines, 1) if line]
+    expected = [(number, line) for number, line in enumerate(lines, 1) if line]
+    assert found(content, piece) == expected
+    parts = [content[start:stop] for start, stop in itertools.pairwise([0, *sorted(cuts), len(content)])]
+    assert found(content, piece, parts) == expected
 
 
 def test_lines_are_not_copied() -> None:
     content = b"a\r\nb\n" * 1000
-    (lines,) = lines_of(content)
+    (lines,) = lines_of([content])
     assert lines.text.base is not None and lines.text.tobytes() == content
     assert not lines.text.flags.owndata
 

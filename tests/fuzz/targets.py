@@ -83,7 +83,7 @@ def _json_files() -> list[Variant]:
     lines = [sink_writer.canal_json(change, _NOW).encode() for change in _changes()]
 
     def read(content: bytes) -> None:
-        for found in canal_json.decode(connection(), content, FileContext(DATABASE, TABLE)):
+        for found in canal_json.decode(connection(), [content], FileContext(DATABASE, TABLE)):
             found.validate(full=True)
             assert found.schema == DECODED
 

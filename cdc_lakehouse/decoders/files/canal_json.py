@@ -13,7 +13,7 @@ it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
@@ -29,19 +29,19 @@ _ROWS: Final = 64 * 1024
 """In a batch, at most."""
 
 
-def decode(connection: Any, content: bytes, context: FileContext) -> Iterator[pa.RecordBatch]:
-    """The columns of `DECODED`."""
+def decode(connection: Any, parts: Iterable[bytes], context: FileContext) -> Iterator[pa.RecordBatch]:
+    """The columns of `DECODED`, of a file that comes in parts."""
     forms = Forms()
-    for lines in lines_of(content):
-        parts = list(_parts(connection, lines, context, forms))
-        if len(parts) > 1:
-            parts = [pa.concat_batches(parts)]
-            parts[0] = parts[0].take(compute.sort_indices(parts[0].column("line")))
-        for part in parts:
-            yield from (part.slice(at, _ROWS) for at in range(0, part.num_rows, _ROWS))
+    for lines in lines_of(parts):
+        found = list(_events(connection, lines, context, forms))
+        if len(found) > 1:
+            found = [pa.concat_batches(found)]
+            found[0] = found[0].take(compute.sort_indices(found[0].column("line")))
+        for events in found:
+            yield from (events.slice(at, _ROWS) for at in range(0, events.num_rows, _ROWS))
 
 
-def _parts(connection: Any, lines: Lines, context: FileContext, forms: Forms) -> Iterator[pa.RecordBatch]:
+def _events(connection: Any, lines: Lines, context: FileContext, forms: Forms) -> Iterator[pa.RecordBatch]:
     """The events of the lines, in no order."""
 
     def read(line: bytes) -> Event | None:

@@ -33,6 +33,11 @@ def commit_ts_of(text: str) -> int | None:
 _DIGITS: Final = re.compile("[0-9]{1,19}")
 
 
-Decode = Callable[[Any, bytes, FileContext], Iterator[pa.RecordBatch]]
-"""Makes batches of `event_schema.DECODED` of a file's content, in the order of its lines, with a DuckDB connection of
-`duckdb_sql.database`."""
+@dataclass(frozen=True)
+class FileFormat:
+    """`decode` makes batches of `event_schema.DECODED` of a file's content, in the order of its lines, with a DuckDB
+    connection of `duckdb_sql.database`. The content is bytes, or with `in_parts` an iterator of its parts, cut
+    anywhere."""
+
+    decode: Callable[[Any, Any, FileContext], Iterator[pa.RecordBatch]]
+    in_parts: bool = False

@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 from cdc_lakehouse import errors
 from cdc_lakehouse.config import StorageConfig
 from cdc_lakehouse.errors import CdcError
-from cdc_lakehouse.sources.object_store import read_segment
+from cdc_lakehouse.sources.object_store import read_segment, segment_pieces
 
 Work = Callable[[Sequence["SegmentRef"]], Iterator[pa.RecordBatch]]
 """What a task does with its segments."""
@@ -36,6 +36,7 @@ _DRIVER_SEGMENTS: Final = 64
 _GROUP_BYTES: Final = 128 * 1024 * 1024
 _AHEAD_BYTES: Final = 32 * 1024 * 1024
 _REQUESTS_AT_ONCE: Final = 8
+_PART_BYTES: Final = 8 * 1024 * 1024
 _MARK: Final = re.compile(r"cdc-error:([A-Za-z0-9+/=]+);")
 
 
@@ -110,6 +111,19 @@ def read_whole(root: str, storage: StorageConfig, segments: Sequence[SegmentRef]
             except CdcError:
                 pool.shutdown(cancel_futures=True)
                 raise
+
+
+def read_in_parts(
+    root: str, storage: StorageConfig, segments: Sequence[SegmentRef]
+) -> Iterator[tuple[SegmentRef, Iterator[bytes]]]:
+    """The content of each segment, as `read_whole` has it, in parts. Of a file on a disk one at a time is in memory: to
+    take memory for all of it from the system takes longer than to read it."""
+    if root.startswith("file:"):
+        for segment in segments:
+            yield segment, segment_pieces(root, storage, segment.path, segment.etag, size_of_piece=_PART_BYTES)
+    else:
+        for segment, content in read_whole(root, storage, segments):
+            yield segment, iter([content])
 
 
 @contextlib.contextmanager
