@@ -9,7 +9,7 @@ from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders.event_schema import DECODED, EVENTS, NEW_EVENTS, EventRows, image_text, spark_columns
 from cdc_lakehouse.decoders.files.csv_format import Layout
 from cdc_lakehouse.decoders.files.file_format import FileContext
-from cdc_lakehouse.decoders.files.registry import DECODERS
+from cdc_lakehouse.decoders.files.registry import FORMATS
 
 CONTENTS = {
     "canal-json": b'{"database":"d","table":"t","type":"INSERT","data":[{"id":"1"}],"_tidb":{"commitTs":7}}',
@@ -47,7 +47,8 @@ def test_columns_as_spark_declares_them() -> None:
 def test_events_of_files(protocol: str) -> None:
     options = CsvOptions.model_validate({"include-commit-ts": True})
     context = FileContext("d", "t", options, Layout(("id",)))
+    file_format, content = FORMATS[protocol], CONTENTS[protocol]
     with duckdb_sql.database() as connection:
-        (batch,) = DECODERS[protocol](connection, CONTENTS[protocol], context)
+        (batch,) = file_format.decode(connection, [content] if file_format.in_parts else content, context)
     assert batch.schema == DECODED
     assert [*batch.to_pylist()[0].values()] == [1, "I", 7, None, '{"id":"1"}', None, None]

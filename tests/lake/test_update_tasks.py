@@ -8,21 +8,34 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
+from pyroaring import BitMap64
 
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
 from cdc_lakehouse.decoders.event_schema import image_text
+from cdc_lakehouse.lake.current import update_tasks
 from cdc_lakehouse.lake.current.event_shuffle import EventShuffle
 from cdc_lakehouse.lake.current.keyed_events import BEFORE_ALL, KEYED_EVENTS
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target
-from cdc_lakehouse.lake.current.update_tasks import RecomputedKeys, TableUpdate, pickled, run_tasks
+from cdc_lakehouse.lake.current.update_tasks import (
+    FileRewrite,
+    RecomputedKeys,
+    StoredTable,
+    TableUpdate,
+    carry_out,
+    pickled,
+    run_tasks,
+)
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
+from cdc_lakehouse.lake.data_files import StoredFile, write_file
 from tests.kit.duckdb_sql import connection
 
 ID, V = Column(1, "id", ColumnType.of("int")), Column(2, "v", ColumnType.of("varchar", length=20))
@@ -143,3 +156,33 @@ def test_one_update_that_leaves_columns_out_after_many_versions_of_many_columns(
     partial = {**keyed("U", 500, {"id": "1", "c7": "y"}), "version_no": 399}
     (row,), rejected = update(tmp_path, keyed("I", 1, whole), partial, versions=versions, schema=schema)
     assert row == {**whole, "id": 1, "c7": "y", COMMIT_TS: 500} and not rejected
+
+
+def rewrite(directory: Path, rows: pa.Table, deleted: set[int]) -> list[dict[str, Any]]:
+    """The results for a file of these rows, of which some go."""
+    io, path = PyArrowFileIO(), str(directory / "old.parquet")
+    text = json.loads(write_file(io, path, SCHEMA, rows, {}))
+    file = StoredFile(path, text["file-size-in-bytes"], rows.num_rows)
+    plan = TableUpdate(
+        0, "d.t", Target(VERSION.columns, {0: VERSION}), (ID,), ValueFormat(), SCHEMA, f"file://{directory}/new", {},
+        StoredTable((file,), SCHEMA, {1: 1, 2: 2}, VERSION), (), (), skips_rejected=False,
+    )  # fmt: skip
+    batches = carry_out({}, [FileRewrite(plan, file, BitMap64(deleted).serialize())], KEYED_EVENTS.empty_table())
+    return [result for batch in batches for result in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("row_group", [1 << 20, 1 << 30])
+def test_a_file_that_is_written_again_stays_one(tmp_path: Path, row_group: int) -> None:
+    # More than are read at once.
+    wide = [f"{number:02d}" * 500_000 for number in range(30)]
+    rows = pa.table({"id": range(30), "v": wide, COMMIT_TS: [7] * 30})
+    with patch.object(update_tasks, "_ROW_GROUP_BYTES", row_group):
+        (result,) = rewrite(tmp_path, rows, {0, 3, 29})
+    assert result["kind"] == "file", result
+    found = pq.read_table(json.loads(result["text"])["file-path"].removeprefix("file://"))
+    assert found.to_pylist() == [row for row in rows.to_pylist() if row["id"] not in (0, 3, 29)]
+
+
+def test_of_a_file_without_rows_nothing_is_written(tmp_path: Path) -> None:
+    rows = pa.table({"id": [1, 2], "v": ["a", "b"], COMMIT_TS: [7, 7]})
+    assert rewrite(tmp_path, rows, {0, 1}) == [] and not (tmp_path / "new").exists()
