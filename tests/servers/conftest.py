@@ -39,6 +39,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(group))
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    grouped = item.get_closest_marker("xdist_group") is not None
+    if grouped and getattr(item.config.option, "loadgroup", False) and "@" not in item.nodeid:
+        raise pytest.UsageError("pytest-xdist does not know groups: each worker would start every server")
+
+
 @dataclass(frozen=True)
 class S3Server:
     endpoint: str
