@@ -5,13 +5,16 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_lakehouse.decoders.files.tasks import SegmentRef, _groups
+from cdc_lakehouse.config import StorageConfig
+from cdc_lakehouse.decoders.files.tasks import SegmentRef, _groups, read_in_parts
 from cdc_lakehouse.decoders.lines import lines_of
+from cdc_lakehouse.errors import SourceError
 
 PIECES = (1, 2, 5, 1 << 20)
 
@@ -59,3 +62,15 @@ def test_groups_hold_every_segment_once_in_order() -> None:
         groups = _groups(segments, 2)
         assert [segment for group in groups for segment in group] == segments
         assert all(groups) and len(groups) <= max(8, sum(sizes) // 2**27 + 1, 1) + 1
+
+
+def test_a_file_on_a_disk_comes_in_parts(tmp_path: Path) -> None:
+    content = b"a line\n" * 2_000_000
+    (tmp_path / "a").write_bytes(content)
+    ref = SegmentRef("a", len(content), None)
+    ((_, parts),) = read_in_parts(tmp_path.as_uri(), StorageConfig.nothing(), [ref])
+    found = list(parts)
+    assert len(found) == 2 and b"".join(found) == content
+    too_large = [SegmentRef("a", 1 << 31, None)]
+    with pytest.raises(SourceError, match="larger than 2147483647 bytes"):
+        list(read_in_parts(tmp_path.as_uri(), StorageConfig.nothing(), too_large))

@@ -23,8 +23,8 @@ from pyspark.sql import SparkSession
 
 from cdc_lakehouse import errors
 from cdc_lakehouse.config import StorageConfig
-from cdc_lakehouse.errors import CdcError
-from cdc_lakehouse.sources.object_store import read_segment, segment_pieces
+from cdc_lakehouse.errors import CdcError, SourceError
+from cdc_lakehouse.sources.object_store import SEGMENT_LIMIT, read_segment, segment_pieces
 
 Work = Callable[[Sequence["SegmentRef"]], Iterator[pa.RecordBatch]]
 """What a task does with its segments."""
@@ -120,6 +120,8 @@ def read_in_parts(
     take memory for all of it from the system takes longer than to read it."""
     if root.startswith("file:"):
         for segment in segments:
+            if segment.size > SEGMENT_LIMIT:
+                raise SourceError(f"the file is larger than {SEGMENT_LIMIT} bytes", segment=segment.path)
             yield segment, segment_pieces(root, storage, segment.path, segment.etag, size_of_piece=_PART_BYTES)
     else:
         for segment, content in read_whole(root, storage, segments):
