@@ -42,7 +42,7 @@ MINUTES ?= 10
 chaos: setup ## Random histories and faults for MINUTES (10), the first one of SEED (a random one)
 	time $(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
-fuzz: setup ## Spoilt bytes for each decoder for MINUTES (10) each, the first ones of SEED (a random one)
+fuzz: setup ## Spoilt bytes for each decoder for MINUTES (10) of CPU each, the first ones of SEED (a random one)
 	time $(BIN)/python -m tests.fuzz --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 docs: setup ## The documentation as a site, into site/; links and navigation are checked
