@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.positions import END_TS
 from cdc_lakehouse.decoders import problems
-from cdc_lakehouse.decoders.canal_json_form import Form
 from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.decoders.files import canal_json
+from cdc_lakehouse.decoders.files.canal_json_form import Form
 from cdc_lakehouse.decoders.files.file_format import FileContext
-from cdc_lakehouse.decoders.lines import lines_of
+from cdc_lakehouse.decoders.files.lines import lines_of
 from tests.decoders.damage import damaged
 from tests.kit.cases import shown
 from tests.kit.duckdb_sql import connection

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_lakehouse.decoders import flat_objects
-from cdc_lakehouse.decoders.flat_objects import RowForm, read_rows
+from cdc_lakehouse.decoders.files import flat_objects
+from cdc_lakehouse.decoders.files.flat_objects import RowForm, read_rows
 from tests.decoders.damage import damaged
 from tests.kit.duckdb_sql import connection
 

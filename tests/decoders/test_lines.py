@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_lakehouse.config import StorageConfig
+from cdc_lakehouse.decoders.files.lines import lines_of
 from cdc_lakehouse.decoders.files.tasks import SegmentRef, _groups, read_in_parts
-from cdc_lakehouse.decoders.lines import lines_of
 from cdc_lakehouse.errors import SourceError
 
 PIECES = (1, 2, 5, 1 << 20)

@@ -19,11 +19,11 @@ from typing import Any, Final
 import pyarrow as pa
 
 from cdc_lakehouse.decoders.arrow import compute
-from cdc_lakehouse.decoders.canal_json_form import Event, Form, FormEvents, Forms
 from cdc_lakehouse.decoders.event_schema import DECODED
+from cdc_lakehouse.decoders.files.canal_json_form import Event, Form, FormEvents, Forms
 from cdc_lakehouse.decoders.files.canal_json_strict import event_of
 from cdc_lakehouse.decoders.files.file_format import FileContext
-from cdc_lakehouse.decoders.lines import Lines, lines_of
+from cdc_lakehouse.decoders.files.lines import Lines, lines_of
 
 _ROWS: Final = 64 * 1024
 """In a batch, at most."""

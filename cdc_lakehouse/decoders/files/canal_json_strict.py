@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.decoders import problems
-from cdc_lakehouse.decoders.canal_json_form import Event
 from cdc_lakehouse.decoders.event_schema import image_text
+from cdc_lakehouse.decoders.files.canal_json_form import Event
 from cdc_lakehouse.decoders.files.file_format import FileContext, commit_ts_of
 from cdc_lakehouse.decoders.messages.json_object import Number, parse
 
