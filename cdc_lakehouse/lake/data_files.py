@@ -69,6 +69,8 @@ _BATCH_ROWS: Final = 1 << 17
 _BATCH_BYTES: Final = 16 << 20
 """Of what is read at once, about: larger pieces of memory are taken from the system and given back each time, which
 takes longer than to read them."""
+ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
+"""Of rows in memory: about what writers that gather rows write at once."""
 _FIELD_ID: Final = b"PARQUET:field_id"
 _TEXTS: Final = pa.dictionary(pa.int32(), pa.string())
 
@@ -304,7 +306,8 @@ def read_rows(
         pq.ParquetFile(stream, pre_buffer=True, read_dictionary=dictionaries) as parquet,
     ):
         columns = _columns_by_id(parquet)
-        names = [columns[id].name for id in field_ids if id in columns]
+        wanted = [columns[id] for id in field_ids if id in columns]
+        names = [each.name for each in wanted]
         ranges = [
             (columns[id].leaf, _top_level(schema, id).field_type, ends)
             for id, ends in (between or {}).items()
@@ -316,7 +319,7 @@ def read_rows(
             position, start = start, start + group.num_rows
             if not all(_group_may_contain(group.column(leaf), type, ends) for leaf, type, ends in ranges):
                 continue
-            size = sum(group.column(columns[id].leaf).total_uncompressed_size for id in field_ids if id in columns)
+            size = sum(group.column(each.leaf).total_uncompressed_size for each in wanted)
             most = max(1, min(_BATCH_ROWS, _BATCH_BYTES * group.num_rows // max(1, size)))
             for batch in parquet.iter_batches(most, row_groups=[number], columns=names, use_threads=False):
                 yield _without(_typed(batch, fields, position, as_dictionaries), deleted, position)
@@ -485,6 +488,36 @@ class DataFileWriter:
             },
             ensure_ascii=False,
         )
+
+
+class GatheringWriter:
+    """Writes rows to a file once many have come: each `flush` is a row group. `waiting` and `written` are bytes of rows
+    in memory."""
+
+    def __init__(self, writer: DataFileWriter) -> None:
+        self._writer = writer
+        self._rows: list[pa.Table] = []
+        self.waiting = 0
+        self.written = 0
+
+    def add(self, rows: pa.Table) -> int:
+        self._rows.append(rows)
+        self.waiting += rows.nbytes
+        return rows.nbytes
+
+    def flush(self) -> int:
+        """Write what waits; gives how much that was."""
+        done, self.waiting = self.waiting, 0
+        if self._rows:
+            self._writer.write(pa.concat_tables(self._rows))
+            self._rows = []
+        self.written += done
+        return done
+
+    def close(self) -> str:
+        """As `DataFileWriter.close`."""
+        self.flush()
+        return self._writer.close()
 
 
 def write_file(io: FileIO, path: str, schema: Schema, rows: pa.Table, properties: Mapping[str, str]) -> str:

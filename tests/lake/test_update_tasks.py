@@ -176,7 +176,7 @@ def test_a_file_that_is_written_again_stays_one(tmp_path: Path, row_group: int) 
     # More than are read at once.
     wide = [f"{number:02d}" * 500_000 for number in range(30)]
     rows = pa.table({"id": range(30), "v": wide, COMMIT_TS: [7] * 30})
-    with patch.object(update_tasks, "_ROW_GROUP_BYTES", row_group):
+    with patch.object(update_tasks, "ROW_GROUP_BYTES", row_group):
         (result,) = rewrite(tmp_path, rows, {0, 3, 29})
     assert result["kind"] == "file", result
     found = pq.read_table(json.loads(result["text"])["file-path"].removeprefix("file://"))

@@ -50,7 +50,9 @@ from cdc_lakehouse.lake.current.typed_rows import (
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.data_files import (
     POSITION,
+    ROW_GROUP_BYTES,
     DataFileWriter,
+    GatheringWriter,
     StoredFile,
     may_contain,
     new_path,
@@ -74,8 +76,6 @@ RESULTS: Final = pa.schema(
 """What tasks give: see `Result`."""
 
 _BATCH_ROWS: Final = 131_072
-_ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
-"""Of rows that are written again, in memory."""
 
 
 class Counts(NamedTuple):
@@ -469,8 +469,10 @@ class _Task:
 
     def _write(self, changes: pa.Table, typed: _TypedRows) -> str:
         update = self._update
-        path = new_path(update.location, update.properties, ".parquet")
-        return write_file(self._io, path, update.schema, self._named(changes, typed), update.properties)
+        return write_file(self._io, self._new_path(), update.schema, self._named(changes, typed), update.properties)
+
+    def _new_path(self) -> str:
+        return new_path(self._update.location, self._update.properties, ".parquet")
 
     # --- Rows that are there ---
 
@@ -586,29 +588,19 @@ class _Task:
             if (kept := update.schema.find_column_name(id)) is not None:
                 values.setdefault(kept, data_files.column(id))
         columns = ", ".join(f"{value} AS {sql.identifier(name)}" for name, value in values.items())
-        writer: DataFileWriter | None = None
-        waiting: list[pa.Table] = []
+        gone = np.array(deleted.to_array(), dtype=np.int64)
+        written: GatheringWriter | None = None
         for rows in read_rows(self._io, file, old, fields):
-            gone = np.isin(rows.column("position").to_numpy(), np.array(deleted.to_array(), dtype=np.int64))
-            live = rows.filter(pa.array(~gone))
+            live = rows.filter(pa.array(~np.isin(rows.column("position").to_numpy(), gone)))
             if live.num_rows:
-                waiting.append(self._query(f"SELECT {columns} FROM stored", stored=live))
-            if sum(each.nbytes for each in waiting) >= _ROW_GROUP_BYTES:
-                writer = self._written(writer, waiting)
-        if waiting:
-            writer = self._written(writer, waiting)
-        if writer is not None:
-            yield Result(update.table_no, "file", writer.close())
-
-    def _written(self, writer: DataFileWriter | None, waiting: list[pa.Table]) -> DataFileWriter:
-        """Rows that wait are a row group of the file, which begins with the first ones."""
-        update = self._update
-        if writer is None:
-            path = new_path(update.location, update.properties, ".parquet")
-            writer = DataFileWriter(self._io, path, update.schema, update.properties)
-        writer.write(pa.concat_tables(waiting))
-        waiting.clear()
-        return writer
+                written = written or GatheringWriter(
+                    DataFileWriter(self._io, self._new_path(), update.schema, update.properties)
+                )
+                written.add(self._query(f"SELECT {columns} FROM stored", stored=live))
+                if written.waiting >= ROW_GROUP_BYTES:
+                    written.flush()
+        if written is not None:
+            yield Result(update.table_no, "file", written.close())
 
 
 def summarized(rejected: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -22,7 +22,9 @@ from cdc_lakehouse.decoders.event_schema import EVENTS, SYNTHETIC, image_text
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.current.keyed_events import EVENT_COLUMNS
 from cdc_lakehouse.lake.data_files import (
+    ROW_GROUP_BYTES,
     DataFileWriter,
+    GatheringWriter,
     StoredFile,
     column,
     live_files,
@@ -37,8 +39,7 @@ _compute: Any = pc  # What its functions take is hidden from type checkers.
 WRITTEN: Final = pa.schema([("data_file", pa.string())])
 """What tasks give for the files that they wrote: JSON for Iceberg's `ContentFileParser`."""
 
-_ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
-_BUFFERED_BYTES: Final = 2 * _ROW_GROUP_BYTES
+_BUFFERED_BYTES: Final = 2 * ROW_GROUP_BYTES
 """Of all dates together."""
 _FILE_BYTES: Final = 512 * 1024 * 1024
 """Of events as they are in memory; on disk they are a third or less."""
@@ -62,15 +63,15 @@ class EventWriter:
         """Write events (columns of `NEW_EVENTS`, and `synthetic` where they are) to data files, each of one feed date;
         give the files, columns of `WRITTEN`."""
         io = load_file_io(dict(self.io), self.location)
-        files: dict[str | None, _DateFile] = {}
+        files: dict[str | None, GatheringWriter] = {}
         buffered = 0
         for batch in events:
             for date, rows in _by_date(batch):
                 file = files.get(date)
                 if file is None:
-                    file = files[date] = _DateFile(self._open(io, date))
+                    file = files[date] = GatheringWriter(self._open(io, date))
                 buffered += file.add(rows)
-                if file.waiting >= _ROW_GROUP_BYTES:
+                if file.waiting >= ROW_GROUP_BYTES:
                     buffered -= file.flush()
                 if file.written >= _FILE_BYTES:
                     buffered -= file.waiting
@@ -83,34 +84,6 @@ class EventWriter:
     def _open(self, io: FileIO, date: str | None) -> DataFileWriter:
         path = new_path(self.location, self.properties, ".parquet")
         return DataFileWriter(io, path, self.schema, self.properties, (date,), _PLAIN, _REPEATED)
-
-
-class _DateFile:
-    """A file that is being written. `waiting` and `written` are bytes of events in memory."""
-
-    def __init__(self, writer: DataFileWriter) -> None:
-        self._writer = writer
-        self._rows: list[pa.Table] = []
-        self.waiting = 0
-        self.written = 0
-
-    def add(self, rows: pa.Table) -> int:
-        self._rows.append(rows)
-        self.waiting += rows.nbytes
-        return rows.nbytes
-
-    def flush(self) -> int:
-        """Write what waits; gives how much that was."""
-        done, self.waiting = self.waiting, 0
-        if self._rows:
-            self._writer.write(pa.concat_tables(self._rows))
-            self._rows = []
-        self.written += done
-        return done
-
-    def close(self) -> str:
-        self.flush()
-        return self._writer.close()
 
 
 def _by_date(batch: pa.RecordBatch) -> Iterator[tuple[str | None, pa.Table]]:
