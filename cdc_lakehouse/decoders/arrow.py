@@ -27,6 +27,14 @@ def where(rows: Any, mask: Mask) -> Any:
     return rows if mask.all() else rows.filter(pa.array(mask))
 
 
+def cut(text: Bytes, starts: Positions, stops: Positions, which: pa.Array | None = None) -> pa.Array:
+    """The pieces of a text from each start to its stop, which come in order; or of them `which`, by their numbers."""
+    places = np.column_stack([starts, stops]).ravel().astype(np.int32)
+    # Every other one is what stands between two of them.
+    pieces: Any = pa.Array.from_buffers(pa.binary(), len(places) - 1, [None, pa.py_buffer(places), pa.py_buffer(text)])
+    return pieces.take(pa.array(np.arange(0, len(places) - 1, 2)) if which is None else compute.multiply(which, 2))
+
+
 def are_all(lists: pa.Array, kinds: pa.Array) -> Mask:
     """For which lists all items are of these kinds; so they are of NULL."""
     good = np.ones(len(lists), bool)

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_lakehouse.changelog.positions import BEGINNING, END_TS
-from cdc_lakehouse.decoders.arrow import Bytes, Mask, Positions, compute, where
-from cdc_lakehouse.decoders.files.flat_objects import TYPE_OBJECTS, RowForm, are_flat, cut, pieces, places_of, read_rows
+from cdc_lakehouse.decoders.arrow import Bytes, Mask, Positions, compute, cut, where
+from cdc_lakehouse.decoders.files.flat_objects import TYPE_OBJECTS, RowForm, are_flat, pieces, places_of, read_rows
 from cdc_lakehouse.decoders.files.lines import Lines
 
 _NUMBER: Final = re.compile(rb'(?<=":)[1-9][0-9]*(?=[,}])')

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from cdc_lakehouse.decoders.arrow import Bytes, Mask, Positions, compute
+from cdc_lakehouse.decoders.arrow import Bytes, Mask, Positions, compute, cut
 from cdc_lakehouse.decoders.files.arrow_csv import Marks, NotUsualError
 from cdc_lakehouse.decoders.files.dump_insert_strict import ESCAPES
 from cdc_lakehouse.decoders.files.dump_values import CellError, Column, Octets
@@ -167,15 +167,11 @@ def _columns(
     if is_literal.any():
         literal, text = marks.unused(), text.copy()
         text[starts[is_literal]] = literal[0]
-    # Arrow takes the values out of a text in which each is followed by what is behind it: all of a column, then all of
-    # the next one.
-    offsets = np.stack([starts + quoted, ends - quoted], axis=-1).astype(np.int32)
     count, width = starts.shape
-    pieces = pa.Array.from_buffers(
-        pa.binary(), 2 * count * width - 1, [None, pa.py_buffer(offsets), pa.py_buffer(text)], null_count=0
-    )
-    numbers = 2 * np.arange(count * width).reshape(count, width)
-    cells = pieces.take(pa.array(numbers.T.ravel(), mask=null.T.ravel() if null.any() else None))
+    # All of a column, then all of the next one.
+    numbers = np.arange(count * width).reshape(count, width).T.ravel()
+    which = pa.array(numbers, mask=null.T.ravel() if null.any() else None)
+    cells = cut(text, (starts + quoted).ravel(), (ends - quoted).ravel(), which)
     if quotes > 2 * np.count_nonzero(quoted | is_literal):
         undoubled = compute.replace_substring(cells, pattern=b"''", replacement=b"'")
         cells = compute.if_else(pa.array(is_literal.T.ravel()), cells, undoubled) if literal else undoubled

@@ -167,15 +167,8 @@ def pieces(text: Bytes, places: Positions, width: int) -> Bytes:
     return found.view(np.uint8).reshape(len(places), width)
 
 
-def cut(text: Bytes, starts: Positions, stops: Positions) -> pa.Array:
-    """The pieces of a text from each start to its stop, which come in order."""
-    places = np.column_stack([starts, stops]).ravel().astype(np.int32)
-    pieces: Any = pa.Array.from_buffers(pa.binary(), len(places) - 1, [None, pa.py_buffer(places), pa.py_buffer(text)])
-    return pieces.take(pa.array(np.arange(0, len(places) - 1, 2)))
-
-
 def places_of(texts: pa.Array) -> tuple[Bytes, Positions, Positions]:
-    """What `cut` makes texts of."""
+    """What `arrow.cut` makes texts of."""
     _, offsets, data = texts.buffers()
     places = np.frombuffer(offsets, np.int32)[: len(texts) + 1].astype(np.int64)
     return np.frombuffer(data, np.uint8), places[:-1], places[1:]
