@@ -20,7 +20,8 @@ from cdc_lakehouse.errors import CdcError, ConcurrentRunError, PermanentError, i
 from cdc_lakehouse.pipeline.source import SourceState
 
 _LONGEST_WAIT_SECONDS: Final = 60.0
-_LOOK_SECONDS: Final = 0.5
+_SIGNAL_SECONDS: Final = 0.5
+"""How long a second signal may wait."""
 _Result = TypeVar("_Result")
 
 
@@ -114,11 +115,11 @@ def _in_thread(work: Callable[[], _Result], on_signal: Callable[[int, Any], obje
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         with ThreadPoolExecutor(1, thread_name_prefix="feeds") as worker:
-            done = worker.submit(work)
+            result = worker.submit(work)
             # A signal that comes while another one is handled is not seen before this thread does something again.
-            while not wait([done], _LOOK_SECONDS).done:
+            while not wait([result], _SIGNAL_SECONDS).done:
                 pass
-            return done.result()
+            return result.result()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -111,12 +111,11 @@ _JVM_OPTIONS: Final = (
     "-XX:Tier4BackEdgeThreshold=400000",
     "-XX:+IgnoreUnrecognizedVMOptions",
 )
-_MIB: Final = 1024 * 1024
 _WORKERS_VARIABLES: Final = {
     # A worker makes and gives up pieces of some MiB all the time. The GNU C library would hand each back to the system,
     # which fills the next one with zeros, page by page: a twelfth of a task. So one keeps up to 64 MiB for the next.
-    "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(32 * _MIB),
-    "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(64 * _MIB),
+    "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(64 << 20),
 }
 _DEFAULTS: Final = {
     "spark.app.name": "cdc_lakehouse",
