@@ -21,6 +21,7 @@ from cdc_lakehouse.changelog.schema import Column, TableVersion
 from cdc_lakehouse.decoders.event_schema import SYNTHETIC_EVENTS, spark_columns
 from cdc_lakehouse.decoders.files.tasks import errors_of_tasks
 from cdc_lakehouse.errors import TableHeldError, TransientError
+from cdc_lakehouse.lake.current.key_texts import TableKey
 from cdc_lakehouse.lake.current.keyed_events import KeyedSpan, commit_ts_range
 from cdc_lakehouse.lake.current.moved_rows import LiveRows, SyntheticEvents, read_rows_at, rows_at
 from cdc_lakehouse.lake.current.tables import schema_fingerprint
@@ -175,7 +176,8 @@ def _carry_out(run: FeedRun, move: _RowMove) -> None:
     spans = [
         span
         for number, table in enumerate(tables)
-        for span in keyed_spans(table.life, table.key, number, row_stage(table.void_upto_ts), row_stage(move.commit_ts))
+        for key in [TableKey.of(table.key, table.life.versions, run.value_format(table.version))]
+        for span in keyed_spans(table.life, key, number, row_stage(table.void_upto_ts), row_stage(move.commit_ts))
     ]
     # In an exchange the rows of each go to the other.
     others = [tables[1].version, tables[0].version] if len(tables) > 1 else [None]

@@ -232,12 +232,12 @@ def fold_upto(run: FeedRun, life: Incarnation, commit_ts: int) -> pa.Table:
         )
     void = max([life.emptied_ts, *(version.commit_ts for version in key_changes(run.feed, life))])
     changes = TableChanges(0, life, None, BEGINNING, commit_ts, void, True, (), key)
-    target = target_of(life)
+    target, table_key = target_of(life), changes.table_key(value_format)
     update = TableUpdate(
         table_no=0,
         name=name,
         target=target,
-        key=key,
+        key=table_key.read_as,
         value_format=value_format,
         schema=_schema(lake_columns(target.columns, value_format)),
         location=run.lake.config.warehouse,
@@ -250,7 +250,7 @@ def fold_upto(run: FeedRun, life: Incarnation, commit_ts: int) -> pa.Table:
     reader = event_reader(run.lake, run.feed.name)
     if reader is None:
         raise NotReadableError("the feed has no events yet", table=name)
-    return fold_table(update, run.lake.catalog.properties, reader, changes.spans())
+    return fold_table(update, run.lake.catalog.properties, reader, changes.spans(table_key))
 
 
 def _has_discarded(run: FeedRun, life: Incarnation) -> bool:

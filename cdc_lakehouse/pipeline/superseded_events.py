@@ -15,6 +15,7 @@ from pyroaring import BitMap64
 
 from cdc_lakehouse.changelog.positions import BEGINNING, row_stage, tso
 from cdc_lakehouse.decoders.files.tasks import errors_of_tasks
+from cdc_lakehouse.lake.current.key_texts import TableKey
 from cdc_lakehouse.lake.current.superseded_changes import VersionSpan, find_superseded
 from cdc_lakehouse.lake.engine_faults import engine_errors
 from cdc_lakehouse.lake.tables.segments import SUMMARY, totals
@@ -73,6 +74,9 @@ class SupersededEvents:
             for span in life.spans():
                 # Each version by its own key.
                 key = key_columns(run.feed, span.version)
-                keyed = keyed_span(life, span, key, number, BEGINNING, row_stage(self._upto_ts)) if key else None
+                if not key:
+                    continue
+                # One text is one key. That a key may have others leaves more than there need be.
+                keyed = keyed_span(life, span, TableKey(key), number, BEGINNING, row_stage(self._upto_ts))
                 if keyed is not None:
                     yield VersionSpan(keyed, tuple(column.name for column in span.version.carried))

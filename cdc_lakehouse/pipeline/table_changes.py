@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,10 +15,12 @@ from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.errors import TableHeldError
+from cdc_lakehouse.lake.current.key_texts import TableKey
 from cdc_lakehouse.lake.current.keyed_events import KeyedSpan
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, schema_fingerprint
 from cdc_lakehouse.lake.current.typed_rows import lake_name
 from cdc_lakehouse.lake.current.update_tasks import EmptiedPartition, RecomputedKeys
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.tables.segments import DECODED, DUMP, OFFSETS, REPAIR, Segment, may_hold
 from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.holds import Holds, hold_reason
@@ -92,20 +94,21 @@ class TableChanges:
         segments = frozenset(segment.segment for segment in self.redecoded)
         return RecomputedKeys(synthetic_stage(self.applied_ts), segments) if self.recomputes_keys else None
 
-    def spans(self) -> list[KeyedSpan]:
+    def table_key(self, value_format: ValueFormat) -> TableKey:
+        return TableKey.of(self.key, self.life.versions, value_format)
+
+    def spans(self, key: TableKey) -> list[KeyedSpan]:
         """Where the table's events are."""
         applied = BEGINNING if self.reads_all_events else synthetic_stage(self.applied_ts)
         lowest = max(applied, row_stage(self.void_upto_ts))
-        return keyed_spans(self.life, self.key, self.number, lowest, synthetic_stage(self.checkpoint_ts))
+        return keyed_spans(self.life, key, self.number, lowest, synthetic_stage(self.checkpoint_ts))
 
     def emptied(self, after_ts: int) -> tuple[EmptiedPartition, ...]:
         """Partitions that were emptied in (after_ts, checkpoint_ts], and that nothing later has made pointless."""
         return emptied_partitions(self.life, max(after_ts, self.void_upto_ts))
 
 
-def keyed_spans(
-    life: Incarnation, key: Sequence[Column], number: int, above_stage: int, upto_stage: int
-) -> list[KeyedSpan]:
+def keyed_spans(life: Incarnation, key: TableKey, number: int, above_stage: int, upto_stage: int) -> list[KeyedSpan]:
     """Where a life's events at stages in (above, upto] are. Events of a commit-ts are of the version before its DDL,
     synthetic ones of the version that it made."""
     found = (keyed_span(life, span, key, number, above_stage, upto_stage) for span in life.spans())
@@ -113,16 +116,17 @@ def keyed_spans(
 
 
 def keyed_span(
-    life: Incarnation, span: Span, key: Sequence[Column], number: int, above_stage: int, upto_stage: int
+    life: Incarnation, span: Span, key: TableKey, number: int, above_stage: int, upto_stage: int
 ) -> KeyedSpan | None:
     """The same of one version of a life; None where it has no such stages."""
     above = max(row_stage(span.above), above_stage)
     upto = upto_stage if span.upto is None else min(row_stage(span.upto), upto_stage)
     if above >= upto:
         return None
-    names = tuple(column.name for each in key if (column := span.version.column(each.id)))
+    names = tuple(column.name for each in key.columns if (column := span.version.column(each.id)))
     number_of_version = life.versions.index(span.version)
-    return KeyedSpan(number, number_of_version, span.name.database, span.name.table, above, upto, names)
+    texts = key.texts(span.version)
+    return KeyedSpan(number, number_of_version, span.name.database, span.name.table, above, upto, names, texts)
 
 
 def emptied_partitions(life: Incarnation, above: int) -> tuple[EmptiedPartition, ...]:

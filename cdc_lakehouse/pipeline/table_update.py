@@ -98,11 +98,12 @@ def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> P
         transaction.change_schema(plan.steps)
         schema = Schema.model_validate_json(transaction.schema_json())
     stays = bool(state.row_count) and not changes.replaces_all_rows
+    key = changes.table_key(value_format)
     update = TableUpdate(
         table_no=changes.number,
         name=str(changes.target.name),
         target=target,
-        key=changes.key,
+        key=key.read_as,
         value_format=value_format,
         schema=schema,
         location=table.location(),
@@ -114,7 +115,7 @@ def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> P
         recomputed=changes.recomputed,
         tells_collisions=changes.state is not None and not changes.reads_all_events,
     )
-    planned = PlannedTable(update, tuple(changes.spans()), changes.events, rewrites=bool(plan.rewritten) and stays)
+    planned = PlannedTable(update, tuple(changes.spans(key)), changes.events, rewrites=bool(plan.rewritten) and stays)
     return PlannedUpdate(changes, planned, state, plan, transaction, _tags(run, table, changes), format_version)
 
 

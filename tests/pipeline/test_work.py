@@ -12,6 +12,7 @@ from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import row_stage, synthetic_stage
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
 from cdc_lakehouse.decoders.problems import Rejected
+from cdc_lakehouse.lake.current.key_texts import TableKey
 from cdc_lakehouse.lake.current.tables import CurrentTables, schema_fingerprint
 from cdc_lakehouse.lake.tables.checkpoints import Cut
 from cdc_lakehouse.lake.tables.segments import Segment
@@ -31,7 +32,7 @@ def decoded(table: str, batch: int, low: int | None, high: int | None, **more: A
 
 
 def stages(work: TableChanges) -> list[tuple[int, int]]:
-    return [(span.above, span.upto) for span in work.spans()]
+    return [(span.above, span.upto) for span in work.spans(TableKey(work.key))]
 
 
 class Feed:
@@ -167,7 +168,7 @@ def test_what_is_done_for_a_table(
     work = feed.work(60)[0]["d.a#1"]
     assert {name: getattr(work, name) for name in wanted} == wanted
     assert stages(work) == spans
-    assert {span.key_columns for span in work.spans()} <= {("id",)}
+    assert {span.key_columns for span in work.spans(TableKey(work.key))} <= {("id",)}
 
 
 def test_events_go_to_the_names_and_columns_of_their_time(tmp_path: Path) -> None:
@@ -177,7 +178,7 @@ def test_events_go_to_the_names_and_columns_of_their_time(tmp_path: Path) -> Non
         change(55, "c", RENAME, "RENAME TABLE d.a TO d.c", ID, text("x")),
     )
     work = feed.work(60)[0]["d.a#1"]
-    assert [(span.table, span.version_no) for span in work.spans()] == [("a", 0), ("a", 1), ("c", 2)]
+    assert [(span.table, span.version_no) for span in work.spans(TableKey(work.key))] == [("a", 0), ("a", 1), ("c", 2)]
     assert stages(work) == [(row_stage(10), row_stage(30)), (row_stage(30), row_stage(55)), (row_stage(55), UP)]
     assert [column.name for column in work.applied_version.columns] == ["id"]
     assert (str(work.target.name), [column.name for column in work.target.columns]) == ("d.c", ["id", "x"])

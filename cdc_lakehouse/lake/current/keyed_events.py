@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.decoders.arrow import where
 from cdc_lakehouse.decoders.event_schema import SYNTHETIC
+from cdc_lakehouse.lake.current.key_texts import TEXT
 
 _compute: Any = pc  # What its functions take is hidden from type checkers.
 
@@ -32,9 +33,10 @@ KEYED_EVENTS: Final = pa.schema([
     ("line", pa.int64()),
 ])  # fmt: skip
 """Columns of keyed events: one row for each key that an event concerns. `table_no` and `version_no` number the table
-and its version, `key` are the texts of the key's parts, (`stage`, `upsert`, `segment`, `line`) is the event's position:
-the order of the feed (see `changelog.positions`). `upsert` tells whether the event leaves a row, whose image (see
-`decoders.event_schema`) is `image`, and `is_insert` whether nothing of a row before it counts."""
+and its version, `key` are the texts of the key's parts, one for each value (see `key_texts`), (`stage`, `upsert`,
+`segment`, `line`) is the event's position: the order of the feed (see `changelog.positions`). `upsert` tells whether
+the event leaves a row, whose image (see `decoders.event_schema`) is `image`, and `is_insert` whether nothing of a row
+before it counts."""
 
 EVENT_COLUMNS: Final = (
     "schema_name", "table_name", "op", "commit_ts", "before", "after", "segment", "line", SYNTHETIC,
@@ -48,8 +50,8 @@ BEFORE_ALL: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class KeyedSpan:
-    """Events of a name at stages in (above, upto] (see `changelog.positions`): which table and version they are of, and
-    its key's columns."""
+    """Events of a name at stages in (above, upto] (see `changelog.positions`): which table and version they are of, its
+    key's columns, and the expressions of their texts where these are not the event's own (`key_texts.TableKey`)."""
 
     table_no: int
     version_no: int
@@ -58,6 +60,7 @@ class KeyedSpan:
     above: int
     upto: int
     key_columns: tuple[str, ...]
+    key_texts: tuple[str | None, ...] = ()
 
 
 def commit_ts_range(spans: Sequence[KeyedSpan]) -> tuple[int, int]:
@@ -161,13 +164,39 @@ def _key_parts(
             ["CASE WHEN op = 'U' THEN before END AS earlier"],
             [f"json_extract_string(earlier, path{n}) AS said{n}" for n in numbers],
             [f"coalesce(said{n}, {kept.format(n)}) AS old{n}" for n in numbers],
-            [" OR ".join(f"new{n} IS DISTINCT FROM old{n}" for n in numbers) + " AS moved"],
+            [f"{_differ(numbers)} AS moved"],
         ]
         found += [*(f"old{n}" for n in numbers), "moved"]
     for expressions in layers:
         query = f"(SELECT {', '.join(['*', *expressions])} FROM {query})"
     images = {name: events.column(name) for name in ("op", "before", "after")}
-    return sql.query(connection, f"SELECT {', '.join(found)} FROM {query}", keyed=pa.table({**images, **paths}))
+    parts = sql.query(connection, f"SELECT {', '.join(found)} FROM {query}", keyed=pa.table({**images, **paths}))
+    return _of_values(connection, parts, spans, span_of) if any(span.key_texts for span in spans) else parts
+
+
+def _of_values(connection: Any, parts: pa.Table, spans: Sequence[KeyedSpan], span_of: np.ndarray[Any, Any]) -> pa.Table:
+    """The parts with the one text of each value."""
+    columns = dict(zip(parts.column_names, parts.columns, strict=True))
+    names = [name for name in columns if name != "moved"]
+    for name in names:
+        number = int(name.removeprefix("new").removeprefix("old"))
+        texts = [span.key_texts[number] if number < len(span.key_texts) else None for span in spans]
+        # Many spans have the same expression: they are worked out together.
+        for expression in sorted({text for text in texts if text is not None}):
+            own = pa.array(np.array([text == expression for text in texts])[span_of])
+            said = pa.table({TEXT: columns[name].filter(own)})
+            found = sql.query(connection, f"SELECT {expression} AS found FROM said", said=said).column("found")
+            columns[name] = _compute.replace_with_mask(columns[name], own, found.combine_chunks())
+    if "moved" in columns:
+        count = sum(name.startswith("new") for name in names)
+        query = f"SELECT {_differ(range(count))} AS moved FROM parts"
+        columns["moved"] = sql.query(connection, query, parts=pa.table(columns)).column("moved")
+    return pa.table(columns)
+
+
+def _differ(numbers: Iterable[int]) -> str:
+    """Whether the key is another one than before."""
+    return " OR ".join(f"new{n} IS DISTINCT FROM old{n}" for n in numbers)
 
 
 def _path(span: KeyedSpan, part: int) -> str | None:

@@ -153,7 +153,8 @@ class RecomputedKeys:
 class TableUpdate:
     """What is to be done to one table, as tasks need to know it.
 
-    schema: the one to write. stored: None where no row of it stays.
+    key: its columns as their texts are read (see `key_texts.TableKey`). schema: the one to write. stored: None where no
+        row of it stays.
     emptied, emptied_now: partitions that new rows, and the rows that are there, were deleted with.
     skips_rejected: rows that cannot be used are left out; else they stop the update.
     recomputed: where all events of the table are there, the keys that are concerned; None where those of all events

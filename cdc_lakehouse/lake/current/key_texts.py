@@ -1,0 +1,111 @@
+"""The one text of each value of a key, by which events are grouped.
+
+Events of one key can write it in several ways: a dump `1.00` and Canal `1.0`, or two versions of a table the same label
+of an ENUM as two numbers. Then the text is made of the value, under the event's own version. Keys whose types have one
+text for each value stay as the events have them: that costs nothing. Collations do not count here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import Final, Self
+
+from cdc_lakehouse.changelog.mysql_types import LABELS, TEXTS, ColumnType, type_change
+from cdc_lakehouse.changelog.schema import Column, TableVersion
+from cdc_lakehouse.duckdb_sql import cast, in_zone, text_literal
+from cdc_lakehouse.lake.current import value_parsing
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat, moment_text
+
+TEXT: Final = "text"
+"""The column that the expressions of texts are over."""
+
+_SEVERAL: Final = frozenset({"decimal", "float", "double", "bit", "year", "binary"})
+_INEXACT: Final = frozenset({"float", "double"})
+_MOMENTS: Final = frozenset({"datetime", "timestamp"})
+_LABEL: Final = ColumnType("varchar")
+_FORMAT: Final = ValueFormat()
+
+
+@dataclass(frozen=True, slots=True)
+class TableKey:
+    """The columns of a table's key as they are now. `several` says of each whether its values have several texts, and
+    is empty where those of the events are taken as they are."""
+
+    columns: tuple[Column, ...]
+    several: tuple[bool, ...] = ()
+    value_format: ValueFormat = _FORMAT
+
+    @classmethod
+    def of(cls, columns: tuple[Column, ...], versions: Iterable[TableVersion], value_format: ValueFormat) -> Self:
+        """Of events of some versions."""
+        types = {column.id: {column.type} for column in columns}
+        for version in versions:
+            for id, found in types.items():
+                if (own := version.column(id)) is not None:
+                    found.add(own.type)
+        several = tuple(_have_several(types[column.id], value_format) for column in columns)
+        return cls(columns, several if any(several) else (), value_format)
+
+    @property
+    def read_as(self) -> tuple[Column, ...]:
+        """The columns as `value_parsing.value` reads the texts: of an ENUM or SET these are labels."""
+        if not self.several:
+            return self.columns
+        return tuple(
+            replace(column, type=_LABEL) if several and column.type.name in LABELS else column
+            for column, several in zip(self.columns, self.several, strict=True)
+        )
+
+    def texts(self, version: TableVersion) -> tuple[str | None, ...]:
+        """Of each part that a version has: the expression of its text, over `TEXT` of an event of the version; None
+        where that is the text. Empty where it is for all."""
+        if not self.several:
+            return ()
+        return tuple(
+            _text(own.type, column.type, self.value_format) if several else None
+            for column, several in zip(self.columns, self.several, strict=True)
+            if (own := version.column(column.id)) is not None
+        )
+
+
+def _have_several(types: Collection[ColumnType], value_format: ValueFormat) -> bool:
+    if any(each.name in _SEVERAL or each.zerofill for each in types):
+        return True
+    if value_format.zero_dates != "string" and any(
+        # A fraction is written with as many digits as the version has, or as the source likes.
+        each.name == "timestamp" or (each.name == "datetime" and each.fraction)
+        for each in types
+    ):
+        return True
+    if value_format.labels:
+        return False
+    labels = {each.elements for each in types if each.name in LABELS and each.elements}
+    changed = len(labels) > 1 or any(each.name in TEXTS for each in types)
+    return bool(labels) and (value_format.labels_uncertain or changed)
+
+
+def _text(own: ColumnType, now: ColumnType, value_format: ValueFormat) -> str | None:
+    if type_change(own, now) == "convert":
+        return None  # Such a change makes the table anew: no events of before it are read.
+    if own.name in LABELS:
+        # Where a version does not say its labels, those of now are as good.
+        own = own if own.elements else own.with_elements(now.elements)
+        return f"coalesce({value_parsing.value(TEXT, own, value_format)}, {TEXT})"
+    target = value_format.type_of(now)
+    if target == "string" and own.name != "decimal":
+        return None
+    if own.name == now.name == "binary" and value_format.binary == "characters":
+        return f"rtrim({TEXT}, {text_literal(chr(0))})"
+    value = cast(value_parsing.value(TEXT, own, value_format), target)
+    if own.name in _MOMENTS:
+        # A zero date is no value, and has a fraction all the same.
+        return f"coalesce({_moment(value, own.name)}, regexp_replace({TEXT}, '\\.0+$', ''))"
+    if own.name in _INEXACT:
+        value = f"{value} + 0"  # Of two zeros one has a minus.
+    return f"coalesce({value_parsing.text(value, now, value_format)}, {TEXT})"
+
+
+def _moment(value: str, name: str) -> str:
+    if name == "datetime":
+        return moment_text(value, 6)
+    return f"{moment_text(in_zone(value, 'UTC'), 6)} || '+00:00'"
