@@ -203,6 +203,27 @@ def in_zone(moment: str, zone: str) -> str:
     return f"timezone({text_literal(zone)}, {moment})"
 
 
+def text_in_zone(moment: str, zone: str, length: str) -> str:
+    """A moment (TIMESTAMPTZ) as text, cut to so many characters: what clocks of the zone show, which `at_zone` reads as
+    the moment. Where they show it for the second time it is in UTC, with `+00:00`."""
+
+    def text(local: str) -> str:
+        return f"left(strftime({local}, '%Y-%m-%d %H:%M:%S.%f'), {length})"
+
+    shown = in_zone(moment, zone)
+    if _micros(zone) is not None or _last_overlap(zone) is None:
+        return text(shown)
+    return let(
+        moment,
+        lambda moment: let(
+            in_zone(moment, zone),
+            lambda shown: when(
+                f"{at_zone(shown, zone)} = {moment}", text(shown), f"{text(in_zone(moment, 'UTC'))} || '+00:00'"
+            ),
+        ),
+    )
+
+
 def _micros(zone: str) -> int | None:
     """The offset of UTC and of zones that are nothing but an offset."""
     if zone in _UTC:

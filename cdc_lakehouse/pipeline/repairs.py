@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from cdc_lakehouse.changelog.mysql_types import LABELS, ColumnType
+from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import Column, TableVersion
 from cdc_lakehouse.decoders.event_schema import SYNTHETIC, SYNTHETIC_EVENTS, image_text
 from cdc_lakehouse.decoders.files.dump_values import CellError, DumpContext, Number
@@ -72,7 +72,7 @@ class _EventTexts:
         self._types = {column.name: column.type for column in version.columns}
         self._key = key_columns(run.feed, version)
         for column in self._key:
-            _require_one_text(column, self._format)
+            _require_exact(column)
         context = DumpContext(
             version.name.database,
             version.name.table,
@@ -112,16 +112,13 @@ class _EventTexts:
         return text if notation.zones is None else _in_zone(text, self._format)
 
 
-def _require_one_text(column: Column, value_format: ValueFormat) -> None:
-    """Raises `NotRepairableError` for a column of a key of which a value may stand in events in several ways: events of
-    one key are found by its text."""
+def _require_exact(column: Column) -> None:
+    """Raises `NotRepairableError` for a column of a key whose values are read with fewer digits than the log has."""
     name = column.type.name
-    unfit = name in ("float", "double", "timestamp")
-    unfit |= value_format.trailing_zeros_cut and name in ("decimal", "binary")
-    unfit |= value_format.labels_uncertain and name in LABELS
-    if unfit:
+    if name in ("float", "double"):
         raise NotRepairableError(
-            f"{column.name} of its key is a {name}: how the log writes it is not known", advice="load the table again"
+            f"{column.name} of its key is a {name}: which digits the log has is not known",
+            advice="load the table again",
         )
 
 
@@ -138,10 +135,12 @@ def _cell(value: str | bytes, type: ColumnType) -> bytes:
 def _in_zone(text: str, value_format: ValueFormat) -> str:
     try:
         moment = datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC)
-        local = moment.astimezone(value_format.zone_info).replace(tzinfo=None)
+        local = moment.astimezone(value_format.zone_info)
     except (ValueError, OverflowError):
         return text  # A zero date, or one at an end of the calendar.
-    return local.isoformat(" ", "microseconds")[: len(text)]
+    if local.fold:
+        return f"{text}+00:00"  # As `duckdb_sql.text_in_zone` has it.
+    return local.replace(tzinfo=None).isoformat(" ", "microseconds")[: len(text)]
 
 
 # --- Writing ---

@@ -203,7 +203,10 @@ TEXTS: list[tuple[ColumnType, ValueFormat, Any, str]] = [
     (of_type("double"), DEFAULT, 0.1, "0.1"),
     (of_type("date"), DEFAULT, datetime.date(999, 1, 2), "0999-01-02"),
     (of_type("datetime"), DEFAULT, moment(1, 1, 1, 0, 0, 0, 1), "0001-01-01 00:00:00.000001"),
-    (of_type("timestamp"), ValueFormat("America/New_York"), utc(2024, 11, 3, 6, 30), "2024-11-03 01:30:00.000000"),
+    (of_type("timestamp"), ValueFormat("America/New_York"), utc(2024, 11, 3, 5, 30), "2024-11-03 01:30:00.000000"),
+    # Clocks show it for the second time.
+    (of_type("timestamp"), ValueFormat("America/New_York"), utc(2024, 11, 3, 6, 30),
+        "2024-11-03 06:30:00.000000+00:00"),
     (of_type("timestamp"), ValueFormat("+08:00"), utc(2023, 12, 31, 16), "2024-01-01 00:00:00.000000"),
     (of_type("varbinary"), DEFAULT, b"\0a%+\\\x7f\x80\xbf\xc0\xc3\xff", "\0a%+\\\x7f\x80\xbf\xc0\xc3\xff"),
     (of_type("varbinary"), CSV, b"\xff" * 60, "/" * 80),

@@ -84,8 +84,14 @@ def test_columns_that_were_not_read_keep_their_values(tmp_path: Path) -> None:
         repair(tmp_path / "2", Difference("missing", {"id": "1"}, (), READ, None, READ), left_out=("g",))
 
 
-@pytest.mark.parametrize("key", ["float", "timestamp"])
-def test_a_key_that_may_stand_otherwise_in_the_log_is_not_repaired(tmp_path: Path, key: str) -> None:
+def test_a_moment_that_clocks_show_for_the_second_time_is_in_utc(tmp_path: Path) -> None:
+    row = {"id": "1991-09-14 17:30:00.000000", "t3": "1991-09-14 16:30:00.120000"}
+    (found,) = repair(tmp_path, Difference("missing", row, (), row, None, row), key="timestamp").rows
+    assert found.image == {"id": "1991-09-14 17:30:00+00:00", "t3": "1991-09-15 01:30:00.120"}
+
+
+@pytest.mark.parametrize("key", ["float", "double"])
+def test_a_key_that_is_not_exact_is_not_repaired(tmp_path: Path, key: str) -> None:
     with pytest.raises(NotRepairableError, match=f"id of its key is a {key}"):
         repair(tmp_path, Difference("extra", {"id": "1"}, (), None, {"id": "1"}), key=key)
 

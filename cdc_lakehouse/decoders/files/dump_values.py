@@ -17,7 +17,7 @@ import pyarrow as pa
 from cdc_lakehouse.changelog import charsets
 from cdc_lakehouse.changelog.mysql_types import BLOBS, GEOMETRIES, INTEGERS, LABELS, TEMPORALS, ColumnType
 from cdc_lakehouse.decoders import problems
-from cdc_lakehouse.duckdb_sql import at_zone, in_zone, matches, try_cast, when
+from cdc_lakehouse.duckdb_sql import at_zone, matches, text_in_zone, try_cast, when
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.sources.dump.notation import BinaryNotation, InsertNotation, Notation
 
@@ -161,9 +161,8 @@ class Column:
             return text
         zone, feed_zone = self.zones
         local = try_cast(text, "timestamp")
-        shown = in_zone(at_zone(local, zone), feed_zone)
         known = f"{matches(text, _MOMENT)} AND {text} >= '0001' AND {local} IS NOT NULL"
-        return when(known, f"left(strftime({shown}, '%Y-%m-%d %H:%M:%S.%f'), length({text}))", text)
+        return when(known, text_in_zone(at_zone(local, zone), feed_zone, f"length({text})"), text)
 
     def _each(self, cells: pa.Array, cell: Callable[[bytes], bytes] | None) -> pa.Array:
         values: list[bytes | None] = cells.to_pylist()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from cdc_lakehouse.changelog.mysql_types import BLOBS, ColumnType
 from cdc_lakehouse.changelog.row_texts import Form
-from cdc_lakehouse.duckdb_sql import NULL, at_zone, cast, in_zone, let, try_cast, when
+from cdc_lakehouse.duckdb_sql import NULL, cast, in_zone, let, when
+from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat, decimal_text, moment_text
 
 
@@ -26,7 +28,7 @@ def value_text(value: str, column: ColumnType, iceberg: str, value_format: Value
             return moment_text(in_zone(value, "UTC"), 6)
         case "string" if column.name == "timestamp":
             # Its text is of the source's time zone; of a zero date it is the same in all.
-            moment = at_zone(try_cast(value, "timestamp"), value_format.zone)
+            moment = value_parsing.value(value, column, replace(value_format, zero_dates="null"))
             return f"coalesce({moment_text(in_zone(moment, 'UTC'), column.fraction)}, {value})"
         case _:
             return cast(value, "string")

@@ -18,10 +18,10 @@ from cdc_lakehouse.duckdb_sql import (
     at_zone,
     bytes_literal,
     cast,
-    in_zone,
     labels_literal,
     let,
     matches,
+    text_in_zone,
     text_literal,
     try_cast,
     when,
@@ -162,7 +162,7 @@ def text(typed: str, column: ColumnType, value_format: ValueFormat) -> str:
         case "timestamp":
             return moment_text(typed, 6)
         case "timestamptz":
-            return moment_text(in_zone(typed, value_format.zone), 6)
+            return text_in_zone(typed, value_format.zone, "26")
         case "decimal":
             return decimal_text(typed, target)
         case _:
@@ -199,7 +199,7 @@ def padded(value: str, column: ColumnType) -> str:
 
 
 def _timestamp(text: str, zone: str) -> str:
-    # DTS says the offset itself.
+    # DTS says the offset itself, and where clocks go back it is said of a dump's (`duckdb_sql.text_in_zone`).
     zoned = when(matches(text, _MOMENT + _SOME_OFFSET), try_cast(text, "timestamptz"))
     read = when(matches(text, _MOMENT), at_zone(try_cast(text, "timestamp"), zone), zoned)
     return when(f"length({text}) >= 19 AND {text} >= '0001'", read)
