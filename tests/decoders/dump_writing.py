@@ -163,9 +163,9 @@ def _text(name: str, value: Value, binary: str, labels: bool) -> str | None:
     if isinstance(value, bytes):
         if name == "flags":
             return str(int.from_bytes(value, "big"))
-        if name == "shape" or binary == "hex":
-            return value.hex()
-        return base64.b64encode(value).decode() if binary == "base64" else "".join(map(chr, value))
+        if name == "shape" or binary == "characters":
+            return "".join(map(chr, value))
+        return value.hex() if binary == "hex" else base64.b64encode(value).decode()
     if name == "kind" and not labels:
         return "0" if value == "" else str(LABELS.index(str(value)) + 1)
     if name == "marks" and not labels:

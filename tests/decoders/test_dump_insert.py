@@ -61,7 +61,7 @@ CELLS: list[tuple[ColumnType, bytes, str | None]] = [
     (ColumnType.of("blob"), b"_binary '\xff\\0'", "ÿ\0"),
     (ColumnType.of("blob"), b"'\xff''\\''", "ÿ''"),
     (ColumnType.of("blob"), b"7", "7"),
-    (ColumnType.of("point"), b"x'00fF'", "00ff"),
+    (ColumnType.of("point"), b"x'00fF'", "\0ÿ"),
     (ColumnType.of("bit"), b"x'0102'", "258"),
     (ColumnType.of("bit"), b"0x0102", "258"),
     (ColumnType.of("bit"), b"b'101'", "5"),

@@ -194,7 +194,7 @@ VALUES: list[tuple[ColumnType, bytes, dict[str, Any], str | None]] = [
     (ColumnType.of("blob"), b"\xff\x00a", {}, "ÿ\0a"),
     (ColumnType.of("blob"), b"\xff\x00a", {"binary": "base64"}, "/wBh"),
     (ColumnType.of("varbinary"), b"\xff\x00a", {"binary": "hex"}, "ff0061"),
-    (ColumnType.of("point"), b"\xff\x00a", {"binary": "base64"}, "ff0061"),
+    (ColumnType.of("point"), b"\xff\x00a", {"binary": "base64"}, "ÿ\0a"),
     (ColumnType.of("bit", length=12), b"\x01\x02", {}, "258"),
     (ColumnType.of("bit", length=64), b"\xff" * 8, {}, "18446744073709551615"),
     (ColumnType.of("bit", length=64), b"\xff" * 9, {}, None),

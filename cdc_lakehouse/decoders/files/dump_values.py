@@ -1,8 +1,8 @@
 """Values of a dump's rows in the notation of the feed that goes on after it.
 
 A cell is what a value's notation stands for: the text of the dump, or the bytes of a binary value where its row has
-them raw or as a literal. What comes out is text, as `lake.current.value_parsing` says. Geometry, of which feeds have
-texts of their own, is the hex digits of MySQL's bytes."""
+them raw or as a literal. What comes out is text, as `lake.current.value_parsing` says. Geometry is MySQL's bytes, a
+character each (ISO-8859-1), as Canal has it: no other feed that goes on after a dump has any."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def _kind(of: ColumnType, context: DumpContext) -> Kind:
     if of.name in BLOBS:
         return context.binary
     if of.name in GEOMETRIES:
-        return "hex"
+        return "characters"
     if of.name == "bit":
         return "bit"
     if context.labels:
