@@ -31,8 +31,8 @@ def key_before_version(feed: FeedConfig, life: Incarnation, version: TableVersio
 
 
 def key_changes(feed: FeedConfig, life: Incarnation) -> list[TableVersion]:
-    """Versions from which on rows are identified by other columns, or by other values of the same ones: keys are
-    compared as text, and a type that converts its values writes them differently."""
+    """Versions from which on rows are identified by other columns, or by other values of the same ones, as their type
+    converts them. Where the values stay, other texts of them are no other key (`lake.current.key_texts`)."""
     return [
         version
         for version in life.versions[1:]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -69,6 +70,19 @@ def test_an_event_concerns_one_key(op: str, before: Image, after: Image, upsert:
             "table_no": 3, "key": ["1"], "stage": 20, "upsert": upsert, "is_insert": is_insert, "version_no": 2,
             "commit_ts": 10, "image": image_text(after), "segment": "s", "line": 7,
         }
+    ]  # fmt: skip
+
+
+def test_a_key_has_the_text_that_its_span_says() -> None:
+    own = replace(span("t", "id", "w"), key_texts=(None, "ltrim(text, '0')"))
+    events = [
+        event("U", {"w": "07"}, {"id": "01", "w": "7"}),
+        event("U", {"w": "06"}, {"id": "01", "w": "7"}),
+        event("U", {"id": "07"}, {"id": "7"}, table="u"),
+    ]
+    found = keys(events, own, span("u", table_no=1))
+    assert found == [
+        (["01", "6"], False), (["01", "7"], True), (["01", "7"], True), (["07"], False), (["7"], True)
     ]  # fmt: skip
 
 

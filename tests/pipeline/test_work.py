@@ -14,6 +14,7 @@ from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.lake.current.key_texts import TableKey
 from cdc_lakehouse.lake.current.tables import CurrentTables, schema_fingerprint
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.tables.checkpoints import Cut
 from cdc_lakehouse.lake.tables.segments import Segment
 from cdc_lakehouse.pipeline.holds import Holds
@@ -182,6 +183,22 @@ def test_events_go_to_the_names_and_columns_of_their_time(tmp_path: Path) -> Non
     assert stages(work) == [(row_stage(10), row_stage(30)), (row_stage(30), row_stage(55)), (row_stage(55), UP)]
     assert [column.name for column in work.applied_version.columns] == ["id"]
     assert (str(work.target.name), [column.name for column in work.target.columns]) == ("d.c", ["id", "x"])
+
+
+def test_the_texts_of_a_key_are_worked_out_where_a_value_has_several(tmp_path: Path) -> None:
+    first, second = (
+        SourceColumn("id", ColumnType.of("enum", elements=labels), nullable=False, primary_key=True)
+        for labels in (("a", "b"), ("b", "a"))
+    )
+    altered = change(55, "k", 12, "ALTER TABLE k MODIFY id ENUM('b', 'a')", second)
+    feed = Feed(tmp_path, change(10, "k", CREATE, "", first), altered, change(55, "p", CREATE))
+    feed.land(decoded("k", 2, 20, 58))
+    work = feed.work(60)[0]
+    plain, key = (table.table_key(ValueFormat()) for table in (work["d.p#1"], work["d.k#1"]))
+    assert plain.read_as == plain.columns and not any(span.key_texts for span in work["d.p#1"].spans(plain))
+    assert [column.type.name for column in key.read_as] == ["varchar"]
+    texts = [span.key_texts for span in work["d.k#1"].spans(key)]
+    assert len(set(texts)) == 2 and all(len(each) == 1 and each[0] for each in texts)
 
 
 def test_an_emptied_partition_is_told_with_the_partitions_before_it(tmp_path: Path) -> None:
