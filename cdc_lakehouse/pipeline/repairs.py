@@ -72,7 +72,7 @@ class _EventTexts:
         self._types = {column.name: column.type for column in version.columns}
         self._key = key_columns(run.feed, version)
         for column in self._key:
-            _require_exact(column)
+            _require_known_text(column, self._format)
         context = DumpContext(
             version.name.database,
             version.name.table,
@@ -112,13 +112,13 @@ class _EventTexts:
         return text if notation.zones is None else _in_zone(text, self._format)
 
 
-def _require_exact(column: Column) -> None:
-    """Raises `NotRepairableError` for a column of a key whose values are read with fewer digits than the log has."""
+def _require_known_text(column: Column, value_format: ValueFormat) -> None:
+    """Raises `NotRepairableError` for a column of a key whose values may be read with fewer digits than the log has, or
+    whose text is all that the lake knows of it."""
     name = column.type.name
-    if name in ("float", "double"):
+    if name in ("float", "double") or (name == "timestamp" and value_format.zero_dates == "string"):
         raise NotRepairableError(
-            f"{column.name} of its key is a {name}: which digits the log has is not known",
-            advice="load the table again",
+            f"{column.name} of its key is a {name}: how the log writes it is not known", advice="load the table again"
         )
 
 
