@@ -96,7 +96,10 @@ class TablesConfig(Section):
         return value
 
     def takes(self, database: str, table: str) -> bool:
-        """Whether a pattern of `include` matches `database.table`, and none of `exclude`."""
+        """Whether a pattern of `include` matches `database.table`, and none of `exclude`. Without one of the names
+        there is no table, though `*.*` matches."""
+        if not database or not table:
+            return False
         name = f"{database}.{table}"
         return any(fnmatchcase(name, p) for p in self.include) and not any(fnmatchcase(name, p) for p in self.exclude)
 

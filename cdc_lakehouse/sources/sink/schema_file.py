@@ -85,6 +85,8 @@ def _change(table: dict[str, Any], file: SchemaFilePath) -> SchemaChange:
     version = int(table["TableVersion"])
     if version != file.version:
         raise ValueError(f"TableVersion {version} is not the version in the file's name")
+    if table["Table"] and not table["Schema"]:
+        raise ValueError("Schema is empty, which is the table's database")
     columns = tuple(_column(column) for column in table["TableColumns"] or ())
     action = int(table["Type"])
     return SchemaChange(
