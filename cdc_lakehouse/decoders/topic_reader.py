@@ -23,7 +23,7 @@ from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin, R
 from cdc_lakehouse.changelog.observed_schema import ObservedColumns, Statement
 from cdc_lakehouse.changelog.positions import AHEAD_MS, LOGICAL_BITS
 from cdc_lakehouse.decoders.event_schema import NEW_EVENTS, EventRows, image_text
-from cdc_lakehouse.decoders.files.tasks import rows_of
+from cdc_lakehouse.decoders.files.tasks import errors_of_tasks, errors_to_driver, rows_of
 from cdc_lakehouse.decoders.messages.format import UsualRows
 from cdc_lakehouse.decoders.messages.registry import format_of
 from cdc_lakehouse.decoders.observed_columns import ColumnObserver
@@ -116,15 +116,17 @@ def changes_in_tasks(
     found: Accumulator[Summaries] = spark.sparkContext.accumulator({}, _MERGED)
 
     def in_task(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in numbers:
-            for number in batch.column(0).to_pylist():
-                for made, summaries in changes(number):
-                    if made is None:
-                        found.add(summaries)
-                    else:
-                        yield made
+        with errors_to_driver():
+            for batch in numbers:
+                for number in batch.column(0).to_pylist():
+                    for made, summaries in changes(number):
+                        if made is None:
+                            found.add(summaries)
+                        else:
+                            yield made
 
-    return spark.range(0, tasks, 1, max(1, tasks)).mapInArrow(in_task, columns).collect(), found.value
+    with errors_of_tasks():
+        return spark.range(0, tasks, 1, max(1, tasks)).mapInArrow(in_task, columns).collect(), found.value
 
 
 def _events(reader: TopicReader, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
