@@ -43,7 +43,7 @@ class MessageError(PermanentError):
 @dataclass(frozen=True, slots=True)
 class RowChange:
     """A row's change. `before` of an update holds at least the columns that changed, of a delete the row or its key;
-    `after` the new row, or the columns of it that the message carries. Raises `MessageError` where it is of no table."""
+    `after` the new row, or the columns of it that the message carries. Raises `MessageError` without a table."""
 
     database: str
     table: str

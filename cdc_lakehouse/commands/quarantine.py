@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import click
 
-from cdc_lakehouse.commands.common import DONE, HELD, chosen, configured, feed_option, print_json, printable
+from cdc_lakehouse.commands.common import DONE, HELD, chosen, configured, feed_option, print_json, printable, say
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.decoders.problems import BAD_TABLE_OF_DUMP, NOT_LOOKED_AT
 from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError
@@ -82,7 +82,7 @@ def list_(
     if as_json:
         print_json({"feeds": [_document(*each) for each in found]})
     else:
-        click.echo("\n\n".join(_text(*each) for each in found))
+        say("\n\n".join(_text(*each) for each in found))
     return DONE
 
 
@@ -123,7 +123,7 @@ def show(config: LakehouseConfig, id: str, feed_name: str | None, raw_path: Path
         return DONE
     width = max(map(len, fields))
     for name, value in fields.items():
-        click.echo(f"{name:<{width}}  {'-' if value is None else printable(str(value))}")
+        say(f"{name:<{width}}  {'-' if value is None else printable(str(value))}")
     return DONE
 
 
@@ -176,10 +176,10 @@ def discard(
                 ],
             })  # fmt: skip
             continue
-        click.echo(f"feed {run.feed.name}: discarded {_count(discarded)}; the next run goes on without")
+        say(f"feed {run.feed.name}: discarded {_count(discarded)}; the next run goes on without")
         for row in discarded:
             if row.error_class in _MISSING_INPUT:
-                click.echo(f"  {printable(row.segment)}: {_MISSING_INPUT[row.error_class]}")
+                say(f"  {printable(row.segment)}: {_MISSING_INPUT[row.error_class]}")
     if as_json:
         print_json({"feeds": documents})
     return _exit_code(chosen_rows, "none of these rows is open")
@@ -216,9 +216,9 @@ def replay(config: LakehouseConfig, ids: Sequence[str], feed_name: str | None, t
             documents.append({"feed": run.feed.name, "decoded_again": len(found.landed), "tried_by_each_run": tried})
             continue
         if found.landed:
-            click.echo(f"feed {run.feed.name}: the next run decodes again {len(found.landed)} segments")
+            say(f"feed {run.feed.name}: the next run decodes again {len(found.landed)} segments")
         for row in found.others:
-            click.echo(f"  {printable(row.segment)}: each run tries it again by itself")
+            say(f"  {printable(row.segment)}: each run tries it again by itself")
     if as_json:
         print_json({"feeds": documents})
     return _exit_code(chosen_rows, "none of these rows can be decoded again")
@@ -260,7 +260,7 @@ def _no_such(ids: Sequence[str]) -> ConfigurationError:
 
 def _exit_code(done: Sequence[object], why_not: str) -> int:
     if not done:
-        click.echo(why_not, err=True)
+        say(why_not, err=True)
     return DONE if done else HELD
 
 

@@ -29,8 +29,8 @@ _WATERMARK: Final = "TIDB_WATERMARK"
 
 
 Claims = Callable[[str], bytes]
-"""Gives the whole message of a claim check by its location. Raises `SourceError` where it cannot, with the segment where
-that file alone is at fault."""
+"""Gives the whole message of a claim check by its location. Raises `SourceError` where it cannot, with the segment
+where that file alone is at fault."""
 
 
 def _decode(has_extension: bool, claims: Claims | None, key: bytes | None, value: bytes | None) -> Message:
