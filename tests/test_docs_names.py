@@ -1,4 +1,4 @@
-"""What docs/tables.md and docs/architecture.md say of tables, stored forms and words is what the code has."""
+"""Pages that list columns, properties, stored keys, kinds, assets, checks or error classes have those of the code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-from cdc_lakehouse.assets import keys
+from cdc_lakehouse.assets import checks, keys
 from cdc_lakehouse.changelog.events import RowChange
 from cdc_lakehouse.changelog.schema import ChangeKind, SchemaChange, TableName, TableVersion
 from cdc_lakehouse.changelog.stored import change_to_json, version_to_json
@@ -36,6 +36,7 @@ from cdc_lakehouse.lake.tables import (
 ROOT = Path(__file__).parents[1]
 TABLES = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 
 SCHEMAS: Final[Mapping[str, pa.Schema]] = {
     "events": EVENTS,
@@ -179,11 +180,39 @@ def test_the_architecture_has_every_op_of_an_event() -> None:
     assert set(re.findall(r"`([A-Z])`", word("event"))) == set(re.findall(r"`([A-Z])`", op)) == {*changes, "R"}
 
 
-def test_the_architecture_has_every_asset_key() -> None:
-    made: set[tuple[str, ...]] = set()
+# --- Dagster ---
+
+
+def asset_keys() -> Iterator[tuple[str, ...]]:
     for name, key in vars(keys).items():
         if name.endswith("_key") and not name.startswith("_"):
             table = [TableName("db", "table")] if "table" in get_type_hints(key) else []
-            made.add(tuple(key("feed", *table).path))
+            yield tuple(key("feed", *table).path)
+
+
+def test_the_architecture_has_every_asset_key() -> None:
     told = {tuple(each.split(", ")) for each in re.findall(r"`\[(feed, [^\]]+)\]`", ARCHITECTURE)}
-    assert told == made
+    assert told == set(asset_keys())
+
+
+def test_what_every_asset_shows_is_told() -> None:
+    told = {name.split("/")[0] for cell, *_ in rows(section(OPERATIONS, "What assets show")) for name in names(cell)}
+    assert told == {kind for _, kind, *_ in asset_keys()}
+
+
+def test_every_check_is_told_at_its_asset() -> None:
+    made = {(check.name, check.asset("feed").path[1]) for check in checks._FEED_CHECKS}
+    made |= {(name, "current") for name in checks._TABLE_CHECKS} | {(checks.EQUALS_SOURCE, "checkpoint")}
+    told = [(check.strip("`"), asset.strip("`")) for asset, check, *_ in rows(section(OPERATIONS, "Checks"))]
+    assert sorted(told) == sorted(made)
+
+
+# --- The quarantine ---
+
+
+def test_every_error_class_is_told() -> None:
+    code = ROOT / "cdc_lakehouse"
+    sources = [code / "decoders" / "problems.py", *(code / "pipeline").glob("*.py")]
+    found = re.findall(r'^[A-Z\d_]+: Final = "([A-Z][a-z]+[A-Z]\w+)"$', "\n".join(map(Path.read_text, sources)), re.M)
+    told = {name for cell, *_ in rows(section(OPERATIONS, "Quarantine")) for name in names(cell)} - {"error_class"}
+    assert told and told == set(found)
