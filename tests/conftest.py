@@ -109,7 +109,7 @@ def spark(lake_root: Path) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def data_sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data sets of TiCDC, unpacked: `{protocol}/{name}`."""
+    """The data sets of the simulator of TiCDC, unpacked: `{protocol}/{name}`."""
     return unpack(tmp_path_factory.mktemp("data"))
 
 

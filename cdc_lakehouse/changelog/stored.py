@@ -7,7 +7,11 @@ A value that is None, False or empty is left out. `format` is the number of the 
 - 2: this one.
 
 Every form is read, the newest is written. Raise the number when the meaning of a key changes; a new key that may be
-left out needs no new number."""
+left out needs no new number.
+
+`kind` of a change is such a key. Before it, numbers of `action` below 1 said the same. What the others say has not
+changed. Where `kind` took the place of such a number, `action` is left out: code of before `kind` fails at the change,
+and reads none wrongly. What that code wrote is still read, by the absence of `kind`."""
 
 from __future__ import annotations
 

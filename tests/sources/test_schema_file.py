@@ -1,4 +1,4 @@
-"""Schema files as TiCDC writes them: real ones, and ones that somebody has touched."""
+"""Schema files as TiCDC writes them: those of the data sets, and ones that somebody has touched."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def read_column(directory: Path, **attributes: Any) -> SourceColumn:
     return column
 
 
-# --- Real files ---
+# --- Files of the data sets ---
 
 
 @pytest.mark.parametrize("name", packed.names("canal-json"))
-def test_real_files_are_read_as_what_they_are(data_sets: Path, name: str) -> None:
+def test_files_of_data_sets_are_read_as_what_they_are(data_sets: Path, name: str) -> None:
     """Every file matches its checksum, and the DDL among them are those that were run."""
     dataset = data_sets / "canal-json" / name
     expected = json.loads((dataset / "expected.json").read_text(encoding="utf-8"))

@@ -287,7 +287,7 @@ def test_metadata_that_is_no_file_of_a_checkpoint(tmp_path: Path, make: Callable
         read_checkpoint(LocalStore(tmp_path))
 
 
-# --- Real sinks ---
+# --- Sinks of the data sets ---
 
 
 @pytest.mark.parametrize("name", packed.names("canal-json"))
