@@ -179,6 +179,8 @@ class FeedConfig(Section):
             raise ValueError("may hold the placeholders {database} and {feed} and no others")
         if not value:
             raise ValueError("must not be empty")
+        if value.lower().startswith("cdc_"):
+            raise ValueError("must not begin with cdc_, as the namespaces of the feeds' own tables do")
         return value
 
     @property

@@ -111,7 +111,7 @@ class Quarantine:
         discarded already keeps its row and its state, whatever the message says now. One that was redelivered is open
         again: whether it still is has to be seen.
         """
-        wanted = {_identity(each): each for each in map(_storable, rejected)}
+        wanted = {_identity(each): each for each in map(storable, rejected)}
         known = {_identity(row) for row in self.unresolved()}
         rows: list[Quarantined] = []
         resolved = False
@@ -180,10 +180,10 @@ class Quarantine:
 def discards(rows: Iterable[Quarantined]) -> Callable[[Rejected], bool]:
     """Whether a rejected thing is one of the rows that a person discarded."""
     identities = {_identity(row) for row in rows if row.state == "discarded"}
-    return lambda rejected: _identity(_storable(rejected)) in identities
+    return lambda rejected: _identity(storable(rejected)) in identities
 
 
-def _storable(rejected: Rejected) -> Rejected:
+def storable(rejected: Rejected) -> Rejected:
     """With escapes for what cannot be written as UTF-8: no fault of what is rejected may end the run."""
     texts = (rejected.segment, rejected.message, rejected.database or "", rejected.table or "")
     if all(map(is_storable, texts)):
