@@ -95,8 +95,7 @@ def _fields(text: str) -> dict[str, Any]:
     stored: dict[str, Any] = json.loads(text)
     if (number := stored.get("format", 1)) > FORMAT:
         raise StoredFormError(
-            f"the schema history was written in form {number}, and this release reads those up to {FORMAT}",
-            advice="run the newer release of cdc_lakehouse that wrote it",
+            f"the schema history was written in form {number}, and this release reads those up to {FORMAT}"
         )
     return stored
 

@@ -97,7 +97,9 @@ def command(config: LakehouseConfig, feed_name: str | None, listen: str | None, 
         try:
             server, thread = start_http_server(address[1], address[0], registry)
         except OSError as error:
-            raise ConfigurationError(f"cannot listen at {listen}: {error.strerror}") from None
+            raise ConfigurationError(
+                f"cannot listen at {listen}: {error.strerror}", advice="give --listen another address or port"
+            ) from None
         stack.callback(server.server_close)
         say(f"metrics are at http://{listen}/metrics", err=True)
         with contextlib.suppress(KeyboardInterrupt):

@@ -113,7 +113,9 @@ def show(config: LakehouseConfig, id: str, feed_name: str | None, raw_path: Path
     feed, row = max(rows, key=lambda each: (each[1].state != "replayed", each[1].quarantined_at))
     if raw_path is not None:
         if row.raw is None:
-            raise ConfigurationError(f"the row {id} has no bytes: it stands for what was not read")
+            raise ConfigurationError(
+                f"the row {id} has no bytes: it stands for what was not read", advice="leave out --raw"
+            )
         raw_path.write_bytes(row.raw)
     fields = {"id": row.id, "feed": feed, **asdict(row)}
     fields["raw"] = None if row.raw is None else row.raw.decode("utf-8", "backslashreplace")

@@ -324,7 +324,8 @@ def _check_partitions(feed: FeedConfig, partitions: Sequence[str]) -> None:
     for partition in partitions:
         if definition is None or not definition.has_partition_key(partition):
             what = "has no partitions: its date_separator is none" if definition is None else "has no such partition"
-            raise ConfigurationError(f"{partition!r}: the feed {feed.name} {what}")
+            advice = "leave out --partition" if definition is None else "give one from the feed's start_date on"
+            raise ConfigurationError(f"{partition!r}: the feed {feed.name} {what}", advice=advice)
 
 
 def _take_lease(instance: dg.DagsterInstance, lake: Lake, feed: FeedConfig, run_id: str) -> None:

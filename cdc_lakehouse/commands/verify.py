@@ -82,7 +82,10 @@ def command(
     if not results:
         raise ConfigurationError("no source database is configured", advice="set verify.url of the feed")
     if tables and not any(result.tables or result.held or result.error for result in results):
-        raise ConfigurationError(f"no table {', '.join(tables)} is published")
+        raise ConfigurationError(
+            f"no table {', '.join(tables)} is published",
+            advice="name it as the source does, database.table: `cdc-lakehouse status` shows what is published",
+        )
     if not as_json:
         say("\n\n".join(_text(result, rows) for result in results))
     repaired = {

@@ -210,6 +210,7 @@ class DatabaseDump:
                 f"{missing[0]} cannot be loaded: the database has no such table, or none that the user may see, or the "
                 "feed does not take it",
                 feed=self._run.feed.name,
+                advice="correct its name, grant the user SELECT on it, or let tables.include name it",
             )
         position = self._position(database)
         if position.tso is not None:

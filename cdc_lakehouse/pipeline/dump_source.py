@@ -22,7 +22,7 @@ from cdc_lakehouse.decoders.files.dump_rows import decode_rows
 from cdc_lakehouse.decoders.files.dump_values import DumpContext
 from cdc_lakehouse.decoders.files.tasks import SegmentRef, errors_of_tasks
 from cdc_lakehouse.decoders.problems import BAD_TABLE_OF_DUMP, Rejected
-from cdc_lakehouse.errors import DdlError, SourceError
+from cdc_lakehouse.errors import DdlError, DumpError, SourceError
 from cdc_lakehouse.lake.properties import of_batch
 from cdc_lakehouse.lake.tables.event_files import EventWriter
 from cdc_lakehouse.lake.tables.segment_decoding import DecodedFiles, SegmentFile, decode_segments
@@ -81,7 +81,11 @@ class DumpSource:
         for sentence in dump.left_out:
             self._run.log.info("the dump: %s", sentence)
         if not (dump.tables or dump.unread):
-            raise SourceError(f"the dump at {self._store.uri} has no table", feed=self._run.feed.name)
+            raise DumpError(
+                f"the dump at {self._store.uri} has no table",
+                feed=self._run.feed.name,
+                advice="correct source.initial.uri, or dump with the tables that the feed takes",
+            )
         return dump
 
     def _read_dump(self) -> Dump:

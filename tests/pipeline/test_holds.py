@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,19 @@ def test_what_holds_a_table_and_no_other(
     found = holds(run_of(tmp_path, *changes, segments=segments, policy=policy), upto)
     assert list(found) == list(held)
     assert [words for id, words in held.items() if words not in found[id]] == []
+
+
+def test_what_is_held_by_ddl_is_said_a_way_out_that_is_one(tmp_path: Path) -> None:
+    run = run_of(tmp_path, A, change(20, "a", 20, "ALTER TABLE a DROP PARTITION p0"))
+    told = holds(run)["d.a#1"]
+    assert "older than the feed. Load the table again" in told and "`cdc-lakehouse load --table d.a`" in told
+    assert all("Load" not in (version.hold or "") for version in run.history.history.versions)
+
+    dump = replace(change(30, "a", CREATE, "CREATE TABLE a (id INT PRIMARY KEY)"), action=None, columns=(), kind="load")
+    run.history.record([dump], NOON)
+    assert sorted(run.history.history.incarnations()) == ["d.a#1", "d.a@30#1"]
+    assert "d.a@30#1" not in holds(run)
+    assert holds(run_of(tmp_path / "left out", A, EXCHANGE, tables={"exclude": ["d.a", "d.b"]})) == {}
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,11 @@ def list_dump(store: ObjectStore, number: int) -> Mapping[str, Sequence[StoredOb
     objects: dict[str, list[StoredObject]] = {}
     for found in store.list(directory_of(number)):
         if isinstance(found, UnreadableDirectory):
-            raise SourceError(f"what was read of the database cannot be listed: {found.reason}", segment=found.path)
+            raise SourceError(
+                f"what was read of the database cannot be listed: {found.reason}",
+                segment=found.path,
+                advice=_read_again(store, number),
+            )
         objects.setdefault(found.path[: found.path.rindex("/") + 1], []).append(found)
     return {directory: sorted(each, key=lambda found: found.path) for directory, each in objects.items()}
 
@@ -116,8 +120,12 @@ def read_document(store: ObjectStore, number: int, name: str) -> Any:
         raise SourceError(
             f"what was read of the database cannot be used: {error}",
             segment=path,
-            advice=f"remove {store.uri}/{directory_of(number)}, and it is read again",
+            advice=_read_again(store, number),
         ) from None
+
+
+def _read_again(store: ObjectStore, number: int) -> str:
+    return f"remove {store.uri}/{directory_of(number)}, and it is read again"
 
 
 def read_database_dump(store: ObjectStore, number: int) -> Dump:
@@ -128,7 +136,9 @@ def read_database_dump(store: ObjectStore, number: int) -> Dump:
 
     def the(path: str) -> StoredObject:
         if path not in objects:
-            raise SourceError("a file of what was read of the database is not there", segment=path)
+            raise SourceError(
+                "a file of what was read of the database is not there", segment=path, advice=_read_again(store, number)
+            )
         return objects[path]
 
     def table(of: Mapping[str, Any]) -> DumpedTable | UnreadTable:
@@ -147,7 +157,9 @@ def read_database_dump(store: ObjectStore, number: int) -> Dump:
             found = the(path)
             if found.size != size:
                 raise SourceError(
-                    f"a file that was read of the database had {size} bytes, not {found.size}", segment=path
+                    f"a file that was read of the database had {size} bytes, not {found.size}",
+                    segment=path,
+                    advice=_read_again(store, number),
                 )
             files.append(DumpFile(path, size, found.etag, found.modified, "zstd", notation))
         return DumpedTable(

@@ -137,7 +137,7 @@ def read_checkpoint(store: ObjectStore) -> int:
             advice="check source.uri, or wait for the first checkpoint",
         ) from None
     except SourceError as error:
-        raise CheckpointError(error.message, segment=METADATA) from error
+        raise CheckpointError(error.message, segment=METADATA, advice=error.advice) from error
     try:
         document: Any = json.loads(content)
         checkpoint = document["checkpoint-ts"]
@@ -188,7 +188,11 @@ def read_index(store: ObjectStore, index: IndexFile) -> str:
     content = store.read(index.path, limit=INDEX_LIMIT)
     name = content.decode("utf-8", "replace").strip()
     if not re.fullmatch(r"CDC(?:_\d+_)?\d{6,20}\.\w+", name):
-        raise SourceError(f"the index file does not name a data file: {name[:80]!r}", segment=index.path)
+        raise SourceError(
+            f"the index file does not name a data file: {name[:80]!r}",
+            segment=index.path,
+            advice="restore the file as TiCDC wrote it",
+        )
     return f"{index.directory}/{name}"
 
 

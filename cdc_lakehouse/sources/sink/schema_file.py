@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 from cdc_lakehouse.changelog import ddl_kinds
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
-from cdc_lakehouse.errors import SchemaFileError
+from cdc_lakehouse.errors import SchemaFileError, in_one_line
 from cdc_lakehouse.sources.object_store import ObjectStore
 from cdc_lakehouse.sources.sink.paths import SchemaFilePath
 
@@ -42,16 +42,16 @@ def read_schema_file(store: ObjectStore, file: SchemaFilePath) -> SchemaChange:
     try:
         if file.checksum is not None and not _checksum_matches(table, file.checksum):
             raise SchemaFileError(
-                "the schema file's content does not match the checksum in its name",
-                segment=file.path,
-                advice="restore the file as TiCDC wrote it",
+                "the schema file's content does not match the checksum in its name", segment=file.path
             )
         # No text of it is half a surrogate pair, which nothing can store.
         go_json(table).encode()
         return _change(table, file)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+    except KeyError as error:
+        raise SchemaFileError(f"the schema file lacks {error.args[0]}", segment=file.path) from None
+    except (TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise SchemaFileError(
-            f"the schema file lacks what it must have: {type(error).__name__} {error}", segment=file.path
+            f"a value of the schema file is not what TiCDC writes there: {in_one_line(error)}", segment=file.path
         ) from None
 
 
