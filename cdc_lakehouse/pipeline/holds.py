@@ -28,6 +28,8 @@ from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.taken_tables import is_taken
 
 _SHOWN: Final = 5
+_LONGEST: Final = 400
+"""Characters of a statement: a reason is kept with each cut, and statements can have a million."""
 _OF_QUARANTINED: Final = (
     "What is mended in the source is taken by the next run. `cdc-lakehouse quarantine list` shows the rows, "
     "`cdc-lakehouse quarantine replay` decodes them again where a setting was mended, and `cdc-lakehouse quarantine "
@@ -107,8 +109,9 @@ def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: in
     segments = run.segments.find(row.segment for row in rows)
     for row in rows:
         if row.error_class != BAD_VALUE and _policy(run.feed, row.error_class) == "hold":
+            words = _words(row)
             for id in directory.of_quarantined(row, segments):
-                reasons[id].add(_words(row), _OF_QUARANTINED)
+                reasons[id].add(words, _OF_QUARANTINED)
     _of_segments(run, directory, checkpoint_ts, reasons)
     left_out = lives.keys() - directory.taken.keys()
     return Holds({id: str(found) for id, found in reasons.items() if found.said and id not in left_out})
@@ -177,7 +180,7 @@ def _fills_rows(run: FeedRun, before: TableVersion, version: TableVersion, name:
 
 
 def waiting_reason(life: Incarnation, waiting: Sequence[TableVersion]) -> str:
-    statements = "; ".join(version.query or version.kind for version in waiting)
+    statements = "; ".join(map(_statement, waiting))
     return (
         f"{statements}: rewrites the table's rows, and policy.ddl.rewrite is hold: look at it with "
         f"`cdc-lakehouse plan`, then approve it with `cdc-lakehouse resume {life.last.name}`"
@@ -187,7 +190,7 @@ def waiting_reason(life: Incarnation, waiting: Sequence[TableVersion]) -> str:
 def _of_history(feed: FeedConfig, life: Incarnation, reasons: _Reasons) -> None:
     for version in life.versions:
         if version.hold is not None:
-            reasons.add(f"{version.query or version.kind}: {version.hold}", way_out_of_ddl(life.last.name))
+            reasons.add(f"{_statement(version)}: {version.hold}", way_out_of_ddl(life.last.name))
     if life.dropped_ts is None and not key_columns(feed, life.last):
         reasons.add(
             f"the table has no primary key and no NOT NULL unique key that the log shows: set tables.settings."
@@ -249,6 +252,11 @@ class _Directory:
         if row.table is None:
             return [id for id, life in self._lives.items() if life.last.name.database == row.database]
         return self.named(TableName(row.database, row.table))
+
+
+def _statement(version: TableVersion) -> str:
+    text = version.query or version.kind
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def _words(row: Quarantined) -> str:

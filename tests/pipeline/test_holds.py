@@ -156,3 +156,10 @@ def test_of_many_reasons_a_few_are_shown_and_the_rest_counted(tmp_path: Path) ->
     run = run_of(tmp_path, A)
     quarantine(run, *(bad(f"s{number}") for number in range(9)))
     assert "; and 4 more." in holds(run)["d.a#1"]
+
+
+def test_a_reason_has_the_beginning_of_a_long_statement(tmp_path: Path) -> None:
+    statement = f"{EXCHANGE.query} /* {'x' * 1_000_000} */"
+    reason = holds(run_of(tmp_path, A, change(20, "a", 42, statement)))["d.a#1"]
+    assert reason.startswith(f"{EXCHANGE.query} /* xxx")
+    assert len(reason) < 2000
