@@ -76,6 +76,14 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with no configuration."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CDC_LAKEHOUSE_CONFIG", raising=False)
+    return tmp_path
+
+
 @pytest.fixture(autouse=True)
 def in_jobs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small work is done in the driver, and that of tests is small. Every fourth test of data sets, which have every

@@ -17,6 +17,7 @@ from cdc_lakehouse.errors import DdlError
 from cdc_lakehouse.lake.current.conversions import convert_through
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from tests.kit.duckdb_sql import of, rows_of
+from tests.lake import SIXTY_FOUR, decimal_type, moment, utc
 
 of_type = ColumnType.of
 DEFAULT: Final = ValueFormat()
@@ -29,10 +30,6 @@ VARCHAR, TEXT, JSON = of_type("varchar", length=60), of_type("text"), of_type("j
 DATE, TIME = of_type("date"), of_type("time")
 
 
-def decimal_type(precision: int, scale: int) -> ColumnType:
-    return of_type("decimal", length=precision, scale=scale)
-
-
 def fractional(name: str, digits: int) -> ColumnType:
     return of_type(name, scale=digits)
 
@@ -41,21 +38,12 @@ def labelled(name: str, *labels: str) -> ColumnType:
     return of_type(name, elements=labels)
 
 
-def moment(*parts: int) -> datetime.datetime:
-    return datetime.datetime(*parts)  # type: ignore[arg-type]  # noqa: DTZ001
-
-
-def utc(*parts: int) -> datetime.datetime:
-    return datetime.datetime(*parts, tzinfo=datetime.UTC)  # type: ignore[misc]
-
-
 def day(*parts: int) -> datetime.date:
     return datetime.date(*parts)  # type: ignore[arg-type]
 
 
 DATETIME, DATETIME3, DATETIME6 = of_type("datetime"), fractional("datetime", 3), fractional("datetime", 6)
-TIMESTAMP, TIMESTAMP6 = of_type("timestamp"), fractional("timestamp", 6)
-SIXTY_FOUR: Final = tuple(f"l{place}" for place in range(64))
+TIMESTAMP = of_type("timestamp")
 
 # The types that a column had, the format, and values of the first type with what they are in the end.
 CASES: list[tuple[tuple[ColumnType, ...], ValueFormat, Sequence[tuple[Any, Any]]]] = [
