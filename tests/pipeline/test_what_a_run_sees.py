@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -177,6 +178,16 @@ def test_files_that_no_sink_holds_are_told_by_each_run_until_they_are_gone(lake:
     stray.unlink()
     assert look(lake, whole=True).faults == ()
     assert look(lake, whole=False).faults == ()
+
+
+def test_a_name_that_is_not_utf8_is_told_and_ends_no_run(lake: TestLake, sink: Sink) -> None:
+    path = sink.file("t")
+    stray = lake.sink / os.fsdecode(b"d\xff/t/1/2026-06-01")
+    stray.mkdir(parents=True)
+    (stray / "CDC000001.json").write_text("{}\r\n")
+    landed = look(lake, whole=True)
+    assert paths(landed) == [path]
+    assert "d\\xff/t/1/2026-06-01/CDC000001.json" in landed.faults[0]
 
 
 def test_a_last_file_that_is_not_where_it_is_expected_is_looked_for_everywhere(lake: TestLake, sink: Sink) -> None:

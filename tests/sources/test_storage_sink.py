@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -240,6 +241,27 @@ def test_a_part_that_cannot_be_listed_is_told(tmp_path: Path) -> None:
     listing = list_sink(store, SinkLayout())
     assert listing.unreadable == [UnreadableDirectory("db/u", "Too many levels of symbolic links")]
     assert [file.table for file in listing.data] == ["t"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        b"note\xff.txt", b"d\xff/t/7/2026-01-31/CDC000001.json", b"db/t\xff/meta/schema_7_0123456789.json",
+        b"db/t/7/\xff/meta/CDC.index", b"d\xff/CDC000001.json.tmp.1",
+    ],
+)  # fmt: skip
+def test_a_name_that_is_not_utf8_is_of_no_sink(tmp_path: Path, path: bytes) -> None:
+    store = sink(tmp_path, os.fsdecode(path), f"db/t/7/2026-01-31/{FIRST}")
+    listing = list_sink(store, SinkLayout())
+    assert listing.unknown == [path.decode(errors="backslashreplace")]
+    assert [file.table for file in listing.data] == ["t"] and listing.schemas == [] and listing.indexes == []
+
+
+def test_a_directory_that_cannot_be_listed_is_told_by_a_name_that_can_be_written(tmp_path: Path) -> None:
+    store = sink(tmp_path, f"db/t/7/2026-01-31/{FIRST}")
+    (tmp_path / os.fsdecode(b"db/\xff")).symlink_to(os.fsdecode(b"\xff"))
+    (unreadable,) = list_sink(store, SinkLayout()).unreadable
+    assert unreadable.path == "db/\\xff"
 
 
 # --- The checkpoint ---

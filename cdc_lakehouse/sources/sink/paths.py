@@ -22,7 +22,7 @@ import datetime
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from cdc_lakehouse.changelog.positions import is_commit_ts
@@ -167,8 +167,11 @@ def classify(
     listing = Listing()
     data: list[StoredObject] = []
     for found in objects:
+        shown = _utf8(found.path)
         if isinstance(found, UnreadableDirectory):
-            listing.unreadable.append(found)
+            listing.unreadable.append(replace(found, path=shown))
+        elif shown != found.path:
+            listing.unknown.append(shown)
         elif not _take(found, listing):
             data.append(found)
     known = {*tables, *(s.directory for s in listing.schemas if may_be_table(s.directory, layout))}
@@ -180,6 +183,11 @@ def classify(
         else:
             listing.data.append(file)
     return listing
+
+
+def _utf8(path: str) -> str:
+    """The path, or where a local disk has one that is not UTF-8, its bytes escaped: nothing can be called so."""
+    return path if path.isascii() else path.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def read_index(store: ObjectStore, index: IndexFile) -> str:
