@@ -68,7 +68,7 @@ class Sink:
         if new:
             run.segments.land(new, of_batch(batches.number))
             run.log.info("landed %d segments in batches %d to %d", len(new), new[0].batch, batches.number)
-        quarantine_missing(run, listing, found.missing, self._schemas)
+        quarantine_missing(run, listing, found.last, self._schemas)
         # Last: a run that dies before lists from an older state, and so finds all of this again.
         unclear = bool(listing.unknown or nameless or listing.unreadable)
         save_listing_state(run, found, self._checkpoint_ts, unclear=unclear)

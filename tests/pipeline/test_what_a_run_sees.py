@@ -209,6 +209,60 @@ def test_a_last_file_that_is_not_where_it_is_expected_is_looked_for_everywhere(l
     assert states(lake) == ["replayed"]
 
 
+@pytest.mark.parametrize("damaged", [b"", b"CDC0000", b"\0" * 24], ids=["empty", "cut off", "zeros"])
+def test_an_index_file_that_names_nothing_is_looked_at_until_it_does(
+    lake: TestLake, sink: Sink, damaged: bytes
+) -> None:
+    """The last file may be missing, and nothing else tells it."""
+    missing = sink.file("t")
+    index = (lake.sink / missing).parent / "meta" / "CDC.index"
+    sound = index.read_bytes()
+    (lake.sink / missing).unlink()
+    index.write_bytes(damaged)
+    files(sink, range(1, 7))
+    look(lake, whole=True)
+    for _ in range(2):
+        lake.run().checkpoints.publish(Cut(T0 + LATER), [])
+        look(lake, whole=False)
+        (row,) = lake.run().quarantine.open()
+        assert (row.segment, row.error_class) == (str(index.relative_to(lake.sink)), "UnreadableIndex")
+        assert (row.database, row.table) == ("d", "t")
+    index.write_bytes(sound)
+    look(lake, whole=True)
+    assert [row.segment for row in lake.run().quarantine.open()] == [missing]
+    assert states(lake) == ["replayed", "open"]
+
+
+def test_an_index_file_that_names_nothing_is_over_when_it_is_gone(lake: TestLake, sink: Sink) -> None:
+    """As when the changefeed's files expire."""
+    index = (lake.sink / sink.file("t")).parent / "meta" / "CDC.index"
+    index.write_bytes(b"")
+    files(sink, range(1, 7))
+    look(lake, whole=True)
+    assert states(lake) == ["open"]
+    index.unlink()
+    look(lake, whole=False)
+    assert states(lake) == ["replayed"]
+
+
+def test_an_index_file_that_was_mended_is_over_when_the_checkpoint_passes_it(lake: TestLake, sink: Sink) -> None:
+    """TiCDC may write it before the file that it names."""
+    last = sink.file("t")
+    index = (lake.sink / last).parent / "meta" / "CDC.index"
+    sound = index.read_bytes()
+    index.write_bytes(b"")
+    look(lake, whole=True)
+    lake.run().checkpoints.publish(Cut(T0 + LATER), [])
+    index.write_bytes(sound)
+    later = (utc_now() + datetime.timedelta(hours=2)).timestamp()
+    os.utime(index, (later, later))
+    look(lake, whole=False)
+    assert states(lake) == ["open"]
+    sink.checkpoint(LATER + (2 * 60 * 60 * 1000 << 18))
+    look(lake, whole=False)
+    assert states(lake) == ["replayed"]
+
+
 def test_an_index_file_is_looked_at_until_the_checkpoint_has_passed_it(lake: TestLake, sink: Sink) -> None:
     """A changefeed that lags goes on to later dates long before."""
     sink.checkpoint(1)
