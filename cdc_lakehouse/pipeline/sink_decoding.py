@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
+from cdc_lakehouse.changelog.positions import end_ts_at
 from cdc_lakehouse.decoders.files.file_format import FileContext
 from cdc_lakehouse.decoders.files.registry import FORMATS
 from cdc_lakehouse.decoders.files.tasks import SegmentRef, errors_of_tasks, read_in_parts, read_whole
@@ -111,7 +112,13 @@ def _decode(
         SegmentFile(
             SegmentRef(raw.place(segment), segment.size, raw.etag(segment)),
             segment.segment,
-            FileContext(segment.database or "", segment.table or "", source.csv, layouts.found.get(segment.segment)),
+            FileContext(
+                segment.database or "",
+                segment.table or "",
+                source.csv,
+                layouts.found.get(segment.segment),
+                end_ts_at(segment.landed_at),
+            ),
             segment.table_version,
             segment.physical_partition,
             segment.feed_date,

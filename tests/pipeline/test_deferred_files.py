@@ -1,18 +1,21 @@
-"""A data file that only its reader finds a fault with: it waits with its table, and the others of its batch go on."""
+"""Data files of a batch: one that only its reader finds a fault with waits with its table, and the others go on."""
 
 from __future__ import annotations
 
+import datetime
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from cdc_lakehouse.changelog.positions import AHEAD_MS, LOGICAL_BITS
 from cdc_lakehouse.decoders.files import tasks
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.pipeline import sink_decoding
 from cdc_lakehouse.pipeline.run import FeedRun
 from tests.kit.lakes import TestLake
-from tests.pipeline import Sink
+from tests.pipeline import DAY, Sink
 
 
 def fresh(lake: TestLake) -> tuple[FeedRun, list[int]]:
@@ -42,6 +45,18 @@ def test_a_file_that_is_too_large_waits_with_its_table(
     assert appended == [2] * len(others)
     assert [(row.segment, row.error_class) for row in run.quarantine.open()] == [(large, "UnreadableSegment")]
     assert "larger than" in run.quarantine.open()[0].message
+
+
+def test_a_file_is_judged_by_when_it_landed(lake: TestLake) -> None:
+    """So it is decoded as before, whenever that is done again."""
+    sink = Sink(lake.sink, "a", checkpoint=10)
+    paths = [sink.file("a"), sink.file("a", at=2 * AHEAD_MS << LOGICAL_BITS)]
+    run, _ = fresh(lake)
+    landed = [replace(segment, landed_at=DAY) for segment in run.source.land().new]
+    _, rejected = run.source.decode(landed, append=False)
+    assert [(each.segment, each.line, each.error_class) for each in rejected] == [(paths[1], 1, "NoCommitTs")]
+    later = [replace(segment, landed_at=DAY + datetime.timedelta(days=1)) for segment in landed]
+    assert list(run.source.decode(later, append=False)[1]) == []
 
 
 def test_a_fault_of_a_setting_ends_the_run(lake: TestLake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import json
 import os
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_lakehouse.changelog.positions import END_TS
+from cdc_lakehouse.changelog.positions import END_TS, tso
 from cdc_lakehouse.config import DateSeparator
 from cdc_lakehouse.errors import CheckpointError, ObjectMissingError, SourceError
 from cdc_lakehouse.sources.object_store import LocalStore, UnreadableDirectory
@@ -269,10 +270,14 @@ def test_a_directory_that_cannot_be_listed_is_told_by_a_name_that_can_be_written
 
 def checkpoint(directory: Path, content: bytes) -> int:
     (directory / "metadata").write_bytes(content)
-    return read_checkpoint(LocalStore(directory))
+    return read_checkpoint(LocalStore(directory), NOW)
 
 
-@pytest.mark.parametrize("value", [1, 466687623288586256, END_TS - 1])
+NOW = datetime.datetime(2026, 6, 1, 12, tzinfo=datetime.UTC)
+DAY_TS = 24 * 60 * 60 * 1000 << 18
+
+
+@pytest.mark.parametrize("value", [1, 466687623288586256, tso(NOW) + DAY_TS])
 def test_the_checkpoint(tmp_path: Path, value: int) -> None:
     assert checkpoint(tmp_path, b'{"checkpoint-ts":%d}' % value) == value
 
@@ -294,6 +299,13 @@ def test_a_file_that_holds_no_checkpoint(tmp_path: Path, content: bytes) -> None
     assert refused.value.segment == "metadata" and len(str(refused.value)) < 6000
 
 
+@pytest.mark.parametrize("value", [tso(NOW) + DAY_TS + (1 << 18), END_TS - 1])
+def test_a_checkpoint_far_beyond_the_time_of_reading_is_none(tmp_path: Path, value: int) -> None:
+    """Believed once, it would be the feed's clock for good."""
+    with pytest.raises(CheckpointError, match=r"more than a day after it was read.*set right the clock"):
+        checkpoint(tmp_path, b'{"checkpoint-ts":%d}' % value)
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
@@ -306,7 +318,7 @@ def test_a_file_that_holds_no_checkpoint(tmp_path: Path, content: bytes) -> None
 def test_metadata_that_is_no_file_of_a_checkpoint(tmp_path: Path, make: Callable[[Path], object], said: str) -> None:
     make(tmp_path / "metadata")
     with pytest.raises(CheckpointError, match=said):
-        read_checkpoint(LocalStore(tmp_path))
+        read_checkpoint(LocalStore(tmp_path), NOW)
 
 
 # --- Real sinks ---
