@@ -23,7 +23,7 @@ from cdc_lakehouse.lake.tables.lease import last_holder
 from cdc_lakehouse.lake.tables.quarantine import Quarantine, Quarantined, State
 from cdc_lakehouse.pipeline.context import no_spark, utc_now
 from cdc_lakehouse.pipeline.deferred_segments import UNKNOWN_COLUMNS, UNREADABLE_SEGMENT
-from cdc_lakehouse.pipeline.missing_files import MISSING_FILE, UNREADABLE_DIRECTORY
+from cdc_lakehouse.pipeline.missing_files import MISSING_FILE, UNREADABLE_DIRECTORY, UNREADABLE_INDEX
 from cdc_lakehouse.pipeline.replay import replay as replay_rows
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.sink_schemas import BAD_SCHEMA_FILE
@@ -32,6 +32,7 @@ _UNTIL_READ: Final = "its rows are missing from the tables until it can be decod
 _MISSING_INPUT: Final = {
     UNREADABLE_SEGMENT: _UNTIL_READ,
     UNKNOWN_COLUMNS: _UNTIL_READ,
+    UNREADABLE_INDEX: "rows may be missing from the tables: whether the last data file is there is not known",
     MISSING_FILE: "its rows are missing from the tables until the file is there",
     UNREADABLE_DIRECTORY: "the rows of all its files are missing from the tables until it can be listed",
     NOT_LOOKED_AT: "nobody knows how many of its records are missing from the tables",

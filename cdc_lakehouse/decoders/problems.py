@@ -75,8 +75,9 @@ PROBLEMS: Final = {
     NOT_CSV: "the record is not csv as TiCDC writes it (garbage, cut short, a quote that is never closed, text beside "
     "quotes, or a backslash that escapes nothing)",
     FIELD_COUNT: "the record has more or fewer fields than the table's columns and the options of its format give",
-    NO_COMMIT_TS: "the record has no commit-ts, or one that is no time before 2100; set enable-tidb-extension=true "
-    "(canal-json) or include-commit-ts=true (csv) in the changefeed",
+    NO_COMMIT_TS: "the record has no commit-ts, or one that is no time before 2100, or more than a day after its file "
+    "landed (then a clock is wrong); set enable-tidb-extension=true (canal-json) or include-commit-ts=true (csv) in "
+    "the changefeed",
     NO_IS_UPDATE: "the record does not say true or false where is-update stands (csv with output-old-value)",
     NOT_A_ROW_CHANGE: "the record is not an INSERT, UPDATE or DELETE",
     NO_ROW: "the message does not hold exactly one row",

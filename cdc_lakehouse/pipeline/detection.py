@@ -148,7 +148,7 @@ def _detect_sink(uri: str, base: Path) -> Detected:
 def _checkpoint(store: ObjectStore, root: str, seen: DetectedSink) -> str:
     """A sentence on the sink's checkpoint-ts. Raises `SourceError` where a directory below is the sink."""
     try:
-        checkpoint = read_checkpoint(store)
+        checkpoint = read_checkpoint(store, utc_now())
     except SourceError as error:
         below = roots_below(store)
         if below:

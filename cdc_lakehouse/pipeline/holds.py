@@ -123,7 +123,7 @@ def _policy(feed: FeedConfig, error_class: str) -> Literal["hold", "skip"]:
             return "skip"
         case problems.BAD_TABLE_OF_DUMP:
             return "hold"  # What is missing may be all of the table: only a person gives that up.
-        case missing_files.MISSING_FILE:
+        case missing_files.MISSING_FILE | missing_files.UNREADABLE_INDEX:
             return feed.policy.index_gap
         case _:
             return feed.policy.quarantine

@@ -16,6 +16,7 @@ from cdc_lakehouse.lake.tables.frontiers import Frontiers
 from cdc_lakehouse.lake.tables.landed_offsets import landed_offsets, landed_position
 from cdc_lakehouse.lake.tables.segments import Segments
 from cdc_lakehouse.lake.tables.source_metadata import Signals
+from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.pipeline.source import SourceKind, SourceMonitor, SourceState, SourceStatus
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.kafka import find_pending, read_topics
@@ -63,7 +64,7 @@ class SinkMonitor:
         return open_store(self._source.uri, self._lake.storage)
 
     def poll(self, asked: str | None) -> SourceState:
-        shown = read_checkpoint(self._store())
+        shown = read_checkpoint(self._store(), utc_now())
         published = Checkpoints(self._lake, self._feed.name).last().checkpoint_ts
         last = max(published, int(asked or 0))
         if shown < last:
@@ -93,7 +94,7 @@ class SinkMonitor:
         try:
             store = self._store()
             store.check()
-            return SourceStatus(checkpoint_ts=read_checkpoint(store))
+            return SourceStatus(checkpoint_ts=read_checkpoint(store, utc_now()))
         except CdcError as error:
             return SourceStatus(error=error)
 

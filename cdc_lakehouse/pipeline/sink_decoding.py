@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
+from cdc_lakehouse.changelog.positions import end_ts_at
 from cdc_lakehouse.decoders.files.file_format import FileContext
 from cdc_lakehouse.decoders.files.registry import FORMATS
 from cdc_lakehouse.decoders.files.tasks import SegmentRef, errors_of_tasks, read_in_parts, read_whole
@@ -68,12 +69,10 @@ def _append(
     run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment]
 ) -> tuple[Sequence[Segment], Sequence[Rejected]]:
     """Append the segments that can be decoded, as one commit: which they are, and what was rejected in them."""
-    lost = run.raw.keep(segments)
-    look_first = run.raw.store.uri.startswith("file:")  # Elsewhere a look costs a request, and the tasks tell.
+    faults = run.raw.keep(segments)
+    if run.raw.store.uri.startswith("file:"):  # Elsewhere a look costs a request, and the tasks tell.
+        faults |= find_unreadable(run, [segment for segment in segments if segment.segment not in faults])
     while True:
-        faults = dict(lost)
-        if look_first:
-            faults |= find_unreadable(run, [segment for segment in segments if segment.segment not in faults])
         readable = [segment for segment in segments if segment.segment not in faults]
         try:
             layouts = _layouts(run, schemas, readable)
@@ -87,11 +86,22 @@ def _append(
             run.events.commit(decoded.data_files, ready[0].batch, replaced)
             return decoded.counted(ready), decoded.rejected
         except SourceError as error:
-            # A fault of one segment defers it; a fault of the whole store ends the run. So does one that a look at each
-            # segment did not find.
-            if error.segment is None or (look_first and len(readable) == len(segments)):
+            # A fault of one segment defers it; one of the whole store, or of the feed's settings, ends the run.
+            if error.segment is None or error.feed is not None:
                 raise
-        segments, look_first = readable, True
+            found = find_unreadable(run, readable) or _fault_of(run, readable, error)
+            if not found:
+                raise
+            faults |= found
+
+
+def _fault_of(run: FeedContext, segments: Sequence[Segment], error: SourceError) -> dict[str, str]:
+    """What a reader found that a look at each segment does not: that one is too large."""
+    return {
+        segment.segment: error.advised
+        for segment in segments
+        if error.segment in (segment.segment, run.raw.place(segment))
+    }
 
 
 def _decode(
@@ -102,7 +112,13 @@ def _decode(
         SegmentFile(
             SegmentRef(raw.place(segment), segment.size, raw.etag(segment)),
             segment.segment,
-            FileContext(segment.database or "", segment.table or "", source.csv, layouts.found.get(segment.segment)),
+            FileContext(
+                segment.database or "",
+                segment.table or "",
+                source.csv,
+                layouts.found.get(segment.segment),
+                end_ts_at(segment.landed_at),
+            ),
             segment.table_version,
             segment.physical_partition,
             segment.feed_date,

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from cdc_lakehouse.lake.tables.segments import index_gaps
 from cdc_lakehouse.pipeline.context import FeedContext
-from cdc_lakehouse.pipeline.missing_files import MISSING_FILE, UNREADABLE_DIRECTORY, covered_before, missing_last_files
+from cdc_lakehouse.pipeline.missing_files import (
+    MISSING_FILE,
+    UNREADABLE_DIRECTORY,
+    UNREADABLE_INDEX,
+    LastFiles,
+    covered_before,
+    look_at_last_files,
+)
 from cdc_lakehouse.pipeline.sink_schemas import SchemaFiles
 from cdc_lakehouse.pipeline.taken_tables import TakenNames
 from cdc_lakehouse.sources.sink.incremental_listing import list_new
@@ -22,14 +28,13 @@ WATCHED_LIMIT: Final = 500
 
 @dataclass(frozen=True)
 class SinkListing:
-    """A listing with its schema files and the names that the feed takes as they tell; and the last files that should be
-    in it and are not (sentences by path). `since` is the listing state that it began at, None when the whole sink was
-    listed."""
+    """A listing with its schema files and the names that the feed takes as they tell; and what its index files say.
+    `since` is the listing state that it began at, None when the whole sink was listed."""
 
     listing: Listing
     schemas: SchemaFiles
     taken: TakenNames
-    missing: Mapping[str, str]
+    last: LastFiles
     since: Frontier | None
 
 
@@ -42,7 +47,7 @@ def list_source(run: FeedContext, checkpoint_ts: int) -> SinkListing:
     if frontier is not None and reason is None:
         found = _found(run, list_new(run.store, layout, frontier, watched), checkpoint_ts, frontier)
         known = {row.segment for row in run.quarantine.unresolved() if row.error_class == MISSING_FILE}
-        if not found.missing.keys() <= known:
+        if not found.last.missing.keys() <= known:
             reason = "an index file names a data file that is not where it is expected"
         elif frontier.settings != settings_digest(run.feed, found.taken.earlier):
             reason = "other names of tables are taken, for tables were renamed"
@@ -55,7 +60,7 @@ def list_source(run: FeedContext, checkpoint_ts: int) -> SinkListing:
 def _found(run: FeedContext, listing: Listing, checkpoint_ts: int, since: Frontier | None) -> SinkListing:
     schemas = SchemaFiles(run.feed, run.store, run.history, listing.schemas)
     taken = TakenNames.of(run.feed.tables, schemas.history.incarnations().values(), run.last_cut.checkpoint_ts)
-    return SinkListing(listing, schemas, taken, missing_last_files(run, listing, checkpoint_ts), since)
+    return SinkListing(listing, schemas, taken, look_at_last_files(run, listing, checkpoint_ts), since)
 
 
 def save_listing_state(run: FeedContext, found: SinkListing, checkpoint_ts: int, *, unclear: bool) -> None:
@@ -100,12 +105,15 @@ def _is_old(run: FeedContext, frontier: Frontier) -> bool:
 
 def _watched(run: FeedContext) -> frozenset[str]:
     """Directories in which files are expected that are not new by their number: those that would close a gap, and
-    mended ones in the place of those that could not be used."""
+    mended ones in the place of those that could not be used; and those whose index file names no last file."""
     gaps = {gap.directory for gap in index_gaps(run.segments.rows)}
     rows = run.quarantine.open()
     known = run.segments.known(row.segment for row in rows)
     files = {row.segment for row in rows if row.error_class == MISSING_FILE} | known
-    return frozenset(gaps | {file.rpartition("/")[0] for file in files})
+    indexes = {row.segment for row in rows if row.error_class == UNREADABLE_INDEX}
+    return frozenset(
+        gaps | {file.rpartition("/")[0] for file in files} | {index.rpartition("/meta/")[0] for index in indexes}
+    )
 
 
 def _last_ddl(run: FeedContext) -> dict[str, int]:

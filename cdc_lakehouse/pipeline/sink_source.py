@@ -68,7 +68,7 @@ class Sink:
         if new:
             run.segments.land(new, of_batch(batches.number))
             run.log.info("landed %d segments in batches %d to %d", len(new), new[0].batch, batches.number)
-        quarantine_missing(run, listing, found.missing, self._schemas)
+        quarantine_missing(run, listing, found.last, self._schemas)
         # Last: a run that dies before lists from an older state, and so finds all of this again.
         unclear = bool(listing.unknown or nameless or listing.unreadable)
         save_listing_state(run, found, self._checkpoint_ts, unclear=unclear)
@@ -76,7 +76,7 @@ class Sink:
 
     def look(self) -> None:
         run = self._run
-        self._checkpoint_ts = max(read_checkpoint(run.store), run.last_cut.checkpoint_ts)
+        self._checkpoint_ts = max(read_checkpoint(run.store, run.clock()), run.last_cut.checkpoint_ts)
         self._listing = list_sink(run.store, SinkLayout.of(run.feed.storage_sink))
 
     def first_ts(self) -> int | None:
@@ -163,7 +163,7 @@ def _without_summarized(run: FeedContext, files: Sequence[DataFile]) -> tuple[li
 
 def _shown_checkpoint(run: FeedContext) -> tuple[int | None, list[str]]:
     try:
-        shown = read_checkpoint(run.store)
+        shown = read_checkpoint(run.store, run.clock())
     except CheckpointError as error:
         return None, [str(error)]
     published = run.last_cut.checkpoint_ts

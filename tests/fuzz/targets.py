@@ -26,6 +26,7 @@ from cdc_lakehouse.decoders.files.file_format import FileContext
 from cdc_lakehouse.decoders.partition_summary import Summaries
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.tables import quarantine, source_metadata
+from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.sample import sink_writer
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.dump.notation import InsertNotation, TextNotation
@@ -133,7 +134,7 @@ def _schema_files() -> list[Variant]:
         json.dumps(change, ensure_ascii=False, default=str).encode()
 
     def read_metadata(content: bytes) -> None:
-        read_checkpoint(_stored({"metadata": content}))
+        read_checkpoint(_stored({"metadata": content}), utc_now())
 
     samples = [sink_writer.schema_document(each).encode() for each in (whole, plain)]
     return [Variant(samples, read), Variant([b'{"checkpoint-ts":450000000000000001}'], read_metadata)]

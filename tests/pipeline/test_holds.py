@@ -121,6 +121,7 @@ def test_a_configured_key_goes_before_the_tables_own(tmp_path: Path) -> None:
         (bad("anything", database=None, table=None), ["d.a#1", "d.b#1"]),
         (bad("d/a/10/CDC000001.json", kind="BadValue"), []),
         (bad("topic", database=None, table=None, kind="BadWatermark"), []),
+        (bad("d/a/10/meta/CDC.index", kind="UnreadableIndex"), ["d.a#1"]),
         (bad("d/new/meta/schema", table="new"), ["d.new"]),
     ],
 )
@@ -144,9 +145,15 @@ def test_a_segment_is_of_the_table_that_had_the_name_then(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("policy", "held"), [("hold", ["d.a#1"]), ("skip", [])])
-def test_what_is_mended_or_skipped_by_policy_is_not_held(tmp_path: Path, policy: str, held: list[str]) -> None:
-    run = run_of(tmp_path, A, policy={"quarantine": policy})
-    quarantine(run, bad("s"))
+@pytest.mark.parametrize(
+    ("setting", "kind"),
+    [("quarantine", "NotJson"), ("index_gap", "MissingFile"), ("index_gap", "UnreadableIndex")],
+)
+def test_what_is_mended_or_skipped_by_policy_is_not_held(
+    tmp_path: Path, setting: str, kind: str, policy: str, held: list[str]
+) -> None:
+    run = run_of(tmp_path, A, policy={setting: policy})
+    quarantine(run, bad("s", kind=kind))
     assert list(holds(run)) == held
     quarantine(run)
     assert holds(run) == {}

@@ -22,7 +22,7 @@ from cdc_lakehouse.lake.tables.segments import Segment, landed_again
 from cdc_lakehouse.pipeline import apply as applying
 from cdc_lakehouse.pipeline.dump_source import DumpSource
 from cdc_lakehouse.pipeline.holds import find_holds
-from cdc_lakehouse.pipeline.missing_files import MISSING_FILE, UNREADABLE_DIRECTORY, quarantine_missing
+from cdc_lakehouse.pipeline.missing_files import MISSING_FILE, UNREADABLE_DIRECTORY, LastFiles, quarantine_missing
 from cdc_lakehouse.pipeline.quarantine_limit import require_few_rejected
 from cdc_lakehouse.pipeline.replay import replay
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -152,13 +152,13 @@ def test_missing_input_that_was_discarded_is_known_until_it_is_there(tmp_path: P
     lake = lake_in(tmp_path)
     run = lake.run()
     schemas: Any = SimpleNamespace(name_at=lambda path: ("d", "a"))
-    quarantine_missing(run, Listing(), {ONE: "it is missing"}, schemas)
+    quarantine_missing(run, Listing(), LastFiles({ONE: "it is missing"}, {}, set()), schemas)
     rejected = Rejected("d/b", None, UNREADABLE_DIRECTORY, "it cannot be listed", None, "d", "b")
     run.quarantine.replace(lambda _: False, [rejected], NOON)
     discard(run)
     assert {row.error_class for row in run.quarantine.discarded()} == {MISSING_FILE, UNREADABLE_DIRECTORY}
     run.segments.land([segment(ONE)], {})
-    quarantine_missing(run, Listing(), {}, schemas)
+    quarantine_missing(run, Listing(), LastFiles({}, {}, set()), schemas)
     assert {row.state for row in run.quarantine.rows} == {"replayed"}
 
 

@@ -13,6 +13,7 @@ import pytest
 from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.positions import commit_time, physical_ms, tso
 from cdc_lakehouse.errors import ConfigurationError, SourceError
+from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.sample.changefeed import follow, state_path, write_history
 from cdc_lakehouse.sample.shop import Shop
 from cdc_lakehouse.sources.object_store import LocalStore
@@ -77,7 +78,8 @@ def assert_true(sink: Path) -> None:
         key = [column.name for column in columns if column.primary_key]
         assert found[name] == sorted(rows, key=lambda row: tuple(row[column] or "" for column in key))
         assert all(list(row) == [column.name for column in columns] for row in rows)
-    assert all(message["_tidb"]["commitTs"] <= read_checkpoint(LocalStore(sink)) for message in messages(sink))
+    checkpoint_ts = read_checkpoint(LocalStore(sink), utc_now())
+    assert all(message["_tidb"]["commitTs"] <= checkpoint_ts for message in messages(sink))
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +104,7 @@ def test_the_project_reads_every_file(sink: Path) -> None:
 
 
 def test_every_line_is_a_message_of_ticdc(sink: Path) -> None:
-    checkpoint_ts = read_checkpoint(LocalStore(sink))
+    checkpoint_ts = read_checkpoint(LocalStore(sink), utc_now())
     for path in data_files(sink):
         *lines, rest = path.read_bytes().split(b"\r\n")
         assert rest == b"" and lines
@@ -210,7 +212,7 @@ def test_following_goes_on_in_the_same_sink(tmp_path: Path) -> None:
     before = write(sink)
     checkpoints = []
     for checkpoint_ts in follow(sink, pause_seconds=5, batches=4, clock=clock, sleep=clock.sleep):
-        assert read_checkpoint(LocalStore(sink)) == checkpoint_ts
+        assert read_checkpoint(LocalStore(sink), utc_now()) == checkpoint_ts
         assert_true(sink)
         checkpoints.append(checkpoint_ts)
     assert [before, *checkpoints] == sorted({before, *checkpoints})

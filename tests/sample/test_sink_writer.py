@@ -14,6 +14,7 @@ import pytest
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
+from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.sample import sink_writer
 from cdc_lakehouse.sample.sink_writer import LINE_END, RowChange, SinkWriter, Table
 from cdc_lakehouse.sources.object_store import LocalStore
@@ -63,7 +64,7 @@ def test_a_simulated_sink_is_written_byte_for_byte(name: str, data_sets: Path, t
             old = None if line["old"] is None else line["old"][0]
             writer.write([RowChange(line["type"], table, line["_tidb"]["commitTs"], line["data"][0], old)])
         writer.flush(datetime.datetime.fromtimestamp(lines[0]["ts"] / 1000, datetime.UTC))
-    writer.checkpoint(read_checkpoint(store))
+    writer.checkpoint(read_checkpoint(store, utc_now()))
 
     written, expected = contents(tmp_path), contents(simulated)
     assert sorted(written) == sorted(expected)

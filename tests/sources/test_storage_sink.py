@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_lakehouse.changelog.positions import END_TS
+from cdc_lakehouse.changelog.positions import END_TS, tso
 from cdc_lakehouse.config import DateSeparator
 from cdc_lakehouse.errors import CheckpointError, ObjectMissingError, SourceError
 from cdc_lakehouse.sources.object_store import LocalStore, UnreadableDirectory
@@ -242,15 +244,40 @@ def test_a_part_that_cannot_be_listed_is_told(tmp_path: Path) -> None:
     assert [file.table for file in listing.data] == ["t"]
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        b"note\xff.txt", b"d\xff/t/7/2026-01-31/CDC000001.json", b"db/t\xff/meta/schema_7_0123456789.json",
+        b"db/t/7/\xff/meta/CDC.index", b"d\xff/CDC000001.json.tmp.1",
+    ],
+)  # fmt: skip
+def test_a_name_that_is_not_utf8_is_of_no_sink(tmp_path: Path, path: bytes) -> None:
+    store = sink(tmp_path, os.fsdecode(path), f"db/t/7/2026-01-31/{FIRST}")
+    listing = list_sink(store, SinkLayout())
+    assert listing.unknown == [path.decode(errors="backslashreplace")]
+    assert [file.table for file in listing.data] == ["t"] and listing.schemas == [] and listing.indexes == []
+
+
+def test_a_directory_that_cannot_be_listed_is_told_by_a_name_that_can_be_written(tmp_path: Path) -> None:
+    store = sink(tmp_path, f"db/t/7/2026-01-31/{FIRST}")
+    (tmp_path / os.fsdecode(b"db/\xff")).symlink_to(os.fsdecode(b"\xff"))
+    (unreadable,) = list_sink(store, SinkLayout()).unreadable
+    assert unreadable.path == "db/\\xff"
+
+
 # --- The checkpoint ---
 
 
 def checkpoint(directory: Path, content: bytes) -> int:
     (directory / "metadata").write_bytes(content)
-    return read_checkpoint(LocalStore(directory))
+    return read_checkpoint(LocalStore(directory), NOW)
 
 
-@pytest.mark.parametrize("value", [1, 466687623288586256, END_TS - 1])
+NOW = datetime.datetime(2026, 6, 1, 12, tzinfo=datetime.UTC)
+DAY_TS = 24 * 60 * 60 * 1000 << 18
+
+
+@pytest.mark.parametrize("value", [1, 466687623288586256, tso(NOW) + DAY_TS])
 def test_the_checkpoint(tmp_path: Path, value: int) -> None:
     assert checkpoint(tmp_path, b'{"checkpoint-ts":%d}' % value) == value
 
@@ -272,6 +299,13 @@ def test_a_file_that_holds_no_checkpoint(tmp_path: Path, content: bytes) -> None
     assert refused.value.segment == "metadata" and len(str(refused.value)) < 6000
 
 
+@pytest.mark.parametrize("value", [tso(NOW) + DAY_TS + (1 << 18), END_TS - 1])
+def test_a_checkpoint_far_beyond_the_time_of_reading_is_none(tmp_path: Path, value: int) -> None:
+    """Believed once, it would be the feed's clock for good."""
+    with pytest.raises(CheckpointError, match=r"more than a day after it was read.*set right the clock"):
+        checkpoint(tmp_path, b'{"checkpoint-ts":%d}' % value)
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
@@ -284,7 +318,7 @@ def test_a_file_that_holds_no_checkpoint(tmp_path: Path, content: bytes) -> None
 def test_metadata_that_is_no_file_of_a_checkpoint(tmp_path: Path, make: Callable[[Path], object], said: str) -> None:
     make(tmp_path / "metadata")
     with pytest.raises(CheckpointError, match=said):
-        read_checkpoint(LocalStore(tmp_path))
+        read_checkpoint(LocalStore(tmp_path), NOW)
 
 
 # --- Sinks of the data sets ---

@@ -43,7 +43,7 @@ def _judged(message: Mapping[str, Any], context: FileContext) -> Event | str:
         return problems.NO_ROW
     # A text with a number is none.
     number = tidb.get("commitTs") if isinstance(tidb, dict) else None
-    commit_ts = commit_ts_of(number) if isinstance(number, Number) else None
+    commit_ts = commit_ts_of(number, context.end_ts) if isinstance(number, Number) else None
     if commit_ts is None:
         return problems.NO_COMMIT_TS
     if (message.get("database"), message.get("table")) != (context.database, context.table):

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from cdc_lakehouse.changelog.positions import is_commit_ts
+from cdc_lakehouse.changelog.positions import END_TS, is_commit_ts
 from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders.files.csv_format import Layout
 
@@ -22,12 +22,14 @@ class FileContext:
     table: str
     csv: CsvOptions | None = None
     layout: Layout | None = None
+    end_ts: int = END_TS
+    """Of `positions.end_ts_at` when the file landed: so a file is decoded as before whenever that is done again."""
 
 
-def commit_ts_of(text: str) -> int | None:
+def commit_ts_of(text: str, end_ts: int) -> int | None:
     """A commit-ts by its digits; None when it cannot be one."""
     digits = text.lstrip("0")
-    return int(digits) if _DIGITS.fullmatch(digits) and is_commit_ts(int(digits)) else None
+    return int(digits) if _DIGITS.fullmatch(digits) and is_commit_ts(int(digits), end_ts) else None
 
 
 _DIGITS: Final = re.compile("[0-9]{1,19}")

@@ -22,10 +22,10 @@ import datetime
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from cdc_lakehouse.changelog.positions import is_commit_ts
+from cdc_lakehouse.changelog.positions import commit_time, end_ts_at, is_commit_ts
 from cdc_lakehouse.config import DateSeparator, Protocol, StorageSinkSource
 from cdc_lakehouse.errors import CheckpointError, ObjectMissingError, SourceError
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, UnreadableDirectory
@@ -122,8 +122,8 @@ class Listing:
     """Paths that no rule explains: reported, never read."""
 
 
-def read_checkpoint(store: ObjectStore) -> int:
-    """The sink's checkpoint-ts: every event at or below it is in the files.
+def read_checkpoint(store: ObjectStore, now: datetime.datetime) -> int:
+    """The sink's checkpoint-ts at a moment: every event at or below it is in the files.
 
     It must be read before the sink is listed, so that the listing holds all that it promises.
     Raises `CheckpointError` when it is missing or is not what TiCDC writes.
@@ -147,6 +147,14 @@ def read_checkpoint(store: ObjectStore) -> int:
         ) from None
     if isinstance(checkpoint, bool) or not isinstance(checkpoint, int) or not is_commit_ts(checkpoint):
         raise CheckpointError(f"the checkpoint-ts is not a TSO: {checkpoint!r}", segment=METADATA)
+    if not is_commit_ts(checkpoint, end_ts_at(now)):
+        # Believed once, it would be the feed's clock for good.
+        raise CheckpointError(
+            f"the checkpoint-ts is {commit_time(checkpoint):%Y-%m-%d %H:%M:%S} UTC, more than a day after it was read",
+            segment=METADATA,
+            advice="set right the clock that is wrong, the source's or this machine's; a metadata file that is damaged "
+            "is written anew with the changefeed's next checkpoint",
+        )
     return checkpoint
 
 
@@ -167,8 +175,11 @@ def classify(
     listing = Listing()
     data: list[StoredObject] = []
     for found in objects:
+        shown = _utf8(found.path)
         if isinstance(found, UnreadableDirectory):
-            listing.unreadable.append(found)
+            listing.unreadable.append(replace(found, path=shown))
+        elif shown != found.path:
+            listing.unknown.append(shown)
         elif not _take(found, listing):
             data.append(found)
     known = {*tables, *(s.directory for s in listing.schemas if may_be_table(s.directory, layout))}
@@ -180,6 +191,11 @@ def classify(
         else:
             listing.data.append(file)
     return listing
+
+
+def _utf8(path: str) -> str:
+    """The path, or where a local disk has one that is not UTF-8, its bytes escaped: nothing can be called so."""
+    return path if path.isascii() else path.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def read_index(store: ObjectStore, index: IndexFile) -> str:
