@@ -99,9 +99,11 @@ CONVERSIONS: list[tuple[str, str, list[str | None]]] = [
 DEFAULTS = [
     "int DEFAULT 7", "int DEFAULT '-8'", "int NOT NULL", "bigint unsigned DEFAULT 18446744073709551615",
     "decimal(10,3) DEFAULT 1.5", "decimal(10,3) NOT NULL", "decimal(50,3) DEFAULT 1.5", "double DEFAULT -2.5e3",
-    "float DEFAULT 0.1", "bit(8) DEFAULT b'101'", "bit(8) DEFAULT 5", "year DEFAULT 99", "year NOT NULL",
+    "decimal(65,30) DEFAULT 1.5", "float DEFAULT 0.1", "bit(8) DEFAULT b'101'", "bit(8) DEFAULT 5", "bit(1) DEFAULT 0",
+    "bit(8) DEFAULT 49", "bit(8) DEFAULT b'11111111'", "bit(16) DEFAULT 456", "bit(64) DEFAULT 18446744073709551615",
+    "year DEFAULT 99", "year DEFAULT 0", "year DEFAULT '0'", "year NOT NULL",
     "varchar(20) DEFAULT 'it''s \\\\ \"x\" é'", "varchar(20) NOT NULL",
-     "char(5) DEFAULT 'ab  '", "varchar(5) DEFAULT 5",
+    "char(5) DEFAULT 'ab  '", "varchar(5) DEFAULT 5",
     "varchar(20) CHARACTER SET latin1 DEFAULT _latin1 x'e9'",
     "varbinary(10) DEFAULT x'00ff41'", "binary(4) DEFAULT 'a'", "binary(4) NOT NULL", "varbinary(10) NOT NULL",
     "date DEFAULT '2026-01-02'", "date DEFAULT 20260102", "datetime(3) DEFAULT '2026-01-02 03:04:05.1235'",
@@ -147,7 +149,7 @@ class Source:
 
     def schema(self, at: int, action: int, query: str) -> None:
         shown = [
-            ID if name == "id" else SourceColumn(name, _type(kind), nullable, default=default)
+            ID if name == "id" else SourceColumn(name, _type(kind), nullable, default=_tidb(default, kind))
             for name, kind, nullable, default in self.columns()
         ]
         self.sink.schema("t", at, *shown, action=action, query=query)
@@ -202,6 +204,17 @@ def _csv(cell: Any, kind: str) -> str:
         return r"\N"
     text = json.dumps(cell) if kind == "json" else cell["b64"] if isinstance(cell, dict) else cell
     return '"' + text.replace('"', '""') + '"'
+
+
+def _tidb(default: str | None, kind: str) -> str | None:
+    """A default of information_schema as TiDB has it in schema files: bytes, those of a BIT too. It loses what is not
+    UTF-8 of a VARBINARY; of a BIT it is Go's JSON that does."""
+    if default is not None and kind.startswith("bit"):
+        number = int(default[2:-1], 2)
+        return number.to_bytes(number.bit_length() // 8 + 1).lstrip(b"\0").decode(errors="surrogateescape") or "\0"
+    if default is not None and _is_bytes(kind) and default.startswith("0x"):
+        return bytes.fromhex(default[2:]).decode(errors="replace")
+    return default
 
 
 def _type(kind: str) -> ColumnType:
