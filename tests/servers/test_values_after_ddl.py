@@ -15,8 +15,11 @@ from cdc_lakehouse.changelog.ddl.clauses import AddColumn
 from cdc_lakehouse.changelog.ddl.parser import parse
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SourceColumn
+from cdc_lakehouse.lake.current.conversions import convert_through
+from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.pipeline.steps import run_all
 from tests.kit import truth
+from tests.kit.duckdb_sql import of
 from tests.kit.hand_sinks import ADD_COLUMN, CREATE, ID, HandSink, row
 from tests.kit.lakes import TestLake
 from tests.servers.mysql import MySqlServer
@@ -63,7 +66,7 @@ CONVERSIONS: list[tuple[str, str, list[str | None]]] = [
     ("decimal(20,2)", "decimal(60,4)", ["12345.12", "-1.00"]),
     ("double", "decimal(20,3)", ["1.5", "-2.0625"]),
     ("double", "int", ["1.5", "2.5", "-1.4"]),
-    ("double", "varchar(40)", ["1.5", "100", "-0.25"]),
+    ("double", "varchar(40)", ["1.5", "100", "-0.25", "1e14", "-1e14", "1234567890123456.5", "1e-5", "-1e-14"]),
     ("float", "double", ["1.5", "-0.25"]),
     ("double", "float", ["1.5", "-0.25"]),
     ("datetime", "date", ["2026-01-02 03:04:05", "2026-01-02 23:59:59", None]),
@@ -266,6 +269,30 @@ def test_older_rows_have_the_default_of_an_added_column(source: Source) -> None:
     assert not run_all(source.lake.run()).applied.held
     assert source.data_files() == before
     source.check(DEFAULTS)
+
+
+def test_floating_point_numbers_become_text_as_the_server_prints_them(mysql: MySqlServer) -> None:
+    """Feeds of TiDB have them with all digits, which is another text from 1e15 on and below 1e-15."""
+    numbers = [f"{digits}e{exponent}" for exponent in range(-18, 26) for digits in ("1", "-1.25", "1.234567890123456")]
+    connection = mysql.connect()
+    connection.autocommit(True)
+    cursor = connection.cursor()
+    for statement in ("DROP DATABASE IF EXISTS d", "CREATE DATABASE d", "USE d"):
+        cursor.execute(statement)
+    cursor.execute("CREATE TABLE t (id int PRIMARY KEY, d double, f float)")
+    rows = ", ".join(f"({id}, {number}, {number})" for id, number in enumerate(numbers))
+    cursor.execute(f"INSERT INTO t VALUES {rows}")
+    cursor.execute("SELECT d, f + 0e0 FROM t ORDER BY id")
+    doubles, floats = zip(*cursor.fetchall(), strict=True)
+    cursor.execute("ALTER TABLE t MODIFY d varchar(40), MODIFY f varchar(40)")
+    cursor.execute("SELECT d, f FROM t ORDER BY id")
+    wanted = cursor.fetchall()
+    of_doubles, of_floats = (
+        of(values, kind, convert_through("value", [_type(kind), _type("varchar(40)")], ValueFormat(database="mysql")))
+        for values, kind in ((doubles, "double"), (floats, "float"))
+    )
+    found = list(zip(of_doubles, of_floats, strict=True))
+    assert [each for each in zip(numbers, found, wanted, strict=True) if each[1] != each[2]] == []
 
 
 def test_bytes_are_what_was_put(source: Source) -> None:
