@@ -340,6 +340,7 @@ class RecordSource(abc.ABC):
             labels=self._format.labels == "labels",
             labels_uncertain=self._format.labels == "uncertain",
             trailing_zeros_cut=self._format.made_by_canal,
+            database=self._format.database,
         )
 
 

@@ -88,6 +88,31 @@ def test_what_a_source_accepted_is_carried_out(
     assert verdict(from_file(statement, [*shown_columns(made)[:-1], shown])) == wanted
 
 
+@pytest.mark.parametrize(
+    ("definition", "shown", "default", "older", "in_file"),
+    [
+        ("BIT(8) DEFAULT 49", "1", "b'110001'", "49", "49"),
+        ("BIT(8) DEFAULT 255", "\ufffd", "b'11111111'", "255", "255"),
+        (
+            "TIMESTAMP DEFAULT '2024-01-01 08:00:00'",
+            "2024-01-01 00:00:00",
+            "2024-01-01 08:00:00",
+            "2024-01-01 08:00:00",
+            "2024-01-01 00:00:00+00:00",
+        ),
+    ],
+)
+def test_schema_files_have_defaults_in_a_form_of_their_own(
+    definition: str, shown: str, default: str, older: str, in_file: str
+) -> None:
+    statement = f"ALTER TABLE t ADD COLUMN c {definition}"
+    made = from_text(TABLE, statement)[-1]
+    added = made.columns[-1]
+    assert (added.default, added.initial.text) == (default, older)
+    after = [*shown_columns(made)[:-1], SourceColumn("c", added.type, default=shown)]
+    assert from_file(statement, after).columns[-1].initial.text == in_file
+
+
 def shown_columns(version: TableVersion) -> tuple[SourceColumn, ...]:
     """The columns as a schema file lists them."""
     return tuple(

@@ -97,6 +97,10 @@ GO_TEXTS = [
     ("\b\f", r'"\b\f"'),
     ("\b\f", r'"\u0008\u000c"'),
     ("\\b", r'"\\b"'),
+    # The character as it is, and a byte that is not UTF-8, such as the default of a BIT(8) that is 255.
+    ("\ufffd", '"\ufffd"'),
+    ("\x01\ufffd\ufffd", r'"\u0001\ufffd\ufffd"'),
+    ("\ufffd\ufffd\\ufffd", '"\\ufffd\ufffd\\\\ufffd"'),
 ]
 
 
