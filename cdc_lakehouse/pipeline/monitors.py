@@ -108,7 +108,7 @@ class _RecordMonitor:
         self.database: str = message_format.database
         self.has_labels = message_format.labels == "labels"
         self.has_options = message_format.can_contradict_options
-        self.has_lossy_text = message_format.made_by_canal
+        self.has_lossy_text = message_format.lossy_columns is not None
 
     def new_dates(self) -> list[str]:
         return []

@@ -329,7 +329,7 @@ class RecordSource(abc.ABC):
             self._run.signals.told(),
             escapes=self._format.backslash_escapes,
             types=self._run.feed.types,
-            in_table_order=self._format.made_by_canal,
+            in_table_order=self._format.in_table_order,
         )
         return [change for change in changes if upto is None or change.commit_ts <= upto], ()
 
@@ -339,7 +339,7 @@ class RecordSource(abc.ABC):
             zero_dates,
             labels=self._format.labels == "labels",
             labels_uncertain=self._format.labels == "uncertain",
-            trailing_zeros_cut=self._format.made_by_canal,
+            trailing_zeros_cut=self._format.trailing_zeros_cut,
         )
 
 
