@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cdc_lakehouse.config import CanalSource, FeedConfig, KafkaSource
+from cdc_lakehouse.decoders.files.registry import FORMATS, layout_of
 from cdc_lakehouse.decoders.messages.registry import format_of
 from cdc_lakehouse.decoders.partition_summary import OptionConflict
 from cdc_lakehouse.errors import CdcError
@@ -23,7 +24,7 @@ from cdc_lakehouse.sources.object_store import ObjectStore, open_store
 from cdc_lakehouse.sources.record_log import Pending
 from cdc_lakehouse.sources.sink.incremental_listing import list_new
 from cdc_lakehouse.sources.sink.listing_state import is_of_settings
-from cdc_lakehouse.sources.sink.paths import DataFile, SinkLayout, list_sink, read_checkpoint
+from cdc_lakehouse.sources.sink.paths import DataFile, list_sink, read_checkpoint
 
 
 def open_monitor(lake: Lake, feed: FeedConfig) -> SourceMonitor:
@@ -57,7 +58,7 @@ class SinkMonitor:
 
     @property
     def has_labels(self) -> bool:
-        return self._source.csv is not None
+        return FORMATS[self._source.protocol].has_labels
 
     def _store(self) -> ObjectStore:
         return open_store(self._source.uri, self._lake.storage)
@@ -81,9 +82,9 @@ class SinkMonitor:
         return sorted({f.feed_date or "" for f in self._new_files() if not f.table or takes(f.database, f.table)})
 
     def _new_files(self) -> list[DataFile]:
-        store, layout = self._store(), SinkLayout.of(self._source)
+        store, layout = self._store(), layout_of(self._source)
         frontier = Frontiers(self._lake, self._feed.name).last()
-        if frontier is not None and is_of_settings(frontier, self._feed):
+        if frontier is not None and is_of_settings(frontier, self._feed, layout):
             return [file for file in list_new(store, layout, frontier).data if frontier.is_new(file)]
         files = list_sink(store, layout).data
         known = Segments(self._lake, self._feed.name).etags(file.path for file in files)

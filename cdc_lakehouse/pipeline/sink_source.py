@@ -10,6 +10,7 @@ from typing import Literal
 import pyarrow.compute as pc
 
 from cdc_lakehouse.changelog.schema import SchemaChange, TableName
+from cdc_lakehouse.decoders.files.registry import FORMATS, layout_of
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.errors import CheckpointError, SourceError
 from cdc_lakehouse.lake.archive import Archive
@@ -27,7 +28,7 @@ from cdc_lakehouse.pipeline.sink_schemas import SchemaFiles
 from cdc_lakehouse.pipeline.source import JoinPoint, Landed
 from cdc_lakehouse.pipeline.taken_tables import TakenNames
 from cdc_lakehouse.sources.dump.contents import DumpPosition
-from cdc_lakehouse.sources.sink.paths import DataFile, Listing, SinkLayout, list_sink, read_checkpoint
+from cdc_lakehouse.sources.sink.paths import DataFile, Listing, list_sink, read_checkpoint
 
 
 class Sink:
@@ -77,10 +78,10 @@ class Sink:
     def look(self) -> None:
         run = self._run
         self._checkpoint_ts = max(read_checkpoint(run.store), run.last_cut.checkpoint_ts)
-        self._listing = list_sink(run.store, SinkLayout.of(run.feed.storage_sink))
+        self._listing = list_sink(run.store, layout_of(run.feed.storage_sink))
 
     def first_ts(self) -> int | None:
-        self._listing = list_sink(self._run.store, SinkLayout.of(self._run.feed.storage_sink))
+        self._listing = list_sink(self._run.store, layout_of(self._run.feed.storage_sink))
         return self._schemas.first_ts()
 
     dump_comes_first = True
@@ -120,9 +121,9 @@ class Sink:
 
     def value_format(self, zero_dates: Literal["null", "string", "error"]) -> ValueFormat:
         source = self._run.feed.storage_sink
-        if source.csv is None:
-            return ValueFormat(source.time_zone, zero_dates)
-        return ValueFormat(source.time_zone, zero_dates, labels=True, binary=source.csv.binary_encoding_method)
+        file_format = FORMATS[source.protocol]
+        binary = file_format.binary(source.csv)
+        return ValueFormat(source.time_zone, zero_dates, labels=file_format.has_labels, binary=binary)
 
 
 def _named(files: Sequence[DataFile], schema_files: SchemaFiles) -> tuple[list[DataFile], list[str]]:
