@@ -11,15 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from cdc_lakehouse.changelog.positions import commit_time
-from cdc_lakehouse.decoders.problems import Rejected
+from cdc_lakehouse.decoders.problems import MISSING_FILE, UNREADABLE_DIRECTORY, Rejected
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.sink_schemas import SchemaFiles
 from cdc_lakehouse.sources.sink.incremental_listing import AT_ONCE
 from cdc_lakehouse.sources.sink.paths import IndexFile, Listing, read_index
-
-UNREADABLE_DIRECTORY: Final = "UnreadableDirectory"
-MISSING_FILE: Final = "MissingFile"
 
 # What the clocks of the database and of the store may differ by.
 _CLOCKS: Final = datetime.timedelta(minutes=5)

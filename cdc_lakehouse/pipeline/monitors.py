@@ -48,6 +48,7 @@ class SinkMonitor:
         "Follows the checkpoint-ts of the sink's metadata file.",
     )
     database = "tidb"
+    has_files = True
     has_options = False
     has_lossy_text = False
 
@@ -101,6 +102,8 @@ class SinkMonitor:
 
 class _RecordMonitor:
     """What topics and Canal servers have in common: messages of a format."""
+
+    has_files = False
 
     def __init__(self, lake: Lake, feed: FeedConfig) -> None:
         self._lake = lake

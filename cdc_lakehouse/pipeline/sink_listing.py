@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from cdc_lakehouse.decoders.files.registry import layout_of
+from cdc_lakehouse.decoders.problems import MISSING_FILE, UNREADABLE_DIRECTORY
 from cdc_lakehouse.lake.tables.segments import index_gaps
 from cdc_lakehouse.pipeline.context import FeedContext
-from cdc_lakehouse.pipeline.missing_files import MISSING_FILE, UNREADABLE_DIRECTORY, covered_before, missing_last_files
+from cdc_lakehouse.pipeline.missing_files import covered_before, missing_last_files
 from cdc_lakehouse.pipeline.sink_schemas import SchemaFiles
 from cdc_lakehouse.pipeline.taken_tables import TakenNames
 from cdc_lakehouse.sources.sink.incremental_listing import list_new

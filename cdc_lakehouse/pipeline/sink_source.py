@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from cdc_lakehouse.changelog.schema import SchemaChange, TableName
 from cdc_lakehouse.decoders.files.registry import FORMATS, layout_of
-from cdc_lakehouse.decoders.problems import Rejected
+from cdc_lakehouse.decoders.problems import BAD_SCHEMA_FILE, Rejected
 from cdc_lakehouse.errors import CheckpointError, SourceError
 from cdc_lakehouse.lake.archive import Archive
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
@@ -19,6 +19,7 @@ from cdc_lakehouse.lake.properties import of_batch
 from cdc_lakehouse.lake.tables.segments import DECODED, FILE, LANDED, Kind, Segment, landed_again
 from cdc_lakehouse.pipeline.batches import Batches
 from cdc_lakehouse.pipeline.context import FeedContext
+from cdc_lakehouse.pipeline.cut_off_files import resolve_redelivered
 from cdc_lakehouse.pipeline.deferred_segments import find_unreadable
 from cdc_lakehouse.pipeline.loads import join_at_tso, loads_of, require_no_gap
 from cdc_lakehouse.pipeline.missing_files import quarantine_missing
@@ -35,6 +36,7 @@ class Sink:
     """`Source` of a storage sink."""
 
     kind: Kind = FILE
+    schema_faults = frozenset({BAD_SCHEMA_FILE})
 
     def __init__(self, run: FeedContext) -> None:
         self._run = run
@@ -91,6 +93,9 @@ class Sink:
 
     def decode(self, segments: Sequence[Segment], *, append: bool) -> tuple[Sequence[Segment], Sequence[Rejected]]:
         return decode_files(self._run, self._schemas, segments, append=append)
+
+    def resolve_redelivered(self) -> None:
+        resolve_redelivered(self._run)
 
     def land_left_out(self) -> Sequence[Segment]:
         return ()  # Schema files tell names before anything is decoded.

@@ -52,6 +52,7 @@ class RecordSource(abc.ABC):
     """What the sources have in common whose messages land in `records`: all of `Source` but how they are received."""
 
     kind: Kind = OFFSETS
+    schema_faults = frozenset[str]()
     _has_record_times: ClassVar = True
     """As `TopicFormat` has it."""
 
@@ -238,6 +239,9 @@ class RecordSource(abc.ABC):
         for each in not_sent_before:
             others[each.segment] -= each.count
         return [replace(each, others=others[each.segment]) for each in segments], [*bad, *not_sent_before]
+
+    def resolve_redelivered(self) -> None:
+        return  # What is sent again is known as it is decoded.
 
     def _not_sent_before(self, finds: Summaries) -> list[Rejected]:
         """What is at or below a watermark and had not come before: rows, of each change the first, and statements."""
