@@ -12,9 +12,10 @@ from cdc_lakehouse.decoders.messages.registry import format_of
 from cdc_lakehouse.decoders.partition_summary import OptionConflict
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.tables.canal_positions import landed_position
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.tables.frontiers import Frontiers
-from cdc_lakehouse.lake.tables.landed_offsets import landed_offsets, landed_position
+from cdc_lakehouse.lake.tables.landed_offsets import landed_offsets
 from cdc_lakehouse.lake.tables.segments import Segments
 from cdc_lakehouse.lake.tables.source_metadata import Signals
 from cdc_lakehouse.pipeline.source import SourceKind, SourceMonitor, SourceState, SourceStatus
@@ -161,10 +162,13 @@ class CanalMonitor(_RecordMonitor):
         "Asks the Canal server whether entries wait.",
     )
 
+    def _landed(self) -> tuple[int, str | None]:
+        return landed_position(self._lake, self._feed.name, self._feed.canal.destination)
+
     def poll(self, asked: str | None) -> SourceState:
         # The first that waits can be landed already, where a run ended before it was acknowledged: the next one does
         # that.
-        landed, _ = landed_position(self._lake, self._feed)
+        landed, _ = self._landed()
         with CanalClient(self._feed.canal, patience_seconds=0) as client:
             batch = client.get(batch_size=1, wait_seconds=0)
             client.rollback()
@@ -176,7 +180,7 @@ class CanalMonitor(_RecordMonitor):
     def status(self) -> SourceStatus:
         status = SourceStatus(option_conflicts=self._conflicts())
         try:
-            entries, position = landed_position(self._lake, self._feed)
+            entries, position = self._landed()
             status = replace(status, landed_entries=entries, landed_position=position)
             with CanalClient(self._feed.canal) as client:
                 client.check()
