@@ -57,12 +57,12 @@ class UpdatePairing:
         half, self.waiting = self.waiting, None
         whole = None if half is None else self._joined(half, message)
         if half is not None:
-            yield self._unpaired("BEFORE", half) if whole is None else Message(half.origin)
+            yield self._alone(half, is_first=True) if whole is None else Message(half.origin)
         match whole or message:
             case Message(parts=(RowChange(op="U", after=None),)) as first:
                 self.waiting = first
             case Message(parts=(RowChange(op="U", before=None),)) as second:
-                yield self._unpaired("AFTER", second)
+                yield self._alone(second, is_first=False)
             case other:
                 yield other
 
@@ -80,14 +80,9 @@ class UpdatePairing:
             case _:
                 return None
 
-    def _unpaired(self, which: str, half: Message) -> MessageError:
-        of = next((part.database, part.table) for part in half.parts if isinstance(part, RowChange))
-        where = " that came before this message" if which == "BEFORE" else ""
-        return MessageError(
-            f"the UPDATE {which}{where} stands alone: its other half is not next to it",
-            of=of,
-            advice=self._halves.advice,
-        )
+    def _alone(self, half: Message, *, is_first: bool) -> MessageError:
+        table = next((part.database, part.table) for part in half.parts if isinstance(part, RowChange))
+        return self._halves.alone(table, is_first)
 
 
 class RedeliveryFilter:

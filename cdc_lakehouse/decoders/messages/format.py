@@ -89,10 +89,11 @@ class Redelivery:
 @dataclass(frozen=True)
 class UpdateHalves:
     """An update may come as two messages, one after the other. `join` makes the row after the update, of what the
-    second half says of it and what the first says of the row before. `advice` says what to do about a half alone."""
+    second half says of it and what the first says of the row before. `alone` makes the error of a half of a table that
+    stands alone, by whether it is the first one."""
 
     join: Callable[[Row, Row], Row]
-    advice: str
+    alone: Callable[[tuple[str, str], bool], MessageError]
 
 
 def _no_options(source: KafkaSource, storage: StorageConfig) -> Options:

@@ -68,11 +68,20 @@ def _image_after(changed: Row, known: Row) -> Row:
     return {**{name: value for name, value in known.items() if value is not None}, **changed}
 
 
+def _alone(table: tuple[str, str], is_first: bool) -> MessageError:
+    which = "BEFORE that came before this message" if is_first else "AFTER"
+    return MessageError(
+        f"the UPDATE {which} stands alone: its other half is not next to it",
+        of=table,
+        advice="let the DTS task write the table to one partition",
+    )
+
+
 FORMAT: Final = Format(
     name="shareplex-json",
     make=lambda options: decode,
     redelivery=Redelivery(messages_before=20_000),
-    update_halves=UpdateHalves(_image_after, advice="let the DTS task write the table to one partition"),
+    update_halves=UpdateHalves(_image_after, _alone),
 )
 
 
