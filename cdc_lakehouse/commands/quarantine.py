@@ -16,17 +16,22 @@ import click
 
 from cdc_lakehouse.commands.common import DONE, HELD, chosen, configured, feed_option, print_json, printable, say
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
-from cdc_lakehouse.decoders.problems import BAD_TABLE_OF_DUMP, NOT_LOOKED_AT
+from cdc_lakehouse.decoders.problems import (
+    BAD_SCHEMA_FILE,
+    BAD_TABLE_OF_DUMP,
+    MISSING_FILE,
+    NOT_LOOKED_AT,
+    UNREADABLE_DIRECTORY,
+    UNREADABLE_INDEX,
+)
 from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.lease import last_holder
 from cdc_lakehouse.lake.tables.quarantine import Quarantine, Quarantined, State
 from cdc_lakehouse.pipeline.context import no_spark, utc_now
 from cdc_lakehouse.pipeline.deferred_segments import UNKNOWN_COLUMNS, UNREADABLE_SEGMENT
-from cdc_lakehouse.pipeline.missing_files import MISSING_FILE, UNREADABLE_DIRECTORY, UNREADABLE_INDEX
 from cdc_lakehouse.pipeline.replay import replay as replay_rows
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.sink_schemas import BAD_SCHEMA_FILE
 
 _UNTIL_READ: Final = "its rows are missing from the tables until it can be decoded; each run tries it again"
 _MISSING_INPUT: Final = {

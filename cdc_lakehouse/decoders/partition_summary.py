@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cdc_lakehouse.changelog.events import Ddl, MessageError, Origin, RowChange
 from cdc_lakehouse.changelog.observed_schema import ObservedColumns, Statement
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS, is_time_ms
-from cdc_lakehouse.decoders.messages.canal_json import lossy_columns
 from cdc_lakehouse.decoders.problems import (
     BAD_MESSAGE,
     BAD_WATERMARK,
@@ -139,8 +139,8 @@ class PartitionSummary:
         if known is None or (columns.commit_ts, offset) < (known[1].commit_ts, known[0]):
             self.observed[shape] = offset, columns
 
-    def note_lossy(self, row: RowChange) -> None:
-        if columns := lossy_columns(row):
+    def note_lossy(self, row: RowChange, columns: Sequence[str]) -> None:
+        if columns:
             self.lossy.setdefault((row.database, row.table), Counter()).update(columns)
 
 

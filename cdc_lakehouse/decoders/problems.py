@@ -52,6 +52,19 @@ BAD_VALUE: Final = "BadValue"
 BAD_TABLE_OF_DUMP: Final = "BadTableOfDump"
 """A table of the initial dump of which rows, or values of a column, are missing."""
 
+BAD_SCHEMA_FILE: Final = "BadSchemaFile"
+"""A schema file that cannot be read, or is not whole."""
+
+MISSING_FILE: Final = "MissingFile"
+"""A data file that the source promises and does not have. `policy.index_gap` says whether it holds its table."""
+
+UNREADABLE_INDEX: Final = "UnreadableIndex"
+"""An index file that cannot be read, or names no data file: whether the last one is there is not known.
+`policy.index_gap` says whether it holds its table."""
+
+UNREADABLE_DIRECTORY: Final = "UnreadableDirectory"
+"""A directory of the source that cannot be listed."""
+
 NOT_UTF8: Final = "NotUtf8"
 NOT_JSON: Final = "NotJson"
 NOT_CSV: Final = "NotCsv"

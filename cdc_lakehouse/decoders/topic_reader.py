@@ -384,7 +384,7 @@ class TopicReader:
 
     def _names(self, op: str, names: Sequence[str], types: Mapping[str, str]) -> tuple[str, ...]:
         """The columns of an image in the order that it shows."""
-        if op != "U" or not self._format.made_by_canal:
+        if op != "U" or not self._format.in_table_order:
             return tuple(names)
         # Images that are not whole put columns out of the table's order.
         shown = set(names)
@@ -417,8 +417,8 @@ class TopicReader:
                 self._note_statement(summary, offset, statement)
             elif self._takes(part.database, part.table):
                 self._observe(summary, part, commit_ts, offset, in_order=origin.commit_ts is None)
-                if self._format.made_by_canal:
-                    summary.note_lossy(part)
+                if self._format.lossy_columns is not None:
+                    summary.note_lossy(part, self._format.lossy_columns(part))
                 images = image_text(part.before), image_text(part.after)
                 self._rows.add(date, part.database, part.table, part.op, commit_ts, *images, segment, offset)
             else:
@@ -451,7 +451,7 @@ class TopicReader:
             return
         names = self._names(row.op, tuple(image), row.types)
         if in_order:
-            columns = self._observer.new_columns(row, names, in_order=self._format.made_by_canal)
+            columns = self._observer.new_columns(row, names, in_order=self._format.in_table_order)
         else:
             columns = tuple((name, row.types.get(name, "")) for name in names)
         if columns is not None:

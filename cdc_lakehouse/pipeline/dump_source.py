@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from cdc_lakehouse.config import StorageConfig
     from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 
-LOAD_FAULTS: Final = frozenset({BAD_TABLE_OF_DUMP})
-
 _MAX_FILES: Final = 2_000
 _MAX_BYTES: Final = 16 << 30
 """Of a batch: what a run that ends early has not to do again."""
@@ -68,6 +66,7 @@ class DumpSource:
     """`Source` of a feed's initial dump."""
 
     kind: Kind = DUMP
+    schema_faults = frozenset({BAD_TABLE_OF_DUMP})
 
     def __init__(self, run: FeedRun, initial: InitialLoad) -> None:
         self._run = run
@@ -107,7 +106,7 @@ class DumpSource:
         return (
             not loads
             or bool(self._run.segments.undecoded(DUMP))
-            or any(row.error_class in LOAD_FAULTS for row in self._run.quarantine.open())
+            or any(row.error_class in self.schema_faults for row in self._run.quarantine.open())
             or any(map(self._taken.takes_name, loads.keys() - self._landed().keys()))
         )
 

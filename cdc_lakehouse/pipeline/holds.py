@@ -22,7 +22,6 @@ from cdc_lakehouse.lake.tables.manual_holds import ManualHold
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.records import first_batch
 from cdc_lakehouse.lake.tables.segments import FILE, Segment, index_gaps, table_versions
-from cdc_lakehouse.pipeline import missing_files
 from cdc_lakehouse.pipeline.row_keys import key_columns
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.taken_tables import is_taken
@@ -123,7 +122,7 @@ def _policy(feed: FeedConfig, error_class: str) -> Literal["hold", "skip"]:
             return "skip"
         case problems.BAD_TABLE_OF_DUMP:
             return "hold"  # What is missing may be all of the table: only a person gives that up.
-        case missing_files.MISSING_FILE | missing_files.UNREADABLE_INDEX:
+        case problems.MISSING_FILE | problems.UNREADABLE_INDEX:
             return feed.policy.index_gap
         case _:
             return feed.policy.quarantine

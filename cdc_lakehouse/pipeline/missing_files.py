@@ -13,16 +13,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from cdc_lakehouse.changelog.positions import commit_time
-from cdc_lakehouse.decoders.problems import Rejected
+from cdc_lakehouse.decoders.problems import MISSING_FILE, UNREADABLE_DIRECTORY, UNREADABLE_INDEX, Rejected
 from cdc_lakehouse.errors import ObjectMissingError, SourceError
 from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.sink_schemas import SchemaFiles
 from cdc_lakehouse.sources.sink.incremental_listing import AT_ONCE
 from cdc_lakehouse.sources.sink.paths import IndexFile, Listing, read_index
-
-UNREADABLE_DIRECTORY: Final = "UnreadableDirectory"
-UNREADABLE_INDEX: Final = "UnreadableIndex"
-MISSING_FILE: Final = "MissingFile"
 
 # What the clocks of the database and of the store may differ by.
 _CLOCKS: Final = datetime.timedelta(minutes=5)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from cdc_lakehouse.changelog.positions import end_ts_at
 from cdc_lakehouse.decoders.files.file_format import FileContext
@@ -131,17 +130,21 @@ def _decode(
 
 
 def _layouts(run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment]) -> Layouts:
-    options = run.feed.storage_sink.csv
-    return Layouts() if options is None else find_layouts(run, options, schemas, segments)
+    source = run.feed.storage_sink
+    if not FORMATS[source.protocol].needs_layout:
+        return Layouts()
+    assert source.csv is not None, "rows without names are csv"
+    return find_layouts(run, source.csv, schemas, segments)
 
 
 def _require_commit_ts(run: FeedContext, segments: Sequence[Segment]) -> None:
     """A sink without commit-ts has it nowhere: say so once, instead of quarantining every line. Where lines were ever
     decoded, or one of the first files has it, the others are bad files."""
-    if run.feed.storage_sink.protocol != "canal-json" or run.events_snapshot() is not None:
+    lacks_commit_ts = FORMATS[run.feed.storage_sink.protocol].lacks_commit_ts
+    if lacks_commit_ts is None or run.events_snapshot() is not None:
         return
     looked_at = [segment for segment in segments if segment.size][:_LOOKED_AT]
-    if looked_at and all(_has_no_commit_ts(run, segment) for segment in looked_at):
+    if looked_at and all(lacks_commit_ts(run.raw.head(segment, _HEAD)) for segment in looked_at):
         raise SourceError(
             PROBLEMS[NO_COMMIT_TS],
             feed=run.feed.name,
@@ -149,12 +152,3 @@ def _require_commit_ts(run: FeedContext, segments: Sequence[Segment]) -> None:
             line=1,
             advice="then start the feed afresh",
         )
-
-
-def _has_no_commit_ts(run: FeedContext, segment: Segment) -> bool:
-    """False for a bad line, and one that is longer than what is looked at: the decoder judges it."""
-    try:
-        message: Any = json.loads(run.raw.head(segment, _HEAD).splitlines()[0])
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(message, dict) and "type" in message and "_tidb" not in message

@@ -6,21 +6,16 @@ import datetime
 from dataclasses import dataclass
 from typing import Final
 
+from cdc_lakehouse.decoders.files.registry import layout_of
+from cdc_lakehouse.decoders.problems import MISSING_FILE, UNREADABLE_DIRECTORY, UNREADABLE_INDEX
 from cdc_lakehouse.lake.tables.segments import index_gaps
 from cdc_lakehouse.pipeline.context import FeedContext
-from cdc_lakehouse.pipeline.missing_files import (
-    MISSING_FILE,
-    UNREADABLE_DIRECTORY,
-    UNREADABLE_INDEX,
-    LastFiles,
-    covered_before,
-    look_at_last_files,
-)
+from cdc_lakehouse.pipeline.missing_files import LastFiles, covered_before, look_at_last_files
 from cdc_lakehouse.pipeline.sink_schemas import SchemaFiles
 from cdc_lakehouse.pipeline.taken_tables import TakenNames
 from cdc_lakehouse.sources.sink.incremental_listing import list_new
 from cdc_lakehouse.sources.sink.listing_state import Circumstances, Frontier, advance, is_of_settings, settings_digest
-from cdc_lakehouse.sources.sink.paths import Listing, SinkLayout, list_sink, schema_file_at
+from cdc_lakehouse.sources.sink.paths import Listing, list_sink, schema_file_at
 
 WATCHED_LIMIT: Final = 500
 """Directories that are listed whole beside the way: with more of them the whole sink is listed instead."""
@@ -40,7 +35,7 @@ class SinkListing:
 
 def list_source(run: FeedContext, checkpoint_ts: int) -> SinkListing:
     """List the sink. The checkpoint-ts must have been read before."""
-    layout = SinkLayout.of(run.feed.storage_sink)
+    layout = layout_of(run.feed.storage_sink)
     frontier = run.frontiers.last()
     watched = _watched(run)
     reason = _reason_for_all(run, frontier, watched)
@@ -49,7 +44,7 @@ def list_source(run: FeedContext, checkpoint_ts: int) -> SinkListing:
         known = {row.segment for row in run.quarantine.unresolved() if row.error_class == MISSING_FILE}
         if not found.last.missing.keys() <= known:
             reason = "an index file names a data file that is not where it is expected"
-        elif frontier.settings != settings_digest(run.feed, found.taken.earlier):
+        elif frontier.settings != settings_digest(run.feed, layout, found.taken.earlier):
             reason = "other names of tables are taken, for tables were renamed"
         else:
             return found
@@ -66,9 +61,10 @@ def _found(run: FeedContext, listing: Listing, checkpoint_ts: int, since: Fronti
 def save_listing_state(run: FeedContext, found: SinkListing, checkpoint_ts: int, *, unclear: bool) -> None:
     """Leave the listing state for the next run. All that it does not list again must have landed."""
     covered = covered_before(checkpoint_ts)
+    layout = layout_of(run.feed.storage_sink)
     given = Circumstances(
-        SinkLayout.of(run.feed.storage_sink),
-        settings_digest(run.feed, found.taken.earlier),
+        layout,
+        settings_digest(run.feed, layout, found.taken.earlier),
         run.clock(),
         _last_ddl(run),
         # Whether their last files are there is known when the checkpoint has passed them.
@@ -84,7 +80,7 @@ def save_listing_state(run: FeedContext, found: SinkListing, checkpoint_ts: int,
 def _reason_for_all(run: FeedContext, frontier: Frontier | None, watched: frozenset[str]) -> str | None:
     if frontier is None:
         return "it is the first time"
-    if not is_of_settings(frontier, run.feed):
+    if not is_of_settings(frontier, run.feed, layout_of(run.feed.storage_sink)):
         return "the settings of the source or of its tables have changed"
     if run.dates:
         return "dates are decoded again"

@@ -13,8 +13,9 @@ from cdc_lakehouse.changelog.positions import commit_time
 from cdc_lakehouse.config import load
 from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.sources.object_store import LocalStore, open_store
-from cdc_lakehouse.sources.sink.paths import SinkLayout, list_sink, read_checkpoint
+from cdc_lakehouse.sources.sink.paths import list_sink, read_checkpoint
 from tests.commands import call
+from tests.kit.sink_layouts import layout_with
 from tests.sample.fold import contents
 
 
@@ -27,7 +28,7 @@ def test_the_configuration_is_valid_and_every_partition_has_files(tmp_path: Path
     assert result.exit_code == 0, result.output
     (feed,) = load(tmp_path / "demo" / "lakehouse.yaml", {}).feeds
     store = open_store(feed.storage_sink.uri)
-    listing = list_sink(store, SinkLayout(feed.storage_sink.date_separator))
+    listing = list_sink(store, layout_with(feed.storage_sink.date_separator))
     assert str(read_checkpoint(store, utc_now())) in result.stdout
     assert listing.unknown == [] and {file.database for file in listing.data} == {"shop"}
     partitions = partitions_of(feed)
@@ -49,10 +50,10 @@ def test_following_moves_the_checkpoint_batch_by_batch_and_changes_no_file(tmp_p
     sample(tmp_path)
     store = LocalStore(tmp_path / "sink")
     before = read_checkpoint(store, utc_now())
-    files = {file.path: file.etag for file in list_sink(store, SinkLayout()).data}
+    files = {file.path: file.etag for file in list_sink(store, layout_with()).data}
     result = sample(tmp_path, "--follow", "--batches", "2", "--pause", "0.1")
     assert result.exit_code == 0 and "batch 2: checkpoint-ts" in result.stdout
-    after = {file.path: file.etag for file in list_sink(store, SinkLayout()).data}
+    after = {file.path: file.etag for file in list_sink(store, layout_with()).data}
     assert read_checkpoint(store, utc_now()) > before
     assert files.items() < after.items()
 

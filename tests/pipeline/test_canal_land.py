@@ -14,7 +14,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from cdc_lakehouse.errors import SourceUnreachableError
-from cdc_lakehouse.lake.tables.landed_offsets import landed_position
+from cdc_lakehouse.lake.tables.canal_positions import landed_position
 from cdc_lakehouse.pipeline import canal_source
 from cdc_lakehouse.sources.canal.client import CanalClient
 from tests import LONG
@@ -153,7 +153,7 @@ def test_a_server_that_cannot_be_reached_is_told(tmp_path: Path, monkeypatch: py
 def test_where_the_last_entry_is(tmp_path: Path) -> None:
     with serving(HandMadeCanal(list(LOG.entries[:42]))) as address:
         lake = canal_lake(tmp_path, address)
-        assert landed_position(lake.lake, lake.feed) == (0, None)
+        assert landed_position(lake.lake, lake.name, lake.feed.canal.destination) == (0, None)
         lake.run().source.land()
-    landed, place = landed_position(lake.lake, lake.feed)
+    landed, place = landed_position(lake.lake, lake.name, lake.feed.canal.destination)
     assert landed == 42 and place == "bin.000001:10002050 of 2026-05-28 20:26:41 UTC"

@@ -17,8 +17,9 @@ from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.sample.changefeed import follow, state_path, write_history
 from cdc_lakehouse.sample.shop import Shop
 from cdc_lakehouse.sources.object_store import LocalStore
-from cdc_lakehouse.sources.sink.paths import SinkLayout, list_sink, read_checkpoint, read_index
+from cdc_lakehouse.sources.sink.paths import list_sink, read_checkpoint, read_index
 from cdc_lakehouse.sources.sink.schema_file import read_schema_file
+from tests.kit.sink_layouts import layout_with
 from tests.sample.fold import contents, data_files, fold, messages, schema_documents
 
 START = datetime.datetime(2026, 6, 1, 9, tzinfo=datetime.UTC)
@@ -92,7 +93,7 @@ def sink(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_project_reads_every_file(sink: Path) -> None:
     store = LocalStore(sink)
-    listing = list_sink(store, SinkLayout())
+    listing = list_sink(store, layout_with())
     assert listing.unknown == [] and listing.unreadable == []
     schemas = [read_schema_file(store, file) for file in listing.schemas]
     assert {change.table for change in schemas} == {"", "customers", "orders", "payments", "carts", "baskets"}
@@ -178,7 +179,7 @@ def test_everything_happens(sink: Path) -> None:
 
 def test_the_schema_history_understands_all_ddl(sink: Path) -> None:
     store = LocalStore(sink)
-    versions = History().apply(read_schema_file(store, file) for file in list_sink(store, SinkLayout()).schemas)
+    versions = History().apply(read_schema_file(store, file) for file in list_sink(store, layout_with()).schemas)
     assert [version.hold or version.note for version in versions if version.hold or version.note] == []
     effects = Counter(version.effect for version in versions)
     assert effects == {"create": 5, "evolve": 5, "none": 1, "empty": 1, "move": 1}
@@ -256,7 +257,7 @@ def test_a_schema_changes_now_and_then(tmp_path: Path) -> None:
     go_on(sink, 52)
     assert_true(sink)
     assert [document["Type"] for document in schema_documents(sink)[statements:]] == [5]
-    listing = list_sink(LocalStore(sink), SinkLayout())
+    listing = list_sink(LocalStore(sink), layout_with())
     assert listing.unknown == []
 
 

@@ -18,8 +18,9 @@ from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.sample import sink_writer
 from cdc_lakehouse.sample.sink_writer import LINE_END, RowChange, SinkWriter, Table
 from cdc_lakehouse.sources.object_store import LocalStore
-from cdc_lakehouse.sources.sink.paths import SinkLayout, list_sink, read_checkpoint
+from cdc_lakehouse.sources.sink.paths import list_sink, read_checkpoint
 from cdc_lakehouse.sources.sink.schema_file import read_schema_file
+from tests.kit.sink_layouts import layout_with
 from tests.sample.fold import contents
 
 NAMES = ["date_dirs", "multi_schema_change", "pk_updates", "rename_chain", "types_enum_set", "types_text", "types_time"]
@@ -49,7 +50,7 @@ def without_chance(content: bytes) -> bytes:
 def test_a_simulated_sink_is_written_byte_for_byte(name: str, data_sets: Path, tmp_path: Path) -> None:
     simulated = data_sets / "canal-json" / name / "tree"
     store = LocalStore(simulated)
-    listing = list_sink(store, SinkLayout())
+    listing = list_sink(store, layout_with())
     writer = SinkWriter(tmp_path)
     tables: dict[tuple[str, str, int], Table] = {}
     for file in listing.schemas:
@@ -79,7 +80,7 @@ def test_simulated_csv_rows_are_written_byte_for_byte(name: str, data_sets: Path
     """Without types whose notation is another one than canal-json's (ENUM, SET, bytes)."""
     simulated = data_sets / "csv" / name / "tree"
     store = LocalStore(simulated)
-    listing = list_sink(store, SinkLayout(protocol="csv"))
+    listing = list_sink(store, layout_with(protocol="csv"))
     changes = [read_schema_file(store, file) for file in listing.schemas]
     columns = {(change.database, change.table, change.commit_ts): change.columns for change in changes}
     for file in listing.data:
@@ -124,7 +125,7 @@ def test_a_statement_on_a_database_lies_beside_its_tables(tmp_path: Path) -> Non
     document = json.loads((tmp_path / path).read_bytes())
     assert path.startswith(f"shop/meta/schema_{tso(DAY)}_")
     assert (document["Table"], document["TableColumns"], document["TableColumnsTotal"]) == ("", None, 0)
-    listing = list_sink(LocalStore(tmp_path), SinkLayout())
+    listing = list_sink(LocalStore(tmp_path), layout_with())
     assert read_schema_file(LocalStore(tmp_path), listing.schemas[0]).query == "CREATE DATABASE `shop`"
 
 

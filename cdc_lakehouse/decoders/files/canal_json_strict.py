@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -26,6 +27,16 @@ def event_of(line: bytes, context: FileContext) -> Event | str:
     except MessageError:
         return problems.NOT_JSON
     return _judged(message, context)
+
+
+def lacks_commit_ts(head: bytes) -> bool:
+    """Whether the first line is a message without a commit-ts. `head` is the beginning of a file that is not empty; a
+    bad line, or one that is longer, does not tell."""
+    try:
+        message: Any = json.loads(head.splitlines()[0])
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(message, dict) and "type" in message and "_tidb" not in message
 
 
 def _judged(message: Mapping[str, Any], context: FileContext) -> Event | str:

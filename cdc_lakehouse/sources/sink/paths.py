@@ -1,6 +1,6 @@
 """The TiCDC storage sink: what each of its paths means.
 
-    {schema}/{table}/{version}/[{physical partition}/][{date}/]CDC{index}.json       data, one event a line (or .csv)
+    {schema}/{table}/{version}/[{physical partition}/][{date}/]CDC{index}.json       data (the protocol's extension)
     {schema}/{table}/{version}/[{physical partition}/][{date}/]meta/CDC.index         name of the last data file
     {schema}/{table}/meta/schema_{version}_{checksum}.json                            table schema and DDL
     {schema}/meta/schema_{version}_{checksum}.json                                    database DDL
@@ -21,7 +21,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -43,29 +43,30 @@ _DATES: Final[dict[DateSeparator, str]] = {
 _BELOW_TABLE: Final = {
     separator: re.compile(
         rf"(?P<version>\d{{1,20}})/(?:(?P<partition>\d{{1,20}})/)?{date}"
-        r"CDC(?:_(?P<dispatcher>\d+)_)?(?P<index>\d{6,20})\.(?P<extension>json|csv)"
+        r"CDC(?:_(?P<dispatcher>\d+)_)?(?P<index>\d{6,20})\.(?P<extension>\w+)"
     )
     for separator, date in _DATES.items()
 }
 _LARGEST: Final = (1 << 63) - 1
 _ANY_DATA_FILE: Final = re.compile(
-    r"(?P<table>.+?)/(?P<below>\d{1,20}/(?:[\d-]+/){0,2}CDC(?:_\d+_)?\d{6,20}\.(?:json|csv))"
+    r"(?P<table>.+?)/(?P<below>\d{1,20}/(?:[\d-]+/){0,2}CDC(?:_\d+_)?\d{6,20}\.(?P<extension>\w+))"
 )
-_EXTENSIONS: Final[dict[Protocol, str]] = {"canal-json": "json", "csv": "csv"}
 
 
 @dataclass(frozen=True, slots=True)
 class SinkLayout:
-    """The options of a sink that its paths depend on."""
+    """The options of a sink that its paths depend on. `extensions` are those of the data files of each protocol; they
+    are no option."""
 
-    separator: DateSeparator = "day"
-    protocol: Protocol = "canal-json"
-    table_ids: bool = False
+    separator: DateSeparator
+    protocol: Protocol
+    table_ids: bool
+    extensions: Mapping[Protocol, str] = field(kw_only=True, repr=False, compare=False)
 
     @classmethod
-    def of(cls, source: StorageSinkSource) -> SinkLayout:
+    def of(cls, source: StorageSinkSource, extensions: Mapping[Protocol, str]) -> SinkLayout:
         """The layout that the configuration says."""
-        return cls(source.date_separator, source.protocol, source.use_table_id_as_path)
+        return cls(source.date_separator, source.protocol, source.use_table_id_as_path, extensions=extensions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +278,7 @@ def _data_file(found: StoredObject, tables: set[str], layout: SinkLayout) -> Dat
 def _as_data_file(found: StoredObject, directory: str, match: re.Match[str], layout: SinkLayout) -> DataFile | None:
     database, _, table = ("", "", "") if layout.table_ids else directory.partition("/")
     parts = match.groupdict()
-    if parts["extension"] != _EXTENSIONS[layout.protocol]:
+    if parts["extension"] != layout.extensions[layout.protocol]:
         return None
     if any(int(parts[name] or 0) > _LARGEST for name in ("version", "partition", "index")):
         return None
@@ -299,7 +300,7 @@ def _as_data_file(found: StoredObject, directory: str, match: re.Match[str], lay
 
 def _refuse_other_layout(path: str, layout: SinkLayout) -> None:
     match = _ANY_DATA_FILE.fullmatch(path)
-    if match is None:
+    if match is None or match["extension"] not in layout.extensions.values():
         return
     if ("/" in match["table"]) if layout.table_ids else match["table"].isdigit():
         given, other = ("true", "false") if layout.table_ids else ("false", "true")
@@ -308,8 +309,8 @@ def _refuse_other_layout(path: str, layout: SinkLayout) -> None:
             segment=path,
             advice=f"set source.use_table_id_as_path to {other}",
         )
-    for protocol, extension in _EXTENSIONS.items():
-        if protocol != layout.protocol and path.endswith(f".{extension}"):
+    for protocol, extension in layout.extensions.items():
+        if protocol != layout.protocol and match["extension"] == extension:
             raise SourceError(
                 f"the sink was written with protocol {protocol}, the configuration says {layout.protocol}",
                 segment=path,
