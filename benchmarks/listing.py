@@ -24,6 +24,7 @@ import click
 from benchmarks.lakehouse import lake_config
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.config import FeedConfig, LakeConfig
+from cdc_lakehouse.decoders.files.registry import layout_of
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.frontiers import Frontiers
 from cdc_lakehouse.lake.tables.segments import Segments
@@ -31,7 +32,7 @@ from cdc_lakehouse.pipeline import monitors
 from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.sources.object_store import LocalStore, StoredObject, UnreadableDirectory
-from cdc_lakehouse.sources.sink.paths import SinkLayout, list_sink
+from cdc_lakehouse.sources.sink.paths import list_sink
 
 _PAGE: Final = 1000
 """Objects that an object store gives for one request."""
@@ -113,7 +114,7 @@ class Bench:
 
     def whole_tick(self, store: SlowStore) -> list[str]:
         """What a tick does without a frontier."""
-        files = list_sink(store, SinkLayout.of(self._feed.storage_sink)).data
+        files = list_sink(store, layout_of(self._feed.storage_sink)).data
         known = Segments(Lake(self._config), self._feed.name).etags(file.path for file in files)
         return sorted({file.feed_date or "" for file, etag in zip(files, known, strict=True) if etag != file.etag})
 

@@ -6,7 +6,7 @@ One base, two branches: a `PermanentError` comes again however often it is tried
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 _PLACES: Final = ("feed", "table", "segment", "line")
 
@@ -15,8 +15,10 @@ class CdcError(Exception):
     """Base of all errors of the project.
 
     `message` says what happened, the places say where (feed, table as `database.table`, segment, line counted from 1),
-    `advice` says what to do.
+    `advice` says what to do; where it is left out, that of the class counts.
     """
+
+    default_advice: ClassVar[str | None] = None
 
     def __init__(
         self,
@@ -34,7 +36,7 @@ class CdcError(Exception):
         self.table = table
         self.segment = segment
         self.line = line
-        self.advice = advice
+        self.advice = self.default_advice if advice is None else advice
 
     def __str__(self) -> str:
         where = [f"{place} {value}" for place in _PLACES if (value := getattr(self, place)) is not None]
@@ -78,6 +80,8 @@ class ConfigurationError(PermanentError):
 class SourceUnreachableError(TransientError):
     """The source of a feed (bucket, directory, broker) cannot be reached or read."""
 
+    default_advice = "see whether it runs and can be reached from here; the next run tries again"
+
 
 class CatalogUnreachableError(TransientError):
     """The catalog does not answer, or another process keeps it locked."""
@@ -90,6 +94,8 @@ class WarehouseUnreachableError(TransientError):
 class WarehouseFullError(TransientError):
     """There is no room for more files in the warehouse."""
 
+    default_advice = "make room there"
+
 
 class EngineError(TransientError):
     """Spark, its JVM or one of its workers failed, or ended."""
@@ -99,12 +105,22 @@ class SourceError(PermanentError):
     """The source answers, but what it holds cannot be used: the feed waits until that is mended."""
 
 
+class DumpError(SourceError):
+    """A dump is not whole, or is not as its tool writes it."""
+
+    default_advice = "copy the whole dump again, or dump again into an empty directory"
+
+
 class CheckpointError(SourceError):
     """The source's checkpoint-ts is missing, unreadable, or went backwards."""
+
+    default_advice = "see that the changefeed runs and nothing else writes this file: TiCDC writes it again by itself"
 
 
 class SchemaFileError(PermanentError):
     """A schema file is not JSON, does not match its checksum, or lacks what it must have."""
+
+    default_advice = "restore the file as TiCDC wrote it"
 
 
 class DdlError(PermanentError):
@@ -126,6 +142,8 @@ class QuarantineLimitError(PermanentError):
 class StoredFormError(PermanentError):
     """What the lake holds was written in a form that this release does not know."""
 
+    default_advice = "run the newer release of cdc_lakehouse that wrote it"
+
 
 class ConcurrentRunError(TransientError):
     """Another run of the same feed is active."""
@@ -134,10 +152,16 @@ class ConcurrentRunError(TransientError):
 class AlertNotSentError(TransientError):
     """A receiver of alerts did not take a message."""
 
+    default_advice = "see whether the receiver is up, and its settings below `alerts` are right"
+
 
 class ObjectMissingError(SourceError):
     """An object that should be in the source is not there."""
 
+    default_advice = "put it back where it was; the next run reads it"
+
 
 class ObjectChangedError(SourceError):
     """An object is not the one that was listed any more, or changes while it is read."""
+
+    default_advice = "run again once nothing writes to it any more"

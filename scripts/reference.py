@@ -335,8 +335,9 @@ def messages() -> list[tuple[str, list[list[str]]]]:
         for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args):
             name = getattr(call.func, "id", getattr(call.func, "attr", ""))
             advice = next((each.value for each in call.keywords if each.arg == "advice"), None)
-            if name.endswith("Error") and advice is not None:
-                said, do = _words(call.args[0], constants), _words(advice, constants)
+            default = getattr(getattr(errors, name, None), "default_advice", None)
+            if name.endswith("Error") and (advice is not None or default is not None):
+                said, do = _words(call.args[0], constants), _words(advice or ast.Constant(default), constants)
                 if said.strip("… :") and do.strip("… :"):
                     found[name].add((said, do))
     return [(name, [[_code(said), _code(do)] for said, do in sorted(rows)]) for name, rows in sorted(found.items())]

@@ -76,6 +76,14 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with no configuration."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CDC_LAKEHOUSE_CONFIG", raising=False)
+    return tmp_path
+
+
 @pytest.fixture(autouse=True)
 def in_jobs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small work is done in the driver, and that of tests is small. Every fourth test of data sets, which have every
@@ -109,7 +117,7 @@ def spark(lake_root: Path) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def data_sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data sets of TiCDC, unpacked: `{protocol}/{name}`."""
+    """The data sets of the simulator of TiCDC, unpacked: `{protocol}/{name}`."""
     return unpack(tmp_path_factory.mktemp("data"))
 
 

@@ -1,28 +1,96 @@
-"""What only a few modules may know: which kind of source a feed has, and which format its messages are."""
+"""What only a few modules may know: which kind of source a feed has, and which format its messages and files are.
+
+Each rule has the modules that it leaves out, with the reason."""
 
 from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from cdc_lakehouse import config
-from cdc_lakehouse.config import CanalSource, KafkaSource, StorageSinkSource
+from cdc_lakehouse.config import CanalSource, KafkaSource, Protocol, StorageSinkSource
+from cdc_lakehouse.config.initial import DumpType, InitialLoad
 from cdc_lakehouse.decoders.messages.registry import FORMATS
+from cdc_lakehouse.pipeline.canal_source import CanalServer
+from cdc_lakehouse.pipeline.dump_source import DumpSource
+from cdc_lakehouse.pipeline.monitors import CanalMonitor, SinkMonitor, TopicMonitor
+from cdc_lakehouse.pipeline.sink_source import Sink
+from cdc_lakehouse.pipeline.topic_source import RecordSource, Topics
 
 PACKAGE = Path(config.__file__).parent.parent
-KINDS = {kind.__name__ for kind in (CanalSource, KafkaSource, StorageSinkSource)}
+_IMPLEMENTATIONS = (Sink, RecordSource, Topics, CanalServer, DumpSource, SinkMonitor, TopicMonitor, CanalMonitor)
+KINDS = {each.__name__ for each in (CanalSource, KafkaSource, StorageSinkSource, InitialLoad, *_IMPLEMENTATIONS)}
+_IDENTITY = (ast.Is, ast.IsNot)
+SECTIONS = {"kafka", "canal", "storage_sink"}
+"""Properties of a feed: the section of its source, for who knows the kind."""
+TYPES = {*SECTIONS, *get_args(DumpType)}
 
-# The configuration, and the two places that open a source.
-MAY_ASK_FOR_A_KIND = ("config/", "pipeline/run.py", "pipeline/monitors.py")
-# A format's own row; the protocols of sinks, which have names of formats; and the sample, which writes a sink.
-MAY_NAME_A_FORMAT = (
-    "config/", "decoders/messages/", "decoders/files/", "sources/sink/", "pipeline/sink_decoding.py", "sample/",
-    "commands/sample.py",
-)  # fmt: skip
+Reasons = Mapping[str, str]
+"""Modules, or folders, by their path in the package, and why a rule leaves them out."""
+
+SECTION = {"config/": "it says the names"}
+OPENS = {"pipeline/run.py": "it opens a source", "pipeline/monitors.py": "it opens a monitor"}
+DETECTS = {"pipeline/detection.py": "init is told the kind by the scheme of a URI"}
+SAMPLE = {"sample/": "it writes a sink", "commands/sample.py": "it writes the configuration of a sink"}
+OF_SINKS = {
+    "pipeline/sink_": "the sink's `Source`", "pipeline/cut_off_files.py": "a part of it",
+    "pipeline/csv_columns.py": "a part of it", "pipeline/missing_files.py": "a part of it",
+    "lake/tables/frontiers.py": "it keeps the sink's listing state", "sources/sink/": "it lists sinks",
+}  # fmt: skip
+OF_TOPICS = {
+    "pipeline/topic_": "the topics' `Source`", "lake/tables/record": "what topics bring lands there",
+    "sources/kafka/": "it reads topics", "decoders/messages/ticdc_canal_json.py": "it reads claim checks",
+}  # fmt: skip
+OF_CANAL = {
+    "pipeline/canal_source.py": "the `Source` of Canal servers", "lake/tables/canal_": "what they bring lands there",
+    "sources/canal/": "it reads Canal servers", "decoders/messages/canal_": "it decodes what they send",
+    "commands/canal.py": "it prints what a Canal server sends",
+}  # fmt: skip
+OF_DUMPS = {
+    "pipeline/dump_source.py": "the `Source` of dumps", "pipeline/loads.py": "where its rows stand in the log",
+    "pipeline/database_": "the source database is read as a dump", "pipeline/diagnosis.py": "it looks at a feed's dump",
+    "sources/dump/": "it reads dumps", "decoders/files/dump_": "it decodes dumps",
+}  # fmt: skip
+DUMP_VALUES = {
+    "lake/tables/segment_decoding.py": "files of dumps have columns of their own",
+    "pipeline/repairs.py": "rows of the source database are written as a dump's",
+}
+STORE = {"pipeline/context.py": "a run has one store, which is the sink's"}
+RETAINS = {"pipeline/retention.py": "it keeps the records that the next batch is read with"}
+
+MAY_ASK_FOR_A_KIND = {**SECTION, **OPENS}
+MAY_NAME_A_FORMAT = {
+    **SECTION, **SAMPLE,
+    "decoders/messages/": "a format's own row", "decoders/files/registry.py": "a protocol's own row",
+    "sources/dump/": "the formats of a dump's files have names of their own",
+}  # fmt: skip
+MAY_READ_A_SECTION = {**SECTION, **OPENS, **OF_SINKS, **OF_TOPICS, **OF_CANAL, **STORE}
+MAY_USE_A_SCHEME = {**SECTION, **DETECTS}
+MAY_COMPARE_PROTOCOLS = {**SECTION, "sources/sink/paths.py": "files of another protocol than the layout's are refused"}
+MAY_IMPORT_PARTS = {**OF_SINKS, **OF_TOPICS, **OF_CANAL, **OPENS, **RETAINS}
+
+# Of each package the modules that anybody may import, and who may import the others.
+PACKAGES: dict[str, tuple[set[str], Reasons]] = {
+    "decoders.messages": (
+        {"registry", "format", "detection", "json_object"},
+        {"decoders/messages/": "its own", **OF_CANAL},
+    ),
+    "decoders.files": (
+        {"registry", "file_format", "tasks"},
+        {"decoders/files/": "its own", **OF_SINKS, **OF_DUMPS, **DUMP_VALUES},
+    ),
+    "sources.sink": (set(), {**OF_SINKS, **OPENS, **DETECTS, **SAMPLE, "decoders/files/registry.py": "extensions"}),
+    "sources.kafka": (set(), {**OF_TOPICS, **OPENS, **DETECTS}),
+    "sources.canal": (set(), {**OF_CANAL, **OPENS, **DETECTS}),
+    "sources.dump": ({"contents"}, {**OF_DUMPS, **DUMP_VALUES, **DETECTS}),
+}
+PARTS = ("sink_", "topic_", "canal_", "cut_off_files", "csv_columns", "missing_files")
+"""Modules of `pipeline` that are a kind's own; of dumps the steps know."""
 
 
 @functools.cache
@@ -31,41 +99,116 @@ def modules() -> dict[str, ast.Module]:
     return {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
 
 
+@functools.cache
+def nodes(tree: ast.Module) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(tree))
+
+
 def names(node: ast.AST) -> set[str]:
     return {each.id if isinstance(each, ast.Name) else each.attr for each in ast.walk(node)
             if isinstance(each, ast.Name | ast.Attribute)}  # fmt: skip
 
 
+def texts(node: ast.AST) -> set[str]:
+    return {each.value for each in ast.walk(node) if isinstance(each, ast.Constant) and isinstance(each.value, str)}
+
+
 def kinds_asked_for(tree: ast.Module) -> set[str]:
-    """Kinds of source in an `isinstance` or in the pattern of a `match`."""
+    """Kinds of source in an `isinstance` or in the pattern of a `match`, and their types in a comparison."""
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.MatchClass):
             found |= names(node.cls) & KINDS
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
             found |= names(node.args[1]) & KINDS
+        elif isinstance(node, ast.Compare | ast.MatchValue):
+            found |= texts(node) & TYPES
     return found
 
 
 def formats_named(tree: ast.Module) -> set[str]:
-    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    return texts & FORMATS.keys()
+    """Formats of messages, and protocols in a comparison: "csv" is a word too."""
+    asking = (node for node in nodes(tree) if isinstance(node, ast.Compare | ast.MatchValue))
+    compared = {text for node in asking for text in texts(node)}
+    return (texts(tree) & FORMATS.keys()) | (compared & {*get_args(Protocol)})
 
 
-@pytest.mark.parametrize(
-    ("asked", "may_ask"), [(kinds_asked_for, MAY_ASK_FOR_A_KIND), (formats_named, MAY_NAME_A_FORMAT)]
-)
-def test_nobody_asks_for_a_kind_of_source_or_a_format_but_who_may(
-    asked: Callable[[ast.Module], set[str]], may_ask: tuple[str, ...]
-) -> None:
-    found = {name: asked(tree) for name, tree in modules().items() if not name.startswith(may_ask)}
+def protocols_compared(tree: ast.Module) -> set[str]:
+    """Comparisons with a protocol or a format, but for `is None`."""
+    found = (node for node in nodes(tree) if isinstance(node, ast.Compare) and not isinstance(node.ops[0], _IDENTITY))
+    sides = (side for node in found for side in (node.left, *node.comparators))
+    return {side.attr for side in sides if isinstance(side, ast.Attribute)} & {"protocol", "message_format"}
+
+
+def sections_read(tree: ast.Module) -> set[str]:
+    return {node.attr for node in nodes(tree) if isinstance(node, ast.Attribute)} & SECTIONS
+
+
+def schemes_used(tree: ast.Module) -> set[str]:
+    return texts(tree) & {f"{section}://" for section in SECTIONS}
+
+
+def imported_of(package: str, tree: ast.Module) -> set[str]:
+    """Modules of a package that are not for anybody."""
+    return {name for name in _imported(package, tree) if name.partition(".")[0] not in PACKAGES[package][0]}
+
+
+def parts_imported(tree: ast.Module) -> set[str]:
+    return {name for name in _imported("pipeline", tree) if name.startswith(PARTS)}
+
+
+def _imported(package: str, tree: ast.Module) -> Iterator[str]:
+    whole = f"cdc_lakehouse.{package}"
+    for node in nodes(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == whole:
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{whole}."):
+            yield (node.module or "").removeprefix(f"{whole}.")
+
+
+RULES: dict[str, tuple[Callable[[ast.Module], set[str]], Reasons]] = {
+    "asks for a kind of source": (kinds_asked_for, MAY_ASK_FOR_A_KIND),
+    "names a format": (formats_named, MAY_NAME_A_FORMAT),
+    "compares protocols": (protocols_compared, MAY_COMPARE_PROTOCOLS),
+    "reads the section of a kind of source": (sections_read, MAY_READ_A_SECTION),
+    "knows a kind by its scheme": (schemes_used, MAY_USE_A_SCHEME),
+    "imports what is a kind's own": (parts_imported, MAY_IMPORT_PARTS),
+    **{
+        f"imports of {package}": (functools.partial(imported_of, package), reasons)
+        for package, (_, reasons) in PACKAGES.items()
+    },
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_nobody_knows_a_kind_of_source_or_a_format_but_who_may(rule: str) -> None:
+    asked, may = RULES[rule]
+    found = {name: asked(tree) for name, tree in modules().items() if not name.startswith(tuple(may))}
     assert {name: said for name, said in found.items() if said} == {}
 
 
+@pytest.mark.parametrize("rule", RULES)
+def test_what_a_rule_leaves_out_is_there(rule: str) -> None:
+    """Else it would look for names that are no more, or leave out more than it says."""
+    asked, may = RULES[rule]
+    asking = {name for name, tree in modules().items() if asked(tree)}
+    assert any(name.startswith(tuple(may)) for name in asking)
+    assert all(any(name.startswith(path) for name in modules()) for path in may)
+
+
 def test_questions_are_seen() -> None:
-    asking = ast.parse("match feed.source:\n case KafkaSource(): pass\nisinstance(source, config.CanalSource | X)")
-    assert kinds_asked_for(asking) == {"KafkaSource", "CanalSource"}
-    assert formats_named(ast.parse("if name in ('dts-avro', 'other'): pass")) == {"dts-avro"}
-    # The places that may ask do: else these tests would look for names that are no more.
-    opening = {name: kinds_asked_for(tree) for name, tree in modules().items() if name in MAY_ASK_FOR_A_KIND}
-    assert all(opening.values()) and len(opening) == 2
+    asking = ast.parse(
+        "match feed.source:\n case KafkaSource(): pass\n"
+        "isinstance(source, config.CanalSource | X)\nif a.type == 'mydumper': pass"
+    )
+    assert kinds_asked_for(asking) == {"KafkaSource", "CanalSource", "mydumper"}
+    assert formats_named(ast.parse("if name in ('dts-avro', 'csv'): pass\noption = 'csv'")) == {"dts-avro", "csv"}
+    assert protocols_compared(ast.parse("a.protocol == DEFAULT or b.message_format is None")) == {"protocol"}
+    assert sections_read(ast.parse("run.feed.kafka.topics")) == {"kafka"}
+    assert schemes_used(ast.parse("uri.startswith('kafka://')")) == {"kafka://"}
+    imports = ast.parse(
+        "from cdc_lakehouse.decoders.messages import canal_json, registry\n"
+        "from cdc_lakehouse.decoders.messages.dts_avro import decode\n"
+        "from cdc_lakehouse.decoders.messages.format import Format"
+    )
+    assert imported_of("decoders.messages", imports) == {"canal_json", "dts_avro"}

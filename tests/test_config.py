@@ -127,6 +127,7 @@ def test_defaults_of_the_smallest_file(tmp_path: Path) -> None:
         ("feeds.0.namespace", "{database[table]}", []),
         ("feeds.0.namespace", "{database.__class__}", []),
         ("feeds.0.namespace", "", ["''", "empty"]),
+        ("feeds.0.namespace", "CDC_{feed}", ["cdc_"]),
         ("feeds.0.maintenance", {"keep_superseded_days": 7}, ["needs keep_segments_days"]),
         ("lake.catalog.type", "jdbc", ["'jdbc'", "'sql', 'rest', 'glue' or 'hive'"]),
         ("lake.catalog", {"type": "sql"}, ["sql needs a uri"]),

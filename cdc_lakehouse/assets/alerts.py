@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime
 import functools
-import json
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -17,8 +16,9 @@ from typing import Any, Final
 import dagster as dg
 
 from cdc_lakehouse.assets.run_problems import KINDS, run_problems
+from cdc_lakehouse.changelog.stored import stored_fields, stored_text
 from cdc_lakehouse.config import AlertReceiver, FeedConfig, LakehouseConfig
-from cdc_lakehouse.errors import AlertNotSentError, CdcError
+from cdc_lakehouse.errors import AlertNotSentError, CdcError, StoredFormError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.pipeline.alert_messages import receiver_label, send
 from cdc_lakehouse.pipeline.context import utc_now
@@ -27,6 +27,8 @@ from cdc_lakehouse.pipeline.problems import Notice, Problem, Told, lake_problems
 
 SENSOR: Final = "cdc_alerts"
 _INTERVAL_SECONDS: Final = 60
+_FORMAT: Final = 1
+"""Of the cursor. Without a number it is 1."""
 
 
 @dataclass
@@ -39,20 +41,20 @@ class _Memory:
 
     @classmethod
     def of(cls, cursor: str | None) -> _Memory:
-        """Nothing, where it is not one that this release has written."""
+        """Nothing, where it is not one that this release knows: open problems are told once more."""
         try:
-            document = json.loads(cursor or "{}")
+            stored = stored_fields(cursor or "{}", _FORMAT, "the cursor of the alerts")
             told = {
-                receiver: {each.problem.key: each for each in map(Told.of, problems)}
-                for receiver, problems in document.get("told", {}).items()
+                receiver: {each.problem.key: each for each in map(Told.of_stored, problems)}
+                for receiver, problems in stored.get("told", {}).items()
             }
-            return cls(dict(document.get("watched", {})), told)
-        except (AttributeError, KeyError, TypeError, ValueError):
+            return cls(dict(stored.get("watched", {})), told)
+        except (AttributeError, KeyError, TypeError, ValueError, StoredFormError):
             return cls()
 
     def cursor(self) -> str:
-        told = {receiver: [each.document() for each in found.values()] for receiver, found in self.told.items()}
-        return json.dumps({"watched": self.watched, "told": told}, ensure_ascii=False)
+        told = {receiver: [each.stored() for each in found.values()] for receiver, found in self.told.items()}
+        return stored_text(_FORMAT, {"watched": self.watched, "told": told})
 
 
 def build_alerts(lake: Lake, config: LakehouseConfig) -> dg.Definitions:

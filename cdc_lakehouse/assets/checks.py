@@ -22,6 +22,7 @@ from cdc_lakehouse.changelog.mysql_types import LABELS
 from cdc_lakehouse.changelog.positions import BEGINNING, lag_seconds
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.decoders.problems import BAD_SCHEMA_FILE
 from cdc_lakehouse.errors import UnreadableTableError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.check_queries import (
@@ -43,7 +44,6 @@ from cdc_lakehouse.pipeline.held_tables import held_of_cut
 from cdc_lakehouse.pipeline.included_tables import unmatched_patterns
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.sink_schemas import BAD_SCHEMA_FILE
 from cdc_lakehouse.pipeline.source import SourceMonitor
 from cdc_lakehouse.pipeline.verify import TableResult, VerifyOptions, verify_feed
 
@@ -277,7 +277,7 @@ def _differing_keys(tables: Iterable[TableResult]) -> Iterator[str]:
 
 
 _FEED_CHECKS: Final = (
-    _FeedCheck("no_index_gaps", keys.raw_key, _index_gaps),
+    _FeedCheck("no_index_gaps", keys.raw_key, _index_gaps, lambda source: source.has_files),
     _FeedCheck("nothing_quarantined", keys.events_key, _quarantine),
     _FeedCheck("events_of_segments", keys.events_key, _event_counts),
     _FeedCheck("lines_accounted", keys.events_key, _lines),
@@ -286,7 +286,7 @@ _FEED_CHECKS: Final = (
     _FeedCheck("fresh", keys.checkpoint_key, _fresh),
     _FeedCheck("cut_rows", keys.checkpoint_key, _cut_rows, blocking=True),
     _FeedCheck("nothing_held", keys.checkpoint_key, _held),
-    _FeedCheck("schema_files_valid", keys.checkpoint_key, _schema_files),
+    _FeedCheck("schema_files_valid", keys.checkpoint_key, _schema_files, lambda source: source.has_files),
     _FeedCheck("labels_known", keys.checkpoint_key, _labels),
     _FeedCheck("patterns_match", keys.checkpoint_key, _patterns_match),
 )

@@ -231,9 +231,9 @@ _EVENT_COLUMNS: Final = {
     "commit_time": "its wall-clock time",
     "before": "JSON: the row that a DELETE removed, or an UPDATE's old values",
     "after": "JSON: the new row of an INSERT or UPDATE",
-    "segment": "file, or range of offsets, that the event came in",
-    "line": "line of the file from 1, or offset of the message",
-    SYNTHETIC: "whether a DDL moved the row",
+    "segment": "what the event came in: a file, a range of offsets, or what the feed wrote itself",
+    "line": "row of the file from 1, or offset of the message",
+    SYNTHETIC: "whether it comes after the others of its commit-ts: moved rows, dumps, repairs",
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
+from dataclasses import replace
 from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import Final
 
@@ -21,18 +22,34 @@ from cdc_lakehouse.changelog.ddl.clauses import (
 from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEMPORALS, TEXTS, ColumnType
 from cdc_lakehouse.changelog.schema import InitialDefault, SourceColumn
 
+UTC: Final = "+00:00"
+"""What stands behind a moment that is not in the zone of a feed's rows."""
+
+# What becomes of a byte that is not UTF-8 in TiDB or in Go.
+_LOST: Final = "\ufffd"
 _BITS: Final = re.compile(r"b'([01]+)'", re.IGNORECASE)
 # MySQL: "implicit default" of a NOT NULL column without DEFAULT (Data Type Default Values).
 _ZERO_DATES: Final = {"date": "0000-00-00", "datetime": "0000-00-00 00:00:00", "timestamp": "0000-00-00 00:00:00"}
 _FUNCTIONS: Final = ("current_timestamp", "now", "localtime", "localtimestamp", "current_date", "curdate")
 
 
+def of_schema_file(column: SourceColumn) -> SourceColumn:
+    """A column of a schema file, with its default as information_schema prints it. TiDB has the bytes of a BIT there,
+    as far as they are UTF-8, and a moment in UTC, which is said behind it here."""
+    text, kind = column.default, column.type
+    if text is not None and kind.name == "bit" and _LOST not in text:
+        return replace(column, default=_bytes_text(text.encode(), None, kind))
+    if text is not None and kind.name == "timestamp" and text[:1].isdigit() and not text.startswith("0000-00-00"):
+        return replace(column, default=text + UTC)
+    return column
+
+
 def initial_default(column: SourceColumn, definition: ColumnDefinition | None) -> tuple[InitialDefault, str | None]:
     """The default of an added column, and a warning where it cannot be known.
 
-    The text is as a row value prints, with an ENUM's or SET's labels instead of its number, and a binary value's bytes
-    as one character each. The statement's own literal goes before the source's text of it, which TiDB spoils for bytes
-    that are not UTF-8.
+    The text is as a row value prints, with an ENUM's or SET's labels instead of its number, a binary value's bytes as
+    one character each, and `UTC` behind a moment that is not in the zone of row values. The statement's own literal
+    goes before the source's text of it, which TiDB spoils for bytes that are not UTF-8.
     """
     if definition is not None and definition.generated == "virtual":
         return InitialDefault(), None
@@ -42,6 +59,8 @@ def initial_default(column: SourceColumn, definition: ColumnDefinition | None) -
         return InitialDefault(), None
     if text is None and definition is not None and isinstance(definition.default, Expression):
         return _unknown(column, definition.default.text)
+    if literal is None and _is_spoiled(column):
+        return _unknown(column, "of bytes that are not UTF-8")
     if text is not None and (_is_function(column.type, text) or _is_expression(definition, text)):
         return _unknown(column, text)
     if text is None:
@@ -50,9 +69,11 @@ def initial_default(column: SourceColumn, definition: ColumnDefinition | None) -
 
 
 def _literal(definition: ColumnDefinition | None) -> str | None:
+    if definition is not None and definition.type.name == "bit":
+        return _of_bits(default_text(definition.default, definition.type))
     match None if definition is None else definition.default:
         case BytesLiteral(value):
-            if definition is not None and (definition.type.name in INTEGERS or definition.type.name == "bit"):
+            if definition is not None and definition.type.name in INTEGERS:
                 return str(int.from_bytes(value))
             # Of a text the source prints the characters, in whatever character set the bytes are.
             return value.decode("latin-1") if definition is not None and definition.type.name in BLOBS else None
@@ -66,9 +87,16 @@ def _literal(definition: ColumnDefinition | None) -> str | None:
 def _source_text(column: SourceColumn) -> str | None:
     if column.default is not None and column.type.name in BLOBS:
         return column.default.encode().decode("latin-1")
-    if column.default is not None and column.type.name == "bit" and (bits := _BITS.fullmatch(column.default)):
-        return str(int(bits[1], 2))
-    return column.default
+    return _of_bits(column.default) or column.default if column.type.name == "bit" else column.default
+
+
+def _of_bits(text: str | None) -> str | None:
+    bits = _BITS.fullmatch(text or "")
+    return str(int(bits[1], 2)) if bits else None
+
+
+def _is_spoiled(column: SourceColumn) -> bool:
+    return column.type.name in BLOBS | {"bit"} and _LOST in (column.default or "")
 
 
 def _is_function(column: ColumnType, text: str) -> bool:
@@ -108,12 +136,10 @@ def _with_fraction(column: ColumnType, text: str) -> str:
 
 
 def _filled(column: ColumnType, text: str) -> str:
-    """BINARY(n) is filled with zero bytes; a time prints all its digits."""
+    """A source's text as rows have it. TiDB has literals as they were written: `1.5` of a DECIMAL(65,30), a year 99."""
     if column.name == "binary":
         return text.ljust(column.length or 1, "\x00")
-    if column.name in ("datetime", "timestamp", "time") and column.fraction and "." not in text:
-        return _with_fraction(column, text)
-    return text
+    return text if column.name == "bit" else _literal_text(text, column, quoted=True)
 
 
 # --- A literal as the source prints it ---
@@ -286,7 +312,8 @@ def _time_text(text: str, kind: ColumnType, *, quoted: bool) -> str | None:
     except (ValueError, OverflowError):
         # A zero date, which sql_mode may allow.
         shown = f"{year:04d}-{numbers[0]:02d}-{numbers[1]:02d} {':'.join(f'{each:02d}' for each in numbers[2:])}"
-        return shown[:10] if kind.name == "date" else _with_fraction(kind, shown)
+        fraction = f".{(match[7] or '')[:digits].ljust(digits, '0')}" if digits else ""
+        return shown[:10] if kind.name == "date" else shown + fraction
     shown = moment.isoformat(sep=" ", timespec="microseconds")
     return shown[:10] if kind.name == "date" else shown[: 20 + digits].removesuffix(".")
 

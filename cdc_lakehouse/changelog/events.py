@@ -43,7 +43,7 @@ class MessageError(PermanentError):
 @dataclass(frozen=True, slots=True)
 class RowChange:
     """A row's change. `before` of an update holds at least the columns that changed, of a delete the row or its key;
-    `after` the new row, or the columns of it that the message carries."""
+    `after` the new row, or the columns of it that the message carries. Raises `MessageError` without a table."""
 
     database: str
     table: str
@@ -54,6 +54,10 @@ class RowChange:
     """Column types as the message tells them, such as `bigint unsigned` or `enum('a','b')`; empty when it does not."""
     key: tuple[str, ...] | None = None
     """Columns of the primary key, empty when the message says that there is none; None when it does not say."""
+
+    def __post_init__(self) -> None:
+        if not self.database or not self.table:
+            raise MessageError(f"the row does not say of which {'table' if self.database else 'database'} it is")
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,16 +67,16 @@ class Live:
                 return self.resolve(clause.table, change)
         return None
 
-    def resolve(self, name: ddl.TableName, change: SchemaChange) -> TableName:
-        """The name of a table that a statement names. One without a database is of the session's, which schema files do
-        not say: of the file's, or of the only one that has such a table."""
+    def resolve(self, name: ddl.TableName, change: SchemaChange, besides: TableName | None = None) -> TableName:
+        """The name of a table that a statement names `besides` another one. One without a database is of the session's,
+        which schema files do not say: of the file's, or of the only one that has such a table."""
         if name.database is not None:
             return TableName(name.database, name.name)
         own = TableName(change.database, name.name)
         if change.kind == "text" and change.database:
             return own
-        others = [live for live in self._tables if live.table == name.name]
-        return others[0] if own not in self._tables and len(others) == 1 else own
+        known = [live for live in self._tables if live.table == name.name and live != besides]
+        return known[0] if own not in known and len(known) == 1 else own
 
     def _holds(self, name: TableName, incarnation: str) -> bool:
         live = self._tables.get(name)

@@ -22,10 +22,8 @@ from cdc_lakehouse.changelog.versions import versions_of
 from cdc_lakehouse.errors import DdlError
 
 # TiCDC says the name alone: what holds any value of the type, without a loss.
+_WIDEST: Final = {"decimal": (65, 30), "bit": (64, None)}
 _ANY: Final = {
-    "decimal": ColumnType("decimal", length=65, scale=30),
-    "decimal unsigned": ColumnType("decimal", unsigned=True, length=65, scale=30),
-    "bit": ColumnType("bit", length=64),
     "varchar": ColumnType("varchar", length=255),
     "varbinary": ColumnType("varbinary", length=255),
     "binary": ColumnType("binary"),
@@ -211,6 +209,10 @@ def message_type(text: str) -> ColumnType:
     if folded in _ANY:
         return _ANY[folded]
     try:
-        return parse_type(text)
+        shown = parse_type(text)
     except DdlError:
         return ColumnType("longtext")
+    if shown.length is None and shown.name in _WIDEST:
+        length, scale = _WIDEST[shown.name]
+        return replace(shown, length=length, scale=scale)
+    return shown

@@ -36,9 +36,14 @@ def is_time_ms(time_ms: int) -> bool:
     return 0 <= time_ms < END_MS
 
 
-def is_commit_ts(commit_ts: int) -> bool:
-    """Whether a TSO of a source's can be one."""
-    return BEGINNING < commit_ts < END_TS
+def is_commit_ts(commit_ts: int, end_ts: int = END_TS) -> bool:
+    """Whether a TSO of a source's can be one, where those from `end_ts` on can not."""
+    return BEGINNING < commit_ts < end_ts
+
+
+def end_ts_at(read_at: datetime.datetime) -> int:
+    """The least TSO that what is read at a moment (with a zone) can not have: it is too far beyond that."""
+    return min(END_TS, (physical_ms(tso(read_at)) + AHEAD_MS + 1) << LOGICAL_BITS)
 
 
 def row_stage(commit_ts: int) -> int:

@@ -1,20 +1,32 @@
 """The stored form of table versions and schema changes: JSON texts in `schema_history`, documented in docs/tables.md.
 
-Names of keys and kinds are literals of this module: what is stored does not change when a class or a field is renamed.
-A value that is None, False or empty is left out. `format` is the number of the form:
+Keys and kinds are literals of this module, and each stands beside the field that it is of: what is stored does not
+change when a class or a field is renamed. A value that is None, False or empty is left out. `format` is the number of
+the form:
 
 - 1 (without `format`): every value is written, and parts of a partitioning say their kind in `is`;
 - 2: this one.
 
 Every form is read, the newest is written. Raise the number when the meaning of a key changes; a new key that may be
-left out needs no new number."""
+left out needs no new number, for a key that is not known is passed over.
+
+`kind` of a change is such a key. Before it, numbers of `action` below 1 said the same. What the others say has not
+changed. Where `kind` took the place of such a number, `action` is left out: code of before `kind` fails at the change,
+and reads none wrongly. What that code wrote is still read, by the absence of `kind`.
+
+`stored_text` and `stored_fields` hold to this for all JSON objects that outlive a release. The others stand beside
+their types, which this module cannot import, in functions with `stored` in their names:
+
+- `lake/tables/superseded_events.py`: the property `cdc.superseded`;
+- `sources/dump/database.py` and `pipeline/database_load.py`: the files `plan.json` and `dump.json`;
+- `pipeline/problems.py` and `assets/alerts.py`: the cursor of the alert sensor."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple, cast
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar, cast
 
 from cdc_lakehouse.changelog.ddl.clauses import (
     BoundValue,
@@ -45,107 +57,63 @@ from cdc_lakehouse.changelog.schema import (
 from cdc_lakehouse.errors import StoredFormError
 
 FORMAT: Final = 2
+_WHAT: Final = "the schema history"
 _FURTHER_TABLE: Final = re.compile(r"#[1-9][0-9]*$")
 _KINDS_OF_NUMBERS: Final[Mapping[Any, ChangeKind]] = {0: "columns", -1: "repeated", -2: "contradiction"}
 
 Json = Mapping[str, Any]
+_T = TypeVar("_T")
+
+
+def stored_text(form: int, fields: Json) -> str:
+    return json.dumps({"format": form, **fields}, ensure_ascii=False)
+
+
+def stored_fields(text: str | bytes, newest: int, what: str) -> dict[str, Any]:
+    """Raises `ValueError` for what is no JSON object, and `StoredFormError` when newer code wrote it. `what` names it
+    in the message."""
+    stored: Any = json.loads(text)
+    if not isinstance(stored, dict):
+        raise ValueError("it is no JSON object")
+    fields = cast("dict[str, Any]", stored)
+    if (form := fields.get("format", 1)) > newest:
+        raise StoredFormError(
+            f"{what} was written in form {form}, and this release reads those up to {newest}",
+            advice="run the newer release of cdc_lakehouse that wrote it",
+        )
+    return fields
 
 
 def version_to_json(version: TableVersion) -> str:
     """A row's `definition`."""
-    return _text(_write_version(version))
+    return stored_text(FORMAT, _version(version))
 
 
 def version_from_json(text: str) -> TableVersion:
     """Raises `StoredFormError` when newer code wrote it."""
-    stored = _fields(text)
+    stored = stored_fields(text, FORMAT, _WHAT)
     if "primary_key" not in stored:
         # Left out where it is none, and by releases that had no such key: then it is what no unique key is.
         key = stored.get("key", [])
         stored["primary_key"] = [] if key in [each["columns"] for each in stored.get("unique_keys", [])] else key
-    return _read_version(stored)
+    return _version_of(stored)
 
 
 def change_to_json(change: SchemaChange) -> str:
     """A row's `change`."""
-    return _text(_write_change(change))
+    return stored_text(FORMAT, _change(change))
 
 
 def change_from_json(text: str) -> SchemaChange:
     """Raises `StoredFormError` when newer code wrote it."""
-    stored = _fields(text)
+    stored = stored_fields(text, FORMAT, _WHAT)
     if "kind" not in stored:
         # Of releases that had numbers of their own beside TiDB's, and for a statement's text a change of each table
         # that it names. The first of these is replaced by the text at the next run; the others have nothing to add.
         action, further = stored.get("action"), _FURTHER_TABLE.search(stored["origin"])
         stored["kind"] = "repeated" if further else _KINDS_OF_NUMBERS.get(action, "statement")
         stored["action"] = action if action is not None and action >= 0 else None
-    return _read_change(stored)
-
-
-def _text(fields: Json) -> str:
-    return json.dumps({"format": FORMAT, **fields}, ensure_ascii=False)
-
-
-def _fields(text: str) -> dict[str, Any]:
-    stored: dict[str, Any] = json.loads(text)
-    if (number := stored.get("format", 1)) > FORMAT:
-        raise StoredFormError(
-            f"the schema history was written in form {number}, and this release reads those up to {FORMAT}",
-            advice="run the newer release of cdc_lakehouse that wrote it",
-        )
-    return stored
-
-
-# --- Values and objects ---
-
-
-_Function = Callable[[Any], Any]
-
-
-class _Form(NamedTuple):
-    """How a value is stored, how it is read, and what it is where its key is left out. Without functions it is stored
-    as it is."""
-
-    write: _Function | None = None
-    read: _Function | None = None
-    absent: Any = None
-
-
-_VALUE: Final = _Form()
-_FLAG: Final = _Form(absent=False)
-_VALUES: Final = _Form(list, tuple, ())
-
-
-def _list(write: _Function, read: _Function) -> _Form:
-    def write_all(values: Iterable[Any]) -> list[Any]:
-        return [write(each) for each in values]
-
-    def read_all(stored: Iterable[Any]) -> tuple[Any, ...]:
-        return tuple(read(each) for each in stored)
-
-    return _Form(write_all, read_all, ())
-
-
-def _object(kind: type, /, **fields: _Form) -> tuple[_Function, _Function]:
-    """How an object with these keys, which are what the kind's fields are called now, is written and read."""
-    forms = [(key, *form) for key, form in fields.items()]
-
-    def write(value: Any) -> Json:
-        stored: dict[str, Any] = {}
-        for key, own, _, _ in forms:
-            found = getattr(value, key)
-            stored[key] = found if found is None or own is None else own(found)
-        return _shortened(stored)
-
-    def read(stored: Json) -> Any:
-        values: dict[str, Any] = {}
-        for key, _, own, absent in forms:
-            found = stored.get(key)
-            values[key] = absent if found is None else found if own is None else own(found)
-        return kind(**values)
-
-    return write, read
+    return _change_of(stored)
 
 
 def _shortened(fields: Json) -> dict[str, Any]:
@@ -153,15 +121,154 @@ def _shortened(fields: Json) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value is not None and value is not False and value != []}
 
 
+def _optional(function: Callable[[Any], _T], value: Any) -> _T | None:
+    return None if value is None else function(value)
+
+
+# --- Versions ---
+
+
+def _version(version: TableVersion) -> Json:
+    return _shortened({
+        "commit_ts": version.commit_ts, "name": _name(version.name), "incarnation": version.incarnation,
+        "kind": version.kind, "effect": version.effect, "query": version.query, "origin": version.origin,
+        "columns": [_column(each) for each in version.columns], "key": list(version.key),
+        "unique_keys": [_unique_key(each) for each in version.unique_keys], "next_id": version.next_id,
+        "partitioning": _optional(_partitioning, version.partitioning), "emptied": list(version.emptied),
+        "swap": _optional(_swap, version.swap), "previous_name": _optional(_name, version.previous_name),
+        "since": version.since, "note": version.note, "hold": version.hold, "primary_key": list(version.primary_key),
+        "charset": version.charset,
+    })  # fmt: skip
+
+
+def _version_of(stored: Json) -> TableVersion:
+    return TableVersion(
+        commit_ts=stored["commit_ts"], name=_name_of(stored["name"]), incarnation=stored["incarnation"],
+        kind=stored["kind"], effect=stored["effect"], query=stored["query"], origin=stored["origin"],
+        columns=tuple(map(_column_of, stored.get("columns", ()))), key=tuple(stored.get("key", ())),
+        unique_keys=tuple(map(_unique_key_of, stored.get("unique_keys", ()))), next_id=stored["next_id"],
+        partitioning=_optional(_partitioning_of, stored.get("partitioning")), emptied=tuple(stored.get("emptied", ())),
+        swap=_optional(_swap_of, stored.get("swap")), previous_name=_optional(_name_of, stored.get("previous_name")),
+        since=stored["since"], note=stored.get("note"), hold=stored.get("hold"),
+        primary_key=tuple(stored.get("primary_key", ())), charset=stored.get("charset"),
+    )  # fmt: skip
+
+
+def _name(name: TableName) -> Json:
+    return {"database": name.database, "table": name.table}
+
+
+def _name_of(stored: Json) -> TableName:
+    return TableName(database=stored["database"], table=stored["table"])
+
+
+def _column(column: Column) -> Json:
+    return _shortened({
+        "id": column.id, "name": column.name, "type": _type(column.type), "nullable": column.nullable,
+        "initial": _initial(column.initial), "source_id": column.source_id, "carried": column.carried,
+        "default": column.default, "comment": column.comment,
+    })  # fmt: skip
+
+
+def _column_of(stored: Json) -> Column:
+    return Column(
+        id=stored["id"], name=stored["name"], type=_type_of(stored["type"]), nullable=stored.get("nullable", False),
+        initial=_optional(_initial_of, stored.get("initial")) or InitialDefault(), source_id=stored.get("source_id"),
+        carried=stored.get("carried", False), default=stored.get("default"), comment=stored.get("comment"),
+    )  # fmt: skip
+
+
 def _initial(initial: InitialDefault) -> Json | None:
     return None if initial.text is None else {"text": initial.text}
 
 
 def _initial_of(stored: Json) -> InitialDefault:
-    return InitialDefault(stored["text"])
+    return InitialDefault(text=stored["text"])
+
+
+def _type(type: ColumnType) -> Json:
+    return _shortened({
+        "name": type.name, "unsigned": type.unsigned, "length": type.length, "scale": type.scale,
+        "elements": list(type.elements), "zerofill": type.zerofill, "charset": type.charset,
+    })  # fmt: skip
+
+
+def _type_of(stored: Json) -> ColumnType:
+    return ColumnType(
+        name=stored["name"], unsigned=stored.get("unsigned", False), length=stored.get("length"),
+        scale=stored.get("scale"), elements=tuple(stored.get("elements", ())), zerofill=stored.get("zerofill", False),
+        charset=stored.get("charset"),
+    )  # fmt: skip
+
+
+def _unique_key(key: UniqueKey) -> Json:
+    return {"name": key.name, "columns": list(key.columns)}
+
+
+def _unique_key_of(stored: Json) -> UniqueKey:
+    return UniqueKey(name=stored["name"], columns=tuple(stored.get("columns", ())))
+
+
+def _swap(swap: Swap) -> Json:
+    return {"partitioned": swap.partitioned, "partition": swap.partition, "plain": swap.plain}
+
+
+def _swap_of(stored: Json) -> Swap:
+    return Swap(partitioned=stored["partitioned"], partition=stored["partition"], plain=stored["plain"])
+
+
+# --- Changes ---
+
+
+def _change(change: SchemaChange) -> Json:
+    return _shortened({
+        "commit_ts": change.commit_ts, "database": change.database, "table": change.table, "action": change.action,
+        "kind": change.kind, "query": change.query, "columns": [_source_column(each) for each in change.columns],
+        "origin": change.origin, "backslash_escapes": change.backslash_escapes, "fault": change.fault,
+    })  # fmt: skip
+
+
+def _change_of(stored: Json) -> SchemaChange:
+    return SchemaChange(
+        commit_ts=stored["commit_ts"], database=stored["database"], table=stored["table"], action=stored.get("action"),
+        kind=stored["kind"], query=stored["query"], columns=tuple(map(_source_column_of, stored.get("columns", ()))),
+        origin=stored["origin"], backslash_escapes=stored.get("backslash_escapes", False), fault=stored.get("fault"),
+    )  # fmt: skip
+
+
+def _source_column(column: SourceColumn) -> Json:
+    return _shortened({
+        "name": column.name, "type": _type(column.type), "nullable": column.nullable, "primary_key": column.primary_key,
+        "default": column.default, "source_id": column.source_id, "virtual": column.virtual,
+    })  # fmt: skip
+
+
+def _source_column_of(stored: Json) -> SourceColumn:
+    return SourceColumn(
+        name=stored["name"], type=_type_of(stored["type"]), nullable=stored.get("nullable", False),
+        primary_key=stored.get("primary_key", False), default=stored.get("default"), source_id=stored.get("source_id"),
+        virtual=stored.get("virtual"),
+    )  # fmt: skip
 
 
 # --- Partitionings ---
+
+
+def _partitioning(scheme: Partitioning) -> Json:
+    return _shortened({
+        "method": scheme.method, "expression": scheme.expression, "columns": list(scheme.columns),
+        "count": scheme.count, "partitions": [_partition(each) for each in scheme.partitions],
+        "subpartitions": scheme.subpartitions, "interval": scheme.interval,
+    })  # fmt: skip
+
+
+def _partitioning_of(stored: Json) -> Partitioning:
+    scheme: Json = _from_form_1(stored)
+    return Partitioning(
+        method=scheme["method"], expression=scheme["expression"], columns=tuple(scheme.get("columns", ())),
+        count=scheme.get("count"), partitions=tuple(map(_partition_of, scheme.get("partitions", ()))),
+        subpartitions=scheme["subpartitions"], interval=scheme.get("interval"),
+    )  # fmt: skip
 
 
 def _partition(partition: Partition) -> Json:
@@ -252,43 +359,3 @@ def _from_form_1(stored: Any) -> Any:
     part = cast("dict[str, Any]", stored)
     fields = {key: _from_form_1(value) for key, value in part.items() if key != "is"}
     return _FORM_1[part["is"]](fields) if "is" in part else fields
-
-
-# --- All keys ---
-
-_write_partitioning, _read_partitioning = _object(
-    Partitioning, method=_VALUE, expression=_VALUE, columns=_VALUES, count=_VALUE,
-    partitions=_list(_partition, _partition_of), subpartitions=_VALUE, interval=_VALUE,
-)  # fmt: skip
-
-
-def _partitioning_of(stored: Json) -> Any:
-    return _read_partitioning(_from_form_1(stored))
-
-
-_TYPE: Final = _Form(*_object(
-    ColumnType, name=_VALUE, unsigned=_FLAG, length=_VALUE, scale=_VALUE, elements=_VALUES, zerofill=_FLAG,
-    charset=_VALUE,
-))  # fmt: skip
-_INITIAL: Final = _Form(_initial, _initial_of, InitialDefault())
-_COLUMNS: Final = _list(*_object(
-    Column, id=_VALUE, name=_VALUE, type=_TYPE, nullable=_FLAG, initial=_INITIAL, source_id=_VALUE, carried=_FLAG,
-    default=_VALUE, comment=_VALUE,
-))  # fmt: skip
-_UNIQUE_KEYS: Final = _list(*_object(UniqueKey, name=_VALUE, columns=_VALUES))
-_NAME: Final = _Form(*_object(TableName, database=_VALUE, table=_VALUE))
-_SWAP: Final = _Form(*_object(Swap, partitioned=_VALUE, partition=_VALUE, plain=_VALUE))
-_write_version, _read_version = _object(
-    TableVersion, commit_ts=_VALUE, name=_NAME, incarnation=_VALUE, kind=_VALUE, effect=_VALUE, query=_VALUE,
-    origin=_VALUE, columns=_COLUMNS, key=_VALUES, unique_keys=_UNIQUE_KEYS, next_id=_VALUE,
-    partitioning=_Form(_write_partitioning, _partitioning_of), emptied=_VALUES,
-    swap=_SWAP, previous_name=_NAME, since=_VALUE, note=_VALUE, hold=_VALUE, primary_key=_VALUES, charset=_VALUE,
-)  # fmt: skip
-_SOURCE_COLUMNS: Final = _list(*_object(
-    SourceColumn, name=_VALUE, type=_TYPE, nullable=_FLAG, primary_key=_FLAG, default=_VALUE, source_id=_VALUE,
-    virtual=_VALUE,
-))  # fmt: skip
-_write_change, _read_change = _object(
-    SchemaChange, commit_ts=_VALUE, database=_VALUE, table=_VALUE, action=_VALUE, kind=_VALUE, query=_VALUE,
-    columns=_SOURCE_COLUMNS, origin=_VALUE, backslash_escapes=_FLAG, fault=_VALUE,
-)  # fmt: skip

@@ -175,8 +175,8 @@ def exchange(previous: TableVersion, change: TableChange, live: Live) -> list[Ta
     found = next((clause for clause in change.clauses or () if isinstance(clause, ddl.ExchangePartition)), None)
     if found is None:
         return [held_version(previous, change, f"the statement does not say which rows change places: {change.reason}")]
-    other = live.get(live.resolve(found.other, change.source))
-    if other is None:
+    other = live.get(live.resolve(found.other, change.source, besides=previous.name))
+    if other is None or other.incarnation == previous.incarnation:
         reason = f"the rows of table {found.other.name} are not in the log: it is older than the feed"
         return [held_version(previous, change, reason)]
     reason = _no_swap(previous, other, found.partition)

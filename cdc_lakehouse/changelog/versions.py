@@ -19,6 +19,7 @@ from cdc_lakehouse.changelog.column_matching import (
 )
 from cdc_lakehouse.changelog.ddl import apply
 from cdc_lakehouse.changelog.ddl import clauses as ddl
+from cdc_lakehouse.changelog.defaults import of_schema_file
 from cdc_lakehouse.changelog.live_tables import Live
 from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEXTS, ColumnType, type_text
 from cdc_lakehouse.changelog.schema import (
@@ -94,7 +95,7 @@ def _of_columns(change: SchemaChange, live: Live) -> Iterable[TableVersion]:
     if kind in _VIEWS:
         return [plain_version(change, "none", shown)]
     name = TableName(change.database, change.table)
-    of_table = TableChange(change, name, shown, change.columns, clauses, reason)
+    of_table = TableChange(change, name, shown, tuple(map(of_schema_file, change.columns)), clauses, reason)
     previous = live.get(name)
     match kind:
         case "create_table":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from cdc_lakehouse.commands.common import DONE, HELD, configured, print_json
+from cdc_lakehouse.commands.common import DONE, HELD, configured, print_json, say
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.errors import AlertNotSentError, ConfigurationError
 from cdc_lakehouse.pipeline.alert_messages import receiver_label, send_test
@@ -38,7 +38,7 @@ def test(config: LakehouseConfig, as_json: bool) -> int:
         except AlertNotSentError as error:
             errors[label] = str(error)
         if not as_json:
-            click.echo(f"{label}: {errors[label] or 'took the message'}")
+            say(f"{label}: {errors[label] or 'took the message'}")
     if as_json:
         print_json({"receivers": [{"receiver": label, "error": error} for label, error in errors.items()]})
     return DONE if all(error is None for error in errors.values()) else HELD

@@ -14,7 +14,7 @@ import click
 from pydantic import ValidationError
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, RowChange, TransactionEnd, Watermark
-from cdc_lakehouse.commands.common import DONE, HELD, exits
+from cdc_lakehouse.commands.common import DONE, HELD, exits, say
 from cdc_lakehouse.config import CanalSource
 from cdc_lakehouse.decoders.messages import canal_entries
 from cdc_lakehouse.sources.canal.client import Batch, CanalClient
@@ -110,7 +110,7 @@ def _tail(client: CanalClient, limit: int | None, seconds: float | None, ack: bo
             if limit is not None and printed >= limit:
                 return faults
     except KeyboardInterrupt:
-        click.echo("stopped", err=True)
+        say("stopped", err=True)
     return faults
 
 
@@ -118,7 +118,7 @@ def _acknowledge(client: CanalClient, batch: Batch) -> None:
     try:
         client.ack(batch)
     except CanalRedeliveryError as error:
-        click.echo(f"cdc-lakehouse: {error}", err=True)
+        say(f"cdc-lakehouse: {error}", err=True)
 
 
 def _batches(client: CanalClient, seconds: float | None) -> Iterator[Batch]:
@@ -130,7 +130,7 @@ def _batches(client: CanalClient, seconds: float | None) -> Iterator[Batch]:
         try:
             batch = client.get(wait_seconds=wait)
         except CanalRedeliveryError as error:
-            click.echo(f"cdc-lakehouse: {error}", err=True)
+            say(f"cdc-lakehouse: {error}", err=True)
             continue
         if batch is not None:
             yield batch

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,6 +27,8 @@ UNREACHABLE: Final = 3
 """Exit code: a source cannot be reached."""
 
 _HOME: Final = "dagster_home"
+# A line feed stays, and so do click's green, red, yellow and reset.
+_COMMANDS: Final = re.compile(r"(\n|\x1b\[(?:3[123]|0)m)|[^ -~]")
 
 _CODES: Final = {SourceUnreachableError: UNREACHABLE, ConfigurationError: BAD_INPUT}
 _Options = ParamSpec("_Options")
@@ -51,7 +54,7 @@ def exits(command: Callable[_Options, int]) -> Callable[_Options, NoReturn]:
         try:
             code = command(*args, **options)
         except CdcError as error:
-            click.echo(f"cdc-lakehouse: {error}", err=True)
+            say(f"cdc-lakehouse: {error}", err=True)
             code = exit_code(error)
         sys.exit(code)
 
@@ -88,6 +91,12 @@ def chosen(config: LakehouseConfig, name: str | None) -> Sequence[FeedConfig]:
     return config.feeds if name is None else [config.feed(name)]
 
 
+def say(text: str, *, err: bool = False) -> None:
+    """Print text for people. What a terminal would take for a command is escaped: names and texts of the source can
+    hold it. The colours of `good`, `bad` and `doubtful` stay."""
+    click.echo(_COMMANDS.sub(lambda found: found[1] or printable(found[0]), text), err=err)
+
+
 def print_json(document: dict[str, Any]) -> None:
     """Print a document as indented JSON."""
     click.echo(json.dumps(document, ensure_ascii=False, indent=2))
@@ -95,6 +104,7 @@ def print_json(document: dict[str, Any]) -> None:
 
 def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Lines of a table: the first column to the left, the others to the right."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[n]) for row in [header, *rows]) for n in range(len(header))]
 
     def line(row: Sequence[str]) -> str:

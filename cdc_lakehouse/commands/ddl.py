@@ -26,7 +26,7 @@ from cdc_lakehouse.changelog.live_tables import Live
 from cdc_lakehouse.changelog.mysql_types import ColumnType, server_type_text, type_text
 from cdc_lakehouse.changelog.schema import SchemaChange, TableVersion
 from cdc_lakehouse.changelog.versions import versions_of
-from cdc_lakehouse.commands.common import BAD_INPUT, DONE, exits, grid, print_json, short
+from cdc_lakehouse.commands.common import BAD_INPUT, DONE, exits, grid, print_json, say, short
 from cdc_lakehouse.errors import DdlError
 
 _DEFAULT_DATABASE: Final = "test"
@@ -92,7 +92,7 @@ def apply_command(as_json: bool, database: str) -> int:
     for statement in split(_script()):
         try:
             for note in server.run(statement.text):
-                click.echo(f"note, line {statement.line}: {note}", err=True)
+                say(f"note, line {statement.line}: {note}", err=True)
         except DdlError as error:
             fault = statement, error
             break
@@ -148,7 +148,7 @@ def _script() -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        click.echo(f"the statements are not UTF-8: byte {error.start}, in line {line}", err=True)
+        say(f"the statements are not UTF-8: byte {error.start}, in line {line}", err=True)
         sys.exit(BAD_INPUT)
 
 
@@ -184,7 +184,7 @@ def _fault(statement: ScriptStatement, error: DdlError) -> dict[str, Any]:
 
 
 def _echo_parsed(statement: ScriptStatement, clauses: Sequence[Clause], fault: DdlError | None) -> None:
-    click.echo(f"{statement.line}: {short(statement.text)}")
+    say(f"{statement.line}: {short(statement.text)}")
     for clause in clauses:
         fields = {field.name: getattr(clause, field.name) for field in dataclasses.fields(clause)}
         words = [
@@ -192,7 +192,7 @@ def _echo_parsed(statement: ScriptStatement, clauses: Sequence[Clause], fault: D
             for name, value in fields.items()
             if value not in (None, (), False) and name != "keys"
         ]
-        click.echo(f"    {clause.kind}  {'  '.join(words)}")
+        say(f"    {clause.kind}  {'  '.join(words)}")
     if fault is not None:
         _echo_fault(statement, fault)
 
@@ -201,7 +201,7 @@ def _echo_fault(statement: ScriptStatement, error: DdlError) -> None:
     fault = _fault(statement, error)
     place = f"line {fault['line']}" + ("" if fault["column"] is None else f", column {fault['column']}")
     text = str(error) if isinstance(error, DdlSyntaxError) else f"{error}, in: {short(statement.text)}"
-    click.echo(f"{fault['class']}, {place}: {text}", err=True)
+    say(f"{fault['class']}, {place}: {text}", err=True)
 
 
 def _words(value: Any) -> str:
@@ -234,14 +234,14 @@ def _table(table: TableVersion) -> dict[str, Any]:
 
 def _echo_databases(server: _Server) -> None:
     for name in sorted(server.databases):
-        click.echo(f"database {name}")
+        say(f"database {name}")
         for table in server.tables:
             if table.name.database == name:
                 _echo_table(table)
 
 
 def _echo_table(table: TableVersion) -> None:
-    click.echo(f"\n{table.name}")
+    say(f"\n{table.name}")
     rows = [
         [
             column.name,
@@ -252,7 +252,7 @@ def _echo_table(table: TableVersion) -> None:
         ]
         for column in table.columns
     ]
-    click.echo("\n".join(grid(["column", "type", "null", "default", "key"], rows)))
+    say("\n".join(grid(["column", "type", "null", "default", "key"], rows)))
 
 
 # --- Scripts ---

@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from cdc_lakehouse import config as configuration
-from cdc_lakehouse.commands.common import DONE, HELD, exits, print_json
+from cdc_lakehouse.commands.common import DONE, HELD, exits, print_json, say
 from cdc_lakehouse.pipeline.diagnosis import Finding, diagnose
 
 _MARKS: Final = {"ok": "ok     ", "warning": "warning", "failed": "FAILED "}
@@ -41,6 +41,6 @@ def command(as_json: bool) -> int:
 
 
 def _say(finding: Finding) -> None:
-    click.echo(f"{_MARKS[finding.outcome]}  {finding.part}: {finding.said}")
+    say(f"{_MARKS[finding.outcome]}  {finding.part}: {finding.said}")
     if finding.advice is not None:
-        click.echo(f"         {finding.advice}")
+        say(f"         {finding.advice}")

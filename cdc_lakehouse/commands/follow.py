@@ -12,10 +12,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-import click
-
 from cdc_lakehouse.assets.sensors import Decision
-from cdc_lakehouse.commands.common import DONE
+from cdc_lakehouse.commands.common import DONE, say
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, PermanentError, in_one_line
 from cdc_lakehouse.pipeline.source import SourceState
 
@@ -70,7 +68,7 @@ class FollowedFeed:
     def _tell(self, problem: str) -> None:
         """Once, as long as it is the same."""
         if problem and problem != self._told:
-            click.echo(f"cdc-lakehouse: feed {self.name}: {problem}", err=True)
+            say(f"cdc-lakehouse: feed {self.name}: {problem}", err=True)
         self._told = problem
 
 
@@ -89,7 +87,7 @@ def unless_signalled(work: Callable[[], _Result]) -> _Result:
 
     def on_signal(number: int, _: Any) -> None:
         name = signal.Signals(number).name
-        click.echo(f"cdc-lakehouse: ended by {name}; the next run goes on from what is committed", err=True)
+        say(f"cdc-lakehouse: ended by {name}; the next run goes on from what is committed", err=True)
         # As if it were killed: were the JVM stopped first, the work would end with errors of its own.
         os._exit(128 + number)
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 import yaml
 
-from cdc_lakehouse.commands.common import DONE, exits, print_json
+from cdc_lakehouse.commands.common import DONE, exits, print_json, say
 from cdc_lakehouse.config.file import DEFAULT_FILE
 from cdc_lakehouse.config.json_schema import json_schema
 from cdc_lakehouse.errors import ConfigurationError
@@ -153,13 +153,13 @@ def _document(detected: Detected, source: Mapping[str, Any], name: str, lake: Ma
 
 def _say(found: list[str], unsure: list[str], secrets: Set[str], output: Path) -> None:
     for sentence in found:
-        click.echo(f"found {sentence}")
+        say(f"found {sentence}")
     for sentence in unsure:
-        click.echo(f"look at this: {sentence}")
+        say(f"look at this: {sentence}")
     if secrets:
-        click.echo(f"set {', '.join(sorted(secrets))} in the environment: {output} names them")
+        say(f"set {', '.join(sorted(secrets))} in the environment: {output} names them")
     elsewhere = "" if output == Path(DEFAULT_FILE) else f"CDC_LAKEHOUSE_CONFIG={output} "
-    click.echo(f"wrote {output}. Next: `{elsewhere}cdc-lakehouse doctor`, then `{elsewhere}cdc-lakehouse run`")
+    say(f"wrote {output}. Next: `{elsewhere}cdc-lakehouse doctor`, then `{elsewhere}cdc-lakehouse run`")
 
 
 def _text(document: Mapping[str, Any], unsure: list[str]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from cdc_lakehouse.commands.common import DONE, HELD, chosen, configured, feed_option, grid, print_json
+from cdc_lakehouse.commands.common import DONE, HELD, chosen, configured, feed_option, grid, print_json, say
 from cdc_lakehouse.commands.progress import ProgressLine, Shown, progress_options
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.lake.catalog import Lake
@@ -52,7 +52,7 @@ def command(
     if as_json:
         print_json({"dry_run": dry_run, "feeds": [_document(feed, each) for feed, each in done]})
     else:
-        click.echo("\n\n".join(_text(feed, each, dry_run=dry_run) for feed, each in done))
+        say("\n\n".join(_text(feed, each, dry_run=dry_run) for feed, each in done))
     return HELD if any(row.actions.deferred is not None for _, each in done for row in each.tables) else DONE
 
 

@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from cdc_lakehouse.assets.last_runs import last_runs
 from cdc_lakehouse.changelog.positions import commit_time
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.commands.common import DONE, chosen, configured, existing_home, feed_option
+from cdc_lakehouse.commands.common import DONE, chosen, configured, existing_home, feed_option, say
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.errors import CdcError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
@@ -97,9 +97,11 @@ def command(config: LakehouseConfig, feed_name: str | None, listen: str | None, 
         try:
             server, thread = start_http_server(address[1], address[0], registry)
         except OSError as error:
-            raise ConfigurationError(f"cannot listen at {listen}: {error.strerror}") from None
+            raise ConfigurationError(
+                f"cannot listen at {listen}: {error.strerror}", advice="give --listen another address or port"
+            ) from None
         stack.callback(server.server_close)
-        click.echo(f"metrics are at http://{listen}/metrics", err=True)
+        say(f"metrics are at http://{listen}/metrics", err=True)
         with contextlib.suppress(KeyboardInterrupt):
             thread.join()
         server.shutdown()
@@ -177,7 +179,7 @@ class _Feeds(Collector):
             state, sizes = read_feed_state(self._lake, feed, utc_now()), read_sizes(self._lake, name)
             health_of = self._read_health(feed, state)
         except CdcError as error:
-            click.echo(f"feed {name}: {error}", err=True)
+            say(f"feed {name}: {error}", err=True)
             add("up", 0, name)
             return
         shown, published = state.checkpoint_time, state.published_at
@@ -221,7 +223,7 @@ class _Feeds(Collector):
     def _of_source(self, name: str, status: SourceStatus | None, add: Any) -> None:
         if status is None or status.error is not None:
             why = "the source does not answer" if status is None else str(status.error)
-            click.echo(f"feed {name}: {why}", err=True)
+            say(f"feed {name}: {why}", err=True)
         add("source_up", status is not None and status.error is None, name)
         if status is not None:
             shown = status.checkpoint_ts

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from cdc_lakehouse.changelog.positions import commit_time
-from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, print_json
+from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, print_json, say
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.pipeline.context import no_spark
@@ -34,7 +34,7 @@ def command(config: LakehouseConfig, feed_name: str | None, as_json: bool) -> in
     if as_json:
         print_json({"feeds": [asdict(plan) for plan in plans]})
     else:
-        click.echo("\n\n".join(_text(plan) for plan in plans))
+        say("\n\n".join(_text(plan) for plan in plans))
     return DONE
 
 

@@ -14,24 +14,30 @@ from typing import Any, Final
 
 import click
 
-from cdc_lakehouse.commands.common import DONE, HELD, chosen, configured, feed_option, print_json, printable
+from cdc_lakehouse.commands.common import DONE, HELD, chosen, configured, feed_option, print_json, printable, say
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
-from cdc_lakehouse.decoders.problems import BAD_TABLE_OF_DUMP, NOT_LOOKED_AT
+from cdc_lakehouse.decoders.problems import (
+    BAD_SCHEMA_FILE,
+    BAD_TABLE_OF_DUMP,
+    MISSING_FILE,
+    NOT_LOOKED_AT,
+    UNREADABLE_DIRECTORY,
+    UNREADABLE_INDEX,
+)
 from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.lease import last_holder
 from cdc_lakehouse.lake.tables.quarantine import Quarantine, Quarantined, State
 from cdc_lakehouse.pipeline.context import no_spark, utc_now
 from cdc_lakehouse.pipeline.deferred_segments import UNKNOWN_COLUMNS, UNREADABLE_SEGMENT
-from cdc_lakehouse.pipeline.missing_files import MISSING_FILE, UNREADABLE_DIRECTORY
 from cdc_lakehouse.pipeline.replay import replay as replay_rows
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.sink_schemas import BAD_SCHEMA_FILE
 
 _UNTIL_READ: Final = "its rows are missing from the tables until it can be decoded; each run tries it again"
 _MISSING_INPUT: Final = {
     UNREADABLE_SEGMENT: _UNTIL_READ,
     UNKNOWN_COLUMNS: _UNTIL_READ,
+    UNREADABLE_INDEX: "rows may be missing from the tables: whether the last data file is there is not known",
     MISSING_FILE: "its rows are missing from the tables until the file is there",
     UNREADABLE_DIRECTORY: "the rows of all its files are missing from the tables until it can be listed",
     NOT_LOOKED_AT: "nobody knows how many of its records are missing from the tables",
@@ -82,7 +88,7 @@ def list_(
     if as_json:
         print_json({"feeds": [_document(*each) for each in found]})
     else:
-        click.echo("\n\n".join(_text(*each) for each in found))
+        say("\n\n".join(_text(*each) for each in found))
     return DONE
 
 
@@ -113,7 +119,9 @@ def show(config: LakehouseConfig, id: str, feed_name: str | None, raw_path: Path
     feed, row = max(rows, key=lambda each: (each[1].state != "replayed", each[1].quarantined_at))
     if raw_path is not None:
         if row.raw is None:
-            raise ConfigurationError(f"the row {id} has no bytes: it stands for what was not read")
+            raise ConfigurationError(
+                f"the row {id} has no bytes: it stands for what was not read", advice="leave out --raw"
+            )
         raw_path.write_bytes(row.raw)
     fields = {"id": row.id, "feed": feed, **asdict(row)}
     fields["raw"] = None if row.raw is None else row.raw.decode("utf-8", "backslashreplace")
@@ -123,7 +131,7 @@ def show(config: LakehouseConfig, id: str, feed_name: str | None, raw_path: Path
         return DONE
     width = max(map(len, fields))
     for name, value in fields.items():
-        click.echo(f"{name:<{width}}  {'-' if value is None else printable(str(value))}")
+        say(f"{name:<{width}}  {'-' if value is None else printable(str(value))}")
     return DONE
 
 
@@ -176,10 +184,10 @@ def discard(
                 ],
             })  # fmt: skip
             continue
-        click.echo(f"feed {run.feed.name}: discarded {_count(discarded)}; the next run goes on without")
+        say(f"feed {run.feed.name}: discarded {_count(discarded)}; the next run goes on without")
         for row in discarded:
             if row.error_class in _MISSING_INPUT:
-                click.echo(f"  {printable(row.segment)}: {_MISSING_INPUT[row.error_class]}")
+                say(f"  {printable(row.segment)}: {_MISSING_INPUT[row.error_class]}")
     if as_json:
         print_json({"feeds": documents})
     return _exit_code(chosen_rows, "none of these rows is open")
@@ -216,9 +224,9 @@ def replay(config: LakehouseConfig, ids: Sequence[str], feed_name: str | None, t
             documents.append({"feed": run.feed.name, "decoded_again": len(found.landed), "tried_by_each_run": tried})
             continue
         if found.landed:
-            click.echo(f"feed {run.feed.name}: the next run decodes again {len(found.landed)} segments")
+            say(f"feed {run.feed.name}: the next run decodes again {len(found.landed)} segments")
         for row in found.others:
-            click.echo(f"  {printable(row.segment)}: each run tries it again by itself")
+            say(f"  {printable(row.segment)}: each run tries it again by itself")
     if as_json:
         print_json({"feeds": documents})
     return _exit_code(chosen_rows, "none of these rows can be decoded again")
@@ -260,7 +268,7 @@ def _no_such(ids: Sequence[str]) -> ConfigurationError:
 
 def _exit_code(done: Sequence[object], why_not: str) -> int:
     if not done:
-        click.echo(why_not, err=True)
+        say(why_not, err=True)
     return DONE if done else HELD
 
 

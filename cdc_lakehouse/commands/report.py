@@ -14,7 +14,7 @@ from typing import Final
 import click
 
 from cdc_lakehouse.changelog.positions import commit_time, lag_seconds
-from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, print_json, printable
+from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, print_json, printable, say
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.pipeline.context import utc_now
@@ -67,7 +67,7 @@ def command(config: LakehouseConfig, out: Path, feed_name: str | None, as_json: 
     if as_json:
         print_json({"wrote": str(out), "feeds": [each.feed for each in reports]})
     else:
-        click.echo(f"wrote {out}")
+        say(f"wrote {out}")
     return DONE
 
 

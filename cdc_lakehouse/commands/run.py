@@ -36,6 +36,7 @@ from cdc_lakehouse.commands.common import (
     grid,
     print_json,
     problem_lines,
+    say,
     short,
 )
 from cdc_lakehouse.commands.follow import FollowedFeed, follow, unless_signalled, until_signalled
@@ -184,7 +185,7 @@ def _print(results: Sequence[FeedResult], *, as_json: bool) -> int:
     if as_json:
         print_json({"feeds": [asdict(result) for result in results]})
     else:
-        click.echo("\n\n".join(_text(result) for result in results))
+        say("\n\n".join(_text(result) for result in results))
     return max(result.exit_code for result in results)
 
 
@@ -302,7 +303,10 @@ def _follow(runner: _Runner, feeds: Sequence[FeedConfig], interval: float, *, as
 
         def make_pass(attempt: int) -> None:
             result = runner.run(feed, attempt=attempt)
-            click.echo(json.dumps(asdict(result), ensure_ascii=False) if as_json else f"{_text(result)}\n")
+            if as_json:
+                click.echo(json.dumps(asdict(result), ensure_ascii=False))
+            else:
+                say(f"{_text(result)}\n")
 
         return FollowedFeed(
             feed.name,
@@ -320,7 +324,8 @@ def _check_partitions(feed: FeedConfig, partitions: Sequence[str]) -> None:
     for partition in partitions:
         if definition is None or not definition.has_partition_key(partition):
             what = "has no partitions: its date_separator is none" if definition is None else "has no such partition"
-            raise ConfigurationError(f"{partition!r}: the feed {feed.name} {what}")
+            advice = "leave out --partition" if definition is None else "give one from the feed's start_date on"
+            raise ConfigurationError(f"{partition!r}: the feed {feed.name} {what}", advice=advice)
 
 
 def _take_lease(instance: dg.DagsterInstance, lake: Lake, feed: FeedConfig, run_id: str) -> None:

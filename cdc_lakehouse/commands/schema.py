@@ -10,7 +10,7 @@ import click
 from cdc_lakehouse.changelog.mysql_types import type_text
 from cdc_lakehouse.changelog.positions import commit_time
 from cdc_lakehouse.changelog.schema import Column, TableVersion
-from cdc_lakehouse.commands.common import DONE, configured, feed_option, grid, print_json, printable, short
+from cdc_lakehouse.commands.common import DONE, configured, feed_option, grid, print_json, printable, say, short
 from cdc_lakehouse.commands.show import find_tables
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.lake.current.typed_rows import lake_columns
@@ -35,7 +35,7 @@ def command(config: LakehouseConfig, table: str, feed_name: str | None, as_json:
     if as_json:
         print_json({"tables": documents})
     else:
-        click.echo("\n\n".join(map(_text, documents)))
+        say("\n\n".join(map(_text, documents)))
     return DONE
 
 

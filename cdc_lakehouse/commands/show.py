@@ -12,7 +12,7 @@ from typing import Any
 import click
 import pyarrow as pa
 
-from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, grid, print_json, printable
+from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, grid, print_json, printable, say
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
@@ -79,7 +79,7 @@ def command(
     elif as_csv:
         click.echo(_csv(heads[0][2]), nl=False)
     else:
-        click.echo("\n\n".join(_text(*head) for head in heads))
+        say("\n\n".join(_text(*head) for head in heads))
     return DONE
 
 

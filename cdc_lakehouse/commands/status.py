@@ -26,6 +26,7 @@ from cdc_lakehouse.commands.common import (
     print_json,
     printable,
     problem_lines,
+    say,
     short,
 )
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
@@ -70,7 +71,7 @@ def command(config: LakehouseConfig, feed_name: str | None, checks: bool, as_jso
     if as_json:
         print_json({"feeds": statuses})
     else:
-        click.echo("\n\n".join(_text(status, checks=checks) for status in statuses))
+        say("\n\n".join(_text(status, checks=checks) for status in statuses))
     if checks:
         return HELD if any(status["attention"] for status in statuses) else DONE
     unreachable = any(isinstance(source.error, SourceUnreachableError) for _, source in sources)
@@ -158,7 +159,7 @@ def _failed_runs(feeds: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
             }
     except (dg.DagsterError, SQLAlchemyError, OSError) as error:
         reason = str(error).strip().partition("\n")[0]
-        click.echo(f"cdc-lakehouse: the Dagster instance of {home} cannot be read: {printable(reason)}", err=True)
+        say(f"cdc-lakehouse: the Dagster instance of {home} cannot be read: {printable(reason)}", err=True)
         return {}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from cdc_lakehouse.commands.common import DONE, HELD, chosen, configured, feed_option, print_json
+from cdc_lakehouse.commands.common import DONE, HELD, chosen, configured, feed_option, print_json, say
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
@@ -51,7 +51,7 @@ def hold(
         print_json({"feeds": [{"feed": run.feed.name, "table": table, "held": True} for run in held]})
         return DONE
     for run in held:
-        click.echo(f"feed {run.feed.name}: the next run holds {table}")
+        say(f"feed {run.feed.name}: the next run holds {table}")
     return DONE
 
 
@@ -74,7 +74,7 @@ def resume(config: LakehouseConfig, table: str, feed_name: str | None, as_json: 
     if as_json:
         print_json({"feeds": [_document(run, table, found) for run, found in resumed]})
     for run, found in [] if as_json else resumed:
-        click.echo("\n".join(_text(run, table, found)))
+        say("\n".join(_text(run, table, found)))
     if not resumed:
         _print_why_not(runs, table)
     return DONE if resumed else HELD
@@ -103,9 +103,9 @@ def _text(run: FeedRun, table: str, resumed: Resumed) -> list[str]:
 
 
 def _print_why_not(runs: Sequence[FeedRun], table: str) -> None:
-    click.echo(f"nobody holds {table}, and no rewrite of {table} waits", err=True)
+    say(f"nobody holds {table}, and no rewrite of {table} waits", err=True)
     for run in runs:
         lives = run.history.history.incarnations()
         for id, reason in run.last_cut.held:
             if id in lives and str(lives[id].last.name) == table:
-                click.echo(f"feed {run.feed.name} holds it for another reason: {reason}", err=True)
+                say(f"feed {run.feed.name} holds it for another reason: {reason}", err=True)

@@ -12,16 +12,7 @@ from typing import Any, Final
 
 import click
 
-from cdc_lakehouse.commands.common import (
-    BAD_INPUT,
-    DONE,
-    HELD,
-    chosen,
-    configured,
-    feed_option,
-    grid,
-    print_json,
-)
+from cdc_lakehouse.commands.common import BAD_INPUT, DONE, HELD, chosen, configured, feed_option, grid, print_json, say
 from cdc_lakehouse.commands.progress import ProgressLine, Shown, progress_options
 from cdc_lakehouse.commands.run import repair
 from cdc_lakehouse.config import LakehouseConfig
@@ -91,9 +82,12 @@ def command(
     if not results:
         raise ConfigurationError("no source database is configured", advice="set verify.url of the feed")
     if tables and not any(result.tables or result.held or result.error for result in results):
-        raise ConfigurationError(f"no table {', '.join(tables)} is published")
+        raise ConfigurationError(
+            f"no table {', '.join(tables)} is published",
+            advice="name it as the source does, database.table: `cdc-lakehouse status` shows what is published",
+        )
     if not as_json:
-        click.echo("\n\n".join(_text(result, rows) for result in results))
+        say("\n\n".join(_text(result, rows) for result in results))
     repaired = {
         result.feed: _repair(config, lake, result, ask=not yes, progress=progress) for result in results if repairs
     }
@@ -101,7 +95,7 @@ def command(
         print_json({"feeds": [_document(result, rows, repaired.get(result.feed)) for result in results]})
     else:
         for name, repair in repaired.items():
-            click.echo("\n".join(["", f"feed {name}:", *_repair_lines(repair)]))
+            say("\n".join(["", f"feed {name}:", *_repair_lines(repair)]))
     found = {
         "equal" if result.feed in repaired and repaired[result.feed].is_whole else result.result for result in results
     }

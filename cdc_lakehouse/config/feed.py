@@ -96,7 +96,10 @@ class TablesConfig(Section):
         return value
 
     def takes(self, database: str, table: str) -> bool:
-        """Whether a pattern of `include` matches `database.table`, and none of `exclude`."""
+        """Whether a pattern of `include` matches `database.table`, and none of `exclude`. Without one of the names
+        there is no table, though `*.*` matches."""
+        if not database or not table:
+            return False
         name = f"{database}.{table}"
         return any(fnmatchcase(name, p) for p in self.include) and not any(fnmatchcase(name, p) for p in self.exclude)
 
@@ -176,6 +179,8 @@ class FeedConfig(Section):
             raise ValueError("may hold the placeholders {database} and {feed} and no others")
         if not value:
             raise ValueError("must not be empty")
+        if value.lower().startswith("cdc_"):
+            raise ValueError("must not begin with cdc_, as the namespaces of the feeds' own tables do")
         return value
 
     @property

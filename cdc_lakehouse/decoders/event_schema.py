@@ -3,7 +3,8 @@
     feed_date           the segment's feed date; null for synthetic events
     schema_name         the database in the source
     table_name          the table in the source
-    table_version       commit-ts (TSO) of the version of the table that a sink file is of; 0 where messages are read
+    table_version       commit-ts (TSO) of the version of the table that a file or a synthetic event is of; 0 where
+                        messages are read
     physical_partition  TiDB's id of the partition whose file it is, else null
     op                  I, U or D; R where a dump of the table has the row
     commit_ts           TSO of the change
@@ -12,7 +13,7 @@
                         where the event has no such row
     segment             the segment that the event came in
     line                the record's number in a file, from 1; a message's offset in its partition
-    synthetic           whether it comes after a DDL of its commit-ts, which moved the row; a dump's rows do, too
+    synthetic           whether it comes after the others of its commit-ts: rows that a DDL moved, of dumps, of repairs
 
 Decoders of files give the columns of `DECODED`, in tasks: an event, or a record that cannot be used.
 

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from cdc_lakehouse.changelog.events import Message, MessageError, RowChange
-from cdc_lakehouse.decoders.messages.format import Format, Redelivery
-from cdc_lakehouse.decoders.messages.shareplex_json import image_after
+from cdc_lakehouse.decoders.messages.format import Format, Redelivery, UpdateHalves
 
 WINDOW: Final = 20_000
 """Messages that are remembered of a partition. What is sent again from further back is taken as new, as a whole and in
@@ -26,7 +25,8 @@ class PartitionSequence:
     def __init__(self, message_format: Format) -> None:
         redelivery = message_format.redelivery
         self._filter = None if redelivery is None else RedeliveryFilter(redelivery)
-        self._pairing = UpdatePairing() if message_format.pairs_updates else None
+        halves = message_format.update_halves
+        self._pairing = None if halves is None else UpdatePairing(halves)
         self.redelivered = 0
 
     def next(self, message: Message | MessageError) -> Iterator[Message | MessageError]:
@@ -48,46 +48,41 @@ class UpdatePairing:
     restart changes nothing. The update stands where its second half was; a half whose other half is not next to it
     becomes an error."""
 
-    def __init__(self) -> None:
+    def __init__(self, halves: UpdateHalves) -> None:
+        self._halves = halves
         self.waiting: Message | None = None
 
     def next(self, message: Message | MessageError) -> Iterator[Message | MessageError]:
         """What is known with one more message: of the half that waited first."""
         half, self.waiting = self.waiting, None
-        whole = None if half is None else _joined(half, message)
+        whole = None if half is None else self._joined(half, message)
         if half is not None:
-            yield _unpaired("BEFORE", half) if whole is None else Message(half.origin)
+            yield self._alone(half, is_first=True) if whole is None else Message(half.origin)
         match whole or message:
             case Message(parts=(RowChange(op="U", after=None),)) as first:
                 self.waiting = first
             case Message(parts=(RowChange(op="U", before=None),)) as second:
-                yield _unpaired("AFTER", second)
+                yield self._alone(second, is_first=False)
             case other:
                 yield other
 
+    def _joined(self, first: Message, second: Message | MessageError) -> Message | None:
+        """The update that the two are the halves of, None where they are not."""
+        match first, second:
+            case (
+                Message(parts=(RowChange(before=dict() as before) as old,)),
+                Message(parts=(RowChange(op="U", before=None, after=dict() as after) as new,)),
+            ):
+                table, place = (new.database, new.table), second.origin.log_file
+                change = RowChange(*table, "U", before, self._halves.join(after, before))
+                same = (old.database, old.table, first.origin.log_file) == (*table, place)
+                return Message(second.origin, (change,)) if same else None
+            case _:
+                return None
 
-def _joined(first: Message, second: Message | MessageError) -> Message | None:
-    """The update that the two are the halves of, None where they are not."""
-    match first, second:
-        case (
-            Message(parts=(RowChange(before=dict() as before) as old,)),
-            Message(parts=(RowChange(op="U", before=None, after=dict() as after) as new,)),
-        ):
-            same = (old.database, old.table, first.origin.log_file) == (new.database, new.table, second.origin.log_file)
-            change = RowChange(new.database, new.table, "U", before, image_after(after, before))
-            return Message(second.origin, (change,)) if same else None
-        case _:
-            return None
-
-
-def _unpaired(which: str, half: Message) -> MessageError:
-    of = next((part.database, part.table) for part in half.parts if isinstance(part, RowChange))
-    where = " that came before this message" if which == "BEFORE" else ""
-    return MessageError(
-        f"the UPDATE {which}{where} stands alone: its other half is not next to it",
-        of=of,
-        advice="let the DTS task write the table to one partition",
-    )
+    def _alone(self, half: Message, *, is_first: bool) -> MessageError:
+        table = next((part.database, part.table) for part in half.parts if isinstance(part, RowChange))
+        return self._halves.alone(table, is_first)
 
 
 class RedeliveryFilter:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cdc_lakehouse.changelog.events import Ddl, MessageError, Origin, RowChange
 from cdc_lakehouse.changelog.observed_schema import ObservedColumns, Statement
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS, is_time_ms
-from cdc_lakehouse.decoders.messages.canal_json import lossy_columns
 from cdc_lakehouse.decoders.problems import (
     BAD_MESSAGE,
     BAD_WATERMARK,
@@ -19,6 +19,7 @@ from cdc_lakehouse.decoders.problems import (
     PROBLEMS,
     RAW_LIMIT,
     Rejected,
+    is_storable,
 )
 
 PartitionBatch = tuple[str, int, int]
@@ -54,7 +55,8 @@ class PartitionSummary:
     sent_before: rows at or below the partition's watermark, by (database, table, commit-ts) and segment, as what they
     are where `events` does not have them. stated_before: the same of statements, where `signals` does not have them.
     left_out: tables, by (database, table), that had rows and are not wanted. bad: by segment, messages that cannot be
-    used. others: by segment, how many records are neither events nor bad, less the rows beyond a record's first."""
+    used; `counted`, by segment, class, database and table, says which of them stands for those that are not listed.
+    others: by segment, how many records are neither events nor bad, less the rows beyond a record's first."""
 
     seed: int
     last_ts: int
@@ -71,6 +73,9 @@ class PartitionSummary:
     stated_before: dict[tuple[str, str, int], Rejected] = field(default_factory=dict[tuple[str, str, int], "Rejected"])
     left_out: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     bad: dict[str, list[Rejected]] = field(default_factory=dict[str, list[Rejected]])
+    counted: dict[tuple[str, str, str | None, str | None], int] = field(
+        default_factory=dict[tuple[str, str, str | None, str | None], int]
+    )
     option_conflict: OptionConflict | None = None
 
     def commit_ts(self, origin: Origin, time_ms: int | None) -> int | None:
@@ -110,14 +115,16 @@ class PartitionSummary:
     def note_bad(self, segment: str, offset: int, error: MessageError, raw: bytes) -> None:
         listed = self.bad.setdefault(segment, [])
         message, error_class = str(error), BAD_WATERMARK if error.is_watermark else BAD_MESSAGE
+        database, table = error.of or _table_of(raw)
+        found = Rejected(segment, offset, error_class, message, raw[:RAW_LIMIT], database, table)
         if len(listed) < LISTED_PER_SEGMENT:
-            database, table = error.of or _table_of(raw)
-            listed.append(Rejected(segment, offset, error_class, message, raw[:RAW_LIMIT], database, table))
+            listed.append(found)
             return
-        last = listed[-1]
-        count = last.count + 1 if len(listed) > LISTED_PER_SEGMENT else 1
-        del listed[LISTED_PER_SEGMENT:]
-        listed.append(Rejected(segment, offset if count == 1 else last.line, BAD_MESSAGE, message, b"", count=count))
+        # Of each table, so that no other is held for them.
+        at = self.counted.setdefault((segment, error_class, database, table), len(listed))
+        if at == len(listed):
+            listed.append(replace(found, raw=b"", count=0))
+        listed[at] = replace(listed[at], message=message, count=listed[at].count + 1)
 
     def note_option_conflict(self, conflict: OptionConflict) -> None:
         known = self.option_conflict
@@ -132,8 +139,8 @@ class PartitionSummary:
         if known is None or (columns.commit_ts, offset) < (known[1].commit_ts, known[0]):
             self.observed[shape] = offset, columns
 
-    def note_lossy(self, row: RowChange) -> None:
-        if columns := lossy_columns(row):
+    def note_lossy(self, row: RowChange, columns: Sequence[str]) -> None:
+        if columns:
             self.lossy.setdefault((row.database, row.table), Counter()).update(columns)
 
 
@@ -147,4 +154,4 @@ def _table_of(raw: bytes) -> tuple[str | None, str | None]:
     except (ValueError, RecursionError):
         return None, None
     names = (message.get("database"), message.get("table")) if isinstance(message, dict) else (None, None)
-    return names if all(isinstance(name, str) and name for name in names) else (None, None)
+    return names if all(isinstance(name, str) and name and is_storable(name) for name in names) else (None, None)

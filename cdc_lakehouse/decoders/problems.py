@@ -31,6 +31,15 @@ class Rejected:
     count: int = 1
 
 
+def is_storable(text: str) -> bool:
+    """Whether a text can be written as UTF-8: half of a surrogate pair, which JSON's escapes can say, cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 BAD_MESSAGE: Final = "BadMessage"
 """A message that its format's decoder cannot read; why stands in the message of the `Rejected`."""
 
@@ -42,6 +51,19 @@ BAD_VALUE: Final = "BadValue"
 
 BAD_TABLE_OF_DUMP: Final = "BadTableOfDump"
 """A table of the initial dump of which rows, or values of a column, are missing."""
+
+BAD_SCHEMA_FILE: Final = "BadSchemaFile"
+"""A schema file that cannot be read, or is not whole."""
+
+MISSING_FILE: Final = "MissingFile"
+"""A data file that the source promises and does not have. `policy.index_gap` says whether it holds its table."""
+
+UNREADABLE_INDEX: Final = "UnreadableIndex"
+"""An index file that cannot be read, or names no data file: whether the last one is there is not known.
+`policy.index_gap` says whether it holds its table."""
+
+UNREADABLE_DIRECTORY: Final = "UnreadableDirectory"
+"""A directory of the source that cannot be listed."""
 
 NOT_UTF8: Final = "NotUtf8"
 NOT_JSON: Final = "NotJson"
@@ -66,8 +88,9 @@ PROBLEMS: Final = {
     NOT_CSV: "the record is not csv as TiCDC writes it (garbage, cut short, a quote that is never closed, text beside "
     "quotes, or a backslash that escapes nothing)",
     FIELD_COUNT: "the record has more or fewer fields than the table's columns and the options of its format give",
-    NO_COMMIT_TS: "the record has no commit-ts, or one that is no time before 2100; set enable-tidb-extension=true "
-    "(canal-json) or include-commit-ts=true (csv) in the changefeed",
+    NO_COMMIT_TS: "the record has no commit-ts, or one that is no time before 2100, or more than a day after its file "
+    "landed (then a clock is wrong); set enable-tidb-extension=true (canal-json) or include-commit-ts=true (csv) in "
+    "the changefeed",
     NO_IS_UPDATE: "the record does not say true or false where is-update stands (csv with output-old-value)",
     NOT_A_ROW_CHANGE: "the record is not an INSERT, UPDATE or DELETE",
     NO_ROW: "the message does not hold exactly one row",

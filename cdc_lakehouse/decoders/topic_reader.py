@@ -23,7 +23,7 @@ from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin, R
 from cdc_lakehouse.changelog.observed_schema import ObservedColumns, Statement
 from cdc_lakehouse.changelog.positions import AHEAD_MS, LOGICAL_BITS
 from cdc_lakehouse.decoders.event_schema import NEW_EVENTS, EventRows, image_text
-from cdc_lakehouse.decoders.files.tasks import rows_of
+from cdc_lakehouse.decoders.files.tasks import errors_of_tasks, errors_to_driver, rows_of
 from cdc_lakehouse.decoders.messages.format import UsualRows
 from cdc_lakehouse.decoders.messages.registry import format_of
 from cdc_lakehouse.decoders.observed_columns import ColumnObserver
@@ -116,15 +116,17 @@ def changes_in_tasks(
     found: Accumulator[Summaries] = spark.sparkContext.accumulator({}, _MERGED)
 
     def in_task(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in numbers:
-            for number in batch.column(0).to_pylist():
-                for made, summaries in changes(number):
-                    if made is None:
-                        found.add(summaries)
-                    else:
-                        yield made
+        with errors_to_driver():
+            for batch in numbers:
+                for number in batch.column(0).to_pylist():
+                    for made, summaries in changes(number):
+                        if made is None:
+                            found.add(summaries)
+                        else:
+                            yield made
 
-    return spark.range(0, tasks, 1, max(1, tasks)).mapInArrow(in_task, columns).collect(), found.value
+    with errors_of_tasks():
+        return spark.range(0, tasks, 1, max(1, tasks)).mapInArrow(in_task, columns).collect(), found.value
 
 
 def _events(reader: TopicReader, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -382,7 +384,7 @@ class TopicReader:
 
     def _names(self, op: str, names: Sequence[str], types: Mapping[str, str]) -> tuple[str, ...]:
         """The columns of an image in the order that it shows."""
-        if op != "U" or not self._format.made_by_canal:
+        if op != "U" or not self._format.in_table_order:
             return tuple(names)
         # Images that are not whole put columns out of the table's order.
         shown = set(names)
@@ -415,8 +417,8 @@ class TopicReader:
                 self._note_statement(summary, offset, statement)
             elif self._takes(part.database, part.table):
                 self._observe(summary, part, commit_ts, offset, in_order=origin.commit_ts is None)
-                if self._format.made_by_canal:
-                    summary.note_lossy(part)
+                if self._format.lossy_columns is not None:
+                    summary.note_lossy(part, self._format.lossy_columns(part))
                 images = image_text(part.before), image_text(part.after)
                 self._rows.add(date, part.database, part.table, part.op, commit_ts, *images, segment, offset)
             else:
@@ -449,7 +451,7 @@ class TopicReader:
             return
         names = self._names(row.op, tuple(image), row.types)
         if in_order:
-            columns = self._observer.new_columns(row, names, in_order=self._format.made_by_canal)
+            columns = self._observer.new_columns(row, names, in_order=self._format.in_table_order)
         else:
             columns = tuple((name, row.types.get(name, "")) for name in names)
         if columns is not None:

@@ -124,6 +124,5 @@ def _ensure_directory(directory: Path, key: str) -> None:
 
 
 def system_table(feed: str, name: str) -> Identifier:
-    """Identifier of a feed's own table: `segments`, `frontier`, `events`, `schema_history`, `quarantine`,
-    `checkpoints`."""
+    """Identifier of a feed's own table; docs/tables.md has all of them."""
     return Identifier(f"cdc_{feed}", name)

@@ -148,7 +148,10 @@ def _decode(blob: bytes, stored: StoredVector) -> BitMap64:
 
 
 def _damaged(stored: StoredVector, why: str) -> StoredFormError:
-    return StoredFormError(f"the deletion vector at {stored.path}, offset {stored.offset}, cannot be used: {why}")
+    return StoredFormError(
+        f"the deletion vector at {stored.path}, offset {stored.offset}, cannot be used: {why}",
+        advice="restore the file, or make the table anew with `cdc-lakehouse rebuild`",
+    )
 
 
 def _blob_metadata(data_file: str, cardinality: int, *, offset: int, size: int) -> dict[str, Any]:

@@ -136,7 +136,7 @@ def _of_java(error: Py4JJavaError) -> CdcError | None:
     for line in _lines(error):
         what = line.partition(":")[0]
         if _JAVA_FULL.search(line):
-            return WarehouseFullError(f"lake.warehouse is full ({what})", advice="make room there")
+            return WarehouseFullError(f"lake.warehouse is full ({what})")
         if _JAVA_CATALOG_AWAY.search(line):
             return _catalog_away(what)
         if _JAVA_STORE_AWAY.search(line):

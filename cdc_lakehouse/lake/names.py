@@ -21,7 +21,8 @@ CATALOG: Final = "lake"
 _SAFE_IN_PATH: Final = frozenset(string.ascii_letters + string.digits + "-_")
 # A percent sign is escaped only where it reads as an escape itself, so that no two names meet and `100%` stays itself.
 _TABLE_UNFIT: Final = re.compile(r"[/\x00-\x1f\x7f]|%(?=[0-9A-Fa-f]{2})")
-_NAMESPACE_UNFIT: Final = re.compile(r"[./\x00-\x1f\x7f]|%(?=[0-9A-Fa-f]{2})")
+# What begins with cdc_ is a feed's machinery: no database of the source may write there.
+_NAMESPACE_UNFIT: Final = re.compile(r"[./\x00-\x1f\x7f]|%(?=[0-9A-Fa-f]{2})|^[cC](?=[dD][cC]_)")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -55,7 +56,7 @@ def encode_table(name: str) -> str:
 
 
 def encode_namespace(name: str) -> str:
-    """A dot would make a nested namespace."""
+    """A namespace of current-state tables. A dot would make a nested one; `cdc_` begins those of the machinery."""
     return _NAMESPACE_UNFIT.sub(_escape, name)
 
 

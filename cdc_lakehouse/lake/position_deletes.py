@@ -81,4 +81,7 @@ def as_position_deletes(file: Mapping[str, Any], data_file: str) -> str:
 
 
 def _damaged(stored: StoredPositions, why: str) -> StoredFormError:
-    return StoredFormError(f"the position deletes at {stored.path} cannot be used: {why}")
+    return StoredFormError(
+        f"the position deletes at {stored.path} cannot be used: {why}",
+        advice="restore the file, or make the table anew with `cdc-lakehouse rebuild`",
+    )

@@ -45,7 +45,8 @@ LEASE_BEFORE: Final = "cdc.lease-before"
 # --- Properties of `events` ---
 
 SUPERSEDED: Final = "cdc.superseded"
-"""What was removed because later events of the rows say it all, as JSON `{"removed", "looked_at", "known_from_ts"}`."""
+"""What was removed because later events of the rows say it all, as JSON `{"format", "removed", "looked_at",
+"known_from_ts"}`."""
 
 # --- Properties of `records` ---
 

@@ -29,7 +29,7 @@ def writing_to_warehouse() -> Iterator[None]:
 def warehouse_fault(error: OSError) -> CdcError | None:
     """The project's error for one that says that the warehouse is full, or may not be written; None for any other."""
     if error.errno in _NO_ROOM:
-        return WarehouseFullError(f"lake.warehouse is full: {in_one_line(error)}", advice="make room there")
+        return WarehouseFullError(f"lake.warehouse is full: {in_one_line(error)}")
     if error.errno in _NOT_WRITABLE or "ACCESS_DENIED" in str(error):
         return ConfigurationError(
             f"lake.warehouse cannot be written: {in_one_line(error)}",

@@ -238,8 +238,9 @@ def _each(
         except Exception as error:  # One bad table never stops the others, whatever is wrong with it.
             fault = engine_fault(error)
             if fault is None:
-                reasons[changes.life.id] = hold_reason(error, "be written")
-                run.log.warning("table %s: %s", changes.target.name, reasons[changes.life.id], exc_info=error)
+                life = changes.life
+                reasons[life.id] = hold_reason(error, "be written", life.last.name)
+                run.log.warning("table %s: %s", changes.target.name, reasons[life.id], exc_info=error)
                 continue
             run.log.warning("while table %s was written: %s", changes.target.name, fault)
             if is_away:
@@ -321,7 +322,7 @@ def _mark_dropped(
         transaction = run.iceberg.transaction(state.identifier, state.snapshot_id)
         transaction.commit(properties={DROPPED_TS: str(commit_ts)})
     except Exception as error:  # noqa: BLE001 - One bad table never stops the others, whatever is wrong with it.
-        return hold_reason(error, "be marked as dropped")
+        return hold_reason(error, "be marked as dropped", life.last.name)
     return None
 
 

@@ -38,6 +38,8 @@ _MOST_BUCKETS: Final = 1 << 20
 class NotComparableError(PermanentError):
     """The table cannot be compared as it is."""
 
+    default_advice = "run the feed, then verify again"
+
 
 @dataclass(frozen=True)
 class Sides:
@@ -125,7 +127,7 @@ def _snapshot(run: FeedRun, name: TableName, life: Incarnation, row: CutRow) -> 
         return table, None, table.schema()
     snapshot = table.snapshot_by_id(row.snapshot_id)
     if snapshot is None:
-        raise NotComparableError("the snapshot of the cut has expired", advice="run the feed, then verify again")
+        raise NotComparableError("the snapshot of the cut has expired")
     # A change of the schema alone makes no snapshot: the current one is read as the table is now.
     if snapshot.schema_id is None or row.snapshot_id == table.metadata.current_snapshot_id:
         return table, snapshot, table.schema()
@@ -176,5 +178,5 @@ def _key(run: FeedRun, version: TableVersion, compared: Sequence[_Compared]) -> 
         raise NotComparableError("it has no key", advice="set primary_key in its tables.settings")
     unfit = [column.name for column in columns if column.id not in by_id]
     if unfit:
-        raise NotComparableError(f"{', '.join(unfit)} of its key cannot be compared")
+        raise NotComparableError(f"{', '.join(unfit)} of its key cannot be compared", advice="compare it by hand")
     return [by_id[column.id] for column in columns]

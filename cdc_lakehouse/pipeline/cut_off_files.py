@@ -13,7 +13,7 @@ from typing import Final
 
 import pyarrow.compute as pc
 
-from cdc_lakehouse.decoders.files.redelivered import REDELIVERS
+from cdc_lakehouse.decoders.files.registry import FORMATS
 from cdc_lakehouse.decoders.problems import BAD_VALUE, RAW_LIMIT
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
@@ -55,7 +55,7 @@ def _redelivery(run: FeedContext, cut: Segment) -> Segment | None:
         again = _content(run, later)
         if again is None or not all(_is_cut_off_there(row, again) for row in _bad_lines(run, later)):
             continue
-        if REDELIVERS[source.protocol](content, again, source.csv):
+        if FORMATS[source.protocol].redelivers(content, again, source.csv):
             return later
     return None
 

@@ -8,7 +8,6 @@ position. Where one of them cannot be read the others are, and it is told why.""
 from __future__ import annotations
 
 import functools
-import json
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ import pyarrow.compute
 from pyiceberg.io import FileIO, load_file_io
 
 from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.changelog.stored import Json
 from cdc_lakehouse.config import DatabaseConnection, InitialLoad
 from cdc_lakehouse.decoders.files.tasks import errors_of_tasks, errors_to_driver
 from cdc_lakehouse.errors import SourceError, in_one_line
@@ -45,10 +45,14 @@ from cdc_lakehouse.sources.dump.database import (
     last_number,
     list_dump,
     part_name,
-    position_document,
+    position_of_stored,
     read_database_dump,
     read_document,
     read_ranges,
+    stored_document,
+    stored_dump,
+    stored_position,
+    stored_table,
 )
 from cdc_lakehouse.sources.dump.reading import SMALL_FILE_LIMIT
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject
@@ -72,7 +76,7 @@ class _PlannedTable:
     position: DumpPosition
     ranges: tuple[KeyRange, ...]
 
-    def document(self) -> dict[str, Any]:
+    def stored(self) -> Json:
         definition = self.definition
         return {
             "database": definition.name.database,
@@ -80,22 +84,22 @@ class _PlannedTable:
             "statement": definition.statement,
             "created": definition.created,
             "directory": self.directory,
-            "position": position_document(self.position),
+            "position": stored_position(self.position),
             "estimated_rows": definition.estimated_rows,
             "ranges": [[each.lower, each.upper] for each in self.ranges],
         }
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> _PlannedTable:
+    def of_stored(cls, stored: Json) -> _PlannedTable:
         def bound(values: list[str] | None) -> tuple[str, ...] | None:
             return None if values is None else tuple(values)
 
-        name = TableName(document["database"], document["table"])
+        name = TableName(stored["database"], stored["table"])
         return cls(
-            TableDefinition(name, document["statement"], document["created"], document.get("estimated_rows", 0)),
-            document["directory"],
-            DumpPosition(**document["position"]),
-            tuple(KeyRange(bound(lower), bound(upper)) for lower, upper in document["ranges"]),
+            TableDefinition(name, stored["statement"], stored["created"], stored.get("estimated_rows", 0)),
+            stored["directory"],
+            position_of_stored(stored["position"]),
+            tuple(KeyRange(bound(lower), bound(upper)) for lower, upper in stored["ranges"]),
         )
 
 
@@ -110,18 +114,23 @@ class _Plan:
     begun: int = 0
     tables: dict[TableName, _PlannedTable] = field(default_factory=dict[TableName, _PlannedTable])
 
-    def document(self) -> dict[str, Any]:
-        position = None if self.position is None else position_document(self.position)
-        tables = [table.document() for table in self.tables.values()]
-        return {**vars(self), "position": position, "tables": tables}
+    def stored(self) -> str:
+        return stored_document({
+            "wanted": self.wanted,
+            "started": self.started,
+            "position": None if self.position is None else stored_position(self.position),
+            "begun": self.begun,
+            "tables": [table.stored() for table in self.tables.values()],
+        })  # fmt: skip
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> _Plan:
-        position = document["position"]
-        tables = [_PlannedTable.of(each) for each in document["tables"]]
+    def of_stored(cls, stored: Json) -> _Plan:
+        position = stored["position"]
+        tables = [_PlannedTable.of_stored(each) for each in stored["tables"]]
         return cls(
-            document["wanted"], document["started"], None if position is None else DumpPosition(**position),
-            document["begun"], {table.definition.name: table for table in tables},
+            wanted=stored["wanted"], started=stored["started"],
+            position=None if position is None else position_of_stored(position), begun=stored["begun"],
+            tables={table.definition.name: table for table in tables},
         )  # fmt: skip
 
 
@@ -179,7 +188,7 @@ class DatabaseDump:
         now = self._run.clock().isoformat(sep=" ", timespec="seconds")
         plan = _Plan(wanted, now)
         if has_document(self._store, number, PLAN):
-            plan = _Plan.of(read_document(self._store, number, PLAN))
+            plan = _Plan.of_stored(read_document(self._store, number, PLAN))
         for _ in range(_MOST_ROUNDS):
             self._run.require_lease()
             with SourceDatabase(self._database, texts=True) as database:
@@ -210,6 +219,7 @@ class DatabaseDump:
                 f"{missing[0]} cannot be loaded: the database has no such table, or none that the user may see, or the "
                 "feed does not take it",
                 feed=self._run.feed.name,
+                advice="correct its name, grant the user SELECT on it, or let tables.include name it",
             )
         position = self._position(database)
         if position.tso is not None:
@@ -223,7 +233,7 @@ class DatabaseDump:
         plan.position = plan.position or position
         for table in [table for name, table in plan.tables.items() if name not in known]:
             self._write(f"{directory_of(number)}{table.directory}schema.sql", f"{table.definition.statement};\n")
-        self._write(directory_of(number, PLAN), json.dumps(plan.document()))
+        self._write(directory_of(number, PLAN), plan.stored())
 
     def _definitions(self, database: SourceDatabase, plan: _Plan) -> Mapping[TableName, TableDefinition]:
         def takes(name: TableName) -> bool:
@@ -280,27 +290,8 @@ class DatabaseDump:
             if reason is not None:
                 self._run.log.warning("%s could not be read: %s", table.definition.name, reason)
             ranges = read_ranges(found) if reason is None else {}
-            files = [file for _, each in sorted(ranges.items()) for file in each.files]
-            tables.append(
-                {
-                    "database": table.definition.name.database,
-                    "table": table.definition.name.table,
-                    "position": position_document(table.position),
-                    "schema": f"{directory}schema.sql",
-                    "columns": list(table.definition.types) if files else [],
-                    "encoded": sorted(table.definition.encoded) if files else [],
-                    "files": [[file.path, file.size] for file in files],
-                    "rows": sum(each.rows for each in ranges.values()),
-                    "unread": reason,
-                }
-            )
-        document = {
-            "position": position_document(plan.position),
-            "until": position_document(until),
-            "started": plan.started,
-            "tables": tables,
-        }
-        self._write(directory_of(number, DUMP), json.dumps(document))
+            tables.append(stored_table(table.definition, table.position, directory, ranges, reason))
+        self._write(directory_of(number, DUMP), stored_dump(plan.position, until, plan.started, tables))
         rows = sum(table["rows"] for table in tables)
         self._run.log.info("read %d rows of %d tables of the database", rows, len(tables))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +15,9 @@ from pydantic import TypeAdapter, ValidationError
 from cdc_lakehouse.changelog.positions import commit_time
 from cdc_lakehouse.config import CanalSource, KafkaSource, StorageConfig, anchor_uri
 from cdc_lakehouse.config.sink_uri import split_query, store_options
-from cdc_lakehouse.decoders.files.csv_detection import detect_csv
+from cdc_lakehouse.decoders.files.file_format import Sample
+from cdc_lakehouse.decoders.files.registry import DEFAULT as DEFAULT_PROTOCOL
+from cdc_lakehouse.decoders.files.registry import EXTENSIONS, FORMATS
 from cdc_lakehouse.decoders.messages.detection import DEFAULT, detect_format
 from cdc_lakehouse.decoders.time_zone_detection import detect_offset
 from cdc_lakehouse.errors import ConfigurationError, SourceError
@@ -26,7 +28,6 @@ from cdc_lakehouse.sources.kafka import Client, RangeReader, Topic, read_topics
 from cdc_lakehouse.sources.object_store import ObjectStore, open_store
 from cdc_lakehouse.sources.record_log import OffsetRange, Partition
 from cdc_lakehouse.sources.sink.detection import (
-    DEFAULT_PROTOCOL,
     DEFAULT_SEPARATOR,
     LOOKED_AT,
     DetectedSink,
@@ -124,20 +125,17 @@ def _detect_sink(uri: str, base: Path) -> Detected:
         found.append(said)
         root = f"{root}/{_INCREMENTAL}"
         store = _open(root, storage, secrets)
-    seen = detect_sink(store)
+    seen = detect_sink(store, EXTENSIONS)
     found.append(_checkpoint(store, root, seen))
     if not seen.whole:
         found.append(f"the first {LOOKED_AT} of its objects were looked at")
     source: dict[str, Any] = {"type": "storage_sink", "uri": root}
     unsure: list[str] = []
     _tell_layout(seen, source, found, unsure)
-    heads = {file.path: store.head(file.path, _HEAD, etag=file.etag) for file, _ in seen.samples}
-    if seen.protocol is not None and seen.protocol != DEFAULT_PROTOCOL:
-        source["csv"] = _csv_options(seen, heads, unsure)
-        offset = None
-    else:
-        offset = detect_offset(line for head in heads.values() for line in head.splitlines())
-    _tell_time_zone(offset, source, found, unsure)
+    of_files = FORMATS[seen.protocol or DEFAULT_PROTOCOL].detect(_samples(store, seen))
+    source |= of_files.source
+    unsure += of_files.unsure
+    _tell_time_zone(of_files.offset, source, found, unsure)
     if initial is not None:
         source["initial"] = initial
     first = _first_day(seen.first_date)
@@ -148,7 +146,7 @@ def _detect_sink(uri: str, base: Path) -> Detected:
 def _checkpoint(store: ObjectStore, root: str, seen: DetectedSink) -> str:
     """A sentence on the sink's checkpoint-ts. Raises `SourceError` where a directory below is the sink."""
     try:
-        checkpoint = read_checkpoint(store)
+        checkpoint = read_checkpoint(store, utc_now())
     except SourceError as error:
         below = roots_below(store)
         if below:
@@ -175,23 +173,13 @@ def _tell_layout(seen: DetectedSink, source: dict[str, Any], found: list[str], u
         found.append(f"{len(seen.tables)} tables: {_some(f'{database}.{table}' for database, table in seen.tables)}")
 
 
-def _csv_options(seen: DetectedSink, heads: Mapping[str, bytes], unsure: list[str]) -> dict[str, Any]:
-    """What the samples show, in order: what does not show in one may show in the next."""
-    options: dict[str, Any] = {}
+def _samples(store: ObjectStore, seen: DetectedSink) -> list[Sample]:
+    samples: list[Sample] = []
     for file, directory in seen.samples:
         database, _, table = ("" if seen.table_ids else directory).partition("/")
-        found = detect_csv(heads[file.path], table or None, database or None)
-        if found is not None and not found["include-commit-ts"]:
-            raise SourceError(
-                "the csv rows have no commit-ts, and so no order",
-                segment=file.path,
-                advice="set include-commit-ts = true under [sink.csv] in the changefeed, and start it afresh",
-            )
-        options = {**(found or {}), **options}
-    if not options:
-        unsure.append("the csv options do not show in its files: write those of the changefeed's [sink.csv]")
-    unsure.append("csv: binary-encoding-method does not show; it is base64, if the changefeed does not say hex")
-    return options or {"include-commit-ts": True}
+        head = store.head(file.path, _HEAD, etag=file.etag)
+        samples.append(Sample(file.path, database or None, table or None, head))
+    return samples
 
 
 def _tell_time_zone(

@@ -22,7 +22,7 @@ from cdc_lakehouse.decoders.files.dump_rows import decode_rows
 from cdc_lakehouse.decoders.files.dump_values import DumpContext
 from cdc_lakehouse.decoders.files.tasks import SegmentRef, errors_of_tasks
 from cdc_lakehouse.decoders.problems import BAD_TABLE_OF_DUMP, Rejected
-from cdc_lakehouse.errors import DdlError, SourceError
+from cdc_lakehouse.errors import DdlError, DumpError, SourceError
 from cdc_lakehouse.lake.properties import of_batch
 from cdc_lakehouse.lake.tables.event_files import EventWriter
 from cdc_lakehouse.lake.tables.segment_decoding import DecodedFiles, SegmentFile, decode_segments
@@ -43,8 +43,6 @@ from cdc_lakehouse.sources.object_store import open_store
 if TYPE_CHECKING:
     from cdc_lakehouse.config import StorageConfig
     from cdc_lakehouse.lake.current.value_parsing import ValueFormat
-
-LOAD_FAULTS: Final = frozenset({BAD_TABLE_OF_DUMP})
 
 _MAX_FILES: Final = 2_000
 _MAX_BYTES: Final = 16 << 30
@@ -68,6 +66,7 @@ class DumpSource:
     """`Source` of a feed's initial dump."""
 
     kind: Kind = DUMP
+    schema_faults = frozenset({BAD_TABLE_OF_DUMP})
 
     def __init__(self, run: FeedRun, initial: InitialLoad) -> None:
         self._run = run
@@ -81,7 +80,11 @@ class DumpSource:
         for sentence in dump.left_out:
             self._run.log.info("the dump: %s", sentence)
         if not (dump.tables or dump.unread):
-            raise SourceError(f"the dump at {self._store.uri} has no table", feed=self._run.feed.name)
+            raise DumpError(
+                f"the dump at {self._store.uri} has no table",
+                feed=self._run.feed.name,
+                advice="correct source.initial.uri, or dump with the tables that the feed takes",
+            )
         return dump
 
     def _read_dump(self) -> Dump:
@@ -103,7 +106,7 @@ class DumpSource:
         return (
             not loads
             or bool(self._run.segments.undecoded(DUMP))
-            or any(row.error_class in LOAD_FAULTS for row in self._run.quarantine.open())
+            or any(row.error_class in self.schema_faults for row in self._run.quarantine.open())
             or any(map(self._taken.takes_name, loads.keys() - self._landed().keys()))
         )
 

@@ -13,7 +13,7 @@ from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig, TablesConfig
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.problems import BAD_VALUE
-from cdc_lakehouse.errors import CdcError, UnreadableTableError
+from cdc_lakehouse.errors import CdcError, DdlError, UnreadableTableError
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.lake.current.typed_rows import initial_value
 from cdc_lakehouse.lake.engine_faults import described, engine_fault
@@ -22,17 +22,20 @@ from cdc_lakehouse.lake.tables.manual_holds import ManualHold
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.records import first_batch
 from cdc_lakehouse.lake.tables.segments import FILE, Segment, index_gaps, table_versions
-from cdc_lakehouse.pipeline import missing_files
 from cdc_lakehouse.pipeline.row_keys import key_columns
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.taken_tables import is_taken
 
 _SHOWN: Final = 5
+_LONGEST: Final = 400
+"""Characters of a statement: a reason is kept with each cut, and statements can have a million."""
 _OF_QUARANTINED: Final = (
-    ". What is mended in the source is taken by the next run. `cdc-lakehouse quarantine list` shows the rows, "
+    "What is mended in the source is taken by the next run. `cdc-lakehouse quarantine list` shows the rows, "
     "`cdc-lakehouse quarantine replay` decodes them again where a setting was mended, and `cdc-lakehouse quarantine "
     "discard` gives up what is lost"
 )
+_OF_SCHEMA_FILE: Final = "Restore the schema file as TiCDC wrote it, and the next run goes on"
+_OF_GAP: Final = "Restore the files, or set policy.index_gap to skip"
 
 
 @dataclass(frozen=True)
@@ -54,40 +57,63 @@ class Holds:
         return Holds({table: reason for table, reason in self.reasons.items() if table not in tables})
 
 
-def hold_reason(error: Exception, what: str) -> str:
+@dataclass
+class _Reasons:
+    """Why one table is held, and what to do: dicts, for nothing is said twice."""
+
+    said: dict[str, None] = field(default_factory=dict[str, None])
+    ways_out: dict[str, None] = field(default_factory=dict[str, None])
+
+    def add(self, reason: str, way_out: str | None = None) -> None:
+        self.said[reason] = None
+        if way_out is not None:
+            self.ways_out[way_out] = None
+
+    def __str__(self) -> str:
+        said = [*self.said]
+        more = len(said) - _SHOWN
+        text = "; ".join(said[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
+        return ". ".join([text, *self.ways_out])
+
+
+def hold_reason(error: Exception, what: str, table: TableName) -> str:
     """Why a table is held at whose own work, such as `be renamed`, an error came up. Raises what is a fault of the
     engine, the catalog or the warehouse: it says nothing of the table, and may pass."""
     fault = engine_fault(error)
     if fault is not None:
         raise fault from (None if fault is error else error)
+    if isinstance(error, DdlError) and error.advice is None:
+        return f"{error}. {way_out_of_ddl(table)}"
     return str(error) if isinstance(error, CdcError) else f"the table could not {what}: {described(error)}"
+
+
+def way_out_of_ddl(table: TableName) -> str:
+    """What to do about a table whose rows are not known from a statement on."""
+    return (
+        f"Load the table again from a dump that was made after the statement (`cdc-lakehouse load --table {table}`), "
+        "drop it and create it again in the source, or leave it out (tables.exclude)"
+    )
 
 
 def find_holds(run: FeedRun, lives: Mapping[str, Incarnation], checkpoint_ts: int) -> Holds:
     """The holds that follow from the history, the quarantine and missing files, and those by a person, of the tables
     that are taken. `lives` are all tables of the feed, for a path may be of one that is left out."""
-    reasons: dict[str, list[str]] = defaultdict(list)
+    reasons: dict[str, _Reasons] = defaultdict(_Reasons)
     directory = _Directory(lives, run.feed.tables)
+    for hold in run.manual_holds.all():
+        reasons[hold.incarnation].add(manual_reason(hold))
     for id, life in directory.taken.items():
         _of_history(run.feed, life, reasons[id])
     rows = run.quarantine.open()
-    segments, quarantined = run.segments.find(row.segment for row in rows), set[str]()
+    segments = run.segments.find(row.segment for row in rows)
     for row in rows:
         if row.error_class != BAD_VALUE and _policy(run.feed, row.error_class) == "hold":
+            words = _words(row)
             for id in directory.of_quarantined(row, segments):
-                reasons[id].append(_words(row))
-                quarantined.add(id)
+                reasons[id].add(words, _OF_QUARANTINED)
     _of_segments(run, directory, checkpoint_ts, reasons)
     left_out = lives.keys() - directory.taken.keys()
-    for hold in run.manual_holds.all():
-        reasons[hold.incarnation].insert(0, manual_reason(hold))
-    return Holds(
-        {
-            id: _joined(found) + (_OF_QUARANTINED if id in quarantined else "")
-            for id, found in reasons.items()
-            if found and id not in left_out
-        }
-    )
+    return Holds({id: str(found) for id, found in reasons.items() if found.said and id not in left_out})
 
 
 def _policy(feed: FeedConfig, error_class: str) -> Literal["hold", "skip"]:
@@ -96,7 +122,7 @@ def _policy(feed: FeedConfig, error_class: str) -> Literal["hold", "skip"]:
             return "skip"
         case problems.BAD_TABLE_OF_DUMP:
             return "hold"  # What is missing may be all of the table: only a person gives that up.
-        case missing_files.MISSING_FILE:
+        case problems.MISSING_FILE | problems.UNREADABLE_INDEX:
             return feed.policy.index_gap
         case _:
             return feed.policy.quarantine
@@ -153,42 +179,42 @@ def _fills_rows(run: FeedRun, before: TableVersion, version: TableVersion, name:
 
 
 def waiting_reason(life: Incarnation, waiting: Sequence[TableVersion]) -> str:
-    statements = "; ".join(version.query or version.kind for version in waiting)
+    statements = "; ".join(map(_statement, waiting))
     return (
         f"{statements}: rewrites the table's rows, and policy.ddl.rewrite is hold: look at it with "
         f"`cdc-lakehouse plan`, then approve it with `cdc-lakehouse resume {life.last.name}`"
     )
 
 
-def _of_history(feed: FeedConfig, life: Incarnation, reasons: list[str]) -> None:
+def _of_history(feed: FeedConfig, life: Incarnation, reasons: _Reasons) -> None:
     for version in life.versions:
         if version.hold is not None:
-            reasons += [f"{version.query or version.kind}: {version.hold}"]
+            reasons.add(f"{_statement(version)}: {version.hold}", way_out_of_ddl(life.last.name))
     if life.dropped_ts is None and not key_columns(feed, life.last):
-        reasons.append(
+        reasons.add(
             f"the table has no primary key and no NOT NULL unique key that the log shows: set tables.settings."
             f'"{life.last.name}".primary_key in the configuration'
         )
 
 
-def _of_segments(run: FeedRun, directory: _Directory, checkpoint_ts: int, reasons: dict[str, list[str]]) -> None:
+def _of_segments(run: FeedRun, directory: _Directory, checkpoint_ts: int, reasons: dict[str, _Reasons]) -> None:
     for place, name, version in table_versions(run.segments.rows):
         if version <= checkpoint_ts and directory.of_version(name, version) is None:
             for id in directory.named(name):
-                reasons[id].append(f"the schema file of version {version} is missing ({place})")
+                reasons[id].add(f"the schema file of version {version} is missing ({place})", _OF_SCHEMA_FILE)
     if run.feed.policy.index_gap == "hold":
         for gap in index_gaps(run.segments.rows):
             name = TableName(gap.database, gap.table)
             found = directory.of_version(name, gap.table_version)
             numbers = ", ".join(str(number) for number in gap.missing[:_SHOWN])
             for id in directory.named(name) if found is None else [found]:
-                reasons[id].append(f"data files are missing: {gap} has no file {numbers}")
+                reasons[id].add(f"data files are missing: {gap} has no file {numbers}", _OF_GAP)
     left_out = run.signals.left_out()
     gone = first_batch(run.lake, run.feed.name) if left_out else 0
     for name, batch in left_out.items():
         if batch < gone and run.feed.tables.takes(name.database, name.table):
             for id in directory.named(name):
-                reasons[id].append("its rows of while it was left out are no longer in `records`: leave it out again")
+                reasons[id].add("its rows of while it was left out are no longer in `records`: leave it out again")
 
 
 class _Directory:
@@ -227,12 +253,11 @@ class _Directory:
         return self.named(TableName(row.database, row.table))
 
 
+def _statement(version: TableVersion) -> str:
+    text = version.query or version.kind
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
 def _words(row: Quarantined) -> str:
     line = "" if row.line is None else f" line {row.line}"
     return f"{row.segment}{line}: {row.message}"
-
-
-def _joined(reasons: list[str]) -> str:
-    distinct = list(dict.fromkeys(reasons))
-    more = len(distinct) - _SHOWN
-    return "; ".join(distinct[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")

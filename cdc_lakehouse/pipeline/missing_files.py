@@ -1,4 +1,5 @@
-"""Parts of the source that a listing could not see: directories that cannot be read, and last files that are not there.
+"""Parts of the source that a listing could not see: directories that cannot be read, last files that are not there, and
+index files that do not say which file is the last.
 
 Each is a quarantine row until a later listing sees it, so that its table is held by the same rule as for a bad line."""
 
@@ -6,45 +7,57 @@ from __future__ import annotations
 
 import datetime
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Final
 
 from cdc_lakehouse.changelog.positions import commit_time
-from cdc_lakehouse.decoders.problems import Rejected
-from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.decoders.problems import MISSING_FILE, UNREADABLE_DIRECTORY, UNREADABLE_INDEX, Rejected
+from cdc_lakehouse.errors import ObjectMissingError, SourceError
 from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.sink_schemas import SchemaFiles
 from cdc_lakehouse.sources.sink.incremental_listing import AT_ONCE
 from cdc_lakehouse.sources.sink.paths import IndexFile, Listing, read_index
 
-UNREADABLE_DIRECTORY: Final = "UnreadableDirectory"
-MISSING_FILE: Final = "MissingFile"
-
 # What the clocks of the database and of the store may differ by.
 _CLOCKS: Final = datetime.timedelta(minutes=5)
 
 
-def quarantine_missing(run: FeedContext, listing: Listing, missing: Mapping[str, str], schemas: SchemaFiles) -> None:
-    """Reconcile the quarantine with what could not be listed, and with the last files that are `missing` (sentences by
-    path). The listing may be one of what is new: where directories could not be listed before, it is one of all."""
+@dataclass(frozen=True)
+class LastFiles:
+    """What index files say of last data files. `missing` are those that should be there and are not, `unreadable` index
+    files that name none (sentences by path). `judged` are all index files of which that is known, also those that are
+    not there any more."""
 
-    def rejected(error_class: str, path: str, message: str) -> Rejected:
-        database, table = schemas.name_at(path)
-        return Rejected(path, None, error_class, message, None, database, table)
+    missing: Mapping[str, str]
+    unreadable: Mapping[str, str]
+    judged: Set[str]
 
-    unreadable = [
-        rejected(UNREADABLE_DIRECTORY, each.path, f"the directory cannot be listed: {each.reason}")
-        for each in listing.unreadable
-    ]
-    lost = [rejected(MISSING_FILE, path, message) for path, message in missing.items()]
+
+def quarantine_missing(run: FeedContext, listing: Listing, last: LastFiles, schemas: SchemaFiles) -> None:
+    """Reconcile the quarantine with what could not be listed, and with what index files say. The listing may be one of
+    what is new: where directories could not be listed before, it is one of all."""
+
+    def rejected(error_class: str, found: Mapping[str, str]) -> list[Rejected]:
+        return [
+            Rejected(path, None, error_class, message, None, *schemas.name_at(path)) for path, message in found.items()
+        ]
+
+    unlisted = {each.path: f"the directory cannot be listed: {each.reason}" for each in listing.unreadable}
     missed = {row.segment for row in run.quarantine.unresolved() if row.error_class == MISSING_FILE}
     found = run.segments.known(missed) | {file.path for file in listing.data}
     run.quarantine.replace(
         lambda row: (
-            row.error_class == UNREADABLE_DIRECTORY or (row.error_class == MISSING_FILE and row.segment in found)
+            row.error_class == UNREADABLE_DIRECTORY
+            or (row.error_class == UNREADABLE_INDEX and row.segment in last.judged)
+            or (row.error_class == MISSING_FILE and row.segment in found)
         ),
-        [*unreadable, *lost],
+        [
+            *rejected(UNREADABLE_DIRECTORY, unlisted),
+            *rejected(UNREADABLE_INDEX, last.unreadable),
+            *rejected(MISSING_FILE, last.missing),
+        ],
         run.clock(),
     )
 
@@ -54,27 +67,57 @@ def covered_before(checkpoint_ts: int) -> datetime.datetime:
     return commit_time(checkpoint_ts) - _CLOCKS
 
 
-def missing_last_files(run: FeedContext, listing: Listing, checkpoint_ts: int) -> dict[str, str]:
-    """Last data files that should be there and are not: a hole in the numbers does not show them.
+def look_at_last_files(run: FeedContext, listing: Listing, checkpoint_ts: int) -> LastFiles:
+    """See which last data files should be there and are not: a hole in the numbers does not show them.
 
     Some versions of TiCDC write the index file before the data file that it names, so a file that is missing is one
     that may still come, unless the checkpoint is younger than the index file: it promises all events of that time.
-    Each index file is read once, when the checkpoint passes it."""
+    Each index file is read once, when the checkpoint passes it; one that names no file, until it does or is gone."""
     passed, covered = covered_before(run.last_cut.checkpoint_ts), covered_before(checkpoint_ts)
-    indexes = [index for index in listing.indexes if passed <= index.modified < covered]
+    rows = [row for row in run.quarantine.unresolved() if row.error_class == UNREADABLE_INDEX]
+    before = {row.segment for row in rows}
+    indexes = [
+        index
+        for index in listing.indexes
+        if index.modified < covered and (passed <= index.modified or index.path in before)
+    ]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        last = dict(zip(pool.map(functools.partial(_named_by, run), indexes), indexes, strict=True))
-    seen = {*run.segments.known(path for path in last if path is not None), *(file.path for file in listing.data)}
-    return {
-        path: f"the data file is missing: {index.path} names it as the last, and the checkpoint-ts covers it"
-        for path, index in last.items()
-        if path is not None and path not in seen
-    }
+        named = dict(zip(indexes, pool.map(functools.partial(_named_by, run), indexes), strict=True))
+    last = {path: index for index, (path, _) in named.items() if path is not None}
+    seen = {*run.segments.known(last), *(file.path for file in listing.data)}
+    listed = {index.path for index in listing.indexes}
+    # The directories of the open ones are listed whole.
+    gone = {row.segment for row in rows if row.state == "open" and row.segment not in listed}
+    return LastFiles(
+        missing={
+            path: f"the data file is missing: {index.path} names it as the last, and the checkpoint-ts covers it"
+            for path, index in last.items()
+            if path not in seen
+        },
+        unreadable={index.path: reason for index, (_, reason) in named.items() if reason is not None},
+        judged={*(index.path for index in indexes), *(path for path in gone if _is_gone(run, path))},
+    )
 
 
-def _named_by(run: FeedContext, index: IndexFile) -> str | None:
+def _named_by(run: FeedContext, index: IndexFile) -> tuple[str | None, str | None]:
+    """The last file, or why it is not known; neither where the index file has gone since it was listed."""
     try:
-        return read_index(run.store, index)
+        return read_index(run.store, index), None
+    except ObjectMissingError:
+        return None, None
     except SourceError as error:
+        if error.segment is None:
+            raise  # The whole store cannot be read.
         run.log.warning("%s", error)
-        return None
+        return None, f"whether the last data file is there is not known: {error.advised}"
+
+
+def _is_gone(run: FeedContext, path: str) -> bool:
+    """Whether it is not there, and not only in a directory that could not be listed."""
+    try:
+        run.store.head(path, 1)
+    except ObjectMissingError:
+        return True
+    except SourceError:
+        pass
+    return False

@@ -7,15 +7,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cdc_lakehouse.config import CanalSource, FeedConfig, KafkaSource
+from cdc_lakehouse.decoders.files.registry import FORMATS, layout_of
 from cdc_lakehouse.decoders.messages.registry import format_of
 from cdc_lakehouse.decoders.partition_summary import OptionConflict
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake
+from cdc_lakehouse.lake.tables.canal_positions import landed_position
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.tables.frontiers import Frontiers
-from cdc_lakehouse.lake.tables.landed_offsets import landed_offsets, landed_position
+from cdc_lakehouse.lake.tables.landed_offsets import landed_offsets
 from cdc_lakehouse.lake.tables.segments import Segments
 from cdc_lakehouse.lake.tables.source_metadata import Signals
+from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.pipeline.source import SourceKind, SourceMonitor, SourceState, SourceStatus
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.kafka import find_pending, read_topics
@@ -23,7 +26,7 @@ from cdc_lakehouse.sources.object_store import ObjectStore, open_store
 from cdc_lakehouse.sources.record_log import Pending
 from cdc_lakehouse.sources.sink.incremental_listing import list_new
 from cdc_lakehouse.sources.sink.listing_state import is_of_settings
-from cdc_lakehouse.sources.sink.paths import DataFile, SinkLayout, list_sink, read_checkpoint
+from cdc_lakehouse.sources.sink.paths import DataFile, list_sink, read_checkpoint
 
 
 def open_monitor(lake: Lake, feed: FeedConfig) -> SourceMonitor:
@@ -47,6 +50,7 @@ class SinkMonitor:
         "Follows the checkpoint-ts of the sink's metadata file.",
     )
     database = "tidb"
+    has_files = True
     has_options = False
     has_lossy_text = False
 
@@ -57,13 +61,13 @@ class SinkMonitor:
 
     @property
     def has_labels(self) -> bool:
-        return self._source.csv is not None
+        return FORMATS[self._source.protocol].has_labels
 
     def _store(self) -> ObjectStore:
         return open_store(self._source.uri, self._lake.storage)
 
     def poll(self, asked: str | None) -> SourceState:
-        shown = read_checkpoint(self._store())
+        shown = read_checkpoint(self._store(), utc_now())
         published = Checkpoints(self._lake, self._feed.name).last().checkpoint_ts
         last = max(published, int(asked or 0))
         if shown < last:
@@ -81,9 +85,9 @@ class SinkMonitor:
         return sorted({f.feed_date or "" for f in self._new_files() if not f.table or takes(f.database, f.table)})
 
     def _new_files(self) -> list[DataFile]:
-        store, layout = self._store(), SinkLayout.of(self._source)
+        store, layout = self._store(), layout_of(self._source)
         frontier = Frontiers(self._lake, self._feed.name).last()
-        if frontier is not None and is_of_settings(frontier, self._feed):
+        if frontier is not None and is_of_settings(frontier, self._feed, layout):
             return [file for file in list_new(store, layout, frontier).data if frontier.is_new(file)]
         files = list_sink(store, layout).data
         known = Segments(self._lake, self._feed.name).etags(file.path for file in files)
@@ -93,13 +97,15 @@ class SinkMonitor:
         try:
             store = self._store()
             store.check()
-            return SourceStatus(checkpoint_ts=read_checkpoint(store))
+            return SourceStatus(checkpoint_ts=read_checkpoint(store, utc_now()))
         except CdcError as error:
             return SourceStatus(error=error)
 
 
 class _RecordMonitor:
     """What topics and Canal servers have in common: messages of a format."""
+
+    has_files = False
 
     def __init__(self, lake: Lake, feed: FeedConfig) -> None:
         self._lake = lake
@@ -108,7 +114,7 @@ class _RecordMonitor:
         self.database: str = message_format.database
         self.has_labels = message_format.labels == "labels"
         self.has_options = message_format.can_contradict_options
-        self.has_lossy_text = message_format.made_by_canal
+        self.has_lossy_text = message_format.lossy_columns is not None
 
     def new_dates(self) -> list[str]:
         return []
@@ -157,10 +163,13 @@ class CanalMonitor(_RecordMonitor):
         "Asks the Canal server whether entries wait.",
     )
 
+    def _landed(self) -> tuple[int, str | None]:
+        return landed_position(self._lake, self._feed.name, self._feed.canal.destination)
+
     def poll(self, asked: str | None) -> SourceState:
         # The first that waits can be landed already, where a run ended before it was acknowledged: the next one does
         # that.
-        landed, _ = landed_position(self._lake, self._feed)
+        landed, _ = self._landed()
         with CanalClient(self._feed.canal, patience_seconds=0) as client:
             batch = client.get(batch_size=1, wait_seconds=0)
             client.rollback()
@@ -172,7 +181,7 @@ class CanalMonitor(_RecordMonitor):
     def status(self) -> SourceStatus:
         status = SourceStatus(option_conflicts=self._conflicts())
         try:
-            entries, position = landed_position(self._lake, self._feed)
+            entries, position = self._landed()
             status = replace(status, landed_entries=entries, landed_position=position)
             with CanalClient(self._feed.canal) as client:
                 client.check()

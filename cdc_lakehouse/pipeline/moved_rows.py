@@ -37,7 +37,7 @@ from cdc_lakehouse.lake.tables.segments import (
     Segment,
     may_hold,
 )
-from cdc_lakehouse.pipeline.holds import Holds, hold_reason
+from cdc_lakehouse.pipeline.holds import Holds, hold_reason, way_out_of_ddl
 from cdc_lakehouse.pipeline.row_keys import key_before_version, key_changes
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.table_changes import EventCounts, emptied_partitions, keyed_spans
@@ -45,7 +45,6 @@ from cdc_lakehouse.pipeline.table_changes import EventCounts, emptied_partitions
 _compute: Any = pc  # What its functions take is hidden from type checkers.
 _DRIVER_EVENTS: Final = 50_000
 """Of the tables of a DDL that moves rows: no more are read in the driver."""
-_PARTIAL: Final = "the log does not have all columns of the rows before it"
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ def write_moved_rows(run: FeedRun, lives: Mapping[str, Incarnation], holds: Hold
     for move in sorted(moves, key=lambda move: move.commit_ts):
         waiting = next((table for table in move.tables if table.life.id in holds | found), None)
         if waiting is not None:
-            why = f"table {waiting.version.name} is held"
+            why = f"table {waiting.version.name} is held, and has to go on first"
         elif (failed := _write(run, move)) is not None:
             why = failed
         else:
@@ -113,8 +112,9 @@ def _write(run: FeedRun, move: _RowMove) -> str | None:
     except TransientError:
         raise
     except Exception as error:  # One bad table never stops the others, whatever is wrong with it.
-        reason = hold_reason(error, "have the rows that the statement moves")
-        run.log.warning("%s: %s", move.tables[0].version.query, reason, exc_info=error)
+        version = move.tables[0].version
+        reason = hold_reason(error, "have the rows that the statement moves", version.name)
+        run.log.warning("%s: %s", version.query, reason, exc_info=error)
         return reason
     return None
 
@@ -129,7 +129,8 @@ def _moves(run: FeedRun, lives: Mapping[str, Incarnation]) -> tuple[list[_RowMov
             if swap is None:
                 continue
             if not {swap.partitioned, swap.plain} <= lives.keys():
-                holds[life.id] = f"{version.query}: the other table is not one that the configuration takes"
+                why = "the other table is not one that the configuration takes: let tables.include name it, too"
+                holds[life.id] = f"{version.query}: {why}"
                 continue
             if swap.partitioned != life.id:
                 continue
@@ -193,9 +194,15 @@ def _write_in_driver(run: FeedRun, move: _RowMove, spans: Sequence[KeyedSpan], r
     """Of small tables: a job takes longer than its work."""
     rows = read_rows_at(run.events.reader(*commit_ts_range(spans)), spans, readers) if spans else []
     if any(_compute.any(each.column("partial")).as_py() for each in rows):
-        raise TableHeldError(_PARTIAL)
+        raise _partial_rows(move)
     written = [each for number, made in _parts(move) for each in made(rows[number].to_batches())] if rows else []
     _commit(run, move, run.events.write(written))
+
+
+def _partial_rows(move: _RowMove) -> TableHeldError:
+    return TableHeldError(
+        "the log does not have all columns of the rows before it", advice=way_out_of_ddl(move.tables[0].version.name)
+    )
 
 
 def _write_in_tasks(run: FeedRun, move: _RowMove, spans: Sequence[KeyedSpan], readers: Sequence[LiveRows]) -> None:
@@ -206,7 +213,7 @@ def _write_in_tasks(run: FeedRun, move: _RowMove, spans: Sequence[KeyedSpan], re
         frame.persist()
     try:
         if any(frame.where("partial").limit(1).count() for frame in rows):
-            raise TableHeldError(_PARTIAL)
+            raise _partial_rows(move)
         columns = spark_columns(SYNTHETIC_EVENTS)
         events = [rows[number].mapInArrow(made, columns) for number, made in _parts(move)]
         _commit(run, move, run.events.write_in_tasks(functools.reduce(DataFrame.unionAll, events)))

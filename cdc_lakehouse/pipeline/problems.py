@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from cdc_lakehouse.config import AlertReceiver, FeedConfig, ProblemKind
@@ -27,6 +27,10 @@ class Problem:
         """The same for as long as it is the same problem: numbers in its text may change."""
         return f"{self.feed} {self.kind} {self.subject}"
 
+    def document(self) -> dict[str, Any]:
+        """In messages to receivers, and stored."""
+        return {"feed": self.feed, "kind": self.kind, "subject": self.subject, "text": self.text}
+
 
 @dataclass(frozen=True, slots=True)
 class Told:
@@ -37,15 +41,14 @@ class Told:
     since: float
     told_at: float
 
-    def document(self) -> dict[str, Any]:
-        return {**asdict(self.problem), "since": self.since, "told_at": self.told_at}
+    def stored(self) -> dict[str, Any]:
+        return {**self.problem.document(), "since": self.since, "told_at": self.told_at}
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Told:
-        """Raises `KeyError` and `TypeError` for another document."""
-        values = dict(document)
-        since, told_at = float(values.pop("since")), float(values.pop("told_at"))
-        return cls(Problem(**values), since, told_at)
+    def of_stored(cls, stored: Mapping[str, Any]) -> Told:
+        """Raises `KeyError`, `TypeError` or `ValueError` for what is another thing."""
+        problem = Problem(feed=stored["feed"], kind=stored["kind"], subject=stored["subject"], text=stored["text"])
+        return cls(problem, since=float(stored["since"]), told_at=float(stored["told_at"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ class Notice:
 
     def document(self) -> dict[str, Any]:
         since = datetime.datetime.fromtimestamp(self.since, datetime.UTC)
-        return {"event": self.event, **asdict(self.problem), "since": since.isoformat(timespec="seconds")}
+        return {"event": self.event, **self.problem.document(), "since": since.isoformat(timespec="seconds")}
 
 
 def lake_problems(feed: FeedConfig, state: FeedState, watched_seconds: float) -> Iterator[Problem]:

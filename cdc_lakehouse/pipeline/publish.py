@@ -79,4 +79,5 @@ def purge_dropped(run: FeedRun, lives: Mapping[str, Incarnation]) -> None:
                 run.lake.catalog.purge_table(state.identifier.parts)
                 run.log.info("purged %s, which was dropped as %s", state.identifier, life.last.name)
         except Exception as error:  # noqa: BLE001 - One bad table never stops the others; the next run tries again.
-            run.log.warning("%s, which was dropped, stays: %s", life.last.name, hold_reason(error, "be purged"))
+            name = life.last.name
+            run.log.warning("%s, which was dropped, stays: %s", name, hold_reason(error, "be purged", name))

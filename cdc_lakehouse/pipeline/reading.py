@@ -179,7 +179,11 @@ def _with_foreign_tag(run: FeedRun, tag: str, name: str | None) -> list[Readable
         if snapshot is not None:
             found.append(replace(each, snapshot_id=snapshot))
     if not found:
-        raise NotReadableError(f"no table has the tag {tag}", feed=run.feed.name)
+        raise NotReadableError(
+            f"no table has the tag {tag}",
+            feed=run.feed.name,
+            advice="an Iceberg table lists its tags in `refs`, and `cdc-lakehouse status` shows the last cut",
+        )
     return found
 
 
@@ -249,7 +253,7 @@ def fold_upto(run: FeedRun, life: Incarnation, commit_ts: int) -> pa.Table:
     )
     reader = event_reader(run.lake, run.feed.name)
     if reader is None:
-        raise NotReadableError("the feed has no events yet", table=name)
+        raise NotReadableError("the feed has no events yet", table=name, advice="run the feed first")
     return fold_table(update, run.lake.catalog.properties, reader, changes.spans(table_key))
 
 
@@ -292,7 +296,12 @@ def _find(
     found = readable_tables(known[0], as_of, table)
     if not found:
         when = "now" if as_of is None else f"as of {as_of}"
-        raise NotReadableError(f"there is no such table {when}", feed=known[0].feed.name, table=table)
+        raise NotReadableError(
+            f"there is no such table {when}",
+            feed=known[0].feed.name,
+            table=table,
+            advice=f"`cdc-lakehouse schema {table}` shows when it was made and dropped",
+        )
     return found[-1]
 
 

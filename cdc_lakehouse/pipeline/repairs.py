@@ -36,15 +36,15 @@ _ROWS_OF_A_BATCH: Final = 1000
 class NotRepairableError(PermanentError):
     """Events cannot put the table right."""
 
+    default_advice = "load the table again (`cdc-lakehouse load`)"
+
 
 def plan_repair(run: FeedRun, found: TableResult, requested_by: str) -> TableRepair:
     """The repair of a table that differs, of which all differences are known. Raises `NotRepairableError`."""
     if found.checkpoint_ts is None or found.incarnation is None:
-        raise NotRepairableError("it was not compared")
+        raise NotRepairableError("it was not compared", advice="mend what was in the way, then verify again")
     if len(found.differences) < found.differing_keys:
-        raise NotRepairableError(
-            f"{found.differing_keys} keys differ, and no more than {MOST_KEYS} are repaired", advice="load it again"
-        )
+        raise NotRepairableError(f"{found.differing_keys} keys differ, and no more than {MOST_KEYS} are repaired")
     version = _version(run, found.incarnation, found.checkpoint_ts)
     texts = _EventTexts(run, version)
     rows = tuple(texts.repair(each, whole=not _lacks(version, found)) for each in found.differences)
@@ -90,9 +90,7 @@ class _EventTexts:
         if difference.correct is None:
             return RowRepair("D", self._image(difference.lake or difference.key))
         if difference.kind == "missing" and not whole:
-            raise NotRepairableError(
-                "the lake lacks rows of which not all columns could be read", advice="load the table again"
-            )
+            raise NotRepairableError("the lake lacks rows of which not all columns could be read")
         return RowRepair("I" if difference.kind == "missing" else "U", self._image(difference.correct))
 
     def _image(self, row: Values) -> Image:
@@ -117,9 +115,7 @@ def _require_known_text(column: Column, value_format: ValueFormat) -> None:
     whose text is all that the lake knows of it."""
     name = column.type.name
     if name in ("float", "double") or (name == "timestamp" and value_format.zero_dates == "string"):
-        raise NotRepairableError(
-            f"{column.name} of its key is a {name}: how the log writes it is not known", advice="load the table again"
-        )
+        raise NotRepairableError(f"{column.name} of its key is a {name}: how the log writes it is not known")
 
 
 def _cell(value: str | bytes, type: ColumnType) -> bytes:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
+from cdc_lakehouse.changelog.positions import end_ts_at
 from cdc_lakehouse.decoders.files.file_format import FileContext
 from cdc_lakehouse.decoders.files.registry import FORMATS
 from cdc_lakehouse.decoders.files.tasks import SegmentRef, errors_of_tasks, read_in_parts, read_whole
@@ -68,12 +68,10 @@ def _append(
     run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment]
 ) -> tuple[Sequence[Segment], Sequence[Rejected]]:
     """Append the segments that can be decoded, as one commit: which they are, and what was rejected in them."""
-    lost = run.raw.keep(segments)
-    look_first = run.raw.store.uri.startswith("file:")  # Elsewhere a look costs a request, and the tasks tell.
+    faults = run.raw.keep(segments)
+    if run.raw.store.uri.startswith("file:"):  # Elsewhere a look costs a request, and the tasks tell.
+        faults |= find_unreadable(run, [segment for segment in segments if segment.segment not in faults])
     while True:
-        faults = dict(lost)
-        if look_first:
-            faults |= find_unreadable(run, [segment for segment in segments if segment.segment not in faults])
         readable = [segment for segment in segments if segment.segment not in faults]
         try:
             layouts = _layouts(run, schemas, readable)
@@ -87,11 +85,22 @@ def _append(
             run.events.commit(decoded.data_files, ready[0].batch, replaced)
             return decoded.counted(ready), decoded.rejected
         except SourceError as error:
-            # A fault of one segment defers it; a fault of the whole store ends the run. So does one that a look at each
-            # segment did not find.
-            if error.segment is None or (look_first and len(readable) == len(segments)):
+            # A fault of one segment defers it; one of the whole store, or of the feed's settings, ends the run.
+            if error.segment is None or error.feed is not None:
                 raise
-        segments, look_first = readable, True
+            found = find_unreadable(run, readable) or _fault_of(run, readable, error)
+            if not found:
+                raise
+            faults |= found
+
+
+def _fault_of(run: FeedContext, segments: Sequence[Segment], error: SourceError) -> dict[str, str]:
+    """What a reader found that a look at each segment does not: that one is too large."""
+    return {
+        segment.segment: error.advised
+        for segment in segments
+        if error.segment in (segment.segment, run.raw.place(segment))
+    }
 
 
 def _decode(
@@ -102,7 +111,13 @@ def _decode(
         SegmentFile(
             SegmentRef(raw.place(segment), segment.size, raw.etag(segment)),
             segment.segment,
-            FileContext(segment.database or "", segment.table or "", source.csv, layouts.found.get(segment.segment)),
+            FileContext(
+                segment.database or "",
+                segment.table or "",
+                source.csv,
+                layouts.found.get(segment.segment),
+                end_ts_at(segment.landed_at),
+            ),
             segment.table_version,
             segment.physical_partition,
             segment.feed_date,
@@ -115,17 +130,21 @@ def _decode(
 
 
 def _layouts(run: FeedContext, schemas: SchemaFiles, segments: Sequence[Segment]) -> Layouts:
-    options = run.feed.storage_sink.csv
-    return Layouts() if options is None else find_layouts(run, options, schemas, segments)
+    source = run.feed.storage_sink
+    if not FORMATS[source.protocol].needs_layout:
+        return Layouts()
+    assert source.csv is not None, "rows without names are csv"
+    return find_layouts(run, source.csv, schemas, segments)
 
 
 def _require_commit_ts(run: FeedContext, segments: Sequence[Segment]) -> None:
     """A sink without commit-ts has it nowhere: say so once, instead of quarantining every line. Where lines were ever
     decoded, or one of the first files has it, the others are bad files."""
-    if run.feed.storage_sink.protocol != "canal-json" or run.events_snapshot() is not None:
+    lacks_commit_ts = FORMATS[run.feed.storage_sink.protocol].lacks_commit_ts
+    if lacks_commit_ts is None or run.events_snapshot() is not None:
         return
     looked_at = [segment for segment in segments if segment.size][:_LOOKED_AT]
-    if looked_at and all(_has_no_commit_ts(run, segment) for segment in looked_at):
+    if looked_at and all(lacks_commit_ts(run.raw.head(segment, _HEAD)) for segment in looked_at):
         raise SourceError(
             PROBLEMS[NO_COMMIT_TS],
             feed=run.feed.name,
@@ -133,12 +152,3 @@ def _require_commit_ts(run: FeedContext, segments: Sequence[Segment]) -> None:
             line=1,
             advice="then start the feed afresh",
         )
-
-
-def _has_no_commit_ts(run: FeedContext, segment: Segment) -> bool:
-    """False for a bad line, and one that is longer than what is looked at: the decoder judges it."""
-    try:
-        message: Any = json.loads(run.raw.head(segment, _HEAD).splitlines()[0])
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(message, dict) and "type" in message and "_tidb" not in message

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from cdc_lakehouse.decoders.files.registry import layout_of
+from cdc_lakehouse.decoders.problems import MISSING_FILE, UNREADABLE_DIRECTORY, UNREADABLE_INDEX
 from cdc_lakehouse.lake.tables.segments import index_gaps
 from cdc_lakehouse.pipeline.context import FeedContext
-from cdc_lakehouse.pipeline.missing_files import MISSING_FILE, UNREADABLE_DIRECTORY, covered_before, missing_last_files
+from cdc_lakehouse.pipeline.missing_files import LastFiles, covered_before, look_at_last_files
 from cdc_lakehouse.pipeline.sink_schemas import SchemaFiles
 from cdc_lakehouse.pipeline.taken_tables import TakenNames
 from cdc_lakehouse.sources.sink.incremental_listing import list_new
 from cdc_lakehouse.sources.sink.listing_state import Circumstances, Frontier, advance, is_of_settings, settings_digest
-from cdc_lakehouse.sources.sink.paths import Listing, SinkLayout, list_sink, schema_file_at
+from cdc_lakehouse.sources.sink.paths import Listing, list_sink, schema_file_at
 
 WATCHED_LIMIT: Final = 500
 """Directories that are listed whole beside the way: with more of them the whole sink is listed instead."""
@@ -22,29 +23,28 @@ WATCHED_LIMIT: Final = 500
 
 @dataclass(frozen=True)
 class SinkListing:
-    """A listing with its schema files and the names that the feed takes as they tell; and the last files that should be
-    in it and are not (sentences by path). `since` is the listing state that it began at, None when the whole sink was
-    listed."""
+    """A listing with its schema files and the names that the feed takes as they tell; and what its index files say.
+    `since` is the listing state that it began at, None when the whole sink was listed."""
 
     listing: Listing
     schemas: SchemaFiles
     taken: TakenNames
-    missing: Mapping[str, str]
+    last: LastFiles
     since: Frontier | None
 
 
 def list_source(run: FeedContext, checkpoint_ts: int) -> SinkListing:
     """List the sink. The checkpoint-ts must have been read before."""
-    layout = SinkLayout.of(run.feed.storage_sink)
+    layout = layout_of(run.feed.storage_sink)
     frontier = run.frontiers.last()
     watched = _watched(run)
     reason = _reason_for_all(run, frontier, watched)
     if frontier is not None and reason is None:
         found = _found(run, list_new(run.store, layout, frontier, watched), checkpoint_ts, frontier)
         known = {row.segment for row in run.quarantine.unresolved() if row.error_class == MISSING_FILE}
-        if not found.missing.keys() <= known:
+        if not found.last.missing.keys() <= known:
             reason = "an index file names a data file that is not where it is expected"
-        elif frontier.settings != settings_digest(run.feed, found.taken.earlier):
+        elif frontier.settings != settings_digest(run.feed, layout, found.taken.earlier):
             reason = "other names of tables are taken, for tables were renamed"
         else:
             return found
@@ -55,15 +55,16 @@ def list_source(run: FeedContext, checkpoint_ts: int) -> SinkListing:
 def _found(run: FeedContext, listing: Listing, checkpoint_ts: int, since: Frontier | None) -> SinkListing:
     schemas = SchemaFiles(run.feed, run.store, run.history, listing.schemas)
     taken = TakenNames.of(run.feed.tables, schemas.history.incarnations().values(), run.last_cut.checkpoint_ts)
-    return SinkListing(listing, schemas, taken, missing_last_files(run, listing, checkpoint_ts), since)
+    return SinkListing(listing, schemas, taken, look_at_last_files(run, listing, checkpoint_ts), since)
 
 
 def save_listing_state(run: FeedContext, found: SinkListing, checkpoint_ts: int, *, unclear: bool) -> None:
     """Leave the listing state for the next run. All that it does not list again must have landed."""
     covered = covered_before(checkpoint_ts)
+    layout = layout_of(run.feed.storage_sink)
     given = Circumstances(
-        SinkLayout.of(run.feed.storage_sink),
-        settings_digest(run.feed, found.taken.earlier),
+        layout,
+        settings_digest(run.feed, layout, found.taken.earlier),
         run.clock(),
         _last_ddl(run),
         # Whether their last files are there is known when the checkpoint has passed them.
@@ -79,7 +80,7 @@ def save_listing_state(run: FeedContext, found: SinkListing, checkpoint_ts: int,
 def _reason_for_all(run: FeedContext, frontier: Frontier | None, watched: frozenset[str]) -> str | None:
     if frontier is None:
         return "it is the first time"
-    if not is_of_settings(frontier, run.feed):
+    if not is_of_settings(frontier, run.feed, layout_of(run.feed.storage_sink)):
         return "the settings of the source or of its tables have changed"
     if run.dates:
         return "dates are decoded again"
@@ -100,12 +101,15 @@ def _is_old(run: FeedContext, frontier: Frontier) -> bool:
 
 def _watched(run: FeedContext) -> frozenset[str]:
     """Directories in which files are expected that are not new by their number: those that would close a gap, and
-    mended ones in the place of those that could not be used."""
+    mended ones in the place of those that could not be used; and those whose index file names no last file."""
     gaps = {gap.directory for gap in index_gaps(run.segments.rows)}
     rows = run.quarantine.open()
     known = run.segments.known(row.segment for row in rows)
     files = {row.segment for row in rows if row.error_class == MISSING_FILE} | known
-    return frozenset(gaps | {file.rpartition("/")[0] for file in files})
+    indexes = {row.segment for row in rows if row.error_class == UNREADABLE_INDEX}
+    return frozenset(
+        gaps | {file.rpartition("/")[0] for file in files} | {index.rpartition("/meta/")[0] for index in indexes}
+    )
 
 
 def _last_ddl(run: FeedContext) -> dict[str, int]:

@@ -6,19 +6,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Final, Literal
+from typing import Literal
 
 from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig
-from cdc_lakehouse.decoders.problems import Rejected
+from cdc_lakehouse.decoders.problems import BAD_SCHEMA_FILE, Rejected
 from cdc_lakehouse.errors import SchemaFileError, SourceError
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.sources.object_store import ObjectStore
 from cdc_lakehouse.sources.sink.paths import SchemaFilePath, schema_file_at
 from cdc_lakehouse.sources.sink.schema_file import read_schema_file
-
-BAD_SCHEMA_FILE: Final = "BadSchemaFile"
 
 
 class SchemaFiles:

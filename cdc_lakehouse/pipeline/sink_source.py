@@ -10,7 +10,8 @@ from typing import Literal
 import pyarrow.compute as pc
 
 from cdc_lakehouse.changelog.schema import SchemaChange, TableName
-from cdc_lakehouse.decoders.problems import Rejected
+from cdc_lakehouse.decoders.files.registry import FORMATS, layout_of
+from cdc_lakehouse.decoders.problems import BAD_SCHEMA_FILE, Rejected
 from cdc_lakehouse.errors import CheckpointError, SourceError
 from cdc_lakehouse.lake.archive import Archive
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
@@ -18,6 +19,7 @@ from cdc_lakehouse.lake.properties import of_batch
 from cdc_lakehouse.lake.tables.segments import DECODED, FILE, LANDED, Kind, Segment, landed_again
 from cdc_lakehouse.pipeline.batches import Batches
 from cdc_lakehouse.pipeline.context import FeedContext
+from cdc_lakehouse.pipeline.cut_off_files import resolve_redelivered
 from cdc_lakehouse.pipeline.deferred_segments import find_unreadable
 from cdc_lakehouse.pipeline.loads import join_at_tso, loads_of, require_no_gap
 from cdc_lakehouse.pipeline.missing_files import quarantine_missing
@@ -27,13 +29,14 @@ from cdc_lakehouse.pipeline.sink_schemas import SchemaFiles
 from cdc_lakehouse.pipeline.source import JoinPoint, Landed
 from cdc_lakehouse.pipeline.taken_tables import TakenNames
 from cdc_lakehouse.sources.dump.contents import DumpPosition
-from cdc_lakehouse.sources.sink.paths import DataFile, Listing, SinkLayout, list_sink, read_checkpoint
+from cdc_lakehouse.sources.sink.paths import DataFile, Listing, list_sink, read_checkpoint
 
 
 class Sink:
     """`Source` of a storage sink."""
 
     kind: Kind = FILE
+    schema_faults = frozenset({BAD_SCHEMA_FILE})
 
     def __init__(self, run: FeedContext) -> None:
         self._run = run
@@ -68,7 +71,7 @@ class Sink:
         if new:
             run.segments.land(new, of_batch(batches.number))
             run.log.info("landed %d segments in batches %d to %d", len(new), new[0].batch, batches.number)
-        quarantine_missing(run, listing, found.missing, self._schemas)
+        quarantine_missing(run, listing, found.last, self._schemas)
         # Last: a run that dies before lists from an older state, and so finds all of this again.
         unclear = bool(listing.unknown or nameless or listing.unreadable)
         save_listing_state(run, found, self._checkpoint_ts, unclear=unclear)
@@ -76,11 +79,11 @@ class Sink:
 
     def look(self) -> None:
         run = self._run
-        self._checkpoint_ts = max(read_checkpoint(run.store), run.last_cut.checkpoint_ts)
-        self._listing = list_sink(run.store, SinkLayout.of(run.feed.storage_sink))
+        self._checkpoint_ts = max(read_checkpoint(run.store, run.clock()), run.last_cut.checkpoint_ts)
+        self._listing = list_sink(run.store, layout_of(run.feed.storage_sink))
 
     def first_ts(self) -> int | None:
-        self._listing = list_sink(self._run.store, SinkLayout.of(self._run.feed.storage_sink))
+        self._listing = list_sink(self._run.store, layout_of(self._run.feed.storage_sink))
         return self._schemas.first_ts()
 
     dump_comes_first = True
@@ -90,6 +93,9 @@ class Sink:
 
     def decode(self, segments: Sequence[Segment], *, append: bool) -> tuple[Sequence[Segment], Sequence[Rejected]]:
         return decode_files(self._run, self._schemas, segments, append=append)
+
+    def resolve_redelivered(self) -> None:
+        resolve_redelivered(self._run)
 
     def land_left_out(self) -> Sequence[Segment]:
         return ()  # Schema files tell names before anything is decoded.
@@ -120,9 +126,9 @@ class Sink:
 
     def value_format(self, zero_dates: Literal["null", "string", "error"]) -> ValueFormat:
         source = self._run.feed.storage_sink
-        if source.csv is None:
-            return ValueFormat(source.time_zone, zero_dates)
-        return ValueFormat(source.time_zone, zero_dates, labels=True, binary=source.csv.binary_encoding_method)
+        file_format = FORMATS[source.protocol]
+        binary = file_format.binary(source.csv)
+        return ValueFormat(source.time_zone, zero_dates, labels=file_format.has_labels, binary=binary)
 
 
 def _named(files: Sequence[DataFile], schema_files: SchemaFiles) -> tuple[list[DataFile], list[str]]:
@@ -163,7 +169,7 @@ def _without_summarized(run: FeedContext, files: Sequence[DataFile]) -> tuple[li
 
 def _shown_checkpoint(run: FeedContext) -> tuple[int | None, list[str]]:
     try:
-        shown = read_checkpoint(run.store)
+        shown = read_checkpoint(run.store, run.clock())
     except CheckpointError as error:
         return None, [str(error)]
     published = run.last_cut.checkpoint_ts

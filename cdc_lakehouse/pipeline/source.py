@@ -90,8 +90,13 @@ class Source(Protocol):
         ...
 
     def schema_changes(self, upto: int | None = None) -> tuple[Sequence[SchemaChange], Sequence[Rejected]]:
-        """What the log says of the tables' schemas up to a commit-ts (a TSO; None: all of it), and the schema files
-        that cannot be used. Changes that are recorded may be left out, unless they differ by now."""
+        """What the log says of the tables' schemas up to a commit-ts (a TSO; None: all of it), and what of it cannot be
+        used. Changes that are recorded may be left out, unless they differ by now."""
+        ...
+
+    @property
+    def schema_faults(self) -> frozenset[str]:
+        """The error classes of what `schema_changes` says cannot be used: what it does not say again is mended."""
         ...
 
     def value_format(self, zero_dates: Literal["null", "string", "error"]) -> ValueFormat:
@@ -114,6 +119,10 @@ class LogSource(Source, Protocol):
     @property
     def dump_comes_first(self) -> bool:
         """Whether `join` needs nothing of the log. Else a dump is loaded when what has landed is decoded."""
+        ...
+
+    def resolve_redelivered(self) -> None:
+        """Resolve the open rows of the quarantine whose input has come again, whole. Needs no JVM."""
         ...
 
     def join(self, position: DumpPosition) -> JoinPoint:
@@ -177,6 +186,11 @@ class SourceMonitor(Protocol):
     @property
     def database(self) -> str:
         """What the changes were made in: `mysql` or `tidb`."""
+        ...
+
+    @property
+    def has_files(self) -> bool:
+        """Whether it has numbered data files, and schema files beside them."""
         ...
 
     @property

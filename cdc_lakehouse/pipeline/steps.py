@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -17,13 +17,11 @@ from cdc_lakehouse.lake.tables.segments import Segment
 from cdc_lakehouse.lake.warehouse_faults import writing_to_warehouse
 from cdc_lakehouse.pipeline.apply import Applied
 from cdc_lakehouse.pipeline.apply import apply as apply_changes
-from cdc_lakehouse.pipeline.cut_off_files import resolve_redelivered
-from cdc_lakehouse.pipeline.dump_source import LOAD_FAULTS, DumpSource, is_cut_missing
+from cdc_lakehouse.pipeline.dump_source import DumpSource, is_cut_missing
 from cdc_lakehouse.pipeline.progress import Progress
 from cdc_lakehouse.pipeline.publish import Published, publish_cut, purge_dropped
 from cdc_lakehouse.pipeline.quarantine_limit import require_few_rejected
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.sink_schemas import BAD_SCHEMA_FILE
 from cdc_lakehouse.pipeline.source import Landed, Source
 
 _Result = TypeVar("_Result")
@@ -87,7 +85,7 @@ def decode(steps: Steps) -> Decoded:
 
 def evolve(steps: Steps) -> Evolved:
     """DDL up to the checkpoint is in `schema_history`, all tables in one order."""
-    evolved = _evolve(steps.run, steps.run.source, steps.checkpoint_ts, frozenset({BAD_SCHEMA_FILE}))
+    evolved = _evolve(steps.run, steps.run.source, steps.checkpoint_ts)
     dump = steps.dump
     if dump is not None and dump.has_rows_left and steps.loaded.waits is None:
         # A table has got a name that the feed takes.
@@ -186,14 +184,14 @@ def _load(run: FeedRun, dump: DumpSource) -> Decoded:
     decoded = _decode_all(run, dump)
     for at in dump.load_ts:
         _evolve_log(run, at)
-        _evolve(run, dump, at, LOAD_FAULTS)
+        _evolve(run, dump, at)
     _evolve_log(run, dump.checkpoint_ts())
     return decoded
 
 
 def _evolve_log(run: FeedRun, upto: int) -> None:
     if not run.source.dump_comes_first:
-        _evolve(run, run.source, upto, frozenset())
+        _evolve(run, run.source, upto)
 
 
 def _decode_all(run: FeedRun, source: Source) -> Decoded:
@@ -204,7 +202,7 @@ def _decode_all(run: FeedRun, source: Source) -> Decoded:
         for batch, segments in batches.items():
             run.require_lease()
             found = _decode_batch(run, source, batch, segments)
-            resolve_redelivered(run)
+            run.source.resolve_redelivered()
             require_few_rejected(run, {segment.landed_at for segment in found.segments})
             done += found
             progress.add(len(segments))
@@ -212,15 +210,14 @@ def _decode_all(run: FeedRun, source: Source) -> Decoded:
         if not done.segments or not source.land_left_out():
             break
     # A run that ended between the two steps has left it to do.
-    resolve_redelivered(run)
+    run.source.resolve_redelivered()
     require_few_rejected(run)
     return decoded
 
 
-def _evolve(run: FeedRun, source: Source, upto: int | None, faults: Collection[str]) -> Evolved:
-    """`faults` are the classes of what the source says cannot be used."""
+def _evolve(run: FeedRun, source: Source, upto: int | None) -> Evolved:
     found, rejected = source.schema_changes(upto)
-    run.quarantine.replace(lambda row: row.error_class in faults, rejected, run.clock())
+    run.quarantine.replace(lambda row: row.error_class in source.schema_faults, rejected, run.clock())
     known = run.history.changes
     versions = run.history.record([change for change in found if known.get(change.origin) != change], run.clock())
     if versions:

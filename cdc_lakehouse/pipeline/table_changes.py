@@ -174,7 +174,7 @@ def find_changed_tables(
                 continue  # It was never there: the dump came first.
             found.append(_changes(run, len(found), life, state, passed, batch, checkpoint_ts, news))
         except Exception as error:  # noqa: BLE001 - One bad table never stops the others, whatever is wrong with it.
-            reasons[id] = hold_reason(error, "be looked at")
+            reasons[id] = hold_reason(error, "be looked at", life.last.name)
     return found, Holds(reasons)
 
 

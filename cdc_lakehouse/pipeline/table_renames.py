@@ -38,7 +38,7 @@ def rename_to_source_names(
         try:
             rename(now, wanted)
         except Exception as error:  # noqa: BLE001 - One bad table never stops the others; the next run tries again.
-            blocked[table.life.id] = hold_reason(error, f"be renamed from {now} to {wanted}")
+            blocked[table.life.id] = hold_reason(error, f"be renamed from {now} to {wanted}", table.life.last.name)
             moving.remove(table)
             return False
         return True

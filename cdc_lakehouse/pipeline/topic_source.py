@@ -52,6 +52,7 @@ class RecordSource(abc.ABC):
     """What the sources have in common whose messages land in `records`: all of `Source` but how they are received."""
 
     kind: Kind = OFFSETS
+    schema_faults = frozenset[str]()
     _has_record_times: ClassVar = True
     """As `TopicFormat` has it."""
 
@@ -239,6 +240,9 @@ class RecordSource(abc.ABC):
             others[each.segment] -= each.count
         return [replace(each, others=others[each.segment]) for each in segments], [*bad, *not_sent_before]
 
+    def resolve_redelivered(self) -> None:
+        return  # What is sent again is known as it is decoded.
+
     def _not_sent_before(self, finds: Summaries) -> list[Rejected]:
         """What is at or below a watermark and had not come before: rows, of each change the first, and statements."""
         sent = [rows for each in finds.values() for rows in each.sent_before.items()]
@@ -329,7 +333,7 @@ class RecordSource(abc.ABC):
             self._run.signals.told(),
             escapes=self._format.backslash_escapes,
             types=self._run.feed.types,
-            in_table_order=self._format.made_by_canal,
+            in_table_order=self._format.in_table_order,
         )
         return [change for change in changes if upto is None or change.commit_ts <= upto], ()
 
@@ -339,7 +343,8 @@ class RecordSource(abc.ABC):
             zero_dates,
             labels=self._format.labels == "labels",
             labels_uncertain=self._format.labels == "uncertain",
-            trailing_zeros_cut=self._format.made_by_canal,
+            trailing_zeros_cut=self._format.trailing_zeros_cut,
+            database=self._format.database,
         )
 
 

@@ -48,7 +48,10 @@ def write_history(
     """
     start, end = start.astimezone(datetime.UTC), end.astimezone(datetime.UTC)
     if start >= end:
-        raise ConfigurationError(f"the sample's start {start.isoformat()} is not before its end {end.isoformat()}")
+        raise ConfigurationError(
+            f"the sample's start {start.isoformat()} is not before its end {end.isoformat()}",
+            advice="give an earlier start or a later end",
+        )
     if directory.exists() and any(directory.iterdir()):
         raise SourceError(f"{directory} is not empty", advice=f"remove it and {state_path(directory)}, or name another")
     if state_path(directory).exists():

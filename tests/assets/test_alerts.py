@@ -26,6 +26,7 @@ from cdc_lakehouse.errors import CatalogUnreachableError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from cdc_lakehouse.pipeline.context import utc_now
+from cdc_lakehouse.pipeline.problems import Problem, Told
 from tests.kit.lakes import TestLake
 from tests.kit.receivers import HttpReceiver, MailReceiver, http_receiver, mail_receiver
 from tests.lake import CREATE, NOON, RENAME, change, segment
@@ -438,10 +439,22 @@ def test_a_cursor_of_another_form_begins_anew(
 ) -> None:
     daemon = Daemon(lake, instance, monkeypatch, webhook(hook))
     daemon.publish(("d.x", "why"))
-    for cursor in ("{", "[]", '{"told": {"a": [{"feed": "x"}]}}'):
+    for cursor in ("{", "[]", '{"told": {"a": [{"feed": "x"}]}}', '{"format": 2}'):
         daemon.cursor = cursor
         daemon.tick()
         assert told(hook) == [("opened", "held", "d.x")]
+
+
+def test_what_the_cursor_stores() -> None:
+    """Cursors outlive a release. Those of before have no number; a later one may have keys that are not known here."""
+    problem = Problem(feed="f", kind="held", subject="d.ö", text="why")
+    memory = alerts._Memory({"f": 1.5}, {"alerts[0] (slack)": {problem.key: Told(problem, since=2.5, told_at=3.5)}})
+    known = '"feed": "f", "kind": "held", "subject": "d.ö", "text": "why", "since": 2.5, "told_at": 3.5'
+    rest = f'"watched": {{"f": 1.5}}, "told": {{"alerts[0] (slack)": [{{{known}}}]}}}}'
+    assert memory.cursor() == f'{{"format": 1, {rest}'
+    of_later = f'{{"format": 1, "of later": 1, {rest}'.replace('"kind"', '"of later": 1, "kind"')
+    for cursor in (memory.cursor(), f"{{{rest}", of_later):
+        assert alerts._Memory.of(cursor) == memory
 
 
 def sensors(definitions: dg.Definitions) -> Sequence[Any]:

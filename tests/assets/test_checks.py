@@ -240,6 +240,12 @@ def topics(directory: Path, name: str) -> TestLake:
     return lake_in(directory, source=source)
 
 
+def test_a_feed_without_files_has_no_checks_of_files(tmp_path: Path) -> None:
+    lake = topics(tmp_path, "dts-avro")
+    names = {key.name for each in build_checks(lake.lake, lake.feed, []) for key in each.check_keys}
+    assert {"nothing_quarantined", "fresh"} <= names and not names & {"no_index_gaps", "schema_files_valid"}
+
+
 def test_messages_that_contradict_an_option_fail_a_check_until_they_are_read_again(tmp_path: Path) -> None:
     lake = topics(tmp_path, "dts-canal-json")
     assert check(lake, "options_agree").passed

@@ -1,4 +1,4 @@
-"""A tick of the sensor on a real sink: a checkpoint that moved is one run, everything else is a reason."""
+"""A tick of the sensor on a sink: a checkpoint that moved is one run, everything else is a reason."""
 
 from __future__ import annotations
 

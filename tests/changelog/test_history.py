@@ -15,11 +15,12 @@ from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.schema import SchemaChange
 from cdc_lakehouse.config import DateSeparator
 from cdc_lakehouse.sources.object_store import LocalStore
-from cdc_lakehouse.sources.sink.paths import SinkLayout, list_sink
+from cdc_lakehouse.sources.sink.paths import list_sink
 from cdc_lakehouse.sources.sink.schema_file import read_schema_file
 from tests.changelog import statements
 from tests.changelog.statements import ADD, DROP_COLUMN, DROP_DATABASE, RENAME, SEEN, change, history
 from tests.kit import data_sets as packed
+from tests.kit.sink_layouts import layout_with
 from tests.kit.truth import Truth
 
 SPEC = "id:bigint:pk v"
@@ -299,7 +300,7 @@ def test_real_logs_end_in_the_servers_own_tables(data_sets: Path, name: str) -> 
     truth = Truth(data_sets / "canal-json" / name)
     store = LocalStore(truth.dataset / "tree")
     separator = cast("DateSeparator", truth.date_separator)
-    found = history(*(read_schema_file(store, file) for file in list_sink(store, SinkLayout(separator)).schemas))
+    found = history(*(read_schema_file(store, file) for file in list_sink(store, layout_with(separator)).schemas))
     lives = [life.last for life in found.incarnations().values() if life.dropped_ts is None]
     live = {(version.name.database, version.name.table): version for version in lives}
     expected = truth.tables(-1)

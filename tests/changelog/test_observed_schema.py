@@ -156,7 +156,9 @@ def test_every_statement_is_told(text: str) -> None:
     [
         ("int unsigned", "long"), ("bigint(20) unsigned", "decimal(20,0)"), ("decimal", "string"), ("enum", "string"),
         ("enum('a','b')", "string"), ("datetime(6)", "timestamp"), ("no such type", "string"), ("", "string"),
-        ("varbinary", "binary"), ("bit", "decimal(20,0)"),
+        ("varbinary", "binary"), ("bit", "decimal(20,0)"), ("bit unsigned", "decimal(20,0)"), ("bit(8)", "long"),
+        ("decimal unsigned", "string"), ("decimal unsigned zerofill", "string"), ("DECIMAL ZEROFILL", "string"),
+        ("numeric", "string"), ("dec", "string"), ("fixed unsigned", "string"), ("decimal(10)", "decimal(10,0)"),
     ],
 )  # fmt: skip
 def test_types_as_messages_tell_them(text: str, kind: str) -> None:

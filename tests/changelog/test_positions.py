@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.positions import (
+    AHEAD_MS,
     BEGINNING,
     END_TS,
     commit_time,
+    end_ts_at,
     is_commit_ts,
     is_time_ms,
     lag_seconds,
@@ -51,6 +53,14 @@ def test_the_zone_of_a_moment_does_not_matter(hours: int) -> None:
 def test_lag(seconds: float, lag: float) -> None:
     now = datetime.datetime(2026, 6, 1, 12, tzinfo=UTC)
     assert lag_seconds(tso(now), now + datetime.timedelta(seconds=seconds)) == pytest.approx(lag)
+
+
+def test_where_the_times_end_that_a_source_can_have_when_it_is_read() -> None:
+    moment = datetime.datetime(2026, 6, 1, 12, 0, 0, 123_456, tzinfo=UTC)
+    end = end_ts_at(moment)
+    assert is_commit_ts(end - 1, end) and not is_commit_ts(end, end)
+    assert (physical_ms(end - 1), physical_ms(end)) == (physical_ms(tso(moment)) + AHEAD_MS, physical_ms(end - 1) + 1)
+    assert end_ts_at(datetime.datetime(2099, 12, 31, 12, tzinfo=UTC)) == END_TS
 
 
 def test_which_times_of_a_source_can_be_times() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -52,6 +52,11 @@ CHANGE = SchemaChange(
     "topic:0:7", backslash_escapes=True, fault="bad",
 )  # fmt: skip
 DATABASE = TableVersion(1, TableName("d", ""), "", "create database", "none", "CREATE DATABASE d", "o")
+KEYS_OF_LATER = TableVersion(
+    12, TableName("d", "t"), "d.t#1", "alter", "evolve", "", "o", (Column(1, "n", ColumnType("int"), default="1",
+    comment="how many"),), next_id=2, charset="latin1",
+)  # fmt: skip
+ROW = SchemaChange(13, "d", "t", None, "", (), "o", kind="row")
 
 STORED_VERSION = {
     "format": 2, "commit_ts": 10, "name": {"database": "d", "table": "ö.t"}, "incarnation": "d.t#1",
@@ -92,6 +97,26 @@ STORED_DATABASE = {
     "format": 2, "commit_ts": 1, "name": {"database": "d", "table": ""}, "incarnation": "", "kind": "create database",
     "effect": "none", "query": "CREATE DATABASE d", "origin": "o", "next_id": 1, "since": 0,
 }  # fmt: skip
+STORED_KEYS_OF_LATER = {
+    "format": 2, "commit_ts": 12, "name": {"database": "d", "table": "t"}, "incarnation": "d.t#1", "kind": "alter",
+    "effect": "evolve", "query": "", "origin": "o",
+    "columns": [{"id": 1, "name": "n", "type": {"name": "int"}, "nullable": True, "carried": True, "default": "1",
+                 "comment": "how many"}],
+    "next_id": 2, "since": 0, "charset": "latin1",
+}  # fmt: skip
+STORED_ROW = {
+    "format": 2, "commit_ts": 13, "database": "d", "table": "t", "kind": "row", "query": "", "origin": "o",
+}  # fmt: skip
+
+
+def with_unknown_keys(stored: Any) -> Any:
+    """With a key of a later release in each object."""
+    if isinstance(stored, list):
+        return [with_unknown_keys(each) for each in cast("list[Any]", stored)]
+    if not isinstance(stored, dict):
+        return stored
+    fields = cast("dict[str, Any]", stored)
+    return {"of later": {"a": 1}, **{key: with_unknown_keys(value) for key, value in fields.items()}}
 
 
 @pytest.mark.parametrize(
@@ -99,16 +124,19 @@ STORED_DATABASE = {
     [
         (VERSION, STORED_VERSION, version_to_json, version_from_json),
         (DATABASE, STORED_DATABASE, version_to_json, version_from_json),
+        (KEYS_OF_LATER, STORED_KEYS_OF_LATER, version_to_json, version_from_json),
         (CHANGE, STORED_CHANGE, change_to_json, change_from_json),
+        (ROW, STORED_ROW, change_to_json, change_from_json),
     ],
-    ids=["version", "database", "change"],
+    ids=["version", "database", "keys of later", "change", "row"],
 )
 def test_what_is_stored(
     value: Any, stored: object, to_json: Callable[[Any], str], from_json: Callable[[str], Any]
 ) -> None:
     text = to_json(value)
-    assert json.loads(text) == stored
+    assert text == json.dumps(stored, ensure_ascii=False)
     assert from_json(text) == value
+    assert from_json(json.dumps(with_unknown_keys(stored))) == value
 
 
 @pytest.mark.parametrize("clause", [

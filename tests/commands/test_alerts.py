@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cdc_lakehouse.errors import AlertNotSentError
 from tests.commands import call
 from tests.kit.lakes import TestLake
 from tests.kit.receivers import http_receiver, mail_receiver
@@ -44,10 +45,11 @@ def test_each_receiver_gets_a_message_and_is_named_with_what_it_did(
         configure(lake, monkeypatch, slack, {**post, "starttls": True}, {**post, "user": "u", "password": "${HOOK}"})
         failed = call("alerts", "test", "--json")
         assert failed.exit_code == 1
+        what_to_do = f": {AlertNotSentError.default_advice}"
         assert json.loads(failed.stdout)["receivers"] == [
-            {"receiver": "alerts[0] (slack)", "error": "it answered with status 404"},
-            {"receiver": "alerts[1] (email)", "error": "SMTPNotSupportedError"},
-            {"receiver": "alerts[2] (email)", "error": "SMTPNotSupportedError"},
+            {"receiver": "alerts[0] (slack)", "error": f"it answered with status 404{what_to_do}"},
+            {"receiver": "alerts[1] (email)", "error": f"SMTPNotSupportedError{what_to_do}"},
+            {"receiver": "alerts[2] (email)", "error": f"SMTPNotSupportedError{what_to_do}"},
         ]
         assert len(mail.mails) == 1, "what asks for TLS or a login is not sent without"
     assert SECRET not in done.output + failed.output

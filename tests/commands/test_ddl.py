@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -152,12 +153,18 @@ def test_places() -> None:
     assert [each.place(1, 5) for each in split(script)] == [(2, 5), (4, 5), (5, 16)]
 
 
+COMMENTS = re.compile(r"/\*.*?(?:\*/|\Z)|(?:#|--(?!\S))[^\n]*", re.DOTALL)
+
+
 @given(st.text(alphabet="a;'\"`\\-/*!#$ \nT", max_size=60))
 def test_any_script_is_split_without_loss(script: str) -> None:
-    lines = script.split("\n")
-    for each in split(script):
-        assert each.text.strip()
-        assert "\n".join(lines[each.line - 1 :])[each.column - 1 :].startswith(each.text)
+    lines, end = script.split("\n"), 0
+    for each in [*split(script), None]:
+        start = len(script) if each is None else sum(len(line) + 1 for line in lines[: each.line - 1]) + each.column - 1
+        assert COMMENTS.sub("", script[end:start]).strip("; \n") == ""
+        if each is not None:
+            assert each.text.strip() and script.startswith(each.text, start)
+            end = start + len(each.text)
 
 
 @pytest.mark.parametrize("piece", ["USE a;", "'a;", "/* ", "a -- b\n", ";", "`", "/", "-", "''"])

@@ -114,7 +114,7 @@ def test_a_source_that_does_not_answer_is_told_once_and_asked_after_longer_and_l
     assert asked[:7] == [0, 4, 12, 28, 60, 120, 180]
     assert asked[7:9] == [181, 182], "as often as before, when it answers again"
     assert [after - before for before, after in zip(asked[-5:], asked[-4:], strict=False)] == [4, 8, 16, 32]
-    told = [f"cdc-lakehouse: feed a: {what}" for what in ("no answer", "OSError not ours")]
+    told = [f"cdc-lakehouse: feed a: {what}" for what in (str(SourceUnreachableError("no answer")), "OSError not ours")]
     assert capsys.readouterr().err.splitlines() == told
 
 

@@ -27,13 +27,6 @@ from tests.kit.dumped_truth import dump_of
 from tests.kit.truth import Truth
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("CDC_LAKEHOUSE_CONFIG", raising=False)
-    return tmp_path
-
-
 def run(*words: str) -> Result:
     return CliRunner().invoke(main, words)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,13 @@ import pytest
 
 from cdc_lakehouse.assets.leases import FAILURE_TAG
 from cdc_lakehouse.decoders.problems import Rejected
+from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
+from cdc_lakehouse.sources.kafka import Client
 from tests.commands import call
 from tests.kit.lakes import TestLake
 from tests.lake import NOON, segment
 from tests.pipeline import Sink
+from tests.sources.canal.servers import HANDSHAKE, closed_port, conversation, refusal, serving
 
 SECRET = "hunter2-of-the-run"
 
@@ -71,3 +76,46 @@ def test_a_run_shows_and_stores_no_secret(
     assert not [text for text in shown if SECRET in text]
     files = [path for path in lake.sink.parent.parent.rglob("*") if path.is_file()]
     assert not [path for path in files if SECRET.encode() in path.read_bytes()]
+
+
+def _kafka(servers: contextlib.ExitStack) -> dict[str, Any]:
+    settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "reader"}
+    return {
+        "type": "kafka", "bootstrap_servers": [closed_port()], "topics": ["t"], "format": "canal-json",
+        "kafka": {**settings, "sasl.password": "${PLANTED}"},
+    }  # fmt: skip
+
+
+def _canal(servers: contextlib.ExitStack) -> dict[str, Any]:
+    refuses = conversation(HANDSHAKE, wire.CLIENT_AUTHENTICATION, refusal("auth failed for user reader"))
+    address = servers.enter_context(serving(refuses))
+    return {
+        "type": "canal", "addresses": [address], "destination": "example", "user": "reader", "password": "${PLANTED}",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("source", [_kafka, _canal])
+def test_a_source_that_refuses_shows_and_stores_no_secret(
+    lake: TestLake,
+    home: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    source: Callable[[contextlib.ExitStack], dict[str, Any]],
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setattr(Client, "of", lambda asked: Client(asked.bootstrap_servers[0], dict(asked.kafka), 1, 1))
+    path = lake.sink.parent / "lakehouse.yaml"
+    document = json.loads(path.read_text())
+    with contextlib.ExitStack() as servers:
+        document["feeds"][0]["source"] = source(servers)
+        document["feeds"][0]["verify"] = {"url": f"mysql://reader:${{PLANTED}}@{closed_port()}"}
+        document["alerts"] = [{
+            "type": "webhook", "url": f"http://{closed_port()}/${{PLANTED}}", "headers": {"Authorization": "${PLANTED}"}
+        }]  # fmt: skip
+        path.write_text(json.dumps(document))
+        calls = [call(*words) for words in (["run", "--json"], ["doctor"], ["status"], ["verify"], ["alerts", "test"])]
+
+    assert calls[0].exit_code, "the source does not refuse"
+    assert json.loads(calls[0].stdout)["feeds"][0]["error"], "the run has no error to show"
+    shown = [*(each.output + each.stderr + repr(each.exception) for each in calls), caplog.text, stored(home)]
+    assert not [text for text in shown if SECRET in text]

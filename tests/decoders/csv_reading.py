@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from cdc_lakehouse.changelog.positions import END_TS
 from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.event_schema import DECODED
@@ -34,9 +35,10 @@ def read(
     handle_key: bool = False,
     piece: int = 1 << 20,
     of: tuple[str, str] = (DATABASE, TABLE),
+    end_ts: int = END_TS,
 ) -> list[dict[str, Any]]:
     """The events of a file of the table `of`."""
-    context = FileContext(*of, csv_options, Layout(tuple(names), handle_key))
+    context = FileContext(*of, csv_options, Layout(tuple(names), handle_key), end_ts)
     found: list[dict[str, Any]] = []
     for batch in decode(connection(), content, context, piece=piece):
         batch.validate(full=True)

@@ -92,7 +92,8 @@ class TextWriter:
             return text
         if not notation.quote:
             return with_backslashes(text, notation.separator[:1])
-        special = [notation.separator, notation.quote, notation.null, b"\\", *(bytes([end]) for end in b"\r\n\0")]
+        marks = [notation.separator, notation.quote, notation.null, notation.terminator]
+        special = [*marks, b"\\", *(bytes([end]) for end in b"\r\n\0")]
         if self.bare_text and text and not any(part and part in text for part in special) and notation.null:
             return text
         if notation.backslash_escapes:

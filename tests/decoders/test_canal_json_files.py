@@ -3,6 +3,7 @@ each alone."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 from typing import Any
@@ -254,6 +255,28 @@ def test_a_commit_ts_that_is_no_time_is_none(wrong: int) -> None:
     found = read(b"\n".join(line("INSERT", [A], ts=ts) for ts in [*others, wrong, *others]))
     assert [each["commit_ts"] for each in found] == [*others, None, *others]
     assert "no commit-ts" in found[3]["problem"] or found[3]["problem"] == "NoCommitTs"
+
+
+END = TS + 1000
+
+
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("ahead", [[10], list(range(19)), [0, 18]], ids=["one", "all but one", "first and last"])
+def test_a_commit_ts_far_beyond_the_time_of_landing_is_none(ahead: list[int], alone: bool) -> None:
+    times = [END + number if number in ahead else END - 1 - number for number in range(20)]
+    content = b"\n".join(line("INSERT", [A], ts=ts) for ts in times)
+    context = FileContext("shop", "parcels", end_ts=END)
+    with strictly() if alone else contextlib.nullcontext():
+        found = read(content, context=context)
+    problem = problems.NO_COMMIT_TS
+    assert [each["commit_ts"] or each["problem"] for each in found] == [ts if ts < END else problem for ts in times]
+
+
+def test_a_bound_keeps_no_line_from_being_read_together() -> None:
+    """A form is tried with other digits, which make times beyond it."""
+    lines = [line("INSERT", [A | {"id": str(number)}], ts=TS + number) for number in range(300)]
+    with together():
+        assert len(read(b"\n".join(lines), context=FileContext("shop", "parcels", end_ts=END))) == 300
 
 
 def test_what_ticdc_writes_is_read_together() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 from unittest.mock import patch
 
@@ -10,7 +11,7 @@ from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.decoders.files import csv_rows
 from cdc_lakehouse.decoders.files.csv_rows import Layout, decode, first_row, header_names
 from cdc_lakehouse.decoders.files.file_format import FileContext
-from tests.decoders.csv_reading import NAMES, PIECES, at_once, options, read
+from tests.decoders.csv_reading import NAMES, PIECES, at_once, options, read, strictly
 from tests.decoders.ticdc_csv import Bare, Change, Encoder, Row, events
 from tests.kit.cases import shown
 from tests.kit.duckdb_sql import connection
@@ -88,6 +89,19 @@ def test_a_backslash_that_escapes_nothing(record: bytes) -> None:
     # The first is sound, but for its number of fields.
     assert found[1]["problem"] == (problems.FIELD_COUNT if b"\\," in record else problems.NOT_CSV)
     assert found[0]["after"] == found[2]["after"] == {"id": "1", "name": "\\N", "note": None}
+
+
+@pytest.mark.parametrize("quote", ['"', ""])
+@pytest.mark.parametrize("ahead", [[], [10], list(range(19)), [0, 18]], ids=["none", "one", "all but one", "two"])
+def test_a_commit_ts_far_beyond_the_time_of_landing_is_none(ahead: list[int], quote: str) -> None:
+    end = 450000000000001000
+    times = [end + number if number in ahead else end - 1 - number for number in range(20)]
+    text = "".join(f'"I","parcels","shop",{ts},1,"a","b"\r\n' for ts in times).replace('"', quote)
+    expected = [ts if ts < end else problems.NO_COMMIT_TS for ts in times]
+    for reader in (at_once,) if not ahead else (contextlib.nullcontext, strictly):
+        with reader():
+            found = read(text.encode(), options(quote=quote), end_ts=end)
+        assert [each["commit_ts"] or each["problem"] for each in found] == expected
 
 
 @pytest.mark.slow

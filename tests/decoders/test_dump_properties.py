@@ -69,7 +69,7 @@ def text_files(draw: st.DrawFn, plain: bool = False) -> tuple[TextWriter, list[R
         separator,
         quote,
         null if quote else rb"\N",
-        draw(st.sampled_from([b"\n", b"\r\n"])),
+        draw(st.sampled_from([b"\n", b"\r\n", *([b"%", b"|\n"] if quote and not plain else [])])),
         escapes,
         not plain and draw(st.booleans()),
         draw(st.sampled_from(["raw", "hex", "base64"])),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from cdc_lakehouse import duckdb_sql
-from cdc_lakehouse.config import CsvOptions
+from cdc_lakehouse.config import CsvOptions, Protocol
 from cdc_lakehouse.decoders.event_schema import DECODED, EVENTS, NEW_EVENTS, EventRows, image_text, spark_columns
 from cdc_lakehouse.decoders.files.csv_format import Layout
 from cdc_lakehouse.decoders.files.file_format import FileContext
@@ -52,3 +54,8 @@ def test_events_of_files(protocol: str) -> None:
         (batch,) = file_format.decode(connection, [content] if file_format.in_parts else content, context)
     assert batch.schema == DECODED
     assert [*batch.to_pylist()[0].values()] == [1, "I", 7, None, '{"id":"1"}', None, None]
+
+
+def test_each_protocol_has_its_row() -> None:
+    assert {*FORMATS} == {*get_args(Protocol)} == {*CONTENTS}
+    assert len({each.extension for each in FORMATS.values()}) == len(FORMATS)

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime
 import functools
 import json
 import socket
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
+
+from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.mysql_types import ColumnType
+from cdc_lakehouse.changelog.observed_schema import schema_changes
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
+from cdc_lakehouse.changelog.stored import change_to_json, version_to_json
 from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.decoders.files import canal_json
 from cdc_lakehouse.decoders.files.file_format import FileContext
+from cdc_lakehouse.decoders.partition_summary import Summaries
 from cdc_lakehouse.errors import CdcError
+from cdc_lakehouse.lake.tables import quarantine, source_metadata
+from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.sample import sink_writer
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.dump.notation import InsertNotation, TextNotation
@@ -123,11 +130,11 @@ def _schema_files() -> list[Variant]:
     found = SchemaFilePath("schema", "", _TS, None, "")
 
     def read(content: bytes) -> None:
-        change = dataclasses.asdict(read_schema_file(_stored({"schema": content}), found))
+        change = asdict(read_schema_file(_stored({"schema": content}), found))
         json.dumps(change, ensure_ascii=False, default=str).encode()
 
     def read_metadata(content: bytes) -> None:
-        read_checkpoint(_stored({"metadata": content}))
+        read_checkpoint(_stored({"metadata": content}), utc_now())
 
     samples = [sink_writer.schema_document(each).encode() for each in (whole, plain)]
     return [Variant(samples, read), Variant([b'{"checkpoint-ts":450000000000000001}'], read_metadata)]
@@ -157,12 +164,30 @@ def _messages(name: str, formats: Sequence[tuple[str, dict[str, Any]]]) -> list[
     def read(value: bytes, format_name: str, options: dict[str, Any]) -> None:
         check(decoders, value)
         values = [samples[0], value, samples[-1]]
-        Reading(format_name, **options).read([values], [len(values)])
+        reading = Reading(format_name, **options)
+        reading.read([values], [len(values)])
+        _store(reading.summaries)
 
     return [
         Variant(samples, functools.partial(read, format_name=format_name, options=options))
         for format_name, options in formats
     ]
+
+
+def _store(found: Summaries) -> None:
+    """What a run makes of it: rows of `quarantine` and `signals`, and the tables that there are then."""
+    rejected = [each for summary in found.values() for bad in summary.bad.values() for each in bad]
+    rows = [
+        quarantine.Quarantined(**asdict(quarantine.storable(each)), state="open", quarantined_at=_NOW)
+        for each in rejected
+    ]
+    pa.Table.from_pylist([asdict(row) for row in rows], schema=quarantine.SCHEMA)
+    signals = source_metadata.signals_of(1, found)
+    pa.Table.from_pylist([asdict(signal) for signal in signals], schema=source_metadata.SCHEMA)
+    told = [each for summary in found.values() for _, each in (*summary.statements, *summary.observed.values())]
+    changes = list(schema_changes(told, escapes=True))
+    for text in (*map(change_to_json, changes), *map(version_to_json, History().apply(changes))):
+        text.encode()
 
 
 def _ticdc_messages() -> list[Variant]:

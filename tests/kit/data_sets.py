@@ -1,5 +1,5 @@
-"""The data sets of `tests/data`: sinks in stages, as a changefeed brings them about. They are packed, one archive for a
-protocol, `{name}/…` inside."""
+"""The data sets of `tests/data`: sinks and topics in stages, as a simulator of TiCDC made them. They are packed, one
+archive for a protocol, `{name}/…` inside."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Set
@@ -129,6 +128,10 @@ class TestLake:
         found = self.tables()[database, table].scan().to_arrow().drop(["_commit_ts"])
         return sorted(tuple(each.values()) for each in found.to_pylist())
 
+    def all_rows(self) -> dict[str, list[tuple[Any, ...]]]:
+        """Those of every table, by its name."""
+        return {table: self.rows(table, database) for database, table in self.tables()}
+
     def data_files(self, table: str = "") -> list[Path]:
         """The data files of all current-state tables, or of one and of those that were dropped as such."""
         warehouse = Path(self.config.lake.warehouse.removeprefix("file://"))
@@ -227,7 +230,3 @@ def lake_section(root: Path) -> dict[str, Any]:
 
 def lake_config(root: Path) -> LakeConfig:
     return LakeConfig.model_validate(lake_section(root))
-
-
-def safe(name: str) -> str:
-    return re.sub(r"\W", "_", name)

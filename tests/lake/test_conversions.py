@@ -17,9 +17,11 @@ from cdc_lakehouse.errors import DdlError
 from cdc_lakehouse.lake.current.conversions import convert_through
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from tests.kit.duckdb_sql import of, rows_of
+from tests.lake import SIXTY_FOUR, decimal_type, moment, utc
 
 of_type = ColumnType.of
 DEFAULT: Final = ValueFormat()
+MYSQL: Final = ValueFormat(database="mysql")
 NEW_YORK: Final = ValueFormat("America/New_York")
 TEXT_DATES: Final = ValueFormat(zero_dates="string")
 
@@ -27,10 +29,6 @@ INT, BIGINT, UNSIGNED = of_type("int"), of_type("bigint"), of_type("bigint unsig
 FLOAT, DOUBLE, YEAR = of_type("float"), of_type("double"), of_type("year")
 VARCHAR, TEXT, JSON = of_type("varchar", length=60), of_type("text"), of_type("json")
 DATE, TIME = of_type("date"), of_type("time")
-
-
-def decimal_type(precision: int, scale: int) -> ColumnType:
-    return of_type("decimal", length=precision, scale=scale)
 
 
 def fractional(name: str, digits: int) -> ColumnType:
@@ -41,21 +39,12 @@ def labelled(name: str, *labels: str) -> ColumnType:
     return of_type(name, elements=labels)
 
 
-def moment(*parts: int) -> datetime.datetime:
-    return datetime.datetime(*parts)  # type: ignore[arg-type]  # noqa: DTZ001
-
-
-def utc(*parts: int) -> datetime.datetime:
-    return datetime.datetime(*parts, tzinfo=datetime.UTC)  # type: ignore[misc]
-
-
 def day(*parts: int) -> datetime.date:
     return datetime.date(*parts)  # type: ignore[arg-type]
 
 
 DATETIME, DATETIME3, DATETIME6 = of_type("datetime"), fractional("datetime", 3), fractional("datetime", 6)
-TIMESTAMP, TIMESTAMP6 = of_type("timestamp"), fractional("timestamp", 6)
-SIXTY_FOUR: Final = tuple(f"l{place}" for place in range(64))
+TIMESTAMP = of_type("timestamp")
 
 # The types that a column had, the format, and values of the first type with what they are in the end.
 CASES: list[tuple[tuple[ColumnType, ...], ValueFormat, Sequence[tuple[Any, Any]]]] = [
@@ -124,6 +113,18 @@ CASES: list[tuple[tuple[ColumnType, ...], ValueFormat, Sequence[tuple[Any, Any]]
         (1.5e-7, "0.00000015"), (-1.25e17, "-125000000000000000"),
     ]),
     ((FLOAT, VARCHAR), DEFAULT, [(0.1, "0.1"), (16777216.0, "16777216")]),
+    ((DOUBLE, VARCHAR), MYSQL, [
+        (1.5, "1.5"), (100.0, "100"), (0.0, "0"), (1e14, "100000000000000"), (999999999999999.0, "999999999999999"),
+        (1e15, "1e15"), (-1e15, "-1e15"), (1234567890123456.0, "1.234567890123456e15"),
+        (1234567890123456.5, "1234567890123456.5"), (1e16, "1e16"), (-1.25e17, "-1.25e17"), (1e22, "1e22"),
+        (1.5e300, "1.5e300"), (1e-5, "0.00001"), (-1.5e-7, "-0.00000015"), (1e-15, "0.000000000000001"),
+        (9e-16, "9e-16"), (-1.25e-16, "-1.25e-16"), (5e-324, "5e-324"),
+    ]),
+    ((FLOAT, VARCHAR), MYSQL, [
+        (0.1, "0.1"), (-1.5, "-1.5"), (123456.0, "123456"), (16777216.0, "16777200"), (1.23456789, "1.23457"),
+        (3.4e38, "3.4e38"), (1e15, "1e15"), (0.0, "0"),
+    ]),
+    ((DOUBLE, decimal_type(60, 30)), MYSQL, [(1e25, "1" + "0" * 25 + "." + "0" * 30)]),
     # Texts as numbers.
     ((VARCHAR, INT), DEFAULT, [
         ("12", 12), ("-7", -7), (" 15", 15), ("15 ", 15), ("1.5", 2), ("2.4", 2), ("-1.5", -2), ("1e3", 1000),
@@ -277,7 +278,7 @@ def _is_null_of(iceberg: str, value: str) -> str:
     return f"{value} IS NULL AND typeof({value}) = typeof({cast('NULL', iceberg)})"
 
 
-@pytest.mark.parametrize("value_format", [DEFAULT, NEW_YORK, TEXT_DATES], ids=["utc", "zone", "text"])
+@pytest.mark.parametrize("value_format", [DEFAULT, MYSQL, NEW_YORK, TEXT_DATES], ids=["tidb", "mysql", "zone", "text"])
 def test_null_stays_null_and_has_the_new_type(value_format: ValueFormat) -> None:
     """Of every pair that there is a conversion for."""
     expressions: list[str] = []

@@ -16,12 +16,14 @@ from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyiceberg.exceptions import ForbiddenError, ServiceUnavailableError
 from pyspark.errors import AnalysisException, PythonException
 
+from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import LakeConfig
 from cdc_lakehouse.definitions import defs
 from cdc_lakehouse.errors import (
     CatalogUnreachableError,
     CdcError,
     ConfigurationError,
+    DdlError,
     EngineError,
     TransientError,
     WarehouseFullError,
@@ -249,10 +251,16 @@ def test_what_java_says_of_the_engine_and_what_of_a_table(lines: list[str], kind
     assert (None if fault is None else type(fault)) == kind
 
 
+NAME = TableName("d", "t")
+
+
 def test_a_table_is_held_for_what_is_its_own_and_never_for_a_fault_of_the_engine() -> None:
     missing = "org.apache.iceberg.exceptions.NotFoundException: Failed to open file: /t/m.avro"
-    assert hold_reason(_JavaError(missing), "be written") == f"the table could not be written: {missing}"
+    assert hold_reason(_JavaError(missing), "be written", NAME) == f"the table could not be written: {missing}"
     secret = f"java.lang.IllegalArgumentException: jdbc:postgresql://cdc:{SECRET}@db"
-    assert hold_reason(_JavaError(secret), "be written").endswith("(java.lang.IllegalArgumentException)")
+    assert hold_reason(_JavaError(secret), "be written", NAME).endswith("(java.lang.IllegalArgumentException)")
+    ddl = hold_reason(DdlError("it is not known"), "be written", NAME)
+    assert ddl.startswith("it is not known. ") and "`cdc-lakehouse load --table d.t`" in ddl
+    assert hold_reason(DdlError("not yet", advice="wait"), "be written", NAME) == "not yet: wait"
     with pytest.raises(EngineError):
-        hold_reason(_JavaError("java.lang.OutOfMemoryError: Java heap space"), "be written")
+        hold_reason(_JavaError("java.lang.OutOfMemoryError: Java heap space"), "be written", NAME)

@@ -48,6 +48,10 @@ def test_an_encoded_name_has_nothing_that_a_catalog_cannot_hold(name: str) -> No
         ("a/b", "a%2Fb", "a%2Fb"),
         ("50%25", "50%2525", "50%2525"),
         ("tab\there", "tab%09here", "tab%09here"),
+        # The namespaces of feeds' own tables, in catalogs that tell no case apart too.
+        ("cdc_shop", "cdc_shop", "%63dc_shop"),
+        ("CDC_shop", "CDC_shop", "%43DC_shop"),
+        ("cdc", "cdc", "cdc"),
     ],
 )
 def test_how_a_name_is_encoded(name: str, table: str, namespace: str) -> None:

@@ -15,16 +15,9 @@ from cdc_lakehouse.errors import DdlError
 from cdc_lakehouse.lake.current.partition_filter import partition_condition
 from tests.changelog.statements import partitioned_by
 from tests.kit.duckdb_sql import connection
+from tests.lake import moment, utc
 
 DAY: Final = datetime.date
-
-
-def moment(*parts: int) -> datetime.datetime:
-    return datetime.datetime(*parts)  # type: ignore[arg-type]  # noqa: DTZ001
-
-
-def utc(*parts: int) -> datetime.datetime:
-    return datetime.datetime(*parts, tzinfo=datetime.UTC)  # type: ignore[misc]
 
 
 RANGE: Final = (

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from cdc_lakehouse.changelog.history import Incarnation
+from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.config import FeedConfig
+from cdc_lakehouse.errors import StoredFormError
 from cdc_lakehouse.lake import properties
 from cdc_lakehouse.lake.current.tables import schema_fingerprint
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
+from cdc_lakehouse.lake.tables.superseded_events import Removal
+from cdc_lakehouse.sources.sink.listing_state import settings_digest
 from tests.changelog.test_stored import VERSION
 
 IN_LAKES = {
@@ -35,3 +42,26 @@ def test_a_lineage_is_the_digest_that_lakes_have() -> None:
         "Asia/Tokyo", "string", labels=True, labels_uncertain=True, binary="base64", trailing_zeros_cut=True
     )
     assert schema_fingerprint(Incarnation("d.t#1", (VERSION,)), other) == "6e9351114827"
+
+
+def test_what_is_stored_of_removed_events() -> None:
+    removal = Removal(removed=4, looked_at=16, known_from_ts=9)
+    assert removal.stored == '{"format": 1, "removed": 4, "looked_at": 16, "known_from_ts": 9}'
+    of_later = '{"of later": 1, "format": 1, "removed": 4, "looked_at": 16, "known_from_ts": 9}'
+    # The last is what releases wrote that had no number.
+    for text in (removal.stored, of_later, '{"removed":4,"looked_at":16,"known_from_ts":9}'):
+        assert Removal.of_stored(text) == removal
+    with pytest.raises(StoredFormError, match=r"cdc\.superseded was written in form 2"):
+        Removal.of_stored('{"format": 2}')
+
+
+def test_a_frontier_has_the_digest_of_settings_that_lakes_have() -> None:
+    """With another one each sink is listed whole once more."""
+    source = {
+        "type": "storage_sink", "uri": "file:///s", "protocol": "canal-json", "date_separator": "month",
+        "use_table_id_as_path": True,
+    }  # fmt: skip
+    tables = {"include": ["d.*"], "exclude": ["d.x", "d.ö"]}
+    feed = FeedConfig.model_validate({"name": "f", "source": source, "tables": tables, "start_date": "2026-05-17"})
+    assert settings_digest(feed) == "b8eb928a5d0f"
+    assert settings_digest(feed, [TableName("d", "b"), TableName("d.e", "a")]) == "b8eb928a5d0f-dcfee662bf3c"

@@ -13,6 +13,7 @@ from cdc_lakehouse.duckdb_sql import cast, let
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat, may_collide
 from tests.kit.duckdb_sql import of, rows_of
+from tests.lake import SIXTY_FOUR, decimal_type, moment, utc
 
 FAULT: Final = "<cannot be read>"
 ZERO: Final = "<a zero date>"
@@ -22,19 +23,6 @@ DEFAULT: Final = ValueFormat()
 CSV: Final = ValueFormat(labels=True, binary="base64")
 EITHER: Final = ValueFormat(labels_uncertain=True)
 ABC: Final = ("a", "b", "it's")
-SIXTY_FOUR: Final = tuple(f"l{place}" for place in range(64))
-
-
-def moment(*parts: int) -> datetime.datetime:
-    return datetime.datetime(*parts)  # type: ignore[arg-type]  # noqa: DTZ001
-
-
-def utc(*parts: int) -> datetime.datetime:
-    return datetime.datetime(*parts, tzinfo=datetime.UTC)  # type: ignore[misc]
-
-
-def decimal_type(precision: int, scale: int) -> ColumnType:
-    return of_type("decimal", length=precision, scale=scale)
 
 
 def dates(*texts: str) -> dict[str, Any]:

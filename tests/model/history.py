@@ -1,7 +1,7 @@
 """Random histories of a small database, and how a changefeed brings them: hypothesis strategies.
 
 A scenario is a list of steps. Entries are in the source's order; between them the changefeed flushes, passes midnight
-or starts again, and now and then the project runs, killed somewhere or not.
+or starts again, and now and then the project runs, killed somewhere or not. The first run is always killed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Iterator, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from hypothesis import strategies as st
@@ -67,6 +67,8 @@ STATEMENTS: Final = (
 )  # fmt: skip
 _DDL = st.tuples(st.sampled_from(STATEMENTS), _numbers, _numbers, _numbers)
 _kills = st.builds(KillAtCommit, st.integers(1, 12))
+# It makes a namespace, `frontier`, `schema_history`, `checkpoints` and a table of the feed, and writes to these three.
+_first_kills = st.builds(KillAtCommit, st.integers(1, 8))
 _RUNS = st.builds(Run, behind=st.integers(0, 4), kill=st.none() | _kills)
 _FEED = st.one_of(st.builds(Flush, lines=st.integers(1, 5)), st.just(Midnight()), st.just(Restart()), _RUNS)
 _COMMANDS = st.one_of(_ROWS, _ROWS, _ROWS, _ROWS, _ROWS, _DDL, _FEED)
@@ -92,7 +94,11 @@ def scenarios(draw: st.DrawFn, excluding: bool = False) -> list[Step]:
         else:
             history.pause()
             steps.append(command)
-    return [*steps, Run(0, None)]
+    steps.append(Run(0, None))
+    if not excluding:
+        place, first = next((place, step) for place, step in enumerate(steps) if isinstance(step, Run))
+        steps[place] = replace(first, kill=draw(_first_kills))
+    return steps
 
 
 def new_clock() -> Iterator[int]:

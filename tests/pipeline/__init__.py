@@ -1,4 +1,4 @@
-"""Tests of the steps that need no JVM: real sinks, a real catalog, and no Spark session to be had."""
+"""Tests of the steps that need no JVM: sinks on a disk, a real catalog, and no Spark session to be had."""
 
 from __future__ import annotations
 

@@ -21,7 +21,9 @@ def look(lake: TestLake, *contents: str) -> None:
         if content:
             (lake.sink / path).write_text(content)
     run = lake.run()
-    _require_commit_ts(run, run.source.land().new)
+    new = run.source.land().new
+    assert len(new) == len(contents)
+    _require_commit_ts(run, new)
 
 
 def test_a_sink_that_has_it_nowhere_is_told_so(lake: TestLake) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,19 @@ def test_what_holds_a_table_and_no_other(
     assert [words for id, words in held.items() if words not in found[id]] == []
 
 
+def test_what_is_held_by_ddl_is_said_a_way_out_that_is_one(tmp_path: Path) -> None:
+    run = run_of(tmp_path, A, change(20, "a", 20, "ALTER TABLE a DROP PARTITION p0"))
+    told = holds(run)["d.a#1"]
+    assert "older than the feed. Load the table again" in told and "`cdc-lakehouse load --table d.a`" in told
+    assert all("Load" not in (version.hold or "") for version in run.history.history.versions)
+
+    dump = replace(change(30, "a", CREATE, "CREATE TABLE a (id INT PRIMARY KEY)"), action=None, columns=(), kind="load")
+    run.history.record([dump], NOON)
+    assert sorted(run.history.history.incarnations()) == ["d.a#1", "d.a@30#1"]
+    assert "d.a@30#1" not in holds(run)
+    assert holds(run_of(tmp_path / "left out", A, EXCHANGE, tables={"exclude": ["d.a", "d.b"]})) == {}
+
+
 @pytest.mark.parametrize(
     ("key", "columns"), [(["y"], ["y"]), (["Y", "x"], ["y", "x"]), (["x", "gone"], []), (None, [])]
 )
@@ -107,6 +121,7 @@ def test_a_configured_key_goes_before_the_tables_own(tmp_path: Path) -> None:
         (bad("anything", database=None, table=None), ["d.a#1", "d.b#1"]),
         (bad("d/a/10/CDC000001.json", kind="BadValue"), []),
         (bad("topic", database=None, table=None, kind="BadWatermark"), []),
+        (bad("d/a/10/meta/CDC.index", kind="UnreadableIndex"), ["d.a#1"]),
         (bad("d/new/meta/schema", table="new"), ["d.new"]),
     ],
 )
@@ -130,9 +145,15 @@ def test_a_segment_is_of_the_table_that_had_the_name_then(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("policy", "held"), [("hold", ["d.a#1"]), ("skip", [])])
-def test_what_is_mended_or_skipped_by_policy_is_not_held(tmp_path: Path, policy: str, held: list[str]) -> None:
-    run = run_of(tmp_path, A, policy={"quarantine": policy})
-    quarantine(run, bad("s"))
+@pytest.mark.parametrize(
+    ("setting", "kind"),
+    [("quarantine", "NotJson"), ("index_gap", "MissingFile"), ("index_gap", "UnreadableIndex")],
+)
+def test_what_is_mended_or_skipped_by_policy_is_not_held(
+    tmp_path: Path, setting: str, kind: str, policy: str, held: list[str]
+) -> None:
+    run = run_of(tmp_path, A, policy={setting: policy})
+    quarantine(run, bad("s", kind=kind))
     assert list(holds(run)) == held
     quarantine(run)
     assert holds(run) == {}
@@ -142,3 +163,10 @@ def test_of_many_reasons_a_few_are_shown_and_the_rest_counted(tmp_path: Path) ->
     run = run_of(tmp_path, A)
     quarantine(run, *(bad(f"s{number}") for number in range(9)))
     assert "; and 4 more." in holds(run)["d.a#1"]
+
+
+def test_a_reason_has_the_beginning_of_a_long_statement(tmp_path: Path) -> None:
+    statement = f"{EXCHANGE.query} /* {'x' * 1_000_000} */"
+    reason = holds(run_of(tmp_path, A, change(20, "a", 42, statement)))["d.a#1"]
+    assert reason.startswith(f"{EXCHANGE.query} /* xxx")
+    assert len(reason) < 2000

@@ -8,9 +8,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from cdc_lakehouse.errors import SourceError, SourceUnreachableError
+from cdc_lakehouse.changelog.positions import tso
+from cdc_lakehouse.errors import CheckpointError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.tables.checkpoints import Cut
 from cdc_lakehouse.lake.tables.segments import index_gaps
+from cdc_lakehouse.pipeline.context import utc_now
+from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.sources.object_store import LocalStore
 from tests.kit.lakes import TestLake
 from tests.pipeline import T0, Sink, lake_in, paths
@@ -65,6 +68,23 @@ def test_a_backlog_is_landed_in_batches(tmp_path: Path, limits: dict[str, int], 
     assert len({segment.landed_at for segment in landed}) == 1, "which tells what one run has landed"
     sink.file("t", at=6)
     assert [segment.batch for segment in lake.run().source.land().new] == [numbers[-1] + 1]
+
+
+def test_a_checkpoint_far_in_the_future_is_not_believed(lake: TestLake, sink: Sink) -> None:
+    """It would stay above all that the source shows after it was set right."""
+    path = sink.file("t")
+    sink.checkpoint((2 * 24 * 60 * 60 * 1000 << 18) + tso(utc_now()) - T0)
+    run = lake.run()
+    landed = run.source.land()
+    assert (paths(landed), landed.source_ts, run.source.checkpoint_ts()) == ([path], None, 0)
+    assert "more than a day after it was read" in landed.faults[0]
+    with pytest.raises(CheckpointError, match="more than a day"):
+        open_monitor(run.lake, run.feed).poll(None)
+    assert isinstance(open_monitor(run.lake, run.feed).status().error, CheckpointError)
+    sink.checkpoint(10)
+    run = lake.run()
+    assert run.source.land().faults == ()
+    assert run.source.checkpoint_ts() == T0 + 10
 
 
 def test_a_sink_is_only_read(lake: TestLake, sink: Sink) -> None:

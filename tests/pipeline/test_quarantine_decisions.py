@@ -14,7 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from cdc_lakehouse.decoders.partition_summary import PartitionSummary
-from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
+from cdc_lakehouse.decoders.problems import BAD_VALUE, MISSING_FILE, UNREADABLE_DIRECTORY, Rejected
 from cdc_lakehouse.errors import PermanentError, QuarantineLimitError, SourceError
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.tables.events import BatchCounts
@@ -22,7 +22,7 @@ from cdc_lakehouse.lake.tables.segments import Segment, landed_again
 from cdc_lakehouse.pipeline import apply as applying
 from cdc_lakehouse.pipeline.dump_source import DumpSource
 from cdc_lakehouse.pipeline.holds import find_holds
-from cdc_lakehouse.pipeline.missing_files import MISSING_FILE, UNREADABLE_DIRECTORY, quarantine_missing
+from cdc_lakehouse.pipeline.missing_files import LastFiles, quarantine_missing
 from cdc_lakehouse.pipeline.quarantine_limit import require_few_rejected
 from cdc_lakehouse.pipeline.replay import replay
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -78,6 +78,9 @@ class Decoder:
 
     def land_left_out(self) -> tuple[()]:
         return ()
+
+    def resolve_redelivered(self) -> None:
+        return
 
     def decode(self, segments: Sequence[Segment], *, append: bool) -> tuple[Sequence[Segment], Sequence[Rejected]]:
         self.decoded.append(segments[0].batch)
@@ -152,13 +155,13 @@ def test_missing_input_that_was_discarded_is_known_until_it_is_there(tmp_path: P
     lake = lake_in(tmp_path)
     run = lake.run()
     schemas: Any = SimpleNamespace(name_at=lambda path: ("d", "a"))
-    quarantine_missing(run, Listing(), {ONE: "it is missing"}, schemas)
+    quarantine_missing(run, Listing(), LastFiles({ONE: "it is missing"}, {}, set()), schemas)
     rejected = Rejected("d/b", None, UNREADABLE_DIRECTORY, "it cannot be listed", None, "d", "b")
     run.quarantine.replace(lambda _: False, [rejected], NOON)
     discard(run)
     assert {row.error_class for row in run.quarantine.discarded()} == {MISSING_FILE, UNREADABLE_DIRECTORY}
     run.segments.land([segment(ONE)], {})
-    quarantine_missing(run, Listing(), {}, schemas)
+    quarantine_missing(run, Listing(), LastFiles({}, {}, set()), schemas)
     assert {row.state for row in run.quarantine.rows} == {"replayed"}
 
 

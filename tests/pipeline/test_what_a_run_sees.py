@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -179,6 +180,16 @@ def test_files_that_no_sink_holds_are_told_by_each_run_until_they_are_gone(lake:
     assert look(lake, whole=False).faults == ()
 
 
+def test_a_name_that_is_not_utf8_is_told_and_ends_no_run(lake: TestLake, sink: Sink) -> None:
+    path = sink.file("t")
+    stray = lake.sink / os.fsdecode(b"d\xff/t/1/2026-06-01")
+    stray.mkdir(parents=True)
+    (stray / "CDC000001.json").write_text("{}\r\n")
+    landed = look(lake, whole=True)
+    assert paths(landed) == [path]
+    assert "d\\xff/t/1/2026-06-01/CDC000001.json" in landed.faults[0]
+
+
 def test_a_last_file_that_is_not_where_it_is_expected_is_looked_for_everywhere(lake: TestLake, sink: Sink) -> None:
     """Its index file names it: under a longer number it sorts before the known ones, and no newer one is in sight."""
     first = sink.file("t")
@@ -195,6 +206,60 @@ def test_a_last_file_that_is_not_where_it_is_expected_is_looked_for_everywhere(l
     look(lake, whole=False)
     (place / "CDC00000000000000000009.json").write_text("{}\r\n")
     assert len(paths(look(lake, whole=False))) == 1
+    assert states(lake) == ["replayed"]
+
+
+@pytest.mark.parametrize("damaged", [b"", b"CDC0000", b"\0" * 24], ids=["empty", "cut off", "zeros"])
+def test_an_index_file_that_names_nothing_is_looked_at_until_it_does(
+    lake: TestLake, sink: Sink, damaged: bytes
+) -> None:
+    """The last file may be missing, and nothing else tells it."""
+    missing = sink.file("t")
+    index = (lake.sink / missing).parent / "meta" / "CDC.index"
+    sound = index.read_bytes()
+    (lake.sink / missing).unlink()
+    index.write_bytes(damaged)
+    files(sink, range(1, 7))
+    look(lake, whole=True)
+    for _ in range(2):
+        lake.run().checkpoints.publish(Cut(T0 + LATER), [])
+        look(lake, whole=False)
+        (row,) = lake.run().quarantine.open()
+        assert (row.segment, row.error_class) == (str(index.relative_to(lake.sink)), "UnreadableIndex")
+        assert (row.database, row.table) == ("d", "t")
+    index.write_bytes(sound)
+    look(lake, whole=True)
+    assert [row.segment for row in lake.run().quarantine.open()] == [missing]
+    assert states(lake) == ["replayed", "open"]
+
+
+def test_an_index_file_that_names_nothing_is_over_when_it_is_gone(lake: TestLake, sink: Sink) -> None:
+    """As when the changefeed's files expire."""
+    index = (lake.sink / sink.file("t")).parent / "meta" / "CDC.index"
+    index.write_bytes(b"")
+    files(sink, range(1, 7))
+    look(lake, whole=True)
+    assert states(lake) == ["open"]
+    index.unlink()
+    look(lake, whole=False)
+    assert states(lake) == ["replayed"]
+
+
+def test_an_index_file_that_was_mended_is_over_when_the_checkpoint_passes_it(lake: TestLake, sink: Sink) -> None:
+    """TiCDC may write it before the file that it names."""
+    last = sink.file("t")
+    index = (lake.sink / last).parent / "meta" / "CDC.index"
+    sound = index.read_bytes()
+    index.write_bytes(b"")
+    look(lake, whole=True)
+    lake.run().checkpoints.publish(Cut(T0 + LATER), [])
+    index.write_bytes(sound)
+    later = (utc_now() + datetime.timedelta(hours=2)).timestamp()
+    os.utime(index, (later, later))
+    look(lake, whole=False)
+    assert states(lake) == ["open"]
+    sink.checkpoint(LATER + (2 * 60 * 60 * 1000 << 18))
+    look(lake, whole=False)
     assert states(lake) == ["replayed"]
 
 

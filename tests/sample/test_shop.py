@@ -13,11 +13,13 @@ import pytest
 from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.positions import commit_time, physical_ms, tso
 from cdc_lakehouse.errors import ConfigurationError, SourceError
+from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.sample.changefeed import follow, state_path, write_history
 from cdc_lakehouse.sample.shop import Shop
 from cdc_lakehouse.sources.object_store import LocalStore
-from cdc_lakehouse.sources.sink.paths import SinkLayout, list_sink, read_checkpoint, read_index
+from cdc_lakehouse.sources.sink.paths import list_sink, read_checkpoint, read_index
 from cdc_lakehouse.sources.sink.schema_file import read_schema_file
+from tests.kit.sink_layouts import layout_with
 from tests.sample.fold import contents, data_files, fold, messages, schema_documents
 
 START = datetime.datetime(2026, 6, 1, 9, tzinfo=datetime.UTC)
@@ -77,7 +79,8 @@ def assert_true(sink: Path) -> None:
         key = [column.name for column in columns if column.primary_key]
         assert found[name] == sorted(rows, key=lambda row: tuple(row[column] or "" for column in key))
         assert all(list(row) == [column.name for column in columns] for row in rows)
-    assert all(message["_tidb"]["commitTs"] <= read_checkpoint(LocalStore(sink)) for message in messages(sink))
+    checkpoint_ts = read_checkpoint(LocalStore(sink), utc_now())
+    assert all(message["_tidb"]["commitTs"] <= checkpoint_ts for message in messages(sink))
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +93,7 @@ def sink(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_project_reads_every_file(sink: Path) -> None:
     store = LocalStore(sink)
-    listing = list_sink(store, SinkLayout())
+    listing = list_sink(store, layout_with())
     assert listing.unknown == [] and listing.unreadable == []
     schemas = [read_schema_file(store, file) for file in listing.schemas]
     assert {change.table for change in schemas} == {"", "customers", "orders", "payments", "carts", "baskets"}
@@ -102,7 +105,7 @@ def test_the_project_reads_every_file(sink: Path) -> None:
 
 
 def test_every_line_is_a_message_of_ticdc(sink: Path) -> None:
-    checkpoint_ts = read_checkpoint(LocalStore(sink))
+    checkpoint_ts = read_checkpoint(LocalStore(sink), utc_now())
     for path in data_files(sink):
         *lines, rest = path.read_bytes().split(b"\r\n")
         assert rest == b"" and lines
@@ -176,7 +179,7 @@ def test_everything_happens(sink: Path) -> None:
 
 def test_the_schema_history_understands_all_ddl(sink: Path) -> None:
     store = LocalStore(sink)
-    versions = History().apply(read_schema_file(store, file) for file in list_sink(store, SinkLayout()).schemas)
+    versions = History().apply(read_schema_file(store, file) for file in list_sink(store, layout_with()).schemas)
     assert [version.hold or version.note for version in versions if version.hold or version.note] == []
     effects = Counter(version.effect for version in versions)
     assert effects == {"create": 5, "evolve": 5, "none": 1, "empty": 1, "move": 1}
@@ -210,7 +213,7 @@ def test_following_goes_on_in_the_same_sink(tmp_path: Path) -> None:
     before = write(sink)
     checkpoints = []
     for checkpoint_ts in follow(sink, pause_seconds=5, batches=4, clock=clock, sleep=clock.sleep):
-        assert read_checkpoint(LocalStore(sink)) == checkpoint_ts
+        assert read_checkpoint(LocalStore(sink), utc_now()) == checkpoint_ts
         assert_true(sink)
         checkpoints.append(checkpoint_ts)
     assert [before, *checkpoints] == sorted({before, *checkpoints})
@@ -254,7 +257,7 @@ def test_a_schema_changes_now_and_then(tmp_path: Path) -> None:
     go_on(sink, 52)
     assert_true(sink)
     assert [document["Type"] for document in schema_documents(sink)[statements:]] == [5]
-    listing = list_sink(LocalStore(sink), SinkLayout())
+    listing = list_sink(LocalStore(sink), layout_with())
     assert listing.unknown == []
 
 

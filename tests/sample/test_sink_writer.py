@@ -1,4 +1,4 @@
-"""The writer makes the bytes that TiCDC made: real sinks are read and written again."""
+"""The writer makes the bytes that the simulator of TiCDC made: its sinks are read and written again."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ import pytest
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
+from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.sample import sink_writer
 from cdc_lakehouse.sample.sink_writer import LINE_END, RowChange, SinkWriter, Table
 from cdc_lakehouse.sources.object_store import LocalStore
-from cdc_lakehouse.sources.sink.paths import SinkLayout, list_sink, read_checkpoint
+from cdc_lakehouse.sources.sink.paths import list_sink, read_checkpoint
 from cdc_lakehouse.sources.sink.schema_file import read_schema_file
+from tests.kit.sink_layouts import layout_with
 from tests.sample.fold import contents
 
-REAL = ["date_dirs", "multi_schema_change", "pk_updates", "rename_chain", "types_enum_set", "types_text", "types_time"]
+NAMES = ["date_dirs", "multi_schema_change", "pk_updates", "rename_chain", "types_enum_set", "types_text", "types_time"]
 DAY = datetime.datetime(2026, 6, 1, 23, 30, tzinfo=datetime.UTC)
 COLUMNS = (
     SourceColumn("id", ColumnType.of("BIGINT", length=20), nullable=False, primary_key=True),
@@ -44,11 +46,11 @@ def without_chance(content: bytes) -> bytes:
     return re.sub(rb'"mysqlType":\{([^}]*)\}', ordered, content)
 
 
-@pytest.mark.parametrize("name", REAL)
-def test_a_real_sink_is_written_byte_for_byte(name: str, data_sets: Path, tmp_path: Path) -> None:
-    real = data_sets / "canal-json" / name / "tree"
-    store = LocalStore(real)
-    listing = list_sink(store, SinkLayout())
+@pytest.mark.parametrize("name", NAMES)
+def test_a_simulated_sink_is_written_byte_for_byte(name: str, data_sets: Path, tmp_path: Path) -> None:
+    simulated = data_sets / "canal-json" / name / "tree"
+    store = LocalStore(simulated)
+    listing = list_sink(store, layout_with())
     writer = SinkWriter(tmp_path)
     tables: dict[tuple[str, str, int], Table] = {}
     for file in listing.schemas:
@@ -58,14 +60,14 @@ def test_a_real_sink_is_written_byte_for_byte(name: str, data_sets: Path, tmp_pa
         writer.write_ddl(change, DAY)
     for file in sorted(listing.data, key=lambda file: file.path):
         table = tables[file.database, file.table, file.version]
-        lines = [json.loads(line) for line in (real / file.path).read_bytes().split(b"\r\n")[:-1]]
+        lines = [json.loads(line) for line in (simulated / file.path).read_bytes().split(b"\r\n")[:-1]]
         for line in lines:
             old = None if line["old"] is None else line["old"][0]
             writer.write([RowChange(line["type"], table, line["_tidb"]["commitTs"], line["data"][0], old)])
         writer.flush(datetime.datetime.fromtimestamp(lines[0]["ts"] / 1000, datetime.UTC))
-    writer.checkpoint(read_checkpoint(store))
+    writer.checkpoint(read_checkpoint(store, utc_now()))
 
-    written, expected = contents(tmp_path), contents(real)
+    written, expected = contents(tmp_path), contents(simulated)
     assert sorted(written) == sorted(expected)
     for path, content in expected.items():
         assert without_chance(written[path]) == without_chance(content), path
@@ -74,17 +76,17 @@ def test_a_real_sink_is_written_byte_for_byte(name: str, data_sets: Path, tmp_pa
 @pytest.mark.parametrize(
     "name", ["types_text", "types_integers", "types_numbers", "types_time", "partitions_range", "random_1"]
 )
-def test_real_csv_rows_are_written_byte_for_byte(name: str, data_sets: Path) -> None:
+def test_simulated_csv_rows_are_written_byte_for_byte(name: str, data_sets: Path) -> None:
     """Without types whose notation is another one than canal-json's (ENUM, SET, bytes)."""
-    real = data_sets / "csv" / name / "tree"
-    store = LocalStore(real)
-    listing = list_sink(store, SinkLayout(protocol="csv"))
+    simulated = data_sets / "csv" / name / "tree"
+    store = LocalStore(simulated)
+    listing = list_sink(store, layout_with(protocol="csv"))
     changes = [read_schema_file(store, file) for file in listing.schemas]
     columns = {(change.database, change.table, change.commit_ts): change.columns for change in changes}
     for file in listing.data:
         name_of_table, version = TableName(file.database, file.table), file.version
         table = Table(name_of_table, version, columns[file.database, file.table, version])
-        content = (real / file.path).read_bytes().decode()
+        content = (simulated / file.path).read_bytes().decode()
         assert "".join(csv_again(content, table)) == content, file.path
 
 
@@ -123,7 +125,7 @@ def test_a_statement_on_a_database_lies_beside_its_tables(tmp_path: Path) -> Non
     document = json.loads((tmp_path / path).read_bytes())
     assert path.startswith(f"shop/meta/schema_{tso(DAY)}_")
     assert (document["Table"], document["TableColumns"], document["TableColumnsTotal"]) == ("", None, 0)
-    listing = list_sink(LocalStore(tmp_path), SinkLayout())
+    listing = list_sink(LocalStore(tmp_path), layout_with())
     assert read_schema_file(LocalStore(tmp_path), listing.schemas[0]).query == "CREATE DATABASE `shop`"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -197,7 +198,7 @@ def test_a_reader_that_is_killed(writer: Writer, start_canal: StartCanal, tmp_pa
         else:
             wait_for_lines(file, chance.randint(1, 40))
             process.kill()
-            process.wait()
+            assert process.wait() == -signal.SIGKILL
         for message in messages_of(file):
             place = (str(message.origin.log_file), message.origin.log_offset or 0)
             assert printed.setdefault(place, message) == message

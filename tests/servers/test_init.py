@@ -22,13 +22,6 @@ from tests.servers.kafka import Broker
 pytestmark = pytest.mark.server
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("CDC_LAKEHOUSE_CONFIG", raising=False)
-    return tmp_path
-
-
 def run(*words: str) -> Result:
     result = CliRunner().invoke(main, words)
     assert result.exit_code == 0, result.output

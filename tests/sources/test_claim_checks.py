@@ -81,6 +81,16 @@ def test_a_message_names_no_place_of_its_own(location: str, claims: Claims, tmp_
         claims(location)
 
 
+def test_a_fault_of_the_whole_store_is_no_message_s() -> None:
+    """Its messages would be quarantined one by one, and their tables held until a person replays them."""
+
+    def refused(location: str) -> bytes:
+        raise SourceError("the bucket 'claims' does not take the credentials")
+
+    with pytest.raises(SourceError, match="credentials"):
+        decode(refused)
+
+
 def test_without_a_place_it_is_said_what_to_configure() -> None:
     with pytest.raises(MessageError, match=r"source\.claim_check"):
         ticdc_canal_json.FORMAT.decoder({})(None, json.dumps(IN_TOPIC).encode())

@@ -1,4 +1,4 @@
-"""Schema files as TiCDC writes them: real ones, and ones that somebody has touched."""
+"""Schema files as TiCDC writes them: those of the data sets, and ones that somebody has touched."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
 from cdc_lakehouse.errors import SchemaFileError, SourceError
 from cdc_lakehouse.sources.object_store import LocalStore
-from cdc_lakehouse.sources.sink.paths import SchemaFilePath, SinkLayout, list_sink
+from cdc_lakehouse.sources.sink.paths import SchemaFilePath, list_sink
 from cdc_lakehouse.sources.sink.schema_file import SIZE_LIMIT, read_schema_file
 from tests.kit import data_sets as packed
 from tests.kit.cases import shown
+from tests.kit.sink_layouts import layout_with
 
 VERSION = 466687623483621431
 COLUMN = {"ColumnName": "c", "ColumnType": "INT"}
@@ -43,7 +44,7 @@ def read(directory: Path, content: str | bytes, summed: int, version: int = VERS
     path = f"db/t/meta/schema_{version}_{summed:010d}.json"
     (directory / path).parent.mkdir(parents=True)
     (directory / path).write_bytes(content.encode() if isinstance(content, str) else content)
-    (file,) = list_sink(LocalStore(directory), SinkLayout()).schemas
+    (file,) = list_sink(LocalStore(directory), layout_with()).schemas
     return read_schema_file(LocalStore(directory), file)
 
 
@@ -53,16 +54,18 @@ def read_column(directory: Path, **attributes: Any) -> SourceColumn:
     return column
 
 
-# --- Real files ---
+# --- Files of the data sets ---
 
 
 @pytest.mark.parametrize("name", packed.names("canal-json"))
-def test_real_files_are_read_as_what_they_are(data_sets: Path, name: str) -> None:
+def test_files_of_data_sets_are_read_as_what_they_are(data_sets: Path, name: str) -> None:
     """Every file matches its checksum, and the DDL among them are those that were run."""
     dataset = data_sets / "canal-json" / name
     expected = json.loads((dataset / "expected.json").read_text(encoding="utf-8"))
     store = LocalStore(dataset / "tree")
-    changes = [read_schema_file(store, file) for file in list_sink(store, SinkLayout(expected["sink"]["date"])).schemas]
+    changes = [
+        read_schema_file(store, file) for file in list_sink(store, layout_with(expected["sink"]["date"])).schemas
+    ]
     assert changes
     run = {(ddl["commit_ts"], ddl["schema"], ddl["table"], ddl["kind"], ddl["query"]) for ddl in expected["ddl"]}
     told = {(c.commit_ts, c.database, c.table, c.action, c.query) for c in changes if c.query}
@@ -97,6 +100,10 @@ GO_TEXTS = [
     ("\b\f", r'"\b\f"'),
     ("\b\f", r'"\u0008\u000c"'),
     ("\\b", r'"\\b"'),
+    # The character as it is, and a byte that is not UTF-8, such as the default of a BIT(8) that is 255.
+    ("\ufffd", '"\ufffd"'),
+    ("\x01\ufffd\ufffd", r'"\u0001\ufffd\ufffd"'),
+    ("\ufffd\ufffd\\ufffd", '"\\ufffd\ufffd\\\\ufffd"'),
 ]
 
 
@@ -215,7 +222,7 @@ def test_a_document_that_lacks_something(tmp_path: Path, changed: dict[str, Any]
     {"ColumnElems": [7]}, {"ColumnElems": "a"},
 ])  # fmt: skip
 def test_what_no_column_has_is_refused_though_the_checksum_is_right(tmp_path: Path, column: dict[str, Any]) -> None:
-    with pytest.raises(SchemaFileError, match="lacks what it must have"):
+    with pytest.raises(SchemaFileError, match="is not what TiCDC writes there"):
         read_column(tmp_path, **column)
 
 
@@ -232,7 +239,7 @@ def test_a_file_above_the_limit_is_not_parsed(tmp_path: Path) -> None:
     path.parent.mkdir(parents=True)
     with path.open("wb") as file:
         file.truncate(SIZE_LIMIT + 1)
-    (listed,) = list_sink(LocalStore(tmp_path), SinkLayout()).schemas
+    (listed,) = list_sink(LocalStore(tmp_path), layout_with()).schemas
     with pytest.raises(SourceError, match=f"larger than {SIZE_LIMIT} bytes") as refused:
         read_schema_file(LocalStore(tmp_path), listed)
     assert refused.value.segment == listed.path

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -13,13 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_lakehouse.changelog.positions import END_TS
+from cdc_lakehouse.changelog.positions import END_TS, tso
 from cdc_lakehouse.config import DateSeparator
 from cdc_lakehouse.errors import CheckpointError, ObjectMissingError, SourceError
 from cdc_lakehouse.sources.object_store import LocalStore, UnreadableDirectory
 from cdc_lakehouse.sources.sink.paths import DataFile, Listing, SinkLayout, list_sink, read_checkpoint, read_index
 from tests.kit import data_sets as packed
 from tests.kit.cases import shown
+from tests.kit.sink_layouts import layout_with
 
 SEPARATORS: tuple[DateSeparator, ...] = get_args(DateSeparator)
 DATES: dict[DateSeparator, str | None] = {"none": None, "year": "2026", "month": "2026-01", "day": "2026-01-31"}
@@ -36,7 +39,7 @@ def sink(directory: Path, *paths: str) -> LocalStore:
 
 
 def listing_of(directory: Path, *paths: str, separator: DateSeparator = "day") -> Listing:
-    return list_sink(sink(directory, *paths), SinkLayout(separator))
+    return list_sink(sink(directory, *paths), layout_with(separator))
 
 
 def joined(*parts: str | None) -> str:
@@ -145,10 +148,10 @@ def test_another_date_separator_is_refused(
 @pytest.mark.parametrize(
     ("layout", "path", "said"),
     [
-        (SinkLayout(), "db/t/7/2026-01-31/CDC000001.csv", "source.protocol to csv"),
-        (SinkLayout(protocol="csv"), "db/t/7/2026-01-31/CDC000001.json", "source.protocol to canal-json"),
-        (SinkLayout(), "112/7/2026-01-31/CDC000001.json", "source.use_table_id_as_path to true"),
-        (SinkLayout(table_ids=True), "db/t/7/2026-01-31/CDC000001.json", "source.use_table_id_as_path to false"),
+        (layout_with(), "db/t/7/2026-01-31/CDC000001.csv", "source.protocol to csv"),
+        (layout_with(protocol="csv"), "db/t/7/2026-01-31/CDC000001.json", "source.protocol to canal-json"),
+        (layout_with(), "112/7/2026-01-31/CDC000001.json", "source.use_table_id_as_path to true"),
+        (layout_with(table_ids=True), "db/t/7/2026-01-31/CDC000001.json", "source.use_table_id_as_path to false"),
     ],
 )
 def test_another_option_is_refused(tmp_path: Path, layout: SinkLayout, path: str, said: str) -> None:
@@ -163,7 +166,7 @@ def test_directories_called_by_the_ids_of_tables(
     tmp_path: Path, separator: DateSeparator, partition: str | None
 ) -> None:
     path = joined("112", "450000000000000001", partition, DATES[separator], "CDC000001.csv")
-    listing = list_sink(sink(tmp_path, path, f"112/{SCHEMA}"), SinkLayout(separator, "csv", table_ids=True))
+    listing = list_sink(sink(tmp_path, path, f"112/{SCHEMA}"), layout_with(separator, "csv", table_ids=True))
     (file,) = listing.data
     number = None if partition is None else int(partition)
     assert (file.directory, *place(file)) == ("112", "", "", 450000000000000001, number, DATES[separator])
@@ -172,7 +175,7 @@ def test_directories_called_by_the_ids_of_tables(
 
 def test_the_layout_before_v7_1(tmp_path: Path) -> None:
     paths = ["db/t/7/CDC000001.csv", "db/t/7/schema.json", "db/t/9/schema.json"]
-    listing = list_sink(sink(tmp_path, *paths), SinkLayout("none", "csv"))
+    listing = list_sink(sink(tmp_path, *paths), layout_with("none", "csv"))
     assert [place(file) for file in listing.data] == [("db", "t", 7, None, None)]
     schemas = sorted((schema.directory, schema.version, schema.checksum) for schema in listing.schemas)
     assert schemas == [("db/t", 7, None), ("db/t", 9, None)] and listing.unknown == []
@@ -211,7 +214,7 @@ def test_an_index_names_the_last_file_beside_it(
 ) -> None:
     store = sink(tmp_path, f"{directory}/meta/{name}")
     (tmp_path / directory / "meta" / name).write_text(content, encoding="utf-8")
-    (index,) = list_sink(store, SinkLayout()).indexes
+    (index,) = list_sink(store, layout_with()).indexes
     assert (index.directory, index.dispatcher) == (directory, dispatcher)
     assert read_index(store, index) == f"{directory}/{last}"
 
@@ -224,7 +227,7 @@ def test_an_index_names_the_last_file_beside_it(
 def test_an_index_that_names_no_file(tmp_path: Path, content: bytes | None) -> None:
     path = "db/t/7/2026-01-31/meta/CDC.index"
     store = sink(tmp_path, path)
-    (index,) = list_sink(store, SinkLayout()).indexes
+    (index,) = list_sink(store, layout_with()).indexes
     if content is None:
         (tmp_path / path).unlink()
     else:
@@ -237,9 +240,30 @@ def test_an_index_that_names_no_file(tmp_path: Path, content: bytes | None) -> N
 def test_a_part_that_cannot_be_listed_is_told(tmp_path: Path) -> None:
     store = sink(tmp_path, f"db/t/7/2026-01-31/{FIRST}")
     (tmp_path / "db/u").symlink_to("u")
-    listing = list_sink(store, SinkLayout())
+    listing = list_sink(store, layout_with())
     assert listing.unreadable == [UnreadableDirectory("db/u", "Too many levels of symbolic links")]
     assert [file.table for file in listing.data] == ["t"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        b"note\xff.txt", b"d\xff/t/7/2026-01-31/CDC000001.json", b"db/t\xff/meta/schema_7_0123456789.json",
+        b"db/t/7/\xff/meta/CDC.index", b"d\xff/CDC000001.json.tmp.1",
+    ],
+)  # fmt: skip
+def test_a_name_that_is_not_utf8_is_of_no_sink(tmp_path: Path, path: bytes) -> None:
+    store = sink(tmp_path, os.fsdecode(path), f"db/t/7/2026-01-31/{FIRST}")
+    listing = list_sink(store, SinkLayout())
+    assert listing.unknown == [path.decode(errors="backslashreplace")]
+    assert [file.table for file in listing.data] == ["t"] and listing.schemas == [] and listing.indexes == []
+
+
+def test_a_directory_that_cannot_be_listed_is_told_by_a_name_that_can_be_written(tmp_path: Path) -> None:
+    store = sink(tmp_path, f"db/t/7/2026-01-31/{FIRST}")
+    (tmp_path / os.fsdecode(b"db/\xff")).symlink_to(os.fsdecode(b"\xff"))
+    (unreadable,) = list_sink(store, SinkLayout()).unreadable
+    assert unreadable.path == "db/\\xff"
 
 
 # --- The checkpoint ---
@@ -247,10 +271,14 @@ def test_a_part_that_cannot_be_listed_is_told(tmp_path: Path) -> None:
 
 def checkpoint(directory: Path, content: bytes) -> int:
     (directory / "metadata").write_bytes(content)
-    return read_checkpoint(LocalStore(directory))
+    return read_checkpoint(LocalStore(directory), NOW)
 
 
-@pytest.mark.parametrize("value", [1, 466687623288586256, END_TS - 1])
+NOW = datetime.datetime(2026, 6, 1, 12, tzinfo=datetime.UTC)
+DAY_TS = 24 * 60 * 60 * 1000 << 18
+
+
+@pytest.mark.parametrize("value", [1, 466687623288586256, tso(NOW) + DAY_TS])
 def test_the_checkpoint(tmp_path: Path, value: int) -> None:
     assert checkpoint(tmp_path, b'{"checkpoint-ts":%d}' % value) == value
 
@@ -272,6 +300,13 @@ def test_a_file_that_holds_no_checkpoint(tmp_path: Path, content: bytes) -> None
     assert refused.value.segment == "metadata" and len(str(refused.value)) < 6000
 
 
+@pytest.mark.parametrize("value", [tso(NOW) + DAY_TS + (1 << 18), END_TS - 1])
+def test_a_checkpoint_far_beyond_the_time_of_reading_is_none(tmp_path: Path, value: int) -> None:
+    """Believed once, it would be the feed's clock for good."""
+    with pytest.raises(CheckpointError, match=r"more than a day after it was read.*set right the clock"):
+        checkpoint(tmp_path, b'{"checkpoint-ts":%d}' % value)
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
@@ -284,10 +319,10 @@ def test_a_file_that_holds_no_checkpoint(tmp_path: Path, content: bytes) -> None
 def test_metadata_that_is_no_file_of_a_checkpoint(tmp_path: Path, make: Callable[[Path], object], said: str) -> None:
     make(tmp_path / "metadata")
     with pytest.raises(CheckpointError, match=said):
-        read_checkpoint(LocalStore(tmp_path))
+        read_checkpoint(LocalStore(tmp_path), NOW)
 
 
-# --- Real sinks ---
+# --- Sinks of the data sets ---
 
 
 @pytest.mark.parametrize("name", packed.names("canal-json"))
@@ -295,7 +330,7 @@ def test_paths_say_what_the_files_say(data_sets: Path, name: str) -> None:
     dataset = data_sets / "canal-json" / name
     separator = json.loads((dataset / "expected.json").read_text(encoding="utf-8"))["sink"]["date"]
     tree = dataset / "tree"
-    listing = list_sink(LocalStore(tree), SinkLayout(separator))
+    listing = list_sink(LocalStore(tree), layout_with(separator))
     assert listing.unknown == [] and listing.unreadable == []
 
     files = {path.relative_to(tree).as_posix() for path in tree.rglob("*") if path.is_file()}

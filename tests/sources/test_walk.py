@@ -20,7 +20,8 @@ from cdc_lakehouse.sources.object_store import LocalStore, UnreadableDirectory
 from cdc_lakehouse.sources.sink import incremental_listing
 from cdc_lakehouse.sources.sink.incremental_listing import list_new
 from cdc_lakehouse.sources.sink.listing_state import Circumstances, Frontier, advance
-from cdc_lakehouse.sources.sink.paths import Listing, SinkLayout, list_sink
+from cdc_lakehouse.sources.sink.paths import Listing, list_sink
+from tests.kit.sink_layouts import layout_with
 from tests.sources.changing_sink import NOW, ChangingSink, CountingStore
 
 
@@ -89,7 +90,7 @@ def _no_table_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sink_in(directory: Path, separator: DateSeparator = "day") -> ChangingSink:
-    return ChangingSink(directory / "sink", SinkLayout(separator))
+    return ChangingSink(directory / "sink", layout_with(separator))
 
 
 # --- What it costs ---
@@ -295,7 +296,7 @@ def test_schema_files_are_listed_each_time(tmp_path: Path) -> None:
 
 
 def test_directories_called_by_ids_of_tables(tmp_path: Path) -> None:
-    sink = ChangingSink(tmp_path / "sink", SinkLayout(table_ids=True))
+    sink = ChangingSink(tmp_path / "sink", layout_with(table_ids=True))
     sink.flush(sink.create("112"), files=3)
     follower = Follower(sink)
     follower.look()
@@ -307,7 +308,7 @@ def test_directories_called_by_ids_of_tables(tmp_path: Path) -> None:
 
 
 def test_the_layout_before_v7_1_is_always_listed_whole(tmp_path: Path) -> None:
-    sink = ChangingSink(tmp_path / "sink", SinkLayout("none", "csv"))
+    sink = ChangingSink(tmp_path / "sink", layout_with("none", "csv"))
     follower = Follower(sink)
     for version in (7, 19, 8):
         sink.write(f"db/t/{version}/schema.json")

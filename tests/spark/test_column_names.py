@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from cdc_lakehouse.changelog.schema import SourceColumn
-from tests.kit.hand_sinks import ADD_COLUMN, ADD_KEY, CREATE, CSV, ID, MODIFY, HandSink, integer, row
+from cdc_lakehouse.changelog.schema import SourceColumn, TableName
+from cdc_lakehouse.sample import sink_writer
+from cdc_lakehouse.sample.sink_writer import RowChange, SinkWriter, Table
+from tests.kit.hand_sinks import ADD_COLUMN, ADD_KEY, CREATE, CSV, ID, MODIFY, T0, HandSink, integer
 from tests.kit.lakes import TestLake
+from tests.lake import NOON
 
 pytestmark = pytest.mark.spark
 
@@ -19,23 +23,36 @@ NAMES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["all", "_commit_ts"])
-def test_columns_of_any_name(name: str, new_lake: Callable[..., TestLake]) -> None:
+_ENCODE = {"csv": sink_writer.csv, "canal-json": sink_writer.canal_json}
+
+
+@pytest.mark.parametrize(
+    ("name", "protocol", "format_version"),
+    [("all", "csv", 3), ("_commit_ts", "csv", 3), ("all", "canal-json", 3), ("all", "csv", 2)],
+)
+def test_columns_of_any_name(name: str, protocol: str, format_version: int, new_lake: Callable[..., TestLake]) -> None:
     names = NAMES if name == "all" else [name]
-    lake = new_lake(source=CSV)
+    lake = new_lake(source=CSV if protocol == "csv" else {"protocol": protocol}, format_version=format_version)
     sink = HandSink(lake.sink)
+    files = SinkWriter(lake.sink, _ENCODE[protocol], "csv" if protocol == "csv" else "json")
     columns: tuple[SourceColumn, ...] = (ID, *(integer(each) for each in names))
     sink.schema("t", 1, *columns, action=CREATE, query="CREATE TABLE `t` (`id` BIGINT PRIMARY KEY)")
 
-    def put(index: int, version: int, *changes: tuple[str, int, int, int]) -> None:
-        """Rows as (op, at, id, value of all the other columns)."""
-        lines = [row(op, "t", at, str(id), *[str(value)] * len(names)) for op, at, id, value in changes]
-        sink.rows("d/t", version, *lines, index=index)
+    def put(version: int, shown: tuple[SourceColumn, ...], *changes: tuple[Any, ...]) -> None:
+        """Rows as (kind, at, id, value of all the other columns, their value before of an update)."""
+        table = Table(TableName("d", "t"), T0 + version, shown)
+        for kind, at, id, *values in changes:
+            row, *old = (
+                {**dict.fromkeys(column.name for column in shown), "id": str(id), **dict.fromkeys(names, str(value))}
+                for value in values
+            )
+            files.write([RowChange(kind, table, T0 + at, row, *old)])
+        files.flush(NOON)
 
-    put(1, 1, ("I", 2, 1, 10), ("I", 2, 2, 20), ("I", 2, 3, 30))
+    put(1, columns, ("INSERT", 2, 1, 10), ("INSERT", 2, 2, 20), ("INSERT", 2, 3, 30))
     sink.checkpoint(3)
     lake.go_through()
-    put(2, 1, ("U", 4, 1, 11), ("D", 5, 2, 20))
+    put(1, columns, ("UPDATE", 4, 1, 11, 10), ("DELETE", 5, 2, 20))
     sink.checkpoint(6)
     lake.go_through()
     assert lake.rows("t") == [(1, *[11] * len(names)), (3, *[30] * len(names))]
@@ -56,7 +73,7 @@ def test_columns_of_any_name(name: str, new_lake: Callable[..., TestLake]) -> No
     quoted = ", ".join("`" + each.replace("`", "``") + "`" for each in names[:15])
     query = f"ALTER TABLE `t` DROP PRIMARY KEY, ADD PRIMARY KEY ({quoted})"
     sink.schema("t", 11, *keyed, action=ADD_KEY, query=query)
-    sink.rows("d/t", 11, row("D", "t", 12, "3", *["30"] * len(names), "\\N"))
+    put(11, keyed, ("DELETE", 12, 3, 30))
     sink.checkpoint(13)
     lake.go_through()
     assert lake.rows("t") == [(1, *[11] * len(names), None)]

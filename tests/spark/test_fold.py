@@ -85,8 +85,10 @@ def run(lake: TestLake, feed: Changefeed, step: Run) -> None:
     upto = feed.advance(step.behind)
     lake.configure(tables={"exclude": [f"{DATABASE}.{step.excluded}"] if step.excluded else []})
     if step.kill:
+        is_first = not lake.metadata()
         with step.kill(lake) as killed:
             run_all(lake.run())
+        assert killed.happened or not is_first
         event(f"killed: {killed.happened}")
     done = run_all(lake.run())
     assert not done.applied.held

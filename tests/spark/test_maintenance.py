@@ -79,10 +79,6 @@ def expected(runs: int) -> dict[str, list[tuple[Any, ...]]]:
     }
 
 
-def rows(lake: TestLake) -> dict[str, list[tuple[Any, ...]]]:
-    return {table: lake.rows(table) for _, table in lake.tables()}
-
-
 def check_cuts(lake: TestLake) -> list[int]:
     """Every row of every cut can be read and has as many rows as the cut says; gives the snapshots of the newest."""
     tables = lake.tables()
@@ -130,7 +126,7 @@ def test_what_is_needed_is_done_and_no_more(new_lake: Callable[..., TestLake], m
     # Cuts that are kept still name their snapshots.
     maintain(lake, clock=lambda: datetime.datetime.now(datetime.UTC))
     assert not orphan.exists() and fresh.exists()
-    assert rows(lake) == expected(4) and lake.events_by_segment() == events
+    assert lake.all_rows() == expected(4) and lake.events_by_segment() == events
     assert len({row["checkpoint_ts"] for row in lake.machinery("checkpoints")}) == 5
     assert set(check_cuts(lake)) == {table.metadata.current_snapshot_id for table in lake.tables().values()}
     for table in lake.tables().values():
@@ -151,14 +147,14 @@ def test_what_is_needed_is_done_and_no_more(new_lake: Callable[..., TestLake], m
     run_all(lake.run())
     assert without_lease(lake) == after
     small_changes(lake, sink, 2, first=4)
-    assert rows(lake) == expected(6)
+    assert lake.all_rows() == expected(6)
     check_cuts(lake)
 
 
 @pytest.mark.usefixtures("no_orphans")
 def test_tags_are_kept_as_long_as_is_configured_and_keep_their_rows(new_lake: Callable[..., TestLake]) -> None:
     lake, sink = new_feed(new_lake, 3, keep_all_hours=24)
-    before = rows(lake)
+    before = lake.all_rows()
     tagged = tags(lake)
     assert {len(found) for found in tagged.values()} == {3}
 
@@ -180,7 +176,7 @@ def test_tags_are_kept_as_long_as_is_configured_and_keep_their_rows(new_lake: Ca
     assert {name: list(found) for name, found in tags(lake).items()} == {
         name: [max(found, key=lambda tag: int(tag.removeprefix("cut_")))] for name, found in tagged.items()
     }
-    assert rows(lake) == before
+    assert lake.all_rows() == before
 
 
 def tags(lake: TestLake) -> dict[str, dict[str, int]]:
@@ -223,7 +219,7 @@ def test_maintenance_between_any_two_commits_of_a_run(new_lake: Callable[..., Te
             break
         met += sum(each.actions.compacted_files for done in others for each in done.tables)
         lake.go_through()
-        assert rows(lake) == {"p": [(1, 7, "p200"), (11, 0, "p100")], "u": [(1, 0, "u100", None)]}, number
+        assert lake.all_rows() == {"p": [(1, 7, "p200"), (11, 0, "p100")], "u": [(1, 0, "u100", None)]}, number
         check_cuts(lake)
         number += 1 if LONG else 4
     assert number > 5 and met > 6, "they hardly met"
@@ -246,7 +242,7 @@ def test_maintenance_that_is_killed_anywhere(
                 maintain(lake)
             except AssertionError as error:
                 raise RuntimeError("the run is killed before this commit") from error
-        assert rows(lake) == expected(3), killed.commits
+        assert lake.all_rows() == expected(3), killed.commits
         check_cuts(lake)
         if not killed.happened:
             break
@@ -256,7 +252,7 @@ def test_maintenance_that_is_killed_anywhere(
     # Of one table alone the cuts are not forgotten: what they name stays.
     maintain(lake, "d.p")
     check_cuts(lake)
-    assert rows(lake) == expected(4)
+    assert lake.all_rows() == expected(4)
 
 
 def test_compaction_alone_writes_worn_tables_anew_and_nothing_else(new_lake: Callable[..., TestLake]) -> None:
@@ -276,7 +272,7 @@ def test_compaction_alone_writes_worn_tables_anew_and_nothing_else(new_lake: Cal
     assert (
         lake.machinery("segments") == segments and len({r["checkpoint_ts"] for r in lake.machinery("checkpoints")}) == 5
     )
-    assert rows(lake) == expected(4)
+    assert lake.all_rows() == expected(4)
     assert set(check_cuts(lake)) == {table.metadata.current_snapshot_id for table in lake.tables().values()}
     assert {table_health(table).files for table in lake.tables().values()} == {1}
     # What needs nothing is left alone; runs go on over it.
@@ -285,7 +281,7 @@ def test_compaction_alone_writes_worn_tables_anew_and_nothing_else(new_lake: Cal
     assert sum(each.actions.compacted_files for each in maintenance.compact().tables) == 0
     assert without_lease(lake) == {name: place for name, place in before.items() if not name.endswith(".lease")}
     small_changes(lake, sink, 1, first=4)
-    assert rows(lake) == expected(5)
+    assert lake.all_rows() == expected(5)
 
 
 def test_a_table_of_the_source_may_be_named_events(new_lake: Callable[..., TestLake]) -> None:

@@ -50,8 +50,9 @@ def test_a_read_is_the_fold_at_every_commit_ts(steps: list[Step], new_lake: Call
             case Run() if feed.entries:
                 cuts.append(feed.advance(step.behind))
                 if step.kill:
-                    with step.kill(lake):
+                    with step.kill(lake) as killed:
                         run_all(lake.run())
+                    assert killed.happened or len(cuts) > 1
                     shown |= published(lake)
                     assert shown >= tagged(lake)
                 run_all(lake.run())

@@ -75,10 +75,6 @@ class Days:
         return {table: sorted(rows.values()) for table, rows in self.expected.items()}
 
 
-def rows(lake: TestLake) -> dict[str, list[tuple[Any, ...]]]:
-    return {table: lake.rows(table) for _, table in lake.tables()}
-
-
 def archived(lake: TestLake) -> list[Path]:
     root = Path(lake.config.lake.warehouse.removeprefix("file://"))
     return [path for path in (root / f"cdc_{lake.name}" / "archive").rglob("*") if path.is_file()]
@@ -103,7 +99,7 @@ def test_what_a_table_has_passed_goes_and_nothing_is_taken_twice(new_lake: Calla
     assert sum(each["events"] for each in lake.machinery("segments")) == sum(events.values())
 
     # All files are still in the sink: listed again they are known.
-    assert rows(lake) == days.rows()
+    assert lake.all_rows() == days.rows()
     done = list_all(days)
     assert (done.landed.new, done.landed.faults) == ((), ()) and lake.events_by_segment() == events
     # A date that nothing is known of any more is refused, the newest is decoded again.
@@ -112,7 +108,7 @@ def test_what_a_table_has_passed_goes_and_nothing_is_taken_twice(new_lake: Calla
         run_all(lake.run(dates=frozenset({DATES[1]})))
     assert lake.metadata() == before
     lake.go_through(dates=frozenset({DATES[2]}))
-    assert rows(lake) == days.rows() and lake.events_by_segment() == events
+    assert lake.all_rows() == days.rows() and lake.events_by_segment() == events
     # What is written to such a date all the same is said.
     days.sink.rows("d/p", 1, row("I", "p", 120, "99", "1", '"late"'), index=2, date=DATES[0])
     (fault,) = list_all(days).landed.faults
@@ -123,7 +119,7 @@ def test_what_a_table_has_passed_goes_and_nothing_is_taken_twice(new_lake: Calla
     assert maintain(lake).removed.segments == 2
     days.day()
     lake.go_through(rebuild=lake.names())
-    assert rows(lake) == days.rows()
+    assert lake.all_rows() == days.rows()
 
 
 def test_a_table_that_was_left_out_meanwhile_gets_all_of_its_rows(new_lake: Callable[..., TestLake]) -> None:
@@ -139,12 +135,12 @@ def test_a_table_that_was_left_out_meanwhile_gets_all_of_its_rows(new_lake: Call
     assert maintain(lake).removed.segments == 3 + 1
     lake.configure(tables={})
     lake.go_through()
-    assert rows(lake) == days.rows()
+    assert lake.all_rows() == days.rows()
     # Its segments are of the newest batch until the next one.
     days.day()
     assert maintain(lake).removed.segments > 2
     list_all(days)
-    assert rows(lake) == days.rows()
+    assert lake.all_rows() == days.rows()
 
 
 def test_what_is_in_quarantine_stays(new_lake: Callable[..., TestLake]) -> None:
@@ -161,7 +157,7 @@ def test_what_is_in_quarantine_stays(new_lake: Callable[..., TestLake]) -> None:
     bad.write_bytes(bad.read_bytes().replace(b"nonsense\r\n", b""))
     days.expected["p"][50] = (50, 1, "p160")
     list_all(days)
-    assert rows(lake) == days.rows()
+    assert lake.all_rows() == days.rows()
 
 
 def test_retention_that_is_killed_anywhere(new_lake: Callable[..., TestLake], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,16 +174,16 @@ def test_retention_that_is_killed_anywhere(new_lake: Callable[..., TestLake], mo
                 maintain(lake)
             except AssertionError as error:
                 raise RuntimeError("the run is killed before this commit") from error
-        assert rows(lake) == days.rows(), killed.commits
+        assert lake.all_rows() == days.rows(), killed.commits
         if LONG:
             list_all(days)
-            assert rows(lake) == days.rows() and lake.events_by_segment() == events
+            assert lake.all_rows() == days.rows() and lake.events_by_segment() == events
         if not killed.happened:
             break
     assert number > 3
     list_all(days)
     days.day()
-    assert rows(lake) == days.rows()
+    assert lake.all_rows() == days.rows()
     assert all(count == lake.events_by_segment()[segment] for segment, count in events.items())
 
 
@@ -209,7 +205,7 @@ def test_superseded_events_go_and_tables_are_the_same(new_lake: Callable[..., Te
     counts = event_counts(lake.lake, lake.name)
     assert (counts.of_segments, counts.in_table, counts.superseded) == (16, 12, 4)
     lake.go_through(rebuild=lake.names())
-    assert rows(lake) == days.rows()
+    assert lake.all_rows() == days.rows()
     # Rows as of a moment before are not known any more, but for cuts.
     assert cdc_lakehouse.read(lake.config, "d.p", as_of=cut).num_rows == 5
     with pytest.raises(NotReadableError, match=rf"events of then were removed.*as of {cut} .* or later"):
@@ -220,4 +216,4 @@ def test_superseded_events_go_and_tables_are_the_same(new_lake: Callable[..., Te
     assert superseded(maintain(lake)) == 2
     days.day()
     lake.go_through(rebuild=lake.names())
-    assert rows(lake) == days.rows()
+    assert lake.all_rows() == days.rows()

@@ -75,7 +75,7 @@ def test_a_run_between_any_two_commits_of_another(new_lake: Callable[..., TestLa
             assert len(begun) < number
             break
         lake.go_through()
-        assert {table: lake.rows(table) for _, table in lake.tables()} == EXPECTED, f"before commit {number}"
+        assert lake.all_rows() == EXPECTED, f"before commit {number}"
         places = [(event["segment"], event["line"]) for event in lake.machinery("events")]
         assert len(set(places)) == len(places) == 10, f"before commit {number}"
         counted = {row["segment"]: row["events"] for row in lake.machinery("segments")}
@@ -129,7 +129,7 @@ def test_two_processes_at_once(new_lake: Callable[..., TestLake], tmp_path: Path
     published = one.communicate()[0]
     assert (one.returncode, other.returncode) == (0, 1), published + refused
     assert "is not finished" in refused
-    assert {table: lake.rows(table) for _, table in lake.tables()} == EXPECTED
+    assert lake.all_rows() == EXPECTED
     before = lake.metadata()
     lake.go_through()
     assert lake.metadata() == before

@@ -14,10 +14,12 @@ it."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
 
+from cdc_lakehouse.changelog.positions import END_TS
 from cdc_lakehouse.decoders.arrow import compute
 from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.decoders.files.canal_json_form import Event, Form, FormEvents, Forms
@@ -44,14 +46,17 @@ def decode(connection: Any, parts: Iterable[bytes], context: FileContext) -> Ite
 def _events(connection: Any, lines: Lines, context: FileContext, forms: Forms) -> Iterator[pa.RecordBatch]:
     """The events of the lines, in no order."""
 
+    # A form is tried with other digits, which may make any time.
+    at_any_time = replace(context, end_ts=END_TS)
+
     def read(line: bytes) -> Event | None:
-        event = event_of(line, context)
+        event = event_of(line, at_any_time)
         return None if isinstance(event, str) else event
 
     for form, part in forms.parts(lines, read):
         others = part
         if form is not None:
-            events = form.events(connection, part)
+            events = form.events(connection, part, context.end_ts)
             yield _of_form(form, part.taken(events.read), events)
             others = part.taken(~events.read)
         if len(others.numbers):

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, Self
 import numpy as np
 import pyarrow as pa
 
-from cdc_lakehouse.changelog.positions import BEGINNING, END_TS
+from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.decoders.arrow import Bytes, Mask, Positions, compute, cut, where
 from cdc_lakehouse.decoders.files.flat_objects import TYPE_OBJECTS, RowForm, are_flat, pieces, places_of, read_rows
 from cdc_lakehouse.decoders.files.lines import Lines
@@ -168,11 +168,11 @@ class Form:
             have &= sound[objects.indices.to_numpy()]
         return have
 
-    def events(self, connection: Any, lines: Lines) -> FormEvents:
-        """The events of lines that match."""
+    def events(self, connection: Any, lines: Lines, end_ts: int) -> FormEvents:
+        """The events of lines that match, of which none has a commit-ts from `end_ts` on."""
         digits = self.tail.read(lines.text, lines.stops - self.tail.width)[:, self.commit_ts]
         commit_ts = (digits - _ZERO) @ (10 ** np.arange(digits.shape[1])[::-1])
-        read = self._have_types(connection, lines) & (commit_ts > BEGINNING) & (commit_ts < END_TS)
+        read = self._have_types(connection, lines) & (commit_ts > BEGINNING) & (commit_ts < end_ts)
         rows = cut(lines.text, lines.starts + self.head.width, lines.stops - self.tail.width)
         images = [rows]
         if self.two_rows:

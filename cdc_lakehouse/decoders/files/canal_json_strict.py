@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -28,6 +29,16 @@ def event_of(line: bytes, context: FileContext) -> Event | str:
     return _judged(message, context)
 
 
+def lacks_commit_ts(head: bytes) -> bool:
+    """Whether the first line is a message without a commit-ts. `head` is the beginning of a file that is not empty; a
+    bad line, or one that is longer, does not tell."""
+    try:
+        message: Any = json.loads(head.splitlines()[0])
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(message, dict) and "type" in message and "_tidb" not in message
+
+
 def _judged(message: Mapping[str, Any], context: FileContext) -> Event | str:
     kind, tidb = message.get("type"), message.get("_tidb")
     # A number is a text here, and no operation.
@@ -43,7 +54,7 @@ def _judged(message: Mapping[str, Any], context: FileContext) -> Event | str:
         return problems.NO_ROW
     # A text with a number is none.
     number = tidb.get("commitTs") if isinstance(tidb, dict) else None
-    commit_ts = commit_ts_of(number) if isinstance(number, Number) else None
+    commit_ts = commit_ts_of(number, context.end_ts) if isinstance(number, Number) else None
     if commit_ts is None:
         return problems.NO_COMMIT_TS
     if (message.get("database"), message.get("table")) != (context.database, context.table):

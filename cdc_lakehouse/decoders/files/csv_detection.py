@@ -1,18 +1,40 @@
-"""Which options a file of TiCDC's csv was written with, by its content."""
+"""Which options files of TiCDC's csv were written with, by their content."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Final
 
 from cdc_lakehouse.decoders.files.csv_format import HEADER
+from cdc_lakehouse.decoders.files.file_format import DetectedFiles, Sample
+from cdc_lakehouse.errors import SourceError
 
 _ENDS: Final = (b"\r\n", b"\n", b"\r")
 _NUMBER: Final = re.compile(rb"[+-]?[\d.]+(?:[eE][+-]?\d+)?")
 
 
-def detect_csv(content: bytes, table: str | None = None, database: str | None = None) -> dict[str, Any] | None:
+def detect_csv(samples: Sequence[Sample]) -> DetectedFiles:
+    """What the samples show, in order: what does not show in one may show in the next. Raises `SourceError` for rows
+    without a commit-ts."""
+    options: dict[str, Any] = {}
+    for sample in samples:
+        found = options_of(sample.head, sample.table, sample.database)
+        if found is not None and not found["include-commit-ts"]:
+            raise SourceError(
+                "the csv rows have no commit-ts, and so no order",
+                segment=sample.path,
+                advice="set include-commit-ts = true under [sink.csv] in the changefeed, and start it afresh",
+            )
+        options = {**(found or {}), **options}
+    unsure = ["csv: binary-encoding-method does not show; it is base64, if the changefeed does not say hex"]
+    if not options:
+        unsure.insert(0, "the csv options do not show in its files: write those of the changefeed's [sink.csv]")
+    return DetectedFiles({"csv": options or {"include-commit-ts": True}}, unsure=tuple(unsure))
+
+
+def options_of(content: bytes, table: str | None = None, database: str | None = None) -> dict[str, Any] | None:
     """The options by TiCDC's names, those that differ from its defaults; None for what is no csv of TiCDC's.
 
     content: a file from its beginning on, or a part. table, database: what it has rows of, None where the path does not

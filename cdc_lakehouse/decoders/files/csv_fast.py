@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from cdc_lakehouse.changelog.positions import BEGINNING, END_TS
+from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.decoders.arrow import Bytes, Positions, compute
 from cdc_lakehouse.decoders.files.arrow_csv import (
     TAIL,
@@ -37,11 +37,12 @@ _TRUTHS: Final = pa.array(["true", "false"])
 
 
 class PieceReader:
-    def __init__(self, content: bytes, dialect: Dialect, fields: Fields) -> None:
+    def __init__(self, content: bytes, dialect: Dialect, fields: Fields, end_ts: int) -> None:
         self._content = content
         self._bytes: Bytes = np.frombuffer(content, np.uint8)
         self._dialect = dialect
         self._fields = fields
+        self._end_ts = end_ts
 
     def read(self, start: int, size: int) -> tuple[pa.RecordBatch, int] | None:
         """The rows (see `Fields.rows`) of the piece from the record at `start`, of at most `size` bytes; and its end.
@@ -116,7 +117,7 @@ class PieceReader:
             compute.all(compute.is_in(leading[OP], _OPERATIONS)),
             compute.all(compute.ascii_is_decimal(leading[COMMIT_TS])),
             compute.all(compute.greater(commit_ts, BEGINNING)),
-            compute.all(compute.less(commit_ts, END_TS)),
+            compute.all(compute.less(commit_ts, self._end_ts)),
         ]
         rows = [leading[OP], leading[TABLE], leading[DATABASE], commit_ts]
         if fields.old_value:

@@ -10,6 +10,7 @@ Format: `csv_format`."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -52,7 +53,8 @@ def decode(connection: Any, content: bytes, context: FileContext, *, piece: int 
     assert layout is not None, "it is known of each file of csv"
     dialect, fields, piece = Dialect.of(options), Fields.of(options, layout), max(piece, _SMALLER)
     strict = RecordReader(content, dialect)
-    fast = PieceReader(content, dialect, fields)
+    fast = PieceReader(content, dialect, fields, context.end_ts)
+    strict_rows = functools.partial(_strict_rows, content, strict, dialect, fields, context.end_ts)
     at, header = behind_header(strict, content)
     events = EventBuilder(context, layout, fields, first_line=2 if header else 1)
     size = piece
@@ -63,7 +65,7 @@ def decode(connection: Any, content: bytes, context: FileContext, *, piece: int 
             continue
         if read is not None:
             size = min(size * 2, piece)
-        rows, at = read or _strict_rows(content, strict, dialect, fields, at, min(at + size, len(content)))
+        rows, at = read or strict_rows(at, min(at + size, len(content)))
         yield from events.events(rows)
     yield from events.rest()
 
@@ -106,14 +108,14 @@ def behind_header(reader: RecordReader, content: bytes) -> tuple[int, bool]:
 
 
 def _strict_rows(
-    content: bytes, reader: RecordReader, dialect: Dialect, fields: Fields, start: int, stop: int
+    content: bytes, reader: RecordReader, dialect: Dialect, fields: Fields, end_ts: int, start: int, stop: int
 ) -> tuple[pa.RecordBatch, int]:
     """The rows of the records that begin from `start` to before `stop`, and where what follows them begins."""
     null = dialect.null.decode()
     schema = fields.rows
     rows: list[tuple[object, ...]] = []
     for record in reader.records(start, stop):
-        row = _row(record, null, fields)
+        row = _row(record, null, fields, end_ts)
         if isinstance(row, str):
             row = (*[None] * (len(schema) - 2), row, content[record.start : record.end])
         rows.append(row)
@@ -123,7 +125,7 @@ def _strict_rows(
     return pa.RecordBatch.from_arrays(arrays, schema=schema), stop
 
 
-def _row(record: Record, null: str, fields: Fields) -> tuple[object, ...] | str:
+def _row(record: Record, null: str, fields: Fields, end_ts: int) -> tuple[object, ...] | str:
     """A record as a row of `Fields.rows`, or what is wrong with it."""
     try:
         texts = _texts(record)
@@ -135,7 +137,7 @@ def _row(record: Record, null: str, fields: Fields) -> tuple[object, ...] | str:
         return problems.FIELD_COUNT
     # A table whose name is what NULL is written as: no leading field is ever NULL.
     leading = [null if text is None else text for text in texts[: fields.leading]]
-    commit_ts = commit_ts_of(leading[COMMIT_TS])
+    commit_ts = commit_ts_of(leading[COMMIT_TS], end_ts)
     if leading[OP] not in ("I", "U", "D"):
         return problems.NOT_A_ROW_CHANGE
     if commit_ts is None:

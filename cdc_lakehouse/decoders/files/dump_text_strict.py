@@ -1,7 +1,8 @@
 """Delimited text of a dump read record by record, strictly: slower than `dump_text_fast`, and right on any bytes.
 
 A value is quoted whole or not at all. With backslash escapes, a backslash makes of the byte behind it what MySQL's LOAD
-DATA does, and a terminator that is text is escaped; else a quote is doubled in quotes, and terminators stand there raw.
+DATA does, and a line end that is text is escaped; else a quote is doubled in quotes, and line ends stand there raw. A
+terminator without a line end stands raw in quotes in any case.
 NULL is what the notation says, bare. A record that is not so ends at the first terminator behind its beginning. Where
 terminators are text, what follows may be the rest of a text: lines that are no rows, up to where the next row begins.
 Format: MySQL manual, "LOAD DATA Statement", "Field and Line Handling"; TiDB's `pkg/dumpformat/csvfile`."""
@@ -43,8 +44,10 @@ class TextRecordReader:
         )
         first, apart, inside = head, quote, b"|" + quote * 2
         if notation.backslash_escapes:
-            first += re.escape(notation.terminator[:1])
-            apart, inside = quote + b"|" + re.escape(notation.terminator), escape
+            inside = escape
+            if b"\r" in notation.terminator or b"\n" in notation.terminator:
+                first += re.escape(notation.terminator[:1])
+                apart += b"|" + re.escape(notation.terminator)
         self._quoted = re.compile(
             b"(?:[^" + first + special + b"]++|(?!" + apart + b")[" + first + b"]" + inside + b")*+" if quote else b"",
             re.DOTALL,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import datetime
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 
-from cdc_lakehouse.changelog.positions import is_commit_ts
+from cdc_lakehouse.changelog.positions import END_TS, is_commit_ts
 from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders.files.csv_format import Layout
 
@@ -22,22 +23,60 @@ class FileContext:
     table: str
     csv: CsvOptions | None = None
     layout: Layout | None = None
+    end_ts: int = END_TS
+    """Of `positions.end_ts_at` when the file landed: so a file is decoded as before whenever that is done again."""
 
 
-def commit_ts_of(text: str) -> int | None:
+def commit_ts_of(text: str, end_ts: int) -> int | None:
     """A commit-ts by its digits; None when it cannot be one."""
     digits = text.lstrip("0")
-    return int(digits) if _DIGITS.fullmatch(digits) and is_commit_ts(int(digits)) else None
+    return int(digits) if _DIGITS.fullmatch(digits) and is_commit_ts(int(digits), end_ts) else None
 
 
 _DIGITS: Final = re.compile("[0-9]{1,19}")
 
 
 @dataclass(frozen=True)
-class FileFormat:
-    """`decode` makes batches of `event_schema.DECODED` of a file's content, in the order of its lines, with a DuckDB
-    connection of `duckdb_sql.database`. The content is bytes, or with `in_parts` an iterator of its parts, cut
-    anywhere."""
+class Sample:
+    """The beginning of a data file. `database` and `table` are None where its path does not say them."""
 
+    path: str
+    database: str | None
+    table: str | None
+    head: bytes
+
+
+@dataclass(frozen=True)
+class DetectedFiles:
+    """What the content of data files shows. source: keys of the configuration's `source`. offset: of UTC, in which
+    TIMESTAMP text was written; None where it does not show. unsure: sentences on what does not show."""
+
+    source: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    offset: datetime.timedelta | None = None
+    unsure: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileFormat:
+    """A protocol of files, with every fact that the rest of the product needs of it. The options of a protocol are
+    those of the sink's section `csv`, None where it has none."""
+
+    extension: str
+    """Of the names of data files, without the dot."""
     decode: Callable[[Any, Any, FileContext], Iterator[pa.RecordBatch]]
+    """Makes batches of `event_schema.DECODED` of a file's content, in the order of its lines, with a DuckDB connection
+    of `duckdb_sql.database`. The content is bytes, or with `in_parts` an iterator of its parts, cut anywhere."""
     in_parts: bool = False
+    redelivers: Callable[[bytes, bytes, CsvOptions | None], bool]
+    """Whether a later file has again all that one had that was cut off: see `redelivered`. Asked with both contents."""
+    detect: Callable[[Sequence[Sample]], DetectedFiles]
+    """Which options files were written with. Raises `SourceError` for those that can never be used."""
+    lacks_commit_ts: Callable[[bytes], bool] | None = None
+    """Whether the beginning of a file shows that the sink was told to write no commit-ts; None where an option says
+    it."""
+    needs_layout: bool = False
+    """Rows are values without names, so that a decoder needs the `layout` of a file."""
+    has_labels: bool = False
+    """Values of ENUM and SET are labels, not the source's numbers."""
+    binary: Callable[[CsvOptions | None], Literal["characters", "base64", "hex"]] = lambda options: "characters"
+    """How binary values are written, as `ValueFormat` has it."""

@@ -2,14 +2,14 @@
 
 A changefeed that starts again sends once more what it has not promised, in the same order. So where the records of the
 cut file follow one another in a later file, and that goes on behind them, nothing is lost with the rest of the cut one.
-What cannot be compared is not taken for the same."""
+What cannot be compared is not taken for the same. A file with no whole record before the cut is never found again:
+nothing would say where to look."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Callable
 from typing import Final
 
 from cdc_lakehouse.changelog.events import MessageError
@@ -18,10 +18,6 @@ from cdc_lakehouse.decoders.files.csv_format import LINE_ENDS, Dialect
 from cdc_lakehouse.decoders.files.csv_rows import behind_header
 from cdc_lakehouse.decoders.files.csv_strict import RecordReader
 from cdc_lakehouse.decoders.messages.json_object import parse, utf8
-
-Redelivers = Callable[[bytes, bytes, CsvOptions | None], bool]
-"""Asked with the content of the cut file and of the later one. A file with no whole record before the cut is never
-found again: nothing would say where to look."""
 
 _SENT_AT: Final = b',"ts":'
 _IMAGES: Final = re.compile(rb',"old":(?:null|\[)')
@@ -85,7 +81,3 @@ def _begins_with(line: bytes, part: bytes) -> bool:
     if images is None:
         return False
     return own is None or line.startswith(part[own.start() :], images.start())
-
-
-REDELIVERS: Final[dict[str, Redelivers]] = {"canal-json": redelivers_canal_json, "csv": redelivers_csv}
-"""By the protocol's name in the configuration."""

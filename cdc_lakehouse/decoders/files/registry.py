@@ -1,11 +1,46 @@
 """The format of each protocol, by the name that the configuration has for it."""
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, Literal
 
-from cdc_lakehouse.decoders.files import canal_json, csv_rows
+from cdc_lakehouse.config import CsvOptions, Protocol, StorageSinkSource
+from cdc_lakehouse.decoders.files import canal_json, canal_json_strict, csv_rows
+from cdc_lakehouse.decoders.files.canal_json_detection import detect_canal_json
+from cdc_lakehouse.decoders.files.csv_detection import detect_csv
 from cdc_lakehouse.decoders.files.file_format import FileFormat
+from cdc_lakehouse.decoders.files.redelivered import redelivers_canal_json, redelivers_csv
+from cdc_lakehouse.sources.sink.paths import SinkLayout
 
-FORMATS: Final = {
-    "canal-json": FileFormat(canal_json.decode, in_parts=True),
-    "csv": FileFormat(csv_rows.decode),
+
+def _binary(options: CsvOptions | None) -> Literal["base64", "hex"]:
+    assert options is not None, "they are known of each sink of csv"
+    return options.binary_encoding_method
+
+
+FORMATS: Final[Mapping[Protocol, FileFormat]] = {
+    "canal-json": FileFormat(
+        extension="json",
+        decode=canal_json.decode,
+        in_parts=True,
+        redelivers=redelivers_canal_json,
+        detect=detect_canal_json,
+        lacks_commit_ts=canal_json_strict.lacks_commit_ts,
+    ),
+    "csv": FileFormat(
+        extension="csv",
+        decode=csv_rows.decode,
+        redelivers=redelivers_csv,
+        detect=detect_csv,
+        needs_layout=True,
+        has_labels=True,
+        binary=_binary,
+    ),
 }
+DEFAULT: Final[Protocol] = "canal-json"
+"""TiCDC's own, for a sink without data files."""
+EXTENSIONS: Final[Mapping[Protocol, str]] = {protocol: each.extension for protocol, each in FORMATS.items()}
+
+
+def layout_of(source: StorageSinkSource) -> SinkLayout:
+    """How the paths of a sink are laid out, as its configuration says."""
+    return SinkLayout.of(source, EXTENSIONS)

@@ -121,7 +121,11 @@ def read_in_parts(
     if root.startswith("file:"):
         for segment in segments:
             if segment.size > SEGMENT_LIMIT:
-                raise SourceError(f"the file is larger than {SEGMENT_LIMIT} bytes", segment=segment.path)
+                raise SourceError(
+                    f"the file is larger than {SEGMENT_LIMIT} bytes",
+                    segment=segment.path,
+                    advice="let the changefeed write smaller files (file-size)",
+                )
             yield segment, segment_pieces(root, storage, segment.path, segment.etag, size_of_piece=_PART_BYTES)
     else:
         for segment, content in read_whole(root, storage, segments):

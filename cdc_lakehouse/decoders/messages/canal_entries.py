@@ -26,6 +26,7 @@ from cdc_lakehouse.decoders.messages.canal_event_types import (
     op_of,
     statement_instead_of_rows,
 )
+from cdc_lakehouse.decoders.messages.canal_json import lossy_columns
 from cdc_lakehouse.decoders.messages.format import Format, Row
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as wire
 
@@ -44,7 +45,14 @@ def decode(key: bytes | None, value: bytes | None) -> Message:
     return decode_entry(value or b"")
 
 
-FORMAT: Final = Format(name="canal-entries", make=lambda options: decode, made_by_canal=True, transactions="all")
+FORMAT: Final = Format(
+    name="canal-entries",
+    make=lambda options: decode,
+    trailing_zeros_cut=True,
+    in_table_order=True,
+    lossy_columns=lossy_columns,
+    transactions="all",
+)
 
 
 def decode_entry(value: bytes) -> Message:

@@ -50,11 +50,21 @@ def decode(key: bytes | None, value: bytes | None) -> Message:
         raise error if error.advice else MessageError(error.message, of=error.of, advice=_ADVICE) from error
 
 
+def lossy_columns(change: RowChange) -> tuple[str, ...]:
+    """Names of columns whose text holds U+FFFD, before or after the change, in the order in which they are first met.
+    Text that was stored with that character looks the same, and is among them."""
+    rows = (row for row in (change.after, change.before) if row is not None)
+    found = (name for row in rows for name, text in row.items() if text is not None and _REPLACEMENT in text)
+    return tuple(dict.fromkeys(found))
+
+
 FORMAT: Final = Format(
     name="canal-json",
     make=lambda options: decode,
     column_reader=lambda options: _COLUMNS,
-    made_by_canal=True,
+    trailing_zeros_cut=True,
+    in_table_order=True,
+    lossy_columns=lossy_columns,
 )
 
 
@@ -63,14 +73,6 @@ def message_of(message: JsonObject, value: bytes, commit_ts: int | None = None) 
     `MessageError` when it is none of Canal's, or of a type that is not known."""
     parts = _parts(message)
     return Message(_origin(message, commit_ts), tuple(map(_named, parts)) if b"``" in value else parts)
-
-
-def lossy_columns(change: RowChange) -> tuple[str, ...]:
-    """Names of columns whose text holds U+FFFD, before or after the change, in the order in which they are first met.
-    Text that was stored with that character looks the same, and is among them."""
-    rows = (row for row in (change.after, change.before) if row is not None)
-    found = (name for row in rows for name, text in row.items() if text is not None and _REPLACEMENT in text)
-    return tuple(dict.fromkeys(found))
 
 
 def _origin(message: JsonObject, commit_ts: int | None) -> Origin:

@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 
 from cdc_lakehouse.changelog.events import Message, MessageError
 from cdc_lakehouse.decoders.messages import canal_entries
+from cdc_lakehouse.decoders.messages.canal_json import lossy_columns
 from cdc_lakehouse.decoders.messages.format import Format, Redelivery
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
 
@@ -32,7 +33,9 @@ def decode(key: bytes | None, value: bytes | None) -> list[Message | MessageErro
 FORMAT: Final = Format(
     name="canal-protobuf",
     make=lambda options: decode,
-    made_by_canal=True,
+    trailing_zeros_cut=True,
+    in_table_order=True,
+    lossy_columns=lossy_columns,
     # A message has many entries, each at a position of its own.
     redelivery=Redelivery(messages_before=1000, stale_positions=True),
 )

@@ -44,7 +44,9 @@ def _decoder(options: Options) -> Decode:
     """Option: `before_2022_03_20`, true or false (the default)."""
     swapped = options.get(_SWAPPED, False)
     if not isinstance(swapped, bool):
-        raise ConfigurationError(f"option {_SWAPPED} of format {FORMAT.name} is neither true nor false")
+        raise ConfigurationError(
+            f"option {_SWAPPED} of format {FORMAT.name} is neither true nor false", advice="set it to true or false"
+        )
     return functools.partial(_decode, swapped)
 
 

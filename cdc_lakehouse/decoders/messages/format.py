@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import pyarrow as pa
 
-from cdc_lakehouse.changelog.events import Message, MessageError
+from cdc_lakehouse.changelog.events import Message, MessageError, RowChange
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS
 from cdc_lakehouse.config import KafkaSource, StorageConfig
 from cdc_lakehouse.errors import ConfigurationError
@@ -86,6 +86,16 @@ class Redelivery:
     stale_positions: bool = False
 
 
+@dataclass(frozen=True)
+class UpdateHalves:
+    """An update may come as two messages, one after the other. `join` makes the row after the update, of what the
+    second half says of it and what the first says of the row before. `alone` makes the error of a half of a table that
+    stands alone, by whether it is the first one."""
+
+    join: Callable[[Row, Row], Row]
+    alone: Callable[[tuple[str, str], bool], MessageError]
+
+
 def _no_options(source: KafkaSource, storage: StorageConfig) -> Options:
     return {}
 
@@ -109,17 +119,20 @@ class Format:
     """Only a format can have one that needs no messages before."""
     labels: Literal["numbers", "labels", "uncertain"] = "numbers"
     """What values of ENUM and SET are; `uncertain`: the format's source does not say."""
-    made_by_canal: bool = False
-    """Canal made the values: zeros at the end of a fraction are cut, text that is not UTF-8 is lossy, and columns of a
-    row stand in the order of the table."""
+    trailing_zeros_cut: bool = False
+    """A DECIMAL's fraction can lack zeros at its end."""
+    in_table_order: bool = False
+    """Columns of a row stand in the order of the table; of an UPDATE those of `RowChange.types` do."""
+    lossy_columns: Callable[[RowChange], Sequence[str]] | None = None
+    """Finds the columns whose text may have been damaged before it came into the log; None where none can have been."""
     watermarks: Callable[[Options], bool] = _never
     """Whether messages have TiDB's commit-ts, with watermarks between them."""
     transactions: Literal["all", "some", "none"] = "none"
     """Which transactions have their end in the log."""
     redelivery: Redelivery | None = None
     """None where messages are not sent twice, or have a commit-ts to know them by."""
-    pairs_updates: bool = False
-    """An update may come as two messages, one after the other."""
+    update_halves: UpdateHalves | None = None
+    """None where an update is one message."""
     can_contradict_options: bool = False
     """A message can show that an option is wrong: then it has an `option_conflict`."""
     backslash_escapes: bool = True

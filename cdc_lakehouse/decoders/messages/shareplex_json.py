@@ -29,7 +29,7 @@ from typing import Final
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, Origin, RowChange
 from cdc_lakehouse.changelog.schema import TableName, quoted
-from cdc_lakehouse.decoders.messages.format import Format, Redelivery, Row, shown
+from cdc_lakehouse.decoders.messages.format import Format, Redelivery, Row, UpdateHalves, shown
 from cdc_lakehouse.decoders.messages.json_object import (
     JsonObject,
     integer_of,
@@ -63,11 +63,25 @@ def decode(key: bytes | None, value: bytes | None) -> Message:
         raise error.within(database, table) from error
 
 
+def _image_after(changed: Row, known: Row) -> Row:
+    """The row after an update: the changed columns, and of those known from before the ones that are not NULL."""
+    return {**{name: value for name, value in known.items() if value is not None}, **changed}
+
+
+def _alone(table: tuple[str, str], is_first: bool) -> MessageError:
+    which = "BEFORE that came before this message" if is_first else "AFTER"
+    return MessageError(
+        f"the UPDATE {which} stands alone: its other half is not next to it",
+        of=table,
+        advice="let the DTS task write the table to one partition",
+    )
+
+
 FORMAT: Final = Format(
     name="shareplex-json",
     make=lambda options: decode,
     redelivery=Redelivery(messages_before=20_000),
-    pairs_updates=True,
+    update_halves=UpdateHalves(_image_after, _alone),
 )
 
 
@@ -77,7 +91,7 @@ def _part(message: JsonObject, operation: str, database: str, table: str) -> Mes
         case "insert" if data:
             return RowChange(database, table, "I", None, data)
         case "update" if data and key:
-            return RowChange(database, table, "U", key, image_after(data, key))
+            return RowChange(database, table, "U", key, _image_after(data, key))
         case "delete" if data or key:
             return RowChange(database, table, "D", {**(key or {}), **(data or {})}, None)
         case "update before" if data or key:
@@ -91,11 +105,6 @@ def _part(message: JsonObject, operation: str, database: str, table: str) -> Mes
             return Ddl(database, table, f"ALTER TABLE {TableName(database, table).quoted} {drops}")
         case _:
             raise MessageError(f"the operation {operation} lacks what it needs: data, or for an update data and key")
-
-
-def image_after(changed: Row, known: Row) -> Row:
-    """The row after an update: the changed columns, and of those known from before the ones that are not NULL."""
-    return {**{name: value for name, value in known.items() if value is not None}, **changed}
 
 
 def _row(message: JsonObject, name: str) -> Row | None:

@@ -29,7 +29,8 @@ _WATERMARK: Final = "TIDB_WATERMARK"
 
 
 Claims = Callable[[str], bytes]
-"""Gives the whole message of a claim check by its location. Raises `SourceError` where it cannot."""
+"""Gives the whole message of a claim check by its location. Raises `SourceError` where it cannot, with the segment
+where that file alone is at fault."""
 
 
 def _decode(has_extension: bool, claims: Claims | None, key: bytes | None, value: bytes | None) -> Message:
@@ -60,6 +61,8 @@ def _claimed(claims: Claims | None, location: object) -> bytes:
     try:
         return claims(location)
     except SourceError as error:
+        if error.segment is None:
+            raise  # It is of the whole store: no message is to blame.
         raise MessageError(
             f"the claim-check file with the whole message cannot be used: {error}",
             advice="restore the file, then decode the date again",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEXTS, ColumnType, type_change
@@ -77,7 +78,7 @@ def _conversion(old: ColumnType, new: ColumnType) -> Convert:
             return conversion
     raise DdlError(
         f"values of type {old.name} cannot be converted to {new.name}",
-        advice="set policy for the table, or rebuild it from the source",
+        advice="load the table again from a dump made after the statement, or create it anew in the source",
     )
 
 
@@ -116,8 +117,31 @@ def _digits(value: str, old: ColumnType, value_format: ValueFormat) -> str:
 
 
 def _number_to_text(value: str, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> str:
+    if old.name in _INEXACT and value_format.database == "mysql":
+        return _text_of_mysql(value, old, value_format)
     text = _digits(value, old, value_format)
     return f"lpad({text}, 4, '0')" if old.name == "year" else text
+
+
+def _text_of_mysql(value: str, old: ColumnType, value_format: ValueFormat) -> str:
+    """A floating-point number as MySQL prints it: a whole one from 1e15 on and one below 1e-15 with an exponent, and a
+    FLOAT with six digits. TiDB prints all digits."""
+
+    def shown(number: str) -> str:
+        digits = _digits(number, replace(old, name="double"), value_format)
+        large = f"abs({number}) >= 1e15 AND {number} = trunc({number})"
+        small = f"{number} <> 0 AND abs({number}) < 1e-15"
+        exponent = f"regexp_replace({cast(number, 'string')}, 'e-0*', 'e-')"
+        return when(large, let(digits, shortened), when(small, exponent, digits))
+
+    def shortened(digits: str) -> str:
+        head = f"regexp_extract({digits}, '^-?[0-9]')"
+        rest = f"rtrim(substr({digits}, length({head}) + 1), '0')"
+        point = when(f"{rest} = ''", "''", "'.'")
+        return f"{head} || {point} || {rest} || 'e' || (length({digits}) - length({head}))"
+
+    number = cast(value, "double")
+    return let(cast(f"printf('%.5e', {number})", "double") if old.name == "float" else number, shown)
 
 
 def _text_to_number(value: str, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> str:

@@ -59,7 +59,7 @@ def read_keyed_events(
             for events in each.read(names, *between):
                 yield keyed_spans.keyed(connection, events)
     except _OF_THE_MACHINE as error:
-        raise TaskError(TransientError(f"files of events cannot be read: {error}")) from error
+        raise TaskError(TransientError(f"files of events cannot be read: {error}", advice="run again")) from error
 
 
 def all_keyed_events(

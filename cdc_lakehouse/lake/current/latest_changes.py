@@ -24,12 +24,16 @@ def key_texts(keys: Any, width: int) -> dict[str, Any]:
     return {key_part(n): _compute.list_element(keys, n) for n in range(width)}
 
 
-def latest_changes(connection: Any, events: pa.Table, width: int) -> np.ndarray[Any, Any]:
+def latest_changes(connection: Any, events: pa.Table, width: int, table: str | None = None) -> np.ndarray[Any, Any]:
     """The places of the latest events, one for each key of `width` parts, in the order of their places. Raises
     `TableHeldError` where an event lacks a part of its key."""
     parts = key_texts(events.column("key"), width)
     if any(part.null_count for part in parts.values()):
-        raise TableHeldError("events lack a column of the table's key")
+        raise TableHeldError(
+            "events lack a column of the table's key",
+            table=table,
+            advice="set primary_key in its tables.settings to columns that every event has, those of DELETE included",
+        )
     groups = pa.table(parts).group_by([*parts], use_threads=False).aggregate([])
     if groups.num_rows == events.num_rows:
         return np.arange(events.num_rows)

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog import schema
+from cdc_lakehouse.changelog.defaults import UTC
 from cdc_lakehouse.changelog.mysql_types import BLOBS, ColumnType
 from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.lake.current import value_parsing
@@ -192,12 +193,12 @@ def initial_value(column: schema.Column, value_format: ValueFormat) -> Any:
     if column.type.name in BLOBS:
         return text.encode("latin-1")
     try:
-        return _parsed(text, target, value_format)
+        return _parsed(text, column.type, target, value_format)
     except (ValueError, decimal.InvalidOperation):
         return None
 
 
-def _parsed(text: str, target: str, value_format: ValueFormat) -> Any:
+def _parsed(text: str, column: ColumnType, target: str, value_format: ValueFormat) -> Any:
     match target.partition("(")[0]:
         case "int" | "long":
             return int(decimal.Decimal(text))
@@ -211,7 +212,12 @@ def _parsed(text: str, target: str, value_format: ValueFormat) -> Any:
         case "timestamp":
             return datetime.datetime.fromisoformat(text)
         case "timestamptz":
-            return datetime.datetime.fromisoformat(text).replace(tzinfo=value_format.zone_info)
+            moment = datetime.datetime.fromisoformat(text)
+            return moment if moment.tzinfo else moment.replace(tzinfo=value_format.zone_info)
+        case _ if column.name == "timestamp" and text.endswith(UTC):
+            local = datetime.datetime.fromisoformat(text).astimezone(value_format.zone_info)
+            shown = local.replace(tzinfo=None).isoformat(" ", "microseconds")
+            return shown[: 20 + column.fraction].removesuffix(".")
         case _:
             return text
 

@@ -314,7 +314,11 @@ class _Task:
             _, typed = self._folded(events, latest)
         values, rejected = self._sound(events, typed)
         if rejected and not self._update.skips_rejected:
-            raise TableHeldError("events do not fit the table's columns", table=self._update.name)
+            raise TableHeldError(
+                "events do not fit the table's columns",
+                table=self._update.name,
+                advice="read it as of a cut, or set policy.quarantine to skip",
+            )
         return self._named(events, _TypedRows(values, typed.places))
 
     def _of_recomputed(self, events: pa.Table, wanted: RecomputedKeys) -> pa.Table:
@@ -359,7 +363,7 @@ class _Task:
     def _latest(self, events: pa.Table) -> tuple[pa.Table, pa.Table]:
         """The latest event of each key, and those of them that leave a row."""
         is_latest = np.zeros(events.num_rows, dtype=np.bool_)
-        is_latest[latest_changes(self._connection, events, len(self._update.key))] = True
+        is_latest[latest_changes(self._connection, events, len(self._update.key), self._update.name)] = True
         latest = where(events, is_latest)
         return latest, where(latest, latest.column("upsert").to_numpy())
 

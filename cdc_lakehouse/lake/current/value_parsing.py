@@ -51,7 +51,8 @@ _BASE64: Final = r"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
 class ValueFormat:
     """How the text of a feed's table is read: the zone of TIMESTAMP text, what zero and partial dates become, whether
     ENUM and SET are labels already or may be (a value that is no label is a number then), the notation of binary
-    values, and whether a DECIMAL's fraction can lack zeros at its end, as Canal has it."""
+    values, whether a DECIMAL's fraction can lack zeros at its end, as Canal has it, and what database the table is in:
+    they print floating-point numbers differently."""
 
     zone: str = "UTC"
     zero_dates: Literal["null", "string", "error"] = "null"
@@ -59,6 +60,7 @@ class ValueFormat:
     labels_uncertain: bool = False
     binary: Binary = "characters"
     trailing_zeros_cut: bool = False
+    database: Literal["mysql", "tidb"] = "tidb"
 
     @property
     def zone_info(self) -> datetime.tzinfo:

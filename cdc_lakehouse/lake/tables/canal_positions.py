@@ -1,10 +1,13 @@
-"""At which commit-ts of a Canal feed a place of the binlog is: exactly what is before the place has at most that one.
+"""Where a Canal feed is in the binlog, and at which commit-ts of the feed a place of it is: exactly what is before the
+place has at most that one.
 
 Commit-ts of entries are made when they are decoded (`decoders.topic_reader`), and are the same each time. So is the
 answer: entries do not change once they have landed."""
 
 from __future__ import annotations
 
+import datetime
+import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,7 +20,8 @@ from cdc_lakehouse.changelog.events import Ddl, MessageError, RowChange
 from cdc_lakehouse.decoders.messages.canal_entries import decode_entry
 from cdc_lakehouse.decoders.partition_summary import PartitionSummary
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.tables.landed_offsets import landed_offsets, records_table
+from cdc_lakehouse.lake.properties import CANAL_POSITION
+from cdc_lakehouse.lake.tables.landed_offsets import landed_offsets, records_table, state_of
 from cdc_lakehouse.lake.tables.small_table import equal
 from cdc_lakehouse.sources.canal.binlog_position import BinlogPosition, BinlogSearch, ends_at
 from cdc_lakehouse.sources.record_log import Partition
@@ -44,6 +48,18 @@ class PlaceInLog:
     before: bytes | None = None
     beyond: bytes | None = None
     server_ids: frozenset[int] = frozenset()
+
+
+def landed_position(lake: Lake, feed: str, destination: str) -> tuple[int, str | None]:
+    """How many entries of a feed are landed, and in words where in the binlog the last one was; for people."""
+    table = lake.load(records_table(feed))
+    landed = state_of(table).landed.end(Partition(destination, 0)) or 0
+    key = None if table is None else table.properties.get(CANAL_POSITION)
+    place = [] if key is None else json.loads(key)
+    if len(place) < 4:
+        return landed, None  # Bytes that are no entry are nowhere in the binlog.
+    moment = datetime.datetime.fromtimestamp(place[3] / 1000, datetime.UTC)
+    return landed, f"{place[1]}:{place[2]} of {moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def find_place(

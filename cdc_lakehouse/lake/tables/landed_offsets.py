@@ -5,7 +5,6 @@ expire or files are rewritten. Read by PyIceberg, without a JVM."""
 
 from __future__ import annotations
 
-import datetime
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,10 +12,9 @@ from typing import Any
 
 from pyiceberg.table import Table
 
-from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.names import Identifier
-from cdc_lakehouse.lake.properties import BATCH, BATCH_SEGMENTS, CANAL_POSITION, LANDED
+from cdc_lakehouse.lake.properties import BATCH, BATCH_SEGMENTS, LANDED
 from cdc_lakehouse.sources.record_log import LandedOffsets, LandedTopic, Partition, Pending
 
 
@@ -114,18 +112,6 @@ def landed_offsets(lake: Lake, feed: str) -> LandedOffsets:
 def last_batch(lake: Lake, feed: str) -> LandedBatch:
     """The batch that was landed last."""
     return landed_state(lake, feed).last
-
-
-def landed_position(lake: Lake, feed: FeedConfig) -> tuple[int, str | None]:
-    """How many entries are landed, and in words where in the binlog the last one was; for people."""
-    table = lake.load(records_table(feed.name))
-    landed = state_of(table).landed.end(Partition(feed.canal.destination, 0)) or 0
-    stored = None if table is None else table.properties.get(CANAL_POSITION)
-    place = [] if stored is None else json.loads(stored)
-    if len(place) < 4:
-        return landed, None
-    moment = datetime.datetime.fromtimestamp(place[3] / 1000, datetime.UTC)
-    return landed, f"{place[1]}:{place[2]} of {moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _record_bytes(segments: Iterable[LandedSegment]) -> float | None:

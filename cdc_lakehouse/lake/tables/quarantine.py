@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
 
-from cdc_lakehouse.decoders.problems import Rejected
+from cdc_lakehouse.decoders.problems import Rejected, is_storable
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.small_table import SmallTable
 
@@ -111,7 +111,7 @@ class Quarantine:
         discarded already keeps its row and its state, whatever the message says now. One that was redelivered is open
         again: whether it still is has to be seen.
         """
-        wanted = {_identity(each): each for each in rejected}
+        wanted = {_identity(each): each for each in map(storable, rejected)}
         known = {_identity(row) for row in self.unresolved()}
         rows: list[Quarantined] = []
         resolved = False
@@ -180,7 +180,17 @@ class Quarantine:
 def discards(rows: Iterable[Quarantined]) -> Callable[[Rejected], bool]:
     """Whether a rejected thing is one of the rows that a person discarded."""
     identities = {_identity(row) for row in rows if row.state == "discarded"}
-    return lambda rejected: _identity(rejected) in identities
+    return lambda rejected: _identity(storable(rejected)) in identities
+
+
+def storable(rejected: Rejected) -> Rejected:
+    """With escapes for what cannot be written as UTF-8: no fault of what is rejected may end the run."""
+    texts = (rejected.segment, rejected.message, rejected.database or "", rejected.table or "")
+    if all(map(is_storable, texts)):
+        return rejected
+    names = ("segment", "message", "database", "table")
+    escaped = {name: text.encode(errors="backslashreplace").decode() for name, text in zip(names, texts, strict=True)}
+    return changed(rejected, **{**escaped, "database": escaped["database"] or None, "table": escaped["table"] or None})
 
 
 def _was_replayed(row: Quarantined, before: datetime.datetime) -> bool:

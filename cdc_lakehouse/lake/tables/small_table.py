@@ -202,7 +202,7 @@ class SmallTable:
                     self._identifier.parts, self._schema, properties=_PROPERTIES
                 )
             except TableAlreadyExistsError as error:
-                raise ConcurrentRunError(f"another run has just made {self._identifier}") from error
+                raise ConcurrentRunError(f"another run has just made {self._identifier}", advice="run again") from error
         assert self._table is not None
         return self._table
 

@@ -95,7 +95,7 @@ class Signals:
     def write(self, batch: int, finds: Summaries) -> None:
         """What a batch says, in the place of what it was said to say before."""
         others = [row for row in self.rows if row.batch != batch]
-        new = list(_with_news(batch, _signals(batch, finds), others))
+        new = list(_with_news(batch, signals_of(batch, finds), others))
         known = {row for row in self.rows if row.batch == batch}
         if known != set(new):
             self._table.write(new, replacing=equal("batch", batch) if known else None)
@@ -244,7 +244,7 @@ def _with_news(batch: int, signals: Iterable[Signal], others: Sequence[Signal]) 
         yield row
 
 
-def _signals(batch: int, finds: Summaries) -> Iterable[Signal]:
+def signals_of(batch: int, finds: Summaries) -> Iterable[Signal]:
     for (topic, partition, _), found in sorted(finds.items()):
         # Without a row or a statement the partition has not moved.
         last_ts = found.last_ts if found.last_ts > found.seed else 0

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from pyroaring import BitMap64
 
 from cdc_lakehouse.changelog.positions import BEGINNING
+from cdc_lakehouse.changelog.stored import stored_fields, stored_text
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.data_files import live_files
 from cdc_lakehouse.lake.properties import SUPERSEDED
@@ -17,6 +17,9 @@ from cdc_lakehouse.lake.row_deletes import delete_rows
 
 if TYPE_CHECKING:
     from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi  # Checks read the rest without Spark.
+
+_FORMAT: Final = 1
+"""Of the property. Without a number it is 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +31,23 @@ class Removal:
     looked_at: int = 0
     known_from_ts: int = BEGINNING
 
+    @property
+    def stored(self) -> str:
+        fields = {"removed": self.removed, "looked_at": self.looked_at, "known_from_ts": self.known_from_ts}
+        return stored_text(_FORMAT, fields)
+
+    @classmethod
+    def of_stored(cls, text: str) -> Removal:
+        """Raises `StoredFormError` when newer code wrote it."""
+        stored = stored_fields(text, _FORMAT, f"the property {SUPERSEDED}")
+        return cls(removed=stored["removed"], looked_at=stored["looked_at"], known_from_ts=stored["known_from_ts"])
+
 
 def removal_of(lake: Lake, feed: str) -> Removal:
+    """Raises `StoredFormError` when newer code wrote it."""
     table = lake.load(system_table(feed, "events"))
-    return Removal() if table is None else Removal(**json.loads(table.properties.get(SUPERSEDED, "{}")))
+    text = None if table is None else table.properties.get(SUPERSEDED)
+    return Removal() if text is None else Removal.of_stored(text)
 
 
 def delete_superseded(
@@ -50,6 +66,6 @@ def delete_superseded(
     iceberg.transaction(identifier, table.metadata.current_snapshot_id).commit(
         delete_files=deletes,
         replaced_deletes=replaced,
-        properties={SUPERSEDED: json.dumps(asdict(after), separators=(",", ":"))},
+        properties={SUPERSEDED: after.stored},
     )
     return count

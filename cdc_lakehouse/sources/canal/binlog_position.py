@@ -34,7 +34,10 @@ class BinlogPosition(NamedTuple):
         """Raises `SourceError` for a name without a number."""
         match = _NAME.fullmatch(file)
         if match is None:
-            raise SourceError(f"{file!r} is no name of a binlog file: it does not end in a number")
+            raise SourceError(
+                f"{file!r} is no name of a binlog file: it does not end in a number",
+                advice="set log_bin of the database to a name, to which it adds numbers",
+            )
         return cls(match["base"], int(match["number"]), offset, file)
 
     def __str__(self) -> str:

@@ -55,6 +55,8 @@ Row = tuple[Any, ...]
 class TableChangedError(SourceError):
     """A table is not there, or not as it was."""
 
+    default_advice = "run again"
+
 
 class SourceDatabase:
     """One session. Raises `SourceUnreachableError` where the server cannot be reached, and `SourceError` where it

@@ -44,7 +44,9 @@ def position_of(database: SourceDatabase) -> DumpPosition:
         database.run(["ROLLBACK"])
         tso = int(found)
         if not is_commit_ts(tso):
-            raise SourceError(f"the database says the TSO {tso}, which is none")
+            raise SourceError(
+                f"the database says the TSO {tso}, which is none", advice="see whether PD of TiDB is sound"
+            )
         return DumpPosition(tso=tso)
     found = database.all(
         "SHOW BINARY LOG STATUS" if _is_new(database) else "SHOW MASTER STATUS",
@@ -85,7 +87,10 @@ def wait_for_commits(database: SourceDatabase) -> None:
         waiting, end = _committing(database), time.monotonic() + _MOST_SECONDS
         while waiting := waiting & _committing(database):
             if time.monotonic() > end:
-                raise SourceUnreachableError(f"a transaction has been committing for {_MOST_SECONDS} seconds")
+                raise SourceUnreachableError(
+                    f"a transaction has been committing for {_MOST_SECONDS} seconds",
+                    advice="see what holds it up (SHOW PROCESSLIST), then run again",
+                )
             time.sleep(_PAUSE_SECONDS)
         return
     if "ON" in (database.variable(f"rpl_semi_sync_{name}_enabled") for name in ("master", "source")):

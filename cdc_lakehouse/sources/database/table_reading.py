@@ -26,6 +26,7 @@ Statement = tuple[str, list[Any]]
 """A statement, and the values that are bound in it."""
 
 _IN_ORDER: Final = INTEGERS | TEXTS | BLOBS | {"decimal", "year", "date", "datetime", "timestamp", "time"}
+_LEAVE_OUT: Final = "leave the table out (tables.exclude)"
 _NUMBER_OF_ROWS: Final = re.compile(r"(?m)^(\).*?) AUTO_INCREMENT=\d+")
 
 
@@ -58,9 +59,9 @@ class TableDefinition:
         try:
             (clause,) = parse(self.statement)
         except DdlSyntaxError as error:
-            raise SourceError(f"the CREATE TABLE: {error.message}", table=str(self.name)) from None
+            raise SourceError(f"the CREATE TABLE: {error.message}", table=str(self.name), advice=_LEAVE_OUT) from None
         if not isinstance(clause, CreateTable):
-            raise SourceError("the CREATE TABLE lists no columns", table=str(self.name))
+            raise SourceError("the CREATE TABLE lists no columns", table=str(self.name), advice=_LEAVE_OUT)
         return clause
 
     @property

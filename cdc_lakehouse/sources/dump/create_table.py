@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.parser import parse
 from cdc_lakehouse.changelog.ddl.tokens import DdlSyntaxError, Token, name_value, tokenize
-from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.errors import DumpError
 from cdc_lakehouse.sources.dump.reading import read_text
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject
 
 
-class StatementError(SourceError):
+class StatementError(DumpError):
     """A table's schema file does not say what columns it has. The other tables of the dump can be loaded."""
 
 
@@ -67,8 +67,8 @@ def read_database_name(store: ObjectStore, file: StoredObject) -> str:
                 if isinstance(clause, ddl.CreateDatabase):
                     return clause.name
     except DdlSyntaxError as error:
-        raise SourceError(f"the statement of the schema file: {error.message}", segment=file.path) from None
-    raise SourceError("the schema file has no CREATE DATABASE statement", segment=file.path)
+        raise DumpError(f"the statement of the schema file: {error.message}", segment=file.path) from None
+    raise DumpError("the schema file has no CREATE DATABASE statement", segment=file.path)
 
 
 def _statements(content: str) -> Iterator[tuple[str, list[str]]]:

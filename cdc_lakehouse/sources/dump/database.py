@@ -13,14 +13,15 @@ name ends in .zst."""
 from __future__ import annotations
 
 import datetime
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.changelog.stored import Json, stored_fields, stored_text
 from cdc_lakehouse.errors import ObjectMissingError, SourceError
+from cdc_lakehouse.sources.database.table_reading import TableDefinition
 from cdc_lakehouse.sources.dump.contents import Dump, DumpedTable, DumpFile, DumpPosition, UnreadTable, sorted_tables
 from cdc_lakehouse.sources.dump.create_table import StatementError, read_create_table
 from cdc_lakehouse.sources.dump.notation import TextNotation
@@ -29,6 +30,8 @@ from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, Unread
 
 PLAN, DUMP = "plan.json", "dump.json"
 
+_FORMAT: Final = 1
+"""Of both files. Without a number it is 1."""
 _DONE: Final = re.compile(r"(?P<range>\d{9,})-(?P<token>[0-9a-f]+)\.(?P<rows>\d+)\.done")
 _PART: Final = re.compile(r"(?P<range>\d{9,})-(?P<token>[0-9a-f]+)-\d{4,}\.rows")
 
@@ -68,7 +71,11 @@ def list_dump(store: ObjectStore, number: int) -> Mapping[str, Sequence[StoredOb
     objects: dict[str, list[StoredObject]] = {}
     for found in store.list(directory_of(number)):
         if isinstance(found, UnreadableDirectory):
-            raise SourceError(f"what was read of the database cannot be listed: {found.reason}", segment=found.path)
+            raise SourceError(
+                f"what was read of the database cannot be listed: {found.reason}",
+                segment=found.path,
+                advice=_read_again(store, number),
+            )
         objects.setdefault(found.path[: found.path.rindex("/") + 1], []).append(found)
     return {directory: sorted(each, key=lambda found: found.path) for directory, each in objects.items()}
 
@@ -84,10 +91,6 @@ def read_ranges(objects: Iterable[StoredObject]) -> Mapping[int, ReadRange]:
         elif match := _PART.fullmatch(name):
             parts.setdefault((match["range"], match["token"]), []).append(found)
     return {number: ReadRange(tuple(parts.get(of, ())), rows, ended) for number, (of, rows, ended) in done.items()}
-
-
-def position_document(position: DumpPosition) -> dict[str, Any]:
-    return {key: value for key, value in asdict(position).items() if value is not None}
 
 
 def has_document(store: ObjectStore, number: int, name: str) -> bool:
@@ -107,17 +110,73 @@ def last_number(store: ObjectStore) -> int:
     return number
 
 
-def read_document(store: ObjectStore, number: int, name: str) -> Any:
-    """Raises `ObjectMissingError` where it is not there, and `SourceError` where it is not whole."""
+def read_document(store: ObjectStore, number: int, name: str) -> dict[str, Any]:
+    """Raises `ObjectMissingError` where it is not there, `SourceError` where it is not whole, and `StoredFormError`
+    when newer code wrote it."""
     path = directory_of(number, name)
     try:
-        return json.loads(store.read(path, limit=SMALL_FILE_LIMIT))
+        return stored_fields(store.read(path, limit=SMALL_FILE_LIMIT), _FORMAT, "what was read of the database")
     except ValueError as error:
         raise SourceError(
             f"what was read of the database cannot be used: {error}",
             segment=path,
-            advice=f"remove {store.uri}/{directory_of(number)}, and it is read again",
+            advice=_read_again(store, number),
         ) from None
+
+
+def _read_again(store: ObjectStore, number: int) -> str:
+    return f"remove {store.uri}/{directory_of(number)}, and it is read again"
+
+
+# --- What is stored in them ---
+
+
+def stored_document(fields: Json) -> str:
+    return stored_text(_FORMAT, fields)
+
+
+def stored_position(position: DumpPosition) -> Json:
+    fields = {
+        "tso": position.tso, "log_file": position.log_file, "log_offset": position.log_offset, "gtid": position.gtid,
+        "server_id": position.server_id,
+    }  # fmt: skip
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def position_of_stored(stored: Json) -> DumpPosition:
+    return DumpPosition(
+        tso=stored.get("tso"), log_file=stored.get("log_file"), log_offset=stored.get("log_offset"),
+        gtid=stored.get("gtid"), server_id=stored.get("server_id"),
+    )  # fmt: skip
+
+
+def stored_table(
+    definition: TableDefinition,
+    position: DumpPosition,
+    directory: str,
+    ranges: Mapping[int, ReadRange],
+    unread: str | None,
+) -> dict[str, Any]:
+    """A table of `dump.json`, read into a directory; `unread` says why it could not be."""
+    files = [file for _, each in sorted(ranges.items()) for file in each.files]
+    return {
+        "database": definition.name.database,
+        "table": definition.name.table,
+        "position": stored_position(position),
+        "schema": f"{directory}schema.sql",
+        "columns": list(definition.types) if files else [],
+        "encoded": sorted(definition.encoded) if files else [],
+        "files": [[file.path, file.size] for file in files],
+        "rows": sum(each.rows for each in ranges.values()),
+        "unread": unread,
+    }
+
+
+def stored_dump(position: DumpPosition, until: DumpPosition, started: str, tables: Sequence[Json]) -> str:
+    """`dump.json`."""
+    return stored_document({
+        "position": stored_position(position), "until": stored_position(until), "started": started, "tables": tables,
+    })  # fmt: skip
 
 
 def read_database_dump(store: ObjectStore, number: int) -> Dump:
@@ -128,7 +187,9 @@ def read_database_dump(store: ObjectStore, number: int) -> Dump:
 
     def the(path: str) -> StoredObject:
         if path not in objects:
-            raise SourceError("a file of what was read of the database is not there", segment=path)
+            raise SourceError(
+                "a file of what was read of the database is not there", segment=path, advice=_read_again(store, number)
+            )
         return objects[path]
 
     def table(of: Mapping[str, Any]) -> DumpedTable | UnreadTable:
@@ -147,18 +208,20 @@ def read_database_dump(store: ObjectStore, number: int) -> Dump:
             found = the(path)
             if found.size != size:
                 raise SourceError(
-                    f"a file that was read of the database had {size} bytes, not {found.size}", segment=path
+                    f"a file that was read of the database had {size} bytes, not {found.size}",
+                    segment=path,
+                    advice=_read_again(store, number),
                 )
             files.append(DumpFile(path, size, found.etag, found.modified, "zstd", notation))
         return DumpedTable(
             TableName(of["database"], of["table"]), schema.path, statement.text, statement.definition, tuple(files),
-            of["rows"], DumpPosition(**of["position"]),
+            of["rows"], position_of_stored(of["position"]),
         )  # fmt: skip
 
     return Dump(
-        DumpPosition(**document["position"]),
+        position_of_stored(document["position"]),
         *sorted_tables(map(table, document["tables"])),
         (),
         document["started"],
-        DumpPosition(**document["until"]),
+        position_of_stored(document["until"]),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.errors import DumpError, SourceError
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, UnreadableDirectory
 
 
@@ -14,7 +14,7 @@ def list_objects(store: ObjectStore) -> list[StoredObject]:
     objects: list[StoredObject] = []
     for found in store.list():
         if isinstance(found, UnreadableDirectory):
-            raise SourceError(f"a part of the dump cannot be listed: {found.reason}", segment=found.path)
+            raise DumpError(f"a part of the dump cannot be listed: {found.reason}", segment=found.path)
         objects.append(found)
     return sorted(objects, key=lambda found: found.path)
 

@@ -40,7 +40,7 @@ from typing import Final
 from cdc_lakehouse.changelog.ddl.tokens import DdlSyntaxError
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import InitialLoad
-from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.errors import DumpError, SourceError
 from cdc_lakehouse.sources.dump.contents import Dump, DumpedTable, DumpFile, DumpPosition, UnreadTable, sorted_tables
 from cdc_lakehouse.sources.dump.create_table import (
     CreateStatement,
@@ -184,7 +184,7 @@ def _read_table(store: ObjectStore, table: TableFiles, database: str, metadata: 
         return UnreadTable(TableName(database, table.table), schema.path, error.message)
     name = TableName(database, statement.definition.table.name)
     if not _STAND_IN_NAME.fullmatch(table.table) and table.table != name.table:
-        raise SourceError(
+        raise DumpError(
             f"the file's name says the table {table.table!r}, its statement {name.table!r}", segment=schema.path
         )
     rows = metadata.rows.get((database, name.table), metadata.rows.get((database, table.table)))
@@ -217,7 +217,11 @@ def _files(
 
 def _of_sql(file: RowFile) -> RowFile:
     if file.format != "sql":
-        raise SourceError(f"rows of a dump in the format {file.format} are not read", segment=file.object.path)
+        raise DumpError(
+            f"rows of a dump in the format {file.format} are not read",
+            segment=file.object.path,
+            advice="dump rows as INSERT, LOAD DATA or CSV",
+        )
     return file
 
 
@@ -225,12 +229,12 @@ def _text_notation(store: ObjectStore, file: RowFile, statement: CreateStatement
     try:
         notation = parse_load_data(read_text(store, file.object))
     except DdlSyntaxError as error:
-        raise SourceError(
+        raise DumpError(
             f"the statement that loads rows is not understood: {error.message}", segment=file.object.path
         ) from None
     unknown = [name for name in notation.columns if name not in statement.columns]
     if unknown:
-        raise SourceError(
+        raise DumpError(
             f"the statement that loads rows has a column that the table has not: {unknown[0]!r}",
             segment=file.object.path,
         )

@@ -24,7 +24,7 @@ from typing import Any, Final, cast
 
 from cdc_lakehouse.changelog.schema import TableName, quoted
 from cdc_lakehouse.config import InitialLoad
-from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.errors import DumpError, SourceError
 from cdc_lakehouse.sources.dump.contents import (
     Compression,
     Dump,
@@ -95,7 +95,7 @@ class _Document:
     def of_kind(self, key: str, kind: type) -> Any:
         value = self.values.get(key)
         if value is not None and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
-            raise SourceError(f"{key!r} of the dump's metadata is no {kind.__name__}", segment=self.path)
+            raise DumpError(f"{key!r} of the dump's metadata is no {kind.__name__}", segment=self.path)
         return value
 
     def text(self, key: str) -> str | None:
@@ -110,7 +110,7 @@ class _Document:
     def names(self, key: str) -> list[str]:
         found = cast("list[Any]", self.of_kind(key, list) or [])
         if not all(isinstance(each, str) for each in found):
-            raise SourceError(f"{key!r} of the dump's metadata are no names", segment=self.path)
+            raise DumpError(f"{key!r} of the dump's metadata are no names", segment=self.path)
         return found
 
     def texts(self, key: str) -> dict[str, str]:
@@ -142,9 +142,9 @@ class _Files:
         try:
             document: Any = json.loads(content)
         except (ValueError, RecursionError) as error:
-            raise SourceError(f"the dump's metadata is not JSON: {error}", segment=path) from None
+            raise DumpError(f"the dump's metadata is not JSON: {error}", segment=path) from None
         if not isinstance(document, dict):
-            raise SourceError("the dump's metadata holds no JSON object", segment=path)
+            raise DumpError("the dump's metadata holds no JSON object", segment=path)
         return _Document(path, cast("dict[str, Any]", document))
 
 
@@ -193,7 +193,7 @@ def _position(start: _Document) -> DumpPosition:
             advice="dump TiDB with Dumpling",
         )
     if log_file is not None and log_offset is None:
-        raise SourceError(f"the dump says no position in its binlog {log_file}", segment=_START)
+        raise DumpError(f"the dump says no position in its binlog {log_file}", segment=_START)
     if log_file is None and gtid is None:
         raise SourceError(
             "the dump does not say its position in the change log",
@@ -243,7 +243,7 @@ def _read_table(files: _Files, name: TableName, basename: str, rows: int | None)
     else:
         reason = ""
     if statement is not None and statement.definition.table.name != name.table:
-        raise SourceError(
+        raise DumpError(
             f"the dump says the table {name.table!r}, its statement {statement.definition.table.name!r}",
             segment=schema.path,
         )
@@ -282,7 +282,7 @@ def _read_table(files: _Files, name: TableName, basename: str, rows: int | None)
 def _basename(document: _Document, name: str) -> str:
     basename = document.within("basenames").text(name)
     if not basename:
-        raise SourceError(f"the dump does not say what the files of {name!r} are called", segment=document.path)
+        raise DumpError(f"the dump does not say what the files of {name!r} are called", segment=document.path)
     return basename
 
 
@@ -302,7 +302,11 @@ def _chunks(files: _Files, basename: str, extension: str, origin: str) -> list[S
         path = f"{basename}@{number}.{extension}"
         if path not in files.objects:
             if f"{path}{_UNFINISHED}" in files.objects:
-                raise SourceError("the dump is not finished: a file is being written", segment=f"{path}{_UNFINISHED}")
+                raise DumpError(
+                    "the dump is not finished: a file is being written",
+                    segment=f"{path}{_UNFINISHED}",
+                    advice="wait until it is finished, or dump again into an empty directory",
+                )
             raise SourceError(
                 f"a chunk of rows is not there: {path}, or the last as {basename}@@{number}.{extension}",
                 segment=origin,
@@ -317,7 +321,7 @@ def _notation(document: _Document, statement: CreateStatement) -> TextNotation:
     unknown = [each for each in columns if each not in statement.columns]
     missing = [each for each in statement.row_columns if each not in columns]
     if unknown or missing:
-        raise SourceError(
+        raise DumpError(
             f"the dump's rows have the columns {', '.join(columns)}, its CREATE TABLE has "
             f"{', '.join(statement.row_columns)}",
             segment=document.path,
@@ -346,5 +350,5 @@ def _notation(document: _Document, statement: CreateStatement) -> TextNotation:
 def _required(options: _Document, key: str) -> str:
     value = options.text(key)
     if value is None:
-        raise SourceError(f"the dump does not say how its rows are written: it lacks {key}", segment=options.path)
+        raise DumpError(f"the dump does not say how its rows are written: it lacks {key}", segment=options.path)
     return value

@@ -15,7 +15,7 @@ from typing import Final
 import pyarrow as pa
 
 from cdc_lakehouse.config import StorageConfig
-from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.errors import DumpError, SourceError
 from cdc_lakehouse.sources.dump.contents import Compression
 from cdc_lakehouse.sources.dump.crc32c import crc32c
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, segment_pieces
@@ -59,7 +59,7 @@ def read_small(store: ObjectStore, file: StoredObject) -> bytes:
     for piece in decompressed(iter((content,)), compression, file.path):
         size += len(piece)
         if size > SMALL_FILE_LIMIT:
-            raise SourceError(f"the file is larger than {SMALL_FILE_LIMIT} bytes, decompressed", segment=file.path)
+            raise DumpError(f"the file is larger than {SMALL_FILE_LIMIT} bytes, decompressed", segment=file.path)
         pieces.append(piece)
     return b"".join(pieces)
 
@@ -70,7 +70,7 @@ def read_text(store: ObjectStore, file: StoredObject) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError as error:
-        raise SourceError(f"the file is not UTF-8 at byte {error.start}", segment=file.path) from None
+        raise DumpError(f"the file is not UTF-8 at byte {error.start}", segment=file.path) from None
 
 
 def decompressed(pieces: Iterator[bytes], compression: Compression | None, path: str) -> Iterator[bytes]:

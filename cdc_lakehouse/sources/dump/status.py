@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cdc_lakehouse.changelog.positions import is_commit_ts
-from cdc_lakehouse.errors import ObjectMissingError, SourceError
+from cdc_lakehouse.errors import DumpError, ObjectMissingError, SourceError
 from cdc_lakehouse.sources.dump.contents import DumpPosition
 from cdc_lakehouse.sources.dump.reading import SMALL_FILE_LIMIT
 from cdc_lakehouse.sources.object_store import ObjectStore
@@ -120,7 +120,7 @@ def position_of(log: str | None, offset: str | None, gtid: str | None) -> DumpPo
             )
         return DumpPosition(tso=number)
     if number is None:
-        raise SourceError(f"the position of the dump in {log} is not a number: {offset!r}", segment=METADATA)
+        raise DumpError(f"the position of the dump in {log} is not a number: {offset!r}", segment=METADATA)
     return DumpPosition(log_file=log, log_offset=number, gtid=gtid)
 
 

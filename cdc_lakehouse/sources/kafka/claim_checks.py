@@ -29,16 +29,16 @@ def read_claim_check(uri: str, storage: StorageConfig, location: str) -> bytes:
     when it is not there, and as `ObjectStore.read` does."""
     name = location.rsplit("/", 1)[-1]
     if not _NAME.fullmatch(name):
-        raise SourceError("the message names a claim check whose name is none of TiCDC's")
+        raise SourceError("the message names a claim check whose name is none of TiCDC's", segment=name)
     content = read_segment(uri, storage, name, None, limit=_LIMIT)
     try:
         document = cast("dict[str, Any] | None", json.loads(content))
     except (ValueError, RecursionError) as error:
-        raise SourceError(f"the claim check {name} is not JSON") from error
+        raise SourceError("the claim check is not JSON", segment=name) from error
     value = document.get("value") if isinstance(document, dict) else None
     if not isinstance(value, str):
         return content
     try:
         return base64.b64decode(value, validate=True)
     except binascii.Error as error:
-        raise SourceError(f"the value of the claim check {name} is not base64") from error
+        raise SourceError("the value of the claim check is not base64", segment=name) from error

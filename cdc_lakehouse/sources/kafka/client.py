@@ -156,7 +156,8 @@ class ClientErrors:
         names = sorted(KafkaError(code).name() for code in reported if code != KafkaError._ALL_BROKERS_DOWN)
         said = names or ([] if error is None else [error.name()])
         return SourceUnreachableError(
-            f"the Kafka brokers at {brokers} cannot be reached for now ({', '.join(said) or 'no answer'})"
+            f"the Kafka brokers at {brokers} cannot be reached for now ({', '.join(said) or 'no answer'})",
+            advice="see whether they run, and bootstrap_servers of the source is right; the next run tries again",
         )
 
 

@@ -7,10 +7,17 @@ import datetime
 import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from cdc_lakehouse.errors import ObjectChangedError, ObjectMissingError, SourceError, SourceUnreachableError
-from cdc_lakehouse.sources.object_store.store import StoredObject, UnreadableDirectory, require_directory_prefix
+from cdc_lakehouse.sources.object_store.store import (
+    TOO_LARGE,
+    StoredObject,
+    UnreadableDirectory,
+    require_directory_prefix,
+)
+
+_RIGHTS: Final = "see whether the disk is sound, and this user may read there"
 
 
 class LocalStore:
@@ -27,7 +34,7 @@ class LocalStore:
         try:
             found = self._root.is_dir()
         except OSError as error:
-            raise SourceUnreachableError(f"cannot look at {self._root}: {error.strerror}") from error
+            raise SourceUnreachableError(f"cannot look at {self._root}: {error.strerror}", advice=_RIGHTS) from error
         if not found:
             raise SourceUnreachableError(
                 f"{self._root} is not a directory", advice="start the changefeed, or correct the feed's source.uri"
@@ -47,7 +54,9 @@ class LocalStore:
         except (FileNotFoundError, NotADirectoryError):
             return ()
         except OSError as error:
-            raise SourceError(f"cannot list the directory: {error.strerror}", segment=prefix or None) from error
+            raise SourceError(
+                f"cannot list the directory: {error.strerror}", segment=prefix or None, advice=_RIGHTS
+            ) from error
 
     def _walk(self, prefix: str, after: bytes) -> Iterator[StoredObject | UnreadableDirectory]:
         """Objects in byte order of the paths, in which a directory's name counts with its `/`."""
@@ -62,7 +71,7 @@ class LocalStore:
             return  # A prefix of the caller's that no directory has.
         except OSError as error:
             if not prefix:
-                raise SourceUnreachableError(f"cannot list {self._root}: {error.strerror}") from error
+                raise SourceUnreachableError(f"cannot list {self._root}: {error.strerror}", advice=_RIGHTS) from error
             yield UnreadableDirectory(prefix.rstrip("/"), error.strerror or type(error).__name__)
             return
         for encoded in names:
@@ -87,7 +96,7 @@ class LocalStore:
     def read(self, path: str, *, limit: int, etag: str | None = None) -> bytes:
         content = self._read(path, limit + 1, etag)
         if len(content) > limit:
-            raise SourceError(f"the file is larger than {limit} bytes", segment=path)
+            raise SourceError(f"the file is larger than {limit} bytes", segment=path, advice=TOO_LARGE)
         return content
 
     def head(self, path: str, size: int, *, etag: str | None = None) -> bytes:
@@ -120,7 +129,7 @@ class LocalStore:
         except FileNotFoundError as error:
             raise ObjectMissingError("the file is not there", segment=path) from error
         except OSError as error:
-            raise SourceError(f"cannot read the file: {error.strerror}", segment=path) from error
+            raise SourceError(f"cannot read the file: {error.strerror}", segment=path, advice=_RIGHTS) from error
 
 
 def _require_unchanged(path: str, file: BinaryIO, before: os.stat_result, *, whole: bool) -> None:

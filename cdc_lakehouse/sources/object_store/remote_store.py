@@ -16,7 +16,7 @@ from cdc_lakehouse.errors import CdcError, ObjectChangedError, SourceError, Sour
 from cdc_lakehouse.sources.object_store.clients import Client
 from cdc_lakehouse.sources.object_store.location import Location
 from cdc_lakehouse.sources.object_store.remote_errors import CLIENT_ERRORS, beyond_the_end, broke_off, fault
-from cdc_lakehouse.sources.object_store.store import StoredObject, require_directory_prefix
+from cdc_lakehouse.sources.object_store.store import TOO_LARGE, StoredObject, require_directory_prefix
 
 if TYPE_CHECKING:
     from obstore import GetOptions
@@ -129,7 +129,7 @@ class RemoteStore:
             raise self._fault(error, path) from None
         size = result.meta["size"]
         if limit is not None and size > limit:
-            raise SourceError(f"the object is larger than {limit} bytes", segment=path)
+            raise SourceError(f"the object is larger than {limit} bytes", segment=path, advice=TOO_LARGE)
         # A store that does not know conditions answers with what it has.
         found = _plain(result.meta["e_tag"])
         if etag is not None and found != etag:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
+
+TOO_LARGE: Final = "see what wrote it: a file of this kind is smaller"
 
 
 @dataclass(frozen=True, slots=True)

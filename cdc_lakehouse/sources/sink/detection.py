@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,16 +16,14 @@ from cdc_lakehouse.sources.sink.paths import METADATA, schema_file_at
 LOOKED_AT: Final = 50_000
 """Objects of a store that are looked at."""
 _SAMPLES: Final = 8
-DEFAULT_PROTOCOL: Final[Protocol] = "canal-json"
 DEFAULT_SEPARATOR: Final[DateSeparator] = "day"
 """TiCDC's own, for a sink without data files."""
 
 _DATA_FILE: Final = re.compile(
     r"(?P<table>.+?)/\d{1,20}/(?:(?P<first>\d{1,20})/)??(?:(?P<date>\d{4}(?:-\d\d){0,2})/)?"
-    r"CDC(?:_\d+_)?\d{6,20}\.(?P<extension>json|csv)"
+    r"CDC(?:_\d+_)?\d{6,20}\.(?P<extension>\w+)"
 )
 _SEPARATORS: Final[dict[int, DateSeparator]] = {0: "none", 4: "year", 7: "month", 10: "day"}
-_PROTOCOLS: Final[dict[str, Protocol]] = {"json": "canal-json", "csv": "csv"}
 
 
 @dataclass(frozen=True)
@@ -45,10 +43,12 @@ class DetectedSink:
     whole: bool
 
 
-def detect_sink(store: ObjectStore) -> DetectedSink:
-    """Look at the paths of a store. Raises as `ObjectStore.list` does."""
+def detect_sink(store: ObjectStore, extensions: Mapping[Protocol, str]) -> DetectedSink:
+    """Look at the paths of a store. `extensions` are those of the data files of each protocol. Raises as
+    `ObjectStore.list` does."""
     objects = list(itertools.islice(store.list(), LOOKED_AT + 1))
-    return _of_paths([found for found in objects if isinstance(found, StoredObject)], len(objects) <= LOOKED_AT)
+    files = [found for found in objects if isinstance(found, StoredObject)]
+    return _of_paths(files, extensions, len(objects) <= LOOKED_AT)
 
 
 def roots_below(store: ObjectStore) -> list[str]:
@@ -58,7 +58,8 @@ def roots_below(store: ObjectStore) -> list[str]:
     return sorted((path.removesuffix(f"/{METADATA}") for path in paths), key=lambda root: (root.count("/"), root))
 
 
-def _of_paths(objects: Iterable[StoredObject], whole: bool) -> DetectedSink:
+def _of_paths(objects: Iterable[StoredObject], extensions: Mapping[Protocol, str], whole: bool) -> DetectedSink:
+    known: dict[str, Protocol] = {extension: protocol for protocol, extension in extensions.items()}
     protocols: Counter[Protocol] = Counter()
     separators: Counter[DateSeparator] = Counter()
     directories: set[str] = set()
@@ -69,10 +70,10 @@ def _of_paths(objects: Iterable[StoredObject], whole: bool) -> DetectedSink:
             directories.add(schema[0])
             continue
         match = _DATA_FILE.fullmatch(found.path)
-        if match is None:
+        if match is None or match["extension"] not in known:
             continue
         date = match["date"] or ""
-        protocols[_PROTOCOLS[match["extension"]]] += 1
+        protocols[known[match["extension"]]] += 1
         separators[_SEPARATORS[len(date)]] += 1
         directories.add(match["table"])
         dates |= {date} - {""}

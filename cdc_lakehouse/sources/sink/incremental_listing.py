@@ -166,7 +166,7 @@ class _Walk:
             return list(self._store.directories(prefix)), []
         except SourceError as error:
             if not prefix:
-                raise SourceUnreachableError(error.message) from error
+                raise SourceUnreachableError(error.message, advice=error.advice) from error
             if error.segment is None:
                 raise  # Of the store, not of a directory.
             return [], [UnreadableDirectory(prefix.rstrip("/"), error.message)]

@@ -9,10 +9,11 @@ from __future__ import annotations
 import datetime
 import functools
 import hashlib
+import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import DateSeparator, FeedConfig
@@ -24,22 +25,23 @@ _ZONES: Final = datetime.timedelta(days=2)
 """Servers may stand in zones that are up to 26 hours apart: that is two dates."""
 
 
-def settings_digest(feed: FeedConfig, names: Iterable[TableName] = ()) -> str:
+def settings_digest(feed: FeedConfig, layout: SinkLayout, names: Iterable[TableName] = ()) -> str:
     """A digest of the settings that a frontier depends on, with the names that the feed takes beside those of the
     settings. The number is raised when a frontier means another thing."""
-    source = feed.storage_sink
-    settings = (1, source.uri, SinkLayout.of(source), feed.tables.include, feed.tables.exclude)
+    options = [layout.separator, layout.protocol, layout.table_ids]
+    settings = [2, feed.storage_sink.uri, *options, feed.tables.include, feed.tables.exclude]
     others = sorted(name.identity for name in names)
     return "-".join(_digest(part) for part in (settings, others) if part)
 
 
-def is_of_settings(frontier: Frontier, feed: FeedConfig) -> bool:
+def is_of_settings(frontier: Frontier, feed: FeedConfig, layout: SinkLayout) -> bool:
     """Whether a frontier is of the feed's settings, whatever further names the feed took."""
-    return frontier.settings.partition("-")[0] == settings_digest(feed)
+    return frontier.settings.partition("-")[0] == settings_digest(feed, layout)
 
 
-def _digest(value: object) -> str:
-    return hashlib.sha256(repr(value).encode()).hexdigest()[:12]
+def _digest(values: Sequence[Any]) -> str:
+    """Of texts, flags and numbers alone: it outlives the names of classes and fields."""
+    return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The TiCDC storage sink: what each of its paths means.
 
-    {schema}/{table}/{version}/[{physical partition}/][{date}/]CDC{index}.json       data, one event a line (or .csv)
+    {schema}/{table}/{version}/[{physical partition}/][{date}/]CDC{index}.json       data (the protocol's extension)
     {schema}/{table}/{version}/[{physical partition}/][{date}/]meta/CDC.index         name of the last data file
     {schema}/{table}/meta/schema_{version}_{checksum}.json                            table schema and DDL
     {schema}/meta/schema_{version}_{checksum}.json                                    database DDL
@@ -21,11 +21,11 @@ from __future__ import annotations
 import datetime
 import json
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from cdc_lakehouse.changelog.positions import is_commit_ts
+from cdc_lakehouse.changelog.positions import commit_time, end_ts_at, is_commit_ts
 from cdc_lakehouse.config import DateSeparator, Protocol, StorageSinkSource
 from cdc_lakehouse.errors import CheckpointError, ObjectMissingError, SourceError
 from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject, UnreadableDirectory
@@ -43,29 +43,30 @@ _DATES: Final[dict[DateSeparator, str]] = {
 _BELOW_TABLE: Final = {
     separator: re.compile(
         rf"(?P<version>\d{{1,20}})/(?:(?P<partition>\d{{1,20}})/)?{date}"
-        r"CDC(?:_(?P<dispatcher>\d+)_)?(?P<index>\d{6,20})\.(?P<extension>json|csv)"
+        r"CDC(?:_(?P<dispatcher>\d+)_)?(?P<index>\d{6,20})\.(?P<extension>\w+)"
     )
     for separator, date in _DATES.items()
 }
 _LARGEST: Final = (1 << 63) - 1
 _ANY_DATA_FILE: Final = re.compile(
-    r"(?P<table>.+?)/(?P<below>\d{1,20}/(?:[\d-]+/){0,2}CDC(?:_\d+_)?\d{6,20}\.(?:json|csv))"
+    r"(?P<table>.+?)/(?P<below>\d{1,20}/(?:[\d-]+/){0,2}CDC(?:_\d+_)?\d{6,20}\.(?P<extension>\w+))"
 )
-_EXTENSIONS: Final[dict[Protocol, str]] = {"canal-json": "json", "csv": "csv"}
 
 
 @dataclass(frozen=True, slots=True)
 class SinkLayout:
-    """The options of a sink that its paths depend on."""
+    """The options of a sink that its paths depend on. `extensions` are those of the data files of each protocol; they
+    are no option."""
 
-    separator: DateSeparator = "day"
-    protocol: Protocol = "canal-json"
-    table_ids: bool = False
+    separator: DateSeparator
+    protocol: Protocol
+    table_ids: bool
+    extensions: Mapping[Protocol, str] = field(kw_only=True, repr=False, compare=False)
 
     @classmethod
-    def of(cls, source: StorageSinkSource) -> SinkLayout:
+    def of(cls, source: StorageSinkSource, extensions: Mapping[Protocol, str]) -> SinkLayout:
         """The layout that the configuration says."""
-        return cls(source.date_separator, source.protocol, source.use_table_id_as_path)
+        return cls(source.date_separator, source.protocol, source.use_table_id_as_path, extensions=extensions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +123,8 @@ class Listing:
     """Paths that no rule explains: reported, never read."""
 
 
-def read_checkpoint(store: ObjectStore) -> int:
-    """The sink's checkpoint-ts: every event at or below it is in the files.
+def read_checkpoint(store: ObjectStore, now: datetime.datetime) -> int:
+    """The sink's checkpoint-ts at a moment: every event at or below it is in the files.
 
     It must be read before the sink is listed, so that the listing holds all that it promises.
     Raises `CheckpointError` when it is missing or is not what TiCDC writes.
@@ -137,7 +138,7 @@ def read_checkpoint(store: ObjectStore) -> int:
             advice="check source.uri, or wait for the first checkpoint",
         ) from None
     except SourceError as error:
-        raise CheckpointError(error.message, segment=METADATA) from error
+        raise CheckpointError(error.message, segment=METADATA, advice=error.advice) from error
     try:
         document: Any = json.loads(content)
         checkpoint = document["checkpoint-ts"]
@@ -147,6 +148,14 @@ def read_checkpoint(store: ObjectStore) -> int:
         ) from None
     if isinstance(checkpoint, bool) or not isinstance(checkpoint, int) or not is_commit_ts(checkpoint):
         raise CheckpointError(f"the checkpoint-ts is not a TSO: {checkpoint!r}", segment=METADATA)
+    if not is_commit_ts(checkpoint, end_ts_at(now)):
+        # Believed once, it would be the feed's clock for good.
+        raise CheckpointError(
+            f"the checkpoint-ts is {commit_time(checkpoint):%Y-%m-%d %H:%M:%S} UTC, more than a day after it was read",
+            segment=METADATA,
+            advice="set right the clock that is wrong, the source's or this machine's; a metadata file that is damaged "
+            "is written anew with the changefeed's next checkpoint",
+        )
     return checkpoint
 
 
@@ -167,8 +176,11 @@ def classify(
     listing = Listing()
     data: list[StoredObject] = []
     for found in objects:
+        shown = _utf8(found.path)
         if isinstance(found, UnreadableDirectory):
-            listing.unreadable.append(found)
+            listing.unreadable.append(replace(found, path=shown))
+        elif shown != found.path:
+            listing.unknown.append(shown)
         elif not _take(found, listing):
             data.append(found)
     known = {*tables, *(s.directory for s in listing.schemas if may_be_table(s.directory, layout))}
@@ -182,13 +194,22 @@ def classify(
     return listing
 
 
+def _utf8(path: str) -> str:
+    """The path, or where a local disk has one that is not UTF-8, its bytes escaped: nothing can be called so."""
+    return path if path.isascii() else path.encode(errors="surrogateescape").decode(errors="backslashreplace")
+
+
 def read_index(store: ObjectStore, index: IndexFile) -> str:
     """Path of the last data file that an index names. Raises `SourceError` when it names none, and as
     `ObjectStore.read` does."""
     content = store.read(index.path, limit=INDEX_LIMIT)
     name = content.decode("utf-8", "replace").strip()
     if not re.fullmatch(r"CDC(?:_\d+_)?\d{6,20}\.\w+", name):
-        raise SourceError(f"the index file does not name a data file: {name[:80]!r}", segment=index.path)
+        raise SourceError(
+            f"the index file does not name a data file: {name[:80]!r}",
+            segment=index.path,
+            advice="restore the file as TiCDC wrote it",
+        )
     return f"{index.directory}/{name}"
 
 
@@ -257,7 +278,7 @@ def _data_file(found: StoredObject, tables: set[str], layout: SinkLayout) -> Dat
 def _as_data_file(found: StoredObject, directory: str, match: re.Match[str], layout: SinkLayout) -> DataFile | None:
     database, _, table = ("", "", "") if layout.table_ids else directory.partition("/")
     parts = match.groupdict()
-    if parts["extension"] != _EXTENSIONS[layout.protocol]:
+    if parts["extension"] != layout.extensions[layout.protocol]:
         return None
     if any(int(parts[name] or 0) > _LARGEST for name in ("version", "partition", "index")):
         return None
@@ -279,7 +300,7 @@ def _as_data_file(found: StoredObject, directory: str, match: re.Match[str], lay
 
 def _refuse_other_layout(path: str, layout: SinkLayout) -> None:
     match = _ANY_DATA_FILE.fullmatch(path)
-    if match is None:
+    if match is None or match["extension"] not in layout.extensions.values():
         return
     if ("/" in match["table"]) if layout.table_ids else match["table"].isdigit():
         given, other = ("true", "false") if layout.table_ids else ("false", "true")
@@ -288,8 +309,8 @@ def _refuse_other_layout(path: str, layout: SinkLayout) -> None:
             segment=path,
             advice=f"set source.use_table_id_as_path to {other}",
         )
-    for protocol, extension in _EXTENSIONS.items():
-        if protocol != layout.protocol and path.endswith(f".{extension}"):
+    for protocol, extension in layout.extensions.items():
+        if protocol != layout.protocol and match["extension"] == extension:
             raise SourceError(
                 f"the sink was written with protocol {protocol}, the configuration says {layout.protocol}",
                 segment=path,

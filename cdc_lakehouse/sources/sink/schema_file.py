@@ -2,12 +2,14 @@
 
 The checksum in the name (there is none in the layout up to v7.0) is CRC32-IEEE over Go's JSON of the table's name and
 columns (without statement, type and version), the columns sorted by name, indented by four spaces, with `<`, `>` and
-`&` escaped.
+`&` escaped. A byte that is not UTF-8, as a default can have it, is an escaped U+FFFD there and in the file; the
+character itself is never escaped.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Mapping
 from typing import Any, Final, cast
@@ -15,7 +17,7 @@ from typing import Any, Final, cast
 from cdc_lakehouse.changelog import ddl_kinds
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn
-from cdc_lakehouse.errors import SchemaFileError
+from cdc_lakehouse.errors import SchemaFileError, in_one_line
 from cdc_lakehouse.sources.object_store import ObjectStore
 from cdc_lakehouse.sources.sink.paths import SchemaFilePath
 
@@ -24,7 +26,9 @@ SIZE_LIMIT: Final = 64 * 1024 * 1024  # 4,096 columns with long labels stay far 
 # Go's encoding/json escapes these, and no other text.
 _GO_ESCAPES: Final = str.maketrans({
     "<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029",
+    **{chr(0xDC00 + byte): "\\ufffd" for byte in range(0x80, 0x100)},
 })  # fmt: skip
+_ESCAPE: Final = re.compile(rb"\\(ufffd|.)", re.DOTALL)
 
 
 def read_schema_file(store: ObjectStore, file: SchemaFilePath) -> SchemaChange:
@@ -40,18 +44,18 @@ def read_schema_file(store: ObjectStore, file: SchemaFilePath) -> SchemaChange:
         raise SchemaFileError("the schema file holds no JSON object", segment=file.path)
     table = cast("dict[str, Any]", document)
     try:
-        if file.checksum is not None and not _checksum_matches(table, file.checksum):
+        if file.checksum is not None and not _checksum_matches(content, file.checksum):
             raise SchemaFileError(
-                "the schema file's content does not match the checksum in its name",
-                segment=file.path,
-                advice="restore the file as TiCDC wrote it",
+                "the schema file's content does not match the checksum in its name", segment=file.path
             )
         # No text of it is half a surrogate pair, which nothing can store.
-        go_json(table).encode()
+        json.dumps(table, ensure_ascii=False).encode()
         return _change(table, file)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+    except KeyError as error:
+        raise SchemaFileError(f"the schema file lacks {error.args[0]}", segment=file.path) from None
+    except (TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise SchemaFileError(
-            f"the schema file lacks what it must have: {type(error).__name__} {error}", segment=file.path
+            f"a value of the schema file is not what TiCDC writes there: {in_one_line(error)}", segment=file.path
         ) from None
 
 
@@ -69,13 +73,14 @@ def checked_text(document: Mapping[str, Any]) -> str:
 
 
 def go_json(value: Any, indent: int | None = None) -> str:
-    """JSON text as Go's encoding/json writes it."""
+    """JSON text as Go's encoding/json writes it; bytes that are not UTF-8 are as Python's surrogateescape has them."""
     separators = (",", ":") if indent is None else None
     return json.dumps(value, ensure_ascii=False, indent=indent, separators=separators).translate(_GO_ESCAPES)
 
 
-def _checksum_matches(document: Mapping[str, Any], checksum: int) -> bool:
-    text = checked_text(document)
+def _checksum_matches(content: bytes, checksum: int) -> bool:
+    marked = _ESCAPE.sub(lambda found: rb"\udcff" if found[1] == b"ufffd" else found[0], content)
+    text = checked_text(json.loads(marked))
     # Go before 1.22 has no short escape for backspace and form feed.
     older = text.replace("\\b", "\\u0008").replace("\\f", "\\u000c")
     return checksum in (zlib.crc32(text.encode()), zlib.crc32(older.encode()))
@@ -85,6 +90,8 @@ def _change(table: dict[str, Any], file: SchemaFilePath) -> SchemaChange:
     version = int(table["TableVersion"])
     if version != file.version:
         raise ValueError(f"TableVersion {version} is not the version in the file's name")
+    if table["Table"] and not table["Schema"]:
+        raise ValueError("Schema is empty, which is the table's database")
     columns = tuple(_column(column) for column in table["TableColumns"] or ())
     action = int(table["Type"])
     return SchemaChange(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cdc_lakehouse.changelog.ddl import parser
 from cdc_lakehouse.changelog.ddl.clauses import DropColumn, TableName, TruncateTable
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin, RowChange
-from cdc_lakehouse.decoders.messages.shareplex_json import decode
+from cdc_lakehouse.decoders.messages.shareplex_json import FORMAT, decode
 from cdc_lakehouse.decoders.partition_sequence import UpdatePairing
 from tests.kit.cases import shown
 
@@ -172,7 +172,8 @@ BAD = MessageError("garbage")
 
 def paired(messages: Sequence[Message | MessageError]) -> tuple[list[Message | MessageError], int]:
     """What is known of a partition's messages, and how many at the end wait for the next one."""
-    pairing = UpdatePairing()
+    assert FORMAT.update_halves is not None
+    pairing = UpdatePairing(FORMAT.update_halves)
     done = [found for message in messages for found in pairing.next(message)]
     return done, 0 if pairing.waiting is None else 1
 
