@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,7 +19,6 @@ from cdc_lakehouse.lake.tables.frontiers import Frontiers
 from cdc_lakehouse.lake.tables.landed_offsets import landed_offsets
 from cdc_lakehouse.lake.tables.segments import Segments
 from cdc_lakehouse.lake.tables.source_metadata import Signals
-from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.pipeline.source import SourceKind, SourceMonitor, SourceState, SourceStatus
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.kafka import find_pending, read_topics
@@ -27,6 +27,10 @@ from cdc_lakehouse.sources.record_log import Pending
 from cdc_lakehouse.sources.sink.incremental_listing import list_new
 from cdc_lakehouse.sources.sink.listing_state import is_of_settings
 from cdc_lakehouse.sources.sink.paths import DataFile, list_sink, read_checkpoint
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
 
 
 def open_monitor(lake: Lake, feed: FeedConfig) -> SourceMonitor:
@@ -67,7 +71,7 @@ class SinkMonitor:
         return open_store(self._source.uri, self._lake.storage)
 
     def poll(self, asked: str | None) -> SourceState:
-        shown = read_checkpoint(self._store(), utc_now())
+        shown = read_checkpoint(self._store(), _now())
         published = Checkpoints(self._lake, self._feed.name).last().checkpoint_ts
         last = max(published, int(asked or 0))
         if shown < last:
@@ -97,7 +101,7 @@ class SinkMonitor:
         try:
             store = self._store()
             store.check()
-            return SourceStatus(checkpoint_ts=read_checkpoint(store, utc_now()))
+            return SourceStatus(checkpoint_ts=read_checkpoint(store, _now()))
         except CdcError as error:
             return SourceStatus(error=error)
 

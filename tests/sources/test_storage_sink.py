@@ -254,7 +254,7 @@ def test_a_part_that_cannot_be_listed_is_told(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_name_that_is_not_utf8_is_of_no_sink(tmp_path: Path, path: bytes) -> None:
     store = sink(tmp_path, os.fsdecode(path), f"db/t/7/2026-01-31/{FIRST}")
-    listing = list_sink(store, SinkLayout())
+    listing = list_sink(store, layout_with())
     assert listing.unknown == [path.decode(errors="backslashreplace")]
     assert [file.table for file in listing.data] == ["t"] and listing.schemas == [] and listing.indexes == []
 
@@ -262,7 +262,7 @@ def test_a_name_that_is_not_utf8_is_of_no_sink(tmp_path: Path, path: bytes) -> N
 def test_a_directory_that_cannot_be_listed_is_told_by_a_name_that_can_be_written(tmp_path: Path) -> None:
     store = sink(tmp_path, f"db/t/7/2026-01-31/{FIRST}")
     (tmp_path / os.fsdecode(b"db/\xff")).symlink_to(os.fsdecode(b"\xff"))
-    (unreadable,) = list_sink(store, SinkLayout()).unreadable
+    (unreadable,) = list_sink(store, layout_with()).unreadable
     assert unreadable.path == "db/\\xff"
 
 
