@@ -24,6 +24,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from duckdb.func import FunctionNullHandling, PythonUDFType
 
 _compute: Any = pc  # What its functions take is hidden from type checkers.
 _DUCKDB_TYPES: Final = {
@@ -88,7 +89,14 @@ def _opened() -> Any:
         ("encode_latin1", _encoded_latin1, "VARCHAR", "BLOB"),
         ("decode_latin1", _decoded_latin1, "BLOB", "VARCHAR"),
     ):
-        connection.create_function(name, function, [takes], gives, type="arrow", null_handling="special")
+        connection.create_function(
+            name,
+            function,
+            [takes],
+            gives,
+            type=PythonUDFType.ARROW,
+            null_handling=FunctionNullHandling.SPECIAL,
+        )
     return connection
 
 

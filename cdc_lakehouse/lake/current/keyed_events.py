@@ -167,7 +167,9 @@ def _key_parts(
     for expressions in layers:
         query = f"(SELECT {', '.join(['*', *expressions])} FROM {query})"
     images = {name: events.column(name) for name in ("op", "before", "after")}
-    return sql.query(connection, f"SELECT {', '.join(found)} FROM {query}", keyed=pa.table({**images, **paths}))
+    statement = f"SELECT {', '.join(found)} FROM {query}"
+    parts = sql.slices(pa.table({**images, **paths}))
+    return pa.concat_tables([sql.query(connection, statement, keyed=part) for part in parts])
 
 
 def _path(span: KeyedSpan, part: int) -> str | None:
