@@ -5,6 +5,7 @@ An expression is a `str`. Each function here takes and gives expressions that ca
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import datetime
 import decimal
@@ -20,8 +21,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import duckdb
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from duckdb.func import FunctionNullHandling, PythonUDFType
 
+_compute: Any = pc  # What its functions take is hidden from type checkers.
 _DUCKDB_TYPES: Final = {
     "long": "BIGINT", "int": "INTEGER", "float": "FLOAT", "double": "DOUBLE", "boolean": "BOOLEAN", "date": "DATE",
     "timestamp": "TIMESTAMP", "timestamptz": "TIMESTAMPTZ", "string": "VARCHAR", "binary": "BLOB",
@@ -30,6 +35,9 @@ _DUCKDB_TYPES: Final = {
 
 NULL: Final = "NULL"
 _MEMORY: Final = "1GB"
+_VECTOR_ROWS: Final = 2048
+_VECTOR_BYTES: Final = 16 * 1024 * 1024
+_SLICE_BYTES: Final = 256 * 1024 * 1024
 _OFFSET: Final = re.compile(r"([+-])(\d{1,2}):(\d{2})")
 _UTC: Final = frozenset({"UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "Zulu", "Etc/Zulu", "UCT", "Etc/UCT", "Universal"})
 _A_DAY: Final = datetime.timedelta(days=1)
@@ -62,6 +70,13 @@ def database() -> Iterator[Any]:
     idle.append(connection)
 
 
+@atexit.register
+def _close_idle() -> None:
+    # What is left open with functions of Python's in it is told as leaks when the process ends.
+    for connection in _idle.get(os.getpid(), ()):
+        connection.close()
+
+
 def _opened() -> Any:
     # DuckDB makes the directory when it needs it, and takes it away.
     directory = Path(tempfile.gettempdir()) / f"duckdb-{uuid.uuid4()}"
@@ -70,6 +85,18 @@ def _opened() -> Any:
     connection.execute("SET TimeZone = 'UTC'")
     # It would be in the output of a command.
     connection.execute("SET enable_progress_bar = false")
+    for name, function, takes, gives in (
+        ("encode_latin1", _encoded_latin1, "VARCHAR", "BLOB"),
+        ("decode_latin1", _decoded_latin1, "BLOB", "VARCHAR"),
+    ):
+        connection.create_function(
+            name,
+            function,
+            [takes],
+            gives,
+            type=PythonUDFType.ARROW,
+            null_handling=FunctionNullHandling.SPECIAL,
+        )
     return connection
 
 
@@ -77,6 +104,32 @@ def query(connection: Any, statement: str, **relations: Any) -> pa.Table:
     """The rows of a statement over relations (tables or readers of Arrow's), which have these names while it runs."""
     with named(connection, **relations):
         return connection.sql(statement).to_arrow_table()
+
+
+def slices(rows: pa.Table) -> Iterator[pa.Table]:
+    """The rows in parts that a query has room for. It works on vectors of 2048 rows and cannot put the texts of one on
+    disk; so rows with long ones come few at a time, as few as one. Others stay together up to what Arrow can have in
+    one array."""
+    if rows.nbytes <= _VECTOR_BYTES:
+        yield rows
+        return
+    ends = np.zeros(rows.num_rows + 1, np.int64)
+    for column in rows.columns:
+        if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+            ends[1:] += _compute.fill_null(_compute.binary_length(column), 0).to_numpy()
+    np.cumsum(ends, out=ends)
+    first = stop = 0
+    while first < rows.num_rows:
+        fits = int(np.searchsorted(ends, ends[stop] + _VECTOR_BYTES, "right")) - 1
+        narrow = fits == rows.num_rows or fits - stop >= _VECTOR_ROWS
+        if narrow and ends[fits] - ends[first] <= _SLICE_BYTES:
+            stop = fits
+            if stop < rows.num_rows:
+                continue
+        elif stop == first:
+            stop = max(fits, first + 1)
+        yield rows.slice(first, stop - first)
+        first = stop
 
 
 @contextlib.contextmanager
@@ -163,6 +216,35 @@ def let(value: str, body: Callable[[str], str]) -> str:
     same value has the same name, which makes an expression's text the same each time."""
     name = "v" + hashlib.blake2s(value.encode(), digest_size=8).hexdigest()
     return f"list_transform([{value}], lambda {name}: {body(name)})[1]"
+
+
+# --- ISO-8859-1: a byte is a character ---
+
+
+def encode_latin1(text: str) -> str:
+    """The bytes of a VARCHAR's characters; NULL where one is above U+00FF."""
+    # DuckDB has no function for it: `encode` is UTF-8, which is the same for ASCII.
+    return when(f"strlen({text}) = length({text})", f"encode({text})", f"encode_latin1({text})")
+
+
+def decode_latin1(value: str) -> str:
+    """The characters of a BLOB's bytes."""
+    return f"decode_latin1({value})"
+
+
+def _encoded_latin1(texts: Any) -> pa.Array:
+    return pa.array(map(_latin1, texts.to_pylist()), pa.binary())
+
+
+def _latin1(text: str | None) -> bytes | None:
+    try:
+        return None if text is None else text.encode("latin-1")
+    except UnicodeEncodeError:
+        return None
+
+
+def _decoded_latin1(values: Any) -> pa.Array:
+    return pa.array((None if value is None else value.decode("latin-1") for value in values.to_pylist()), pa.string())
 
 
 # --- Time zones ---

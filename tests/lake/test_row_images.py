@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, Final
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
 from cdc_lakehouse.decoders.event_schema import image_text
+from cdc_lakehouse.lake.current import typed_rows
 from cdc_lakehouse.lake.current.typed_rows import image_of, row_images
 from tests.kit.duckdb_sql import connection
 
@@ -28,8 +30,10 @@ WITH_VIRTUAL: Final = version_of("a", "v", "b", virtual="v")
 
 
 def read(version: TableVersion, *images: str | None, wanted: set[int] | None = None) -> list[dict[str, Any]]:
-    """One row for each image, after the same in one query and image by image."""
+    """One row for each image, after the same in one query, image by image, and as large images are read."""
     whole = _read(version, images, wanted)
+    with patch.object(typed_rows, "_LARGE_IMAGE", -1):
+        assert whole == _read(version, images, wanted)
     assert whole == [row for image in images for row in _read(version, [image], wanted)]
     return whole
 

@@ -15,9 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
-from pyiceberg.types import IntegerType, LongType, NestedField, StringType
+from pyiceberg.types import BinaryType, IntegerType, LongType, NestedField, StringType
 from pyroaring import BitMap64
 
+from cdc_lakehouse import duckdb_sql
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
 from cdc_lakehouse.decoders.event_schema import image_text
@@ -38,6 +39,7 @@ from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.data_files import StoredFile, write_file
 from tests.kit.duckdb_sql import connection
 
+BLOB: Final = ColumnType.of("longblob")
 ID, V = Column(1, "id", ColumnType.of("int")), Column(2, "v", ColumnType.of("varchar", length=20))
 VERSION: Final = TableVersion(1, TableName("d", "t"), "d.t#1", "create", "create", "", "", (ID, V))
 SCHEMA: Final = Schema(
@@ -186,3 +188,107 @@ def test_a_file_that_is_written_again_stays_one(tmp_path: Path, row_group: int) 
 def test_of_a_file_without_rows_nothing_is_written(tmp_path: Path) -> None:
     rows = pa.table({"id": [1, 2], "v": ["a", "b"], COMMIT_TS: [7, 7]})
     assert rewrite(tmp_path, rows, {0, 1}) == [] and not (tmp_path / "new").exists()
+
+
+_WIDE: Final = replace(VERSION, columns=(ID, Column(2, "v", ColumnType.of("mediumtext")), Column(3, "b", BLOB)))
+_WIDE_SCHEMA: Final = Schema(*SCHEMA.fields, NestedField(4, "b", BinaryType()))
+
+
+def _with_room(monkeypatch: pytest.MonkeyPatch, memory: str) -> None:
+    """Databases have so much memory: with all that they have by default, what goes beyond it takes seconds."""
+    monkeypatch.setattr(duckdb_sql, "_MEMORY", memory)
+    monkeypatch.setattr(duckdb_sql, "_idle", {})
+
+
+def _plan(directory: Path, number: int = 0, stored: StoredTable | None = None) -> TableUpdate:
+    return TableUpdate(
+        number, "d.t", Target(_WIDE.columns, {0: _WIDE}), (ID,), ValueFormat(), _WIDE_SCHEMA, f"file://{directory}", {},
+        stored, (), (), skips_rejected=False,
+    )  # fmt: skip
+
+
+def _carried_out(plans: Sequence[TableUpdate], events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    batches = carry_out({}, plans, pa.Table.from_pylist(events, KEYED_EVENTS))
+    return [result for batch in batches for result in batch.to_pylist()]
+
+
+def _written(directory: Path) -> list[dict[str, Any]]:
+    (path,) = directory.rglob("*.parquet")
+    return sorted(pq.read_table(path).to_pylist(), key=lambda row: row["id"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lengths", [[26_000] * 2048, [10] * 3000 + [20_000_000] + [26_000] * 2048 + [10] * 3000])
+def test_many_long_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lengths: list[int]) -> None:
+    """As many rows as DuckDB works on at once: it cannot put texts of theirs on disk."""
+    _with_room(monkeypatch, "190MB")
+    images = [{"id": str(n), "v": chr(97 + n % 26) * length, "b": None} for n, length in enumerate(lengths)]
+    events = [keyed("I", n + 1, image, str(n)) for n, image in enumerate(images)]
+    results = _carried_out([_plan(tmp_path)], events)
+    assert [result["kind"] for result in results] == ["file", "counts"], results
+    rows = _written(tmp_path)
+    assert [(str(row["id"]), row["v"]) for row in rows] == [(image["id"], image["v"]) for image in images]
+
+
+def test_large_blobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In canal-json a byte is a character."""
+    _with_room(monkeypatch, "190MB")
+    values = [bytes(range(256)) * (n << 14) + b"x" for n in range(4)]
+    events = [
+        keyed("I", n + 1, {"id": str(n), "v": "x", "b": value.decode("latin-1")}, str(n))
+        for n, value in enumerate(values)
+    ]
+    _carried_out([_plan(tmp_path)], events)
+    assert [row["b"] for row in _written(tmp_path)] == values
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("said", ["v", "b"])
+def test_updates_that_leave_columns_out_of_rows_with_long_texts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    _with_room(monkeypatch, "190MB")
+    count, path = 2048, str(tmp_path / "old.parquet")
+    rows = pa.table({"id": range(count), "v": ["x" * 40_000] * count, "b": [b"y"] * count, COMMIT_TS: [7] * count})
+    text = json.loads(write_file(PyArrowFileIO(), path, _WIDE_SCHEMA, rows, {}))
+    file = StoredFile(path, text["file-size-in-bytes"], count)
+    plan = _plan(tmp_path / "new", stored=StoredTable((file,), _WIDE_SCHEMA, {1: 1, 2: 2, 3: 4}, _WIDE))
+    now = "z" * (40_000 if said == "v" else 1)
+    results = _carried_out([plan], [keyed("U", 8, {"id": str(n), said: now}, str(n)) for n in range(1, count)])
+    assert [result["kind"] for result in results] == ["file", "counts", "deleted"], results
+    assert [*BitMap64.deserialize(results[-1]["data"])] == [*range(1, count)]
+    expected = {"v": now, "b": b"y"} if said == "v" else {"v": "x" * 40_000, "b": b"z"}
+    assert _written(tmp_path / "new") == [{"id": n, COMMIT_TS: 8, **expected} for n in range(1, count)]
+
+
+def test_a_table_that_has_no_room_leaves_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _with_room(monkeypatch, "30MB")
+    plans = [_plan(tmp_path / name, number) for number, name in enumerate("abc")]
+    events = [
+        {**keyed("I", 1, {"id": str(n), "v": "x" * length, "b": None}, str(n)), "table_no": number}
+        for number, (count, length) in enumerate([(1, 1), (600, 26_000), (1, 2)])
+        for n in range(count)
+    ]
+    results = _carried_out(plans, events)
+    assert {(r["table_no"], r["kind"]) for r in results if r["kind"] != "counts"} == {
+        (0, "file"), (1, "failed"), (2, "file"),
+    }  # fmt: skip
+    (reason,) = (result["text"] for result in results if result["kind"] == "failed")
+    assert reason.startswith("memory ran out while the table was updated. The next run tries again"), reason
+    assert [row["v"] for row in _written(tmp_path / "c")] == ["xx"]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "expected"),
+    [
+        ([], [0]),
+        ([9, None, 9], [3]),
+        ([10_000] * 5000, [1677, 1677, 1646]),
+        ([100] * 3000 + [40_000_000, 0, 17_000_000] + [100] * 200_000, [3000, 1, 1, 1, 200_000]),
+    ],
+)
+def test_rows_stay_together_where_a_query_has_room_for_them(lengths: list[int | None], expected: list[int]) -> None:
+    texts = pa.array([None if length is None else "x" * length for length in lengths], pa.string())
+    rows = pa.table({"n": pa.array(range(len(lengths))), "t": texts})
+    found = [*duckdb_sql.slices(rows)]
+    assert pa.concat_tables(found).equals(rows) and [part.num_rows for part in found] == expected

@@ -170,7 +170,9 @@ def _key_parts(
     for expressions in layers:
         query = f"(SELECT {', '.join(['*', *expressions])} FROM {query})"
     images = {name: events.column(name) for name in ("op", "before", "after")}
-    parts = sql.query(connection, f"SELECT {', '.join(found)} FROM {query}", keyed=pa.table({**images, **paths}))
+    statement = f"SELECT {', '.join(found)} FROM {query}"
+    slices = sql.slices(pa.table({**images, **paths}))
+    parts = pa.concat_tables([sql.query(connection, statement, keyed=each) for each in slices])
     return _of_values(connection, parts, spans, span_of) if any(span.key_texts for span in spans) else parts
 
 

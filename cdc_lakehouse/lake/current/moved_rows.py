@@ -111,13 +111,15 @@ class LiveRows:
             live = latest.filter(latest.column("upsert"))
             partial: list[pa.Table] = []
             for number in _compute.unique(live.column("version_no")).to_pylist():
-                own, version = live.filter(pc.field("version_no") == number), self.target.versions[number]
-                images = row_images(connection, own, version, {column.id for column in version.columns})
-                if _compute.any(images.absent).as_py():
-                    partial.append(own.select(["key"]).filter(images.absent))
-                yield from self._rows(connection, version, own, images).to_batches()
+                version = self.target.versions[number]
+                for own in sql.slices(live.filter(pc.field("version_no") == number)):
+                    images = row_images(connection, own, version, {column.id for column in version.columns})
+                    if _compute.any(images.absent).as_py():
+                        partial.append(own.select(["key"]).filter(images.absent))
+                    yield from self._rows(connection, version, own, images).to_batches()
             if partial:
-                yield from self._folded(connection, events, pa.concat_tables(partial)).to_batches()
+                for found in self._folded(connection, events, pa.concat_tables(partial)):
+                    yield from found.to_batches()
 
     def _rows(self, connection: Any, version: TableVersion, events: pa.Table, images: RowImages) -> pa.Table:
         """Of events of one version, those that say the whole row."""
@@ -125,7 +127,7 @@ class LiveRows:
         whole = pa.table(texts).filter(_compute.invert(images.absent))
         return sql.query(connection, self._shown(self._texts(version)), texts=whole)
 
-    def _folded(self, connection: Any, events: pa.Table, keys: pa.Table) -> pa.Table:
+    def _folded(self, connection: Any, events: pa.Table, keys: pa.Table) -> Iterator[pa.Table]:
         """Of keys whose last event leaves columns out, what all of their events say."""
         places = pa.array(np.arange(events.num_rows))
         query = "SELECT place FROM keyed SEMI JOIN wanted USING (key) ORDER BY place"
@@ -133,7 +135,9 @@ class LiveRows:
         own = events.take(sql.query(connection, query, keyed=keyed, wanted=keys).column("place"))
         folded = fold_events(own, self.target)
         table = folded.table.append_column("commit_ts", own.column("commit_ts").take(pa.array(folded.last)))
-        return sql.query(connection, self._shown(self._texts_of_fold()), folded=table)
+        query = self._shown(self._texts_of_fold())
+        for part in sql.slices(table):
+            yield sql.query(connection, query, folded=part)
 
     def _texts(self, version: TableVersion) -> str:
         """`x<id>`, the text of each column, over `t<id>` (see `typed_rows`), with the other columns of these."""

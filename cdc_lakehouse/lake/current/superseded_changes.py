@@ -149,4 +149,5 @@ class _Changes:
             "SELECT (NOT upsert OR is_insert OR list_has_all(json_keys(image), names)) "
             "AND list_count(key) = len(key) AS whole FROM changes"
         )
-        return sql.query(connection, query, changes=pa.table(rows)).column("whole")
+        found = [sql.query(connection, query, changes=part) for part in sql.slices(pa.table(rows))]
+        return pa.concat_tables(found).column("whole")

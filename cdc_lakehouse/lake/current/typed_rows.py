@@ -32,6 +32,7 @@ from cdc_lakehouse.lake.current.value_parsing import ValueFormat, duckdb_type
 COMMIT_TS: Final = "_commit_ts"
 """The lake's own column of a current-state table."""
 
+_LARGE_IMAGE: Final = 16 * 1024 * 1024
 _EXACT: Final = decimal.Context(prec=76)
 
 
@@ -249,12 +250,16 @@ def row_images(connection: Any, events: pa.Table, version: TableVersion, wanted:
     # MySQL's own log has values of virtual generated columns, which others leave out.
     known = {column.name for column in version.columns}
     read = {f"t{column.id}": column.name for column in version.carried if column.id in wanted}
-    # DuckDB's structures have no member without a name.
-    if "" not in read.values() and _are_usual(connection, images, names, known):
+    # DuckDB's structures have no member without a name, and of a large image it needs four times its memory.
+    is_large = images.nbytes > _LARGE_IMAGE * len(images)
+    if "" not in read.values() and not is_large and _are_usual(connection, images, names, known):
         no = pa.repeat(False, len(images))
         return RowImages(_members(connection, images, read), no, no)
-    counted = "SELECT coalesce(len(json_keys(image)), 0) AS names FROM images"
-    counts = _query(connection, counted, images).column("names").to_pylist()
+    if is_large:
+        counts = [len(json.loads(image or "{}", object_pairs_hook=list)) for image in images.to_pylist()]
+    else:
+        counted = "SELECT coalesce(len(json_keys(image)), 0) AS names FROM images"
+        counts = _query(connection, counted, images).column("names").to_pylist()
     rows = [image_of(image) for image in images.to_pylist()]
     strange = [not known >= row.keys() or len(row) < count for row, count in zip(rows, counts, strict=True)]
     return RowImages(

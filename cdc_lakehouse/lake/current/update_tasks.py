@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,7 +27,7 @@ from cdc_lakehouse.changelog.ddl.clauses import Partitioning
 from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.decoders.arrow import where
 from cdc_lakehouse.decoders.files.tasks import TaskError
-from cdc_lakehouse.errors import CdcError, TableHeldError, TransientError
+from cdc_lakehouse.errors import CdcError, TableHeldError, TransientError, in_one_line
 from cdc_lakehouse.lake import data_files
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.conversions import convert_through
@@ -76,6 +77,10 @@ RESULTS: Final = pa.schema(
 """What tasks give: see `Result`."""
 
 _BATCH_ROWS: Final = 131_072
+_NO_ROOM: Final = (
+    "memory ran out while the table was updated. The next run tries again; where it comes again, its values or its "
+    "changes of one run are too large for this machine"
+)
 
 
 class Counts(NamedTuple):
@@ -235,6 +240,9 @@ def _results(
         return list(task.update(where(changes, changes.column("table_no").to_numpy() == update.table_no)))
     except FileNotFoundError as error:
         return [Result(update.table_no, "failed", f"a file of the table is not there: {error}")]
+    except (MemoryError, duckdb.OutOfMemoryException) as error:
+        # It may be what this table holds, and it may pass.
+        return [Result(update.table_no, "failed", f"{_NO_ROOM}: {in_one_line(error)}")]
     except Exception as error:  # One bad table never stops the others, whatever is wrong with it.
         fault = error if isinstance(error, TransientError) else engine_fault(error)
         if fault is not None:
@@ -387,14 +395,15 @@ class _Task:
         for number in sorted(_compute.unique(rows.column("version_no")).to_pylist()):
             version = update.target.versions[number]
             own = where(rows, rows.column("version_no").to_numpy() == number)
-            images = row_images(self._connection, own, version, wanted)
-            if _compute.any(images.absent).as_py():
-                return None
             query = values_of_version(number, update.target, types, update.value_format, "texts")
-            values = self._query(query, texts=pa.table({**images.texts, "row": own.column("row")}))
-            # The query keeps the order of its rows.
-            fault = _compute.or_(values.column("fault"), images.strange)
-            parts.append(values.set_column(values.schema.get_field_index("fault"), "fault", fault))
+            for part in sql.slices(own):
+                images = row_images(self._connection, part, version, wanted)
+                if _compute.any(images.absent).as_py():
+                    return None
+                values = self._query(query, texts=pa.table({**images.texts, "row": part.column("row")}))
+                # The query keeps the order of its rows.
+                fault = _compute.or_(values.column("fault"), images.strange)
+                parts.append(values.set_column(values.schema.get_field_index("fault"), "fault", fault))
         places = np.arange(upserts.num_rows)
         return _TypedRows(pa.concat_tables(parts) if parts else self._no_rows(), places)
 
@@ -412,35 +421,39 @@ class _Task:
         """Rows of all events of their keys, over those that are there; `latest` has each key once."""
         update = self._update
         folded = fold_events(changes, update.target)
-        base = None
-        if update.stored is not None:
-            values = {f"b{column.id}": update.stored_value(column) for column in update.target.columns}
-            keyed = {f"s{n}": self._stored_key(n) for n in range(len(update.key))}
-            base = self._matches(latest, {**values, **keyed})
-        deleted = self._grouped(base)
-        deleted = _union(deleted, self._emptied())
+        replaced = self._grouped(self._matches(latest))
+        deleted = _union(replaced, self._emptied())
         if not folded.last:
             return deleted, _TypedRows(self._no_rows(), np.arange(0))
-        if base is None:
-            joined = folds_alone(update.target, update.value_format, "folded")
-            relations = {"folded": folded.table}
-        else:
-            columns = [f"base.b{column.id}" for column in update.target.columns]
-            parts = [
-                f"{value_parsing.value(f'folded.k{n}', key.type, update.value_format)} IS NOT DISTINCT FROM base.s{n}"
-                for n, key in enumerate(update.key)
-            ]
-            joined = (
-                f"(SELECT folded.*, base.file_no IS NOT NULL AS based, {', '.join(columns)} FROM folded "
-                f"LEFT JOIN base ON NOT folded.whole AND {' AND '.join(parts)})"
-            )
-            relations = {"folded": folded.table, "base": base}
-        query = values_of_fold(update.target, update.value_format, joined)
-        typed = self._query(f"{query} ORDER BY row", **relations)
+        folds, relation = folded.table, folds_alone(update.target, update.value_format, "folds")
+        if replaced:
+            folds, relation = self._based(folded.table, replaced), "folds"
+        query = values_of_fold(update.target, update.value_format, relation)
+        typed = pa.concat_tables([self._query(query, folds=part) for part in sql.slices(folds)])
         strange = pa.array(folded.strange).take(typed.column("row").combine_chunks())
         fault = _compute.or_(typed.column("fault"), pa.chunked_array([strange]))
         typed = typed.set_column(typed.schema.get_field_index("fault"), "fault", fault)
         return deleted, _TypedRows(typed, np.array(folded.last))
+
+    def _based(self, folds: pa.Table, replaced: Mapping[str, BitMap64]) -> pa.Table:
+        """Folds with the rows of before them that count, as `values_of_fold` reads them. `replaced` are positions of
+        the rows that have their keys."""
+        update, base = self._update, self._stored_values(replaced)
+        parts = [
+            f"{value_parsing.value(f'folds.k{n}', key.type, update.value_format)} IS NOT DISTINCT FROM base.s{n}"
+            for n, key in enumerate(update.key)
+        ]
+        keys = [f"s{n}" for n in range(len(update.key))]
+        # Places are joined, not values: DuckDB has no room for long ones.
+        found = self._query(
+            f"SELECT folds.row, place FROM folds LEFT JOIN base ON NOT whole AND {' AND '.join(parts)} ORDER BY ALL",
+            folds=folds.select(["row", "whole", *(f"k{n}" for n in range(len(update.key)))]),
+            base=base.select(keys).append_column("place", pa.array(np.arange(base.num_rows), pa.int64())),
+        )
+        place = found.column("place")
+        rows = folds.take(found.column("row")).append_column("based", place.is_valid())
+        before = base.drop_columns(keys).take(place)
+        return pa.table([*rows.columns, *before.columns], [*rows.column_names, *before.column_names])
 
     def _sound(self, changes: pa.Table, typed: _TypedRows) -> tuple[pa.Table, list[Result]]:
         """Rows without those of emptied partitions, and without those that cannot be used; these."""
@@ -486,7 +499,7 @@ class _Task:
 
     def _positions(self, latest: pa.Table) -> dict[str, BitMap64]:
         """Positions of the rows that are there and go, by the path of their file."""
-        return _union(self._grouped(self._matches(latest, {})), self._emptied())
+        return _union(self._grouped(self._matches(latest)), self._emptied())
 
     def _emptied(self) -> dict[str, BitMap64]:
         update = self._update
@@ -501,9 +514,9 @@ class _Task:
         )
         return self._grouped(found)
 
-    def _matches(self, events: pa.Table, values: Mapping[str, str]) -> pa.Table | None:
-        """Rows that are there and have the key of one of the events: `file_no`, `position` and the `values`; None where
-        there are no rows."""
+    def _matches(self, events: pa.Table) -> pa.Table | None:
+        """Rows that are there and have the key of one of the events: `file_no` and `position`; None where there are no
+        rows."""
         update = self._update
         if update.stored is None or not events.num_rows:
             return None
@@ -520,13 +533,29 @@ class _Task:
             if all(may_contain(file, update.stored.schema.find_field(id), *ends) for id, ends in between.items())
         ]
         key_fields = [field for column in update.key if (field := update.stored.fields.get(column.id)) is not None]
-        fields = list(update.stored.fields.values()) if values else key_fields
-        columns = ", ".join(["file_no", "position", *(f"{value} AS {name}" for name, value in values.items())])
         return self._query(
-            f"SELECT {columns} FROM stored SEMI JOIN keys ON {' AND '.join(conditions)}",
-            stored=self._stored_rows(places, fields, between),
+            f"SELECT file_no, position FROM stored SEMI JOIN keys ON {' AND '.join(conditions)}",
+            stored=self._stored_rows(places, key_fields, between),
             keys=keys,
         )
+
+    def _stored_values(self, positions: Mapping[str, BitMap64]) -> pa.Table:
+        """Rows at positions of files, by the path of the file: `b<id>`, the value of each column as it is now, and
+        `s<n>`, that of each part of the key."""
+        update, stored = self._update, self._update.stored
+        assert stored is not None
+        values = {f"b{column.id}": update.stored_value(column) for column in update.target.columns}
+        values |= {f"s{n}": self._stored_key(n) for n in range(len(update.key))}
+        query = f"SELECT {', '.join(f'{value} AS {name}' for name, value in values.items())} FROM stored"
+        found: list[pa.Table] = []
+        for file in stored.files:
+            if file.path in positions:
+                wanted = np.array(positions[file.path].to_array(), dtype=np.int64)
+                for rows in read_rows(self._io, file, stored.schema, [*stored.fields.values()]):
+                    own = where(rows, np.isin(rows.column(POSITION).to_numpy(), wanted))
+                    if own.num_rows:
+                        found.append(self._query(query, stored=own))
+        return pa.concat_tables(found)
 
     def _key_ranges(self, keys: pa.Table) -> dict[int, tuple[Any, Any]]:
         """The least and the greatest of the parts of the keys, by field id, where the files have the same values."""

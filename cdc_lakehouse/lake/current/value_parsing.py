@@ -18,6 +18,8 @@ from cdc_lakehouse.duckdb_sql import (
     at_zone,
     bytes_literal,
     cast,
+    decode_latin1,
+    encode_latin1,
     labels_literal,
     let,
     matches,
@@ -207,15 +209,10 @@ def _timestamp(text: str, zone: str) -> str:
     return when(f"length({text}) >= 19 AND {text} >= '0001'", read)
 
 
-# Lead bytes of the two-byte characters from U+00C0 to U+00FF, as DuckDB's url_encode writes them, to what the byte's
-# own first digit is.
-_SECOND_HALF: Final = {"%C3%8": "C", "%C3%9": "D", "%C3%A": "E", "%C3%B": "F"}
-
-
 def _bytes(text: str, notation: Binary) -> str:
     match notation:
         case "characters":
-            return when(f"strlen({text}) = length({text})", f"encode({text})", _bytes_of_characters(text))
+            return encode_latin1(text)
         case "base64":
             cleaned = f"regexp_replace({text}, '\\s', '', 'g')"
             wrapped = when(matches(cleaned, _BASE64), f"from_base64({cleaned})")
@@ -224,31 +221,10 @@ def _bytes(text: str, notation: Binary) -> str:
             return when(matches(text, _HEX), f"from_hex({text})")
 
 
-def _bytes_of_characters(text: str) -> str:
-    """DuckDB has no ISO-8859-1. A URL's notation has two hexadecimal digits for each byte of UTF-8, and a BLOB can be
-    read from such digits."""
-    digits = f"url_encode({text})"
-    for lead, digit in _SECOND_HALF.items():
-        digits = f"replace({digits}, '{lead}', '\\x{digit}')"
-    digits = f"replace(replace({digits}, '%C2%', '\\x'), '%', '\\x')"
-    # A character above U+00FF is left with more bytes than one.
-    return let(cast(digits, "binary"), lambda found: when(f"octet_length({found}) = length({text})", found))
-
-
-def _characters_of_bytes(value: str) -> str:
-    # The text of a BLOB has \x and two digits for all that is not printable ASCII.
-    digits = f"replace({cast(value, 'string')}, '%', '%25')"
-    for lead, digit in _SECOND_HALF.items():
-        digits = f"replace({digits}, '\\x{digit}', '{lead}')"
-    for digit in "89AB":
-        digits = f"replace({digits}, '\\x{digit}', '%C2%{digit}')"
-    return f"url_decode(replace({digits}, '\\x', '%'))"
-
-
 def _notation(value: str, notation: Binary) -> str:
     match notation:
         case "characters":
-            return _characters_of_bytes(value)
+            return decode_latin1(value)
         case "base64":
             return f"to_base64({value})"
         case "hex":
