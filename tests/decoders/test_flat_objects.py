@@ -93,3 +93,10 @@ def test_what_duckdb_says_of_a_text_need_not_be_utf8(before: int) -> None:
     texts = [written({"a": "-" * before + "€" * 200})[:-2] + b'"b":"1"}', written({"a": "1"})]
     sound, _ = read_rows(connection(), pa.array(texts, pa.binary()), [])
     assert sound.tolist() == [False, True]
+
+
+def test_a_large_row_is_none_that_is_read_by_duckdb() -> None:
+    """It has no room for this one. An escape makes the row unusual."""
+    small, large = (b'{"a":"\\n' + b"x" * length + b'"}' for length in (1, 100 << 20))
+    found, _ = read_rows(connection(), pa.array([small, large], pa.binary()), [])
+    assert found.tolist() == [True, False]

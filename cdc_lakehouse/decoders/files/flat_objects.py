@@ -19,6 +19,7 @@ _BACKSLASH: Final = ord("\\")
 _SPACE: Final = ord(" ")
 _VALUE: Final = re.compile(rb'"[^"]*+":(?:"([^"]*+)"|null)')
 _USUAL_ROW: Final = re.compile(rb"\{" + _VALUE.pattern + rb"(?:," + _VALUE.pattern + rb")*+\}")
+_LARGE: Final = 80 * 1024 * 1024
 _ROW_FORMS: Final = 8
 """How many a file can have: each column that may be NULL can double them."""
 _ROW_TRIES: Final = 4
@@ -99,11 +100,12 @@ def read_rows(connection: Any, rows: pa.Array, forms: list[RowForm]) -> tuple[Ma
 
 
 def are_flat(connection: Any, objects: pa.Array, flat: Flat) -> Mask:
-    """Which of the texts are JSON objects of such values, in which each name is once."""
+    """Which of the texts are JSON objects of such values, in which each name is once. Large ones are not looked at:
+    DuckDB needs four times their memory."""
     if not len(objects):
         return np.zeros(0, bool)
     text, starts, stops = places_of(objects)
-    sound: Mask = stops - starts > 2
+    sound: Mask = (stops - starts > 2) & (stops - starts < _LARGE)
     # DuckDB takes a comma behind the last value, which is not JSON.
     sound[sound] = np.isin(text[stops[sound] - 2], list(flat.ends)) & (text[stops[sound] - 1] == ord("}"))
     sound[sound] = _are_utf8(where(objects, sound))
