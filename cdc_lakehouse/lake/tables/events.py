@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.types import MapType
 from pyiceberg.utils.concurrent import ExecutorFactory
 from pyroaring import BitMap64
@@ -38,7 +38,7 @@ from cdc_lakehouse.lake.data_files import (
     read_rows,
 )
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
-from cdc_lakehouse.lake.properties import BATCH, SETTINGS, of_batch
+from cdc_lakehouse.lake.properties import BATCH, SETTINGS, of_batch, summary_of
 from cdc_lakehouse.lake.row_deletes import delete_rows
 from cdc_lakehouse.lake.tables.event_files import WRITTEN, EventReader, EventWriter, reader_of
 from cdc_lakehouse.lake.tables.segments import DECODED, MOVED_ROWS_PREFIX, Segment
@@ -292,13 +292,10 @@ def _written_by(events: DataFrame, writer: EventWriter) -> list[str]:
 
 def _batches(table: Table | None) -> Iterator[tuple[int, Snapshot]]:
     """Batch and snapshot, the newest first."""
-    snapshot = None if table is None else table.current_snapshot()
-    while table is not None and snapshot is not None:
-        parent = snapshot.parent_snapshot_id
-        found = None if snapshot.summary is None else snapshot.summary.additional_properties.get(BATCH)
+    for snapshot in () if table is None else ancestors_of(table.current_snapshot(), table.metadata):
+        found = summary_of(snapshot).get(BATCH)
         if found is not None:
             yield int(found), snapshot
-        snapshot = None if parent is None else table.snapshot_by_id(parent)
 
 
 def snapshots_of_batches(table: Table, lowest: int | None) -> set[int]:
@@ -320,8 +317,8 @@ def settings_of_batches(lake: Lake, feed: str, batches: Collection[int]) -> dict
     for number, snapshot in _batches(table):
         if number < min(batches):
             break
-        if number in batches and snapshot.summary is not None:
-            found[number] = snapshot.summary.additional_properties.get(SETTINGS)
+        if number in batches:
+            found[number] = summary_of(snapshot).get(SETTINGS)
     return found
 
 

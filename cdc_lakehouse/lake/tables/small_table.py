@@ -35,6 +35,7 @@ from pyiceberg.table.update.snapshot import ExpireSnapshots, _FastAppendFiles, _
 
 from cdc_lakehouse.errors import ConcurrentRunError
 from cdc_lakehouse.lake.catalog import Lake, system_table
+from cdc_lakehouse.lake.properties import summary_of
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -126,10 +127,7 @@ class SmallTable:
 
     def properties(self) -> Mapping[str, str]:
         """Snapshot properties of the newest snapshot."""
-        snapshot = None if self.table is None else self.table.current_snapshot()
-        if snapshot is None or snapshot.summary is None:
-            return {}
-        return snapshot.summary.additional_properties
+        return summary_of(None if self.table is None else self.table.current_snapshot())
 
     def write(
         self,
