@@ -157,8 +157,7 @@ class FeedContext:
     def events_snapshot(self) -> int | None:
         """Of the `events` table as it is now; needs no Spark."""
         table = self.lake.load(system_table(self.feed.name, "events"))
-        snapshot = None if table is None else table.current_snapshot()
-        return None if snapshot is None else snapshot.snapshot_id
+        return None if table is None else table.metadata.current_snapshot_id
 
     @functools.cached_property
     def events(self) -> Events:

@@ -150,7 +150,7 @@ class Events:
         )
 
     def _migrate(self, table: Table) -> None:
-        transaction = self._iceberg.transaction(self.identifier, _snapshot_id(table))
+        transaction = self._iceberg.transaction(self.identifier, table.metadata.current_snapshot_id)
         has_synthetic = SYNTHETIC in table.schema().column_names
         added = [
             *(Add(name, "string", None) for name in _IMAGES),
@@ -232,7 +232,7 @@ class Events:
         table = self._load()
         if _snapshot_of(table, batch) is not None:
             raise TransientError(f"another run has appended batch {batch} of {self.identifier}", advice="run again")
-        transaction = self._iceberg.transaction(self.identifier, _snapshot_id(table))
+        transaction = self._iceberg.transaction(self.identifier, table.metadata.current_snapshot_id)
         deletes, replaced = self._deleted(table, replacing) if replacing else ((), ())
         transaction.commit(
             data_files=data_files,
@@ -333,11 +333,6 @@ def _snapshot(table: Table, id: int) -> Snapshot:
     found = table.snapshot_by_id(id)
     assert found is not None, f"{table.name()} has no snapshot {id}"
     return found
-
-
-def _snapshot_id(table: Table) -> int | None:
-    snapshot = table.current_snapshot()
-    return None if snapshot is None else snapshot.snapshot_id
 
 
 def _counted(rows: pa.Table) -> Iterator[tuple[tuple[str, str, str], SegmentCounts]]:
