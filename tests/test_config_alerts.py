@@ -56,7 +56,7 @@ def test_without_the_section_nobody_is_told(tmp_path: Path) -> None:
         ({"type": "slack", "url": "${HOOK}", "on": []}, "alerts[0].on: "),
         ({"type": "slack", "url": "${HOOK}", "feeds": ["shp"]}, "no feed is called 'shp': the configuration has shop"),
         ({**MAIL, "from": "lake"}, "alerts[0].from: is not an e-mail address"),
-        ({**MAIL, "to": ["a@b", "a b@c"]}, "alerts[0].to: is not an e-mail address"),
+        ({**MAIL, "to": ["a@b", "a b@c"]}, "alerts[0].to[1]: is not an e-mail address"),
         ({**MAIL, "user": "u"}, "user and password belong together"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import getpass
 import json
 import os
 import re
@@ -84,6 +85,14 @@ def existing_home() -> Path | None:
         return None
     os.environ["DAGSTER_HOME"] = str(home)
     return home
+
+
+def os_user() -> str:
+    """Who runs the command: the user of the system, by name, or by number where there is none."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # The user of a container may have no name.
+        return f"uid {os.getuid()}"
 
 
 def chosen(config: LakehouseConfig, name: str | None) -> Sequence[FeedConfig]:

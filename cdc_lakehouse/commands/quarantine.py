@@ -5,8 +5,6 @@ A decision is one commit on top of what was read, and is refused while a run has
 from __future__ import annotations
 
 import datetime
-import getpass
-import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +12,17 @@ from typing import Any, Final
 
 import click
 
-from cdc_lakehouse.commands.common import DONE, HELD, chosen, configured, feed_option, print_json, printable, say
+from cdc_lakehouse.commands.common import (
+    DONE,
+    HELD,
+    chosen,
+    configured,
+    feed_option,
+    os_user,
+    print_json,
+    printable,
+    say,
+)
 from cdc_lakehouse.config import FeedConfig, LakehouseConfig
 from cdc_lakehouse.decoders.problems import (
     BAD_SCHEMA_FILE,
@@ -173,7 +181,7 @@ def discard(
     chosen_rows = _meant(config, feed_name, ids, _filter(table, error_class), ("open",))
     documents: list[dict[str, Any]] = []
     for run, rows in chosen_rows:
-        discarded = run.quarantine.discard({row.id for row in rows}, who or _os_user(), reason, utc_now())
+        discarded = run.quarantine.discard({row.id for row in rows}, who or os_user(), reason, utc_now())
         if as_json:
             documents.append({
                 "feed": run.feed.name,
@@ -332,10 +340,3 @@ def _text(feed: FeedConfig, quarantine: Quarantine, rows: Sequence[Quarantined])
 def _count(rows: Sequence[Quarantined]) -> str:
     count = sum(row.count for row in rows)
     return f"{count} row{'' if count == 1 else 's'}"
-
-
-def _os_user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # The user of a container may have no name.
-        return f"uid {os.getuid()}"

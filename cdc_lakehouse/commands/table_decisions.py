@@ -4,13 +4,12 @@ Neither starts Spark or Dagster: the next run acts on it."""
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from cdc_lakehouse.commands.common import DONE, HELD, chosen, configured, feed_option, print_json, say
+from cdc_lakehouse.commands.common import DONE, HELD, chosen, configured, feed_option, os_user, print_json, say
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
@@ -41,7 +40,7 @@ def hold(
     refused: ConfigurationError | None = None
     for run in _runs(config, feed_name):
         try:
-            hold_table(run, table, reason, held_by or getpass.getuser(), utc_now())
+            hold_table(run, table, reason, held_by or os_user(), utc_now())
             held.append(run)
         except ConfigurationError as error:  # It may be a table of another feed.
             refused = error

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import getpass
-import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,7 +10,18 @@ from typing import Any, Final
 
 import click
 
-from cdc_lakehouse.commands.common import BAD_INPUT, DONE, HELD, chosen, configured, feed_option, grid, print_json, say
+from cdc_lakehouse.commands.common import (
+    BAD_INPUT,
+    DONE,
+    HELD,
+    chosen,
+    configured,
+    feed_option,
+    grid,
+    os_user,
+    print_json,
+    say,
+)
 from cdc_lakehouse.commands.progress import ProgressLine, Shown, progress_options
 from cdc_lakehouse.commands.run import repair
 from cdc_lakehouse.config import LakehouseConfig
@@ -120,7 +129,7 @@ def _repair(config: LakehouseConfig, lake: Lake, result: FeedResult, *, ask: boo
     for table in result.tables:
         if table.result == "different":
             try:
-                planned.append(plan_repair(run, table, _requester()))
+                planned.append(plan_repair(run, table, f"{os_user()}@{socket.gethostname()}"))
             except CdcError as error:
                 done.refused[str(table.name)] = str(error)
     if not planned:
@@ -140,14 +149,6 @@ def _repair(config: LakehouseConfig, lake: Lake, result: FeedResult, *, ask: boo
     left = any(table.result == "unchecked" for table in result.tables)
     done.is_whole = not (done.refused or left or result.held or result.error)
     return done
-
-
-def _requester() -> str:
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError):
-        user = str(os.getuid())  # In a container it may have no name.
-    return f"{user}@{socket.gethostname()}"
 
 
 def _repair_lines(repair: _Repair) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Final, Literal, Self, get_args
 
-from pydantic import Field, WithJsonSchema, field_validator, model_validator
+from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from cdc_lakehouse.config.section import Section
 
@@ -36,23 +36,23 @@ def _is_address(value: str) -> str:
     return value
 
 
+_HttpUrl = Annotated[str, AfterValidator(_is_url)]
+_Address = Annotated[str, AfterValidator(_is_address)]
+
+
 class WebhookReceiver(_Receiver):
     """Any HTTP server that takes JSON."""
 
     type: Literal["webhook"] = Field(description="The kind of receiver.")
-    url: str = Field(description="Where messages are posted. A secret: a ${NAME}.", repr=False)
+    url: _HttpUrl = Field(description="Where messages are posted. A secret: a ${NAME}.", repr=False)
     headers: dict[str, str] = Field(default_factory=dict, description="Headers of the request.", repr=False)
-
-    _check_url = field_validator("url")(_is_url)
 
 
 class SlackReceiver(_Receiver):
     """An incoming webhook of Slack, or of what takes its form (Mattermost, Rocket.Chat)."""
 
     type: Literal["slack"] = Field(description="The kind of receiver.")
-    url: str = Field(description="The incoming webhook. A secret: a ${NAME}.", repr=False)
-
-    _check_url = field_validator("url")(_is_url)
+    url: _HttpUrl = Field(description="The incoming webhook. A secret: a ${NAME}.", repr=False)
 
 
 class EmailReceiver(_Receiver):
@@ -61,23 +61,13 @@ class EmailReceiver(_Receiver):
     type: Literal["email"] = Field(description="The kind of receiver.")
     host: str = Field(min_length=1, description="The mail server.")
     port: Annotated[int, Field(gt=0, lt=65536)] = Field(587, description="Its port.")
-    sender: str = Field(alias="from", description="The address that mails come from.")
-    to: Annotated[tuple[str, ...], WithJsonSchema({"type": "array", "items": {"type": "string"}, "minItems": 1})] = (
-        Field(min_length=1, description="The addresses that mails go to.")
-    )
+    sender: _Address = Field(alias="from", description="The address that mails come from.")
+    to: Annotated[
+        tuple[_Address, ...], WithJsonSchema({"type": "array", "items": {"type": "string"}, "minItems": 1})
+    ] = Field(min_length=1, description="The addresses that mails go to.")
     user: str | None = Field(None, description="Who logs in at the server.")
     password: str | None = Field(None, description="The user's password.", repr=False)
     starttls: bool = Field(True, description="The connection is encrypted, and the server's certificate is checked.")
-
-    @field_validator("sender")
-    @classmethod
-    def _check_sender(cls, value: str) -> str:
-        return _is_address(value)
-
-    @field_validator("to")
-    @classmethod
-    def _check_to(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(_is_address(each) for each in value)
 
     @model_validator(mode="after")
     def _whole(self) -> Self:

@@ -6,11 +6,11 @@ import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Self
+from typing import Annotated, Final, Self
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field
 
-from cdc_lakehouse.config.section import Section
+from cdc_lakehouse.config.section import CronSchedule, Section
 
 # A password comes from the environment as it is: it can have any character.
 _URL: Final = re.compile(
@@ -30,26 +30,27 @@ class DatabaseAddress:
     password: str = field(default="", repr=False)
 
 
-def require_url(value: str) -> str:
-    """The value. Raises `ValueError` for what is no URL of a database; it does not show it."""
+def _is_url(value: str) -> str:
+    # What is wrong is not shown: it may hold a password.
     match = _URL.fullmatch(value)
     if match is None or not 0 < int(match["port"] or _PORT) < 65536:
         raise ValueError("is not of the form mysql://user:${PASSWORD}@host:port")
     return value
 
 
+DatabaseUrl = Annotated[str, AfterValidator(_is_url)]
+"""`mysql://user:password@host:port`."""
+
+
 class DatabaseConnection(Section):
     """How a database is reached."""
 
-    url: str = Field(description="mysql://user:${PASSWORD}@host:port of the source, or of a replica of it.", repr=False)
+    url: DatabaseUrl = Field(
+        description="mysql://user:${PASSWORD}@host:port of the source, or of a replica of it.", repr=False
+    )
     ca_file: str | None = Field(
         None, description="TLS, with the certificate authorities in this file. The host's name is checked."
     )
-
-    @field_validator("url")
-    @classmethod
-    def _is_url(cls, value: str) -> str:
-        return require_url(value)
 
     @property
     def address(self) -> DatabaseAddress:
@@ -65,21 +66,11 @@ class DatabaseConnection(Section):
         return self.model_copy(update={"ca_file": found})
 
 
-_CRON: Final = re.compile(r"@(hourly|daily|weekly|monthly|yearly|annually)|[\d*/,-]+( [\w*/,#-]+){4}", re.ASCII)
-
-
 class VerifyConfig(DatabaseConnection):
     """How the source database is reached: with it, `verify` compares its tables with the lake's, and so does the
     check `equals_source`."""
 
-    schedule: str | None = Field(
+    schedule: CronSchedule | None = Field(
         None,
         description="When Dagster evaluates the check `equals_source`, as cron has it, such as `0 3 * * 0`; in UTC.",
     )
-
-    @field_validator("schedule")
-    @classmethod
-    def _is_cron(cls, value: str | None) -> str | None:
-        if value is not None and _CRON.fullmatch(value) is None:
-            raise ValueError("is no schedule of cron: minute, hour, day, month and weekday, as in `0 3 * * 0`")
-        return value

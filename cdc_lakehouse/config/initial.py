@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from cdc_lakehouse.config.database import DatabaseConnection, require_url
+from cdc_lakehouse.config.database import DatabaseConnection, DatabaseUrl
 from cdc_lakehouse.config.section import Section, TimeZone, anchor_uri
 from cdc_lakehouse.config.sink_uri import StoreUri, split_query
 
@@ -45,7 +45,7 @@ class InitialLoad(Section):
     log_starts_at_dump: bool = Field(
         False, description="Canal was started at the dump's position: nothing before its first entry is missing."
     )
-    url: str | None = Field(
+    url: DatabaseUrl | None = Field(
         None, description="With type database: mysql://user:${PASSWORD}@host:port of it.", repr=False
     )
     ca_file: str | None = Field(
@@ -73,11 +73,6 @@ class InitialLoad(Section):
         if self.type != "dumpling" and "csv" in self.model_fields_set:
             raise ValueError(f"csv options mean nothing with type {self.type}: its dumps say how they are written")
         return self
-
-    @field_validator("url")
-    @classmethod
-    def _is_url(cls, value: str | None) -> str | None:
-        return value if value is None else require_url(value)
 
     @property
     def database(self) -> DatabaseConnection | None:

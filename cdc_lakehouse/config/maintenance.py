@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Final, Self
+from typing import Annotated, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from cdc_lakehouse.config.section import Section
-
-_CRON: Final = re.compile(r"[\w*,/-]+(?: +[\w*,/-]+){4}")
+from cdc_lakehouse.config.section import CronSchedule, Section
 
 
 class MaintenanceConfig(Section):
     """When a table is rewritten, and how long what readers may still ask for is kept."""
 
-    schedule: str | None = Field("0 3 * * *", description="Cron schedule of maintenance, in UTC; null for none.")
-    compaction_schedule: str | None = Field(
+    schedule: CronSchedule | None = Field(
+        "0 3 * * *", description="Cron schedule of maintenance, in UTC; null for none."
+    )
+    compaction_schedule: CronSchedule | None = Field(
         "30 * * * *",
         description="Cron schedule, in UTC, of compaction alone, of current-state tables that need it; null for none.",
     )
@@ -56,13 +55,6 @@ class MaintenanceConfig(Section):
         description="Events that a later one of the same row has superseded are kept this long, and as long as their "
         "segments have rows; null for ever.",
     )
-
-    @field_validator("schedule", "compaction_schedule")
-    @classmethod
-    def _is_cron(cls, value: str | None) -> str | None:
-        if value is not None and not _CRON.fullmatch(value):
-            raise ValueError(f"{value!r} is not a cron schedule of five fields, such as 0 3 * * *")
-        return value
 
     @model_validator(mode="after")
     def _segments_go_first(self) -> Self:

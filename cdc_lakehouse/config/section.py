@@ -42,6 +42,15 @@ def _known_zone(value: str) -> str:
     return value
 
 
+_CRON: Final = re.compile(r"@(hourly|daily|weekly|monthly|yearly|annually)|[\d*/,-]+( +[\w*/,#-]+){4}", re.ASCII)
+
+
+def _is_cron(value: str) -> str:
+    if _CRON.fullmatch(value) is None:
+        raise ValueError("is no schedule of cron: minute, hour, day, month and weekday, as in `0 3 * * 0`")
+    return value
+
+
 def _as_texts(value: Any) -> Any:
     """Settings as text: YAML reads `true` and `4` as a boolean and a number."""
     if not isinstance(value, Mapping):
@@ -52,6 +61,8 @@ def _as_texts(value: Any) -> Any:
 
 TimeZone = Annotated[str, AfterValidator(_known_zone)]
 """A name of the IANA database, or an offset such as `+08:00`."""
+CronSchedule = Annotated[str, AfterValidator(_is_cron)]
+"""Five fields, or a name such as `@daily`."""
 TextSettings = Annotated[
     dict[str, str],
     BeforeValidator(_as_texts),

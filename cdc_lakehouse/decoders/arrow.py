@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +20,13 @@ Positions = np.ndarray[Any, np.dtype[np.int64]]
 
 TEXTS: Final = pa.array(["VARCHAR", "NULL"])
 """The kinds of values of a row image."""
+
+
+def batch_of(rows: Sequence[Sequence[object]], schema: pa.Schema) -> pa.RecordBatch:
+    """Rows, each of which has a value for each column."""
+    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
+    arrays = [pa.array(column, of.type) for column, of in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def where(rows: Any, mask: Mask) -> Any:

@@ -29,6 +29,8 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
+from cdc_lakehouse.decoders.arrow import batch_of
+
 _SPARK_TYPES: Final[Mapping[pa.DataType, str]] = {
     pa.string(): "string", pa.int64(): "bigint", pa.binary(): "binary", pa.timestamp("us", "UTC"): "timestamp",
     pa.bool_(): "boolean", pa.int32(): "int", pa.list_(pa.string()): "array<string>",
@@ -80,13 +82,10 @@ class EventRows:
     """Collects the columns of `NEW_EVENTS`, `take` empties it."""
 
     def __init__(self) -> None:
-        self._clear()
-
-    def _clear(self) -> None:
-        self._cells: list[tuple[str | None, str, str, str, int, str | None, str | None, str, int]] = []
+        self._rows: list[tuple[object, ...]] = []
 
     def __len__(self) -> int:
-        return len(self._cells)
+        return len(self._rows)
 
     def add(
         self,
@@ -100,14 +99,8 @@ class EventRows:
         segment: str,
         line: int,
     ) -> None:
-        self._cells.append((date, database, table, op, commit_ts, before, after, segment, line))
+        self._rows.append((date, database, table, 0, None, op, commit_ts, before, after, segment, line))
 
     def take(self) -> pa.RecordBatch:
-        dates, databases, tables, ops, commit_ts, before, after, segments, lines = zip(*self._cells, strict=True)
-        count = len(self._cells)
-        columns = [
-            dates, databases, tables, [0] * count, [None] * count, ops, commit_ts, before, after, segments, lines,
-        ]  # fmt: skip
-        arrays = [pa.array(cells, column.type) for cells, column in zip(columns, NEW_EVENTS, strict=True)]
-        self._clear()
-        return pa.RecordBatch.from_arrays(arrays, schema=NEW_EVENTS)
+        rows, self._rows = self._rows, []
+        return batch_of(rows, NEW_EVENTS)

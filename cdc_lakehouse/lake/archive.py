@@ -7,7 +7,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, Protocol
+from typing import Final
 
 from cdc_lakehouse.errors import ObjectMissingError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.catalog import Lake, system_table
@@ -18,27 +18,6 @@ _COPIES_AT_ONCE: Final = 4
 _ANY_STORE_HOLDS: Final = re.compile(r"[A-Za-z0-9._/-]")
 
 
-class RawFiles(Protocol):
-    @property
-    def store(self) -> ObjectStore: ...
-
-    def place(self, segment: Segment) -> str:
-        """Path of a segment's content in the store."""
-        ...
-
-    def etag(self, segment: Segment) -> str | None:
-        """The ETag that a read must match; None for copies, which never change."""
-        ...
-
-    def head(self, segment: Segment, size: int) -> bytes:
-        """The first bytes of a segment's content. Raises `SourceError` when it cannot be read or is another by now."""
-        ...
-
-    def keep(self, segments: Sequence[Segment]) -> dict[str, str]:
-        """Make sure that the contents stay; gives reasons by segment where that failed."""
-        ...
-
-
 class SourceFiles:
     """The source itself. What it expires is gone."""
 
@@ -46,25 +25,29 @@ class SourceFiles:
         self.store = store
 
     def place(self, segment: Segment) -> str:
+        """Path of a segment's content in the store."""
         return segment.segment
 
     def etag(self, segment: Segment) -> str | None:
+        """The ETag that a read must match; None for copies, which never change."""
         return segment.etag
 
     def head(self, segment: Segment, size: int) -> bytes:
-        return self.store.head(segment.segment, size, etag=segment.etag)
+        """The first bytes of a segment's content. Raises `SourceError` when it cannot be read or is another by now."""
+        return self.store.head(self.place(segment), size, etag=self.etag(segment))
 
     def keep(self, segments: Sequence[Segment]) -> dict[str, str]:
+        """Make sure that the contents stay; gives reasons by segment where that failed."""
         return {}
 
 
-class Archive:
+class Archive(SourceFiles):
     """Copies of the segments in the warehouse, below `cdc_{feed}/archive`: each content under a name of its own."""
 
     def __init__(self, lake: Lake, feed: str, source: ObjectStore) -> None:
+        super().__init__(open_store(lake.location(system_table(feed, "").namespace, "archive"), lake.storage))
         self._lake = lake
         self._source = source
-        self.store = open_store(lake.location(system_table(feed, "").namespace, "archive"), lake.storage)
 
     def place(self, segment: Segment) -> str:
         assert segment.etag is not None, segment.segment
@@ -73,9 +56,6 @@ class Archive:
 
     def etag(self, segment: Segment) -> str | None:
         return None
-
-    def head(self, segment: Segment, size: int) -> bytes:
-        return self.store.head(self.place(segment), size)
 
     def has(self, segment: Segment) -> bool:
         """Whether the whole of a segment is there."""

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, LessThanOrEqual
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
@@ -24,7 +24,15 @@ from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.current.tables import CurrentTables, row_count
 from cdc_lakehouse.lake.data_files import column, live_files, read_rows
 from cdc_lakehouse.lake.engine_faults import engine_fault
-from cdc_lakehouse.lake.properties import BATCH, CHECKPOINT_TS, KEY, KEYS_TOUCHED, ROWS_REMOVED, ROWS_WRITTEN
+from cdc_lakehouse.lake.properties import (
+    BATCH,
+    CHECKPOINT_TS,
+    KEY,
+    KEYS_TOUCHED,
+    ROWS_REMOVED,
+    ROWS_WRITTEN,
+    summary_of,
+)
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.segments import DECODED, SUMMARY, Segments, totals
@@ -157,7 +165,7 @@ def conservation(table: Table) -> Conservation:
 
 
 def _expected(made: Sequence[Snapshot]) -> tuple[int, int] | None:
-    summaries = [{} if each.summary is None else each.summary.additional_properties for each in made]
+    summaries = [summary_of(each) for each in made]
     if not made or any(ROWS_WRITTEN not in each for each in summaries):
         return None
     return sum(int(each[ROWS_WRITTEN]) for each in summaries), sum(int(each[ROWS_REMOVED]) for each in summaries)
@@ -170,23 +178,23 @@ def _live_rows_replaced(snapshot: Snapshot) -> int:
 
 
 def _total(snapshot: Snapshot, name: str) -> int:
-    return 0 if snapshot.summary is None else int(snapshot.summary.additional_properties.get(name, "0"))
+    return int(summary_of(snapshot).get(name, "0"))
 
 
 def _last_batch(table: Table) -> tuple[list[Snapshot], Snapshot | None]:
     """The snapshots that the last batch made, and the one before them."""
-    head = snapshot = table.current_snapshot()
+    head = table.current_snapshot()
     made: list[Snapshot] = []
-    while snapshot is not None and _batch(head) == _batch(snapshot):
+    for snapshot in ancestors_of(head, table.metadata):
+        if _batch(snapshot) != _batch(head):
+            return made, snapshot
         made.append(snapshot)
-        parent = snapshot.parent_snapshot_id
-        snapshot = None if parent is None else table.snapshot_by_id(parent)
-    return made, snapshot
+    return made, None
 
 
 def _batch(snapshot: Snapshot | None) -> tuple[str | None, str | None]:
-    totals = {} if snapshot is None or snapshot.summary is None else snapshot.summary.additional_properties
-    return totals.get(BATCH), totals.get(CHECKPOINT_TS)
+    summary = summary_of(snapshot)
+    return summary.get(BATCH), summary.get(CHECKPOINT_TS)
 
 
 @dataclass(frozen=True, slots=True)

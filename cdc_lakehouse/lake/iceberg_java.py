@@ -82,15 +82,10 @@ class IcebergJavaApi:
     def remove_tags(self, identifier: Identifier, names: Iterable[str]) -> None:
         """Remove tags of a table, in one commit. Raises `TransientError` when one of them is gone by now."""
         manage = self.load(identifier).manageSnapshots()
-        try:
-            with _lost_races():
-                for name in names:
-                    manage.removeTag(name)
-                manage.commit()
-        except Py4JJavaError as error:
-            if str(error.java_exception.getClass().getName()).endswith("IllegalArgumentException"):
-                raise _changed_by_another() from error
-            raise
+        with _lost_races("IllegalArgumentException"):
+            for name in names:
+                manage.removeTag(name)
+            manage.commit()
 
     def remove_deletes(self, identifier: Identifier, snapshot_id: int | None, content_files: Sequence[str]) -> None:
         """Remove delete files that delete no row any more, in a commit of their own; JSON of `ContentFileParser`.
@@ -114,13 +109,8 @@ class IcebergJavaApi:
         expire.expireOlderThan(0)
         for snapshot in snapshots:
             expire.expireSnapshotId(snapshot)
-        try:
-            with _lost_races():
-                expire.commit()
-        except Py4JJavaError as error:
-            if str(error.java_exception.getClass().getName()).endswith("IllegalArgumentException"):
-                raise _changed_by_another() from error
-            raise
+        with _lost_races("IllegalArgumentException"):
+            expire.commit()
 
     def _static(self, class_name: str, member: str) -> Any:
         """A static method of a class of Iceberg's or Java's. A look-up by package asks the JVM for every part of it."""
@@ -429,12 +419,13 @@ def _summarized(update: Any, summary: Mapping[str, str]) -> Any:
 
 
 @contextmanager
-def _lost_races() -> Iterator[None]:
+def _lost_races(*others: str) -> Iterator[None]:
+    """`others`: further errors of Iceberg's that say that another writer has changed the table."""
     try:
         yield
     except Py4JJavaError as error:
         name = str(error.java_exception.getClass().getName())
-        if name.endswith(("CommitFailedException", "ValidationException")):
+        if name.endswith(("CommitFailedException", "ValidationException", *others)):
             raise _changed_by_another() from error
         if name.endswith("CommitStateUnknownException"):
             raise CatalogUnreachableError(

@@ -4,7 +4,10 @@ They are in every lake: a name that changes here needs code that reads the earli
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
+
+from pyiceberg.table.snapshots import Snapshot
 
 # --- In summaries of snapshots ---
 
@@ -97,3 +100,8 @@ ROWS_REMOVED: Final = "cdc.rows-removed"
 def of_batch(batch: int) -> dict[str, str]:
     """The summary of a commit of a batch."""
     return {BATCH: str(batch)}
+
+
+def summary_of(snapshot: Snapshot | None) -> Mapping[str, str]:
+    """What a snapshot says of itself; nothing where there is none."""
+    return {} if snapshot is None or snapshot.summary is None else snapshot.summary.additional_properties

@@ -11,7 +11,7 @@ from typing import Any, Final
 from pyiceberg.table import Table
 
 from cdc_lakehouse.lake.data_files import StoredFile, live_files
-from cdc_lakehouse.lake.properties import COMPACTED_AT
+from cdc_lakehouse.lake.properties import COMPACTED_AT, summary_of
 
 SMALL_SHARE: Final = 4
 """A file that is smaller than the target divided by this is small."""
@@ -51,8 +51,7 @@ def health_document(health: TableHealth) -> dict[str, Any]:
 
 
 def table_health(table: Table) -> TableHealth:
-    snapshot = table.current_snapshot()
-    totals = {} if snapshot is None or snapshot.summary is None else snapshot.summary.additional_properties
+    totals = summary_of(table.current_snapshot())
     names = ("total-data-files", "total-files-size", "total-records", "total-position-deletes")
     at = table.properties.get(COMPACTED_AT)
     return TableHealth(

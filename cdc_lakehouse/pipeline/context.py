@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.config.feed import LABELS
-from cdc_lakehouse.lake.archive import Archive, RawFiles, SourceFiles
+from cdc_lakehouse.lake.archive import Archive, SourceFiles
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.tables.approvals import Approvals
@@ -85,7 +85,7 @@ class FeedContext:
         return open_store(self.feed.storage_sink.uri, self.lake.storage)
 
     @functools.cached_property
-    def raw(self) -> RawFiles:
+    def raw(self) -> SourceFiles:
         """Where the content of segments is read."""
         archived = self.feed.storage_sink.archive
         return Archive(self.lake, self.feed.name, self.store) if archived else SourceFiles(self.store)
@@ -157,8 +157,7 @@ class FeedContext:
     def events_snapshot(self) -> int | None:
         """Of the `events` table as it is now; needs no Spark."""
         table = self.lake.load(system_table(self.feed.name, "events"))
-        snapshot = None if table is None else table.current_snapshot()
-        return None if snapshot is None else snapshot.snapshot_id
+        return None if table is None else table.metadata.current_snapshot_id
 
     @functools.cached_property
     def events(self) -> Events:

@@ -77,9 +77,7 @@ def read_feed_state(lake: Lake, feed: FeedConfig, now: datetime.datetime) -> Fee
     rows = () if published is None else tuple(checkpoints.rows(published))
     held = held_of_cut(lake, feed.name, cut)
     tables: dict[TableName, CutRow | None] = {TableName(row.database, row.table): row for row in rows}
-    for name in held.keys() - tables.keys():
-        own = checkpoints.rows_of(name)
-        tables[name] = own[-1] if own else None
+    tables |= {name: checkpoints.last_of(name) for name in held.keys() - tables.keys()}
     return FeedState(
         published,
         None if published is None else lag_seconds(published, now),

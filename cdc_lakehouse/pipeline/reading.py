@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
@@ -23,7 +23,6 @@ from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING, LOGICAL_BITS, commit_time, physical_ms, tso
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import LakehouseConfig, load
-from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.errors import ConfigurationError, PermanentError, UnreadableTableError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.cut_tags import cut_of_tag, day_of_tag, end_of_day, tags_of
@@ -36,6 +35,7 @@ from cdc_lakehouse.lake.spark import build_session
 from cdc_lakehouse.lake.tables.checkpoints import CutRow
 from cdc_lakehouse.lake.tables.event_files import event_reader
 from cdc_lakehouse.lake.tables.superseded_events import removal_of
+from cdc_lakehouse.pipeline.context import no_spark
 from cdc_lakehouse.pipeline.row_keys import key_changes, key_columns
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.table_changes import TableChanges
@@ -63,7 +63,7 @@ def read(config: Configuration, table: str, as_of: AsOf = None, *, feed: str | N
 
     Raises `ConfigurationError` where no feed has the table, `NotReadableError` where it cannot be read as of then.
     """
-    return _find(config, table, as_of, feed, _no_spark).arrow()
+    return _find(config, table, as_of, feed, no_spark).arrow()
 
 
 def read_spark(config: Configuration, table: str, as_of: AsOf = None, *, feed: str | None = None) -> DataFrame:
@@ -141,7 +141,7 @@ def readable_tables(run: FeedRun, as_of: AsOf, table: str | None = None) -> list
         each = ReadableTable(run, life.last.name, life, commit_ts)
         row = rows.get(each.name)
         if row is None and as_of is None:
-            row = _last_good(run, each.name)
+            row = run.checkpoints.last_of(each.name)  # Of a held table.
         found.append(_from_cut(each, tables, whole, row))
     return sorted(found, key=lambda each: (each.name.database, each.name.table))
 
@@ -149,12 +149,6 @@ def readable_tables(run: FeedRun, as_of: AsOf, table: str | None = None) -> list
 def _is_taken(run: FeedRun, life: Incarnation, table: str | None) -> bool:
     name = life.last.name
     return table in (None, str(name)) and run.feed.tables.takes(name.database, name.table)
-
-
-def _last_good(run: FeedRun, name: TableName) -> CutRow | None:
-    """Of a held table."""
-    rows = run.checkpoints.rows_of(name)
-    return rows[-1] if rows else None
 
 
 def _from_cut(each: ReadableTable, tables: CurrentTables, whole: Incarnation, row: CutRow | None) -> ReadableTable:
@@ -249,18 +243,12 @@ def fold_upto(run: FeedRun, life: Incarnation, commit_ts: int) -> pa.Table:
         stored=None,
         emptied=changes.emptied(BEGINNING),
         emptied_now=(),
-        skips_rejected=run.feed.policy.quarantine == "skip" or _has_discarded(run, life),
+        skips_rejected=run.feed.policy.quarantine == "skip" or run.quarantine.has_discarded(life.names),
     )
     reader = event_reader(run.lake, run.feed.name)
     if reader is None:
         raise NotReadableError("the feed has no events yet", table=name, advice="run the feed first")
     return fold_table(update, run.lake.catalog.properties, reader, changes.spans(table_key))
-
-
-def _has_discarded(run: FeedRun, life: Incarnation) -> bool:
-    """Whether a person gave up rows that the table cannot take."""
-    discarded = (row for row in run.quarantine.discarded() if row.error_class == BAD_VALUE)
-    return any(TableName(row.database or "", row.table or "") in life.names for row in discarded)
 
 
 def _schema(columns: Sequence[LakeColumn]) -> Schema:
@@ -313,7 +301,3 @@ def _knows(run: FeedRun, table: str) -> bool:
 
 def _loaded(config: Configuration) -> LakehouseConfig:
     return config if isinstance(config, LakehouseConfig) else load(Path(config))
-
-
-def _no_spark() -> NoReturn:
-    raise AssertionError("rows are read without a JVM")

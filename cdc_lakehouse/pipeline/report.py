@@ -109,10 +109,7 @@ def _is(date: str | None) -> Any:
 
 def _tables(run: FeedRun, since: str | None) -> list[ReportedTable]:
     held = held_by_name(run.last_cut.held, run.history.history.incarnations())
-    rows: dict[TableName, CutRow | None] = {}
-    for name in held:
-        own = run.checkpoints.rows_of(name)
-        rows[name] = own[-1] if own else None
+    rows = {name: run.checkpoints.last_of(name) for name in held}
     if run.last_cut.checkpoint_ts != BEGINNING:
         rows |= {TableName(row.database, row.table): row for row in run.last_cut_rows}
     changes = _changes(run, since)

@@ -169,13 +169,6 @@ class Steps:
         return self.upto(publish)
 
 
-def run_all(run: FeedRun) -> Steps:
-    """All steps."""
-    steps = Steps(run)
-    steps.upto(publish)
-    return steps
-
-
 def _load(run: FeedRun, dump: DumpSource) -> Decoded:
     # In the order of the log: what it says of tables up to a load comes before it, and what it says up to the point
     # that the dump is of behind it.

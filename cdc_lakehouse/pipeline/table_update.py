@@ -12,8 +12,7 @@ from pyiceberg.table import Table
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.mysql_types import converts
-from cdc_lakehouse.changelog.schema import TableName, TableVersion
-from cdc_lakehouse.decoders.problems import BAD_VALUE
+from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.errors import ConcurrentRunError, TransientError
 from cdc_lakehouse.lake.current.cut_tags import NO_TAG_CHANGES, TagChanges, plan_tags, shown_state, tags_of
 from cdc_lakehouse.lake.current.schema_plan import Plan, plan_evolution
@@ -111,7 +110,9 @@ def plan_update(run: FeedRun, tables: CurrentTables, changes: TableChanges) -> P
         stored=_stored(table, state, changes) if stays else None,
         emptied=changes.emptied(changes.read_after_ts),
         emptied_now=() if changes.replaces_all_rows else changes.emptied(changes.applied_ts),
-        skips_rejected=run.feed.policy.quarantine == "skip" or _has_discarded(run, changes),
+        # Where a person gave up rows, tasks write what they can: whether the table goes on without them is decided
+        # when all of them are known.
+        skips_rejected=run.feed.policy.quarantine == "skip" or run.quarantine.has_discarded(changes.life.names),
         recomputed=changes.recomputed,
         tells_collisions=changes.state is not None and not changes.reads_all_events,
     )
@@ -129,15 +130,6 @@ def _tags(run: FeedRun, table: Table, changes: TableChanges) -> TagChanges:
         rows = [row for name in changes.life.names for row in run.checkpoints.rows_of(name)]
         state = shown_state(table, {row.snapshot_id for row in rows if row.snapshot_id is not None})
     return plan_tags(tags_of(table), state, changes.checkpoint_ts, run.lake.config.cuts)
-
-
-def _has_discarded(run: FeedRun, changes: TableChanges) -> bool:
-    """Whether a person gave up rows that the table cannot take. Then its tasks write what they can, and whether the
-    table goes on without the others is decided when all of these are known."""
-    return any(
-        row.error_class == BAD_VALUE and TableName(row.database or "", row.table or "") in changes.life.names
-        for row in run.quarantine.discarded()
-    )
 
 
 def _evolution(

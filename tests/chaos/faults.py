@@ -23,11 +23,11 @@ from cdc_lakehouse.errors import ConcurrentRunError
 from cdc_lakehouse.lake import catalog as lake_catalog
 from cdc_lakehouse.lake.tables import lease as lease_module
 from cdc_lakehouse.pipeline.maintenance import Maintenance
-from cdc_lakehouse.pipeline.steps import run_all
 from tests.chaos.truth import WrongError
 from tests.chaos.world import Fault, World
 from tests.kit.jobs import let_spark_do_all
 from tests.kit.kills import KillAtCommit, before_commit
+from tests.kit.lakes import run_all
 from tests.kit.processes import command_of, descendants, parent_of, works
 
 _DAY: Final = datetime.timedelta(days=1)

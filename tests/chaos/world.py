@@ -16,10 +16,10 @@ from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.lease import LEASE, Lease
 from cdc_lakehouse.pipeline.maintenance import Maintenance
-from cdc_lakehouse.pipeline.steps import Steps, run_all
+from cdc_lakehouse.pipeline.steps import Steps
 from tests.chaos.scenario import Midnight, Of, Pass, Restart, Scenario, Settings
 from tests.chaos.truth import Truth, WrongError, check_events
-from tests.kit.lakes import TestLake
+from tests.kit.lakes import TestLake, run_all
 from tests.model.changefeed import Changefeed
 from tests.model.fold import Ddl, fold
 from tests.model.history import Flush

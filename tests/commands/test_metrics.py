@@ -20,6 +20,7 @@ from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from cdc_lakehouse.sources.kafka import Client
 from tests.commands import call, run_that_fails
+from tests.kit.kafka import with_timeout
 from tests.kit.lakes import TestLake
 from tests.lake import CREATE, NOON, RENAME, change, segment
 from tests.pipeline import T0, Sink, lake_in
@@ -156,7 +157,7 @@ def test_a_source_that_does_not_answer_is_down_and_keeps_nothing_back(
         source = {"type": "kafka", "format": "dts-canal-json", "bootstrap_servers": brokers, "topics": ["t"]}
         lake = lake_in(tmp_path, source={**source, "kafka": {"socket.connection.setup.timeout.ms": "1000"}})
         monkeypatch.setenv("CDC_LAKEHOUSE_CONFIG", str(lake.config_path))
-        client = Client.of(lake.feed.kafka).with_timeout(3)
+        client = with_timeout(Client.of(lake.feed.kafka), 3)
         monkeypatch.setattr(Client, "of", lambda _: client)
         monkeypatch.setattr("cdc_lakehouse.commands.metrics._PATIENCE_SECONDS", 0.2)
         feed = (("feed", lake.name),)

@@ -22,6 +22,7 @@ from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.pipeline.database_progress import location_of
 from cdc_lakehouse.sources.kafka import Client
 from tests.commands import call, run_that_fails
+from tests.kit.kafka import with_timeout
 from tests.kit.lakes import TestLake
 from tests.lake import ID, NOON, change
 from tests.pipeline import T0, Sink, lake_in
@@ -101,7 +102,7 @@ def test_a_checkpoint_that_cannot_be_read_is_told(lake: TestLake) -> None:
 def test_messages_that_contradict_an_option_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nobody = {"type": "kafka", "format": "dts-canal-json", "bootstrap_servers": "127.0.0.1:1", "topics": ["t"]}
     lake = lake_in(tmp_path, source={**nobody, "kafka": {"socket.connection.setup.timeout.ms": "1000"}})
-    client = Client.of(lake.feed.kafka).with_timeout(1)
+    client = with_timeout(Client.of(lake.feed.kafka), 1)
     monkeypatch.setattr(Client, "of", lambda _: client)
     monkeypatch.setenv("CDC_LAKEHOUSE_CONFIG", str(lake.sink.parent / "lakehouse.yaml"))
     finds = PartitionSummary(0, 0, option_conflict=OptionConflict("t", 0, 17, "a row of DELETE is in old"))

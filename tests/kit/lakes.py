@@ -19,10 +19,17 @@ from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.check_queries import conservation
 from cdc_lakehouse.lake.file_io import packages
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.steps import Steps, run_all
+from cdc_lakehouse.pipeline.steps import Steps, publish
 from tests.kit import truth
 
 _NUMBERS = itertools.count(1)
+
+
+def run_all(run: FeedRun) -> Steps:
+    """A whole run: all steps."""
+    steps = Steps(run)
+    steps.upto(publish)
+    return steps
 
 
 class TestLake:

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.errors import CdcError
-from cdc_lakehouse.pipeline.steps import Steps, run_all
+from cdc_lakehouse.pipeline.steps import Steps
 from cdc_lakehouse.sources.canal import rounds
 from cdc_lakehouse.sources.canal.client import Batch, CanalClient
 from tests import LONG
 from tests.kit.kills import Kill, KillAtCall, KillAtCommit
-from tests.kit.lakes import TestLake
+from tests.kit.lakes import TestLake, run_all
 from tests.servers.canal import DESTINATION, PASSWORD, USER, StartCanal
 from tests.servers.canal_reader import Writer, holds
 from tests.servers.canal_workload import STEPS, every_type

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.pipeline.steps import Steps, run_all
+from cdc_lakehouse.pipeline.steps import Steps
 from tests.kit.kills import kill_further_and_further
-from tests.kit.lakes import TestLake
+from tests.kit.lakes import TestLake, run_all
 from tests.servers.canal import StartCanal, executed
 from tests.servers.canal_reader import Writer
 from tests.servers.canal_workload import every_type

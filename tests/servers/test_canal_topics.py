@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from cdc_lakehouse.pipeline.steps import run_all
 from tests.canal_captures import SOURCES, Capture, capture
 from tests.canal_truth import check_tables
-from tests.kit.lakes import TestLake
+from tests.kit.lakes import TestLake, run_all
 from tests.servers.kafka import Broker, Sent
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]

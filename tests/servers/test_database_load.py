@@ -12,10 +12,10 @@ import pytest
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.pipeline import database_progress
 from cdc_lakehouse.pipeline.database_load import DatabaseDump
-from cdc_lakehouse.pipeline.steps import Steps, run_all
+from cdc_lakehouse.pipeline.steps import Steps
 from tests import LONG
 from tests.kit.kills import KillAtCall, kill_further_and_further
-from tests.kit.lakes import TestLake
+from tests.kit.lakes import TestLake, run_all
 from tests.servers.canal import StartCanal
 from tests.servers.canal_reader import Writer
 from tests.servers.canal_workload import every_type

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.assets.checks import build_checks
-from cdc_lakehouse.pipeline.steps import Steps, run_all
+from cdc_lakehouse.pipeline.steps import Steps
 from tests.kit.kills import kill_further_and_further
-from tests.kit.lakes import TestLake
+from tests.kit.lakes import TestLake, run_all
 from tests.servers.kafka import Broker, Sent
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from cdc_lakehouse.pipeline.steps import Steps, run_all
+from cdc_lakehouse.pipeline.steps import Steps
 from tests.decoders.messages.dts_records import body, row_body, sdk_records
 from tests.kit.kills import kill_further_and_further
-from tests.kit.lakes import TestLake
+from tests.kit.lakes import TestLake, run_all
 from tests.servers.dts_source import KINDS, DtsSource, check, row
 from tests.servers.kafka import Broker, Sent
 

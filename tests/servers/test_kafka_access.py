@@ -14,6 +14,7 @@ from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.errors import CdcError, ConfigurationError, SourceError, SourceUnreachableError
 from cdc_lakehouse.sources.kafka import Client, RangeReader, choose_ranges, find_pending, read_topics
 from cdc_lakehouse.sources.record_log import LandedOffsets, OffsetRange
+from tests.kit.kafka import with_timeout
 from tests.servers.kafka import Broker
 
 pytestmark = pytest.mark.server
@@ -49,7 +50,7 @@ def source(brokers: str, *topics: str, **settings: str) -> KafkaSource:
 
 
 def client(source: KafkaSource, seconds: float = 4) -> Client:
-    return Client.of(source).with_timeout(seconds)
+    return with_timeout(Client.of(source), seconds)
 
 
 def ranges(broker: Broker, topic: str) -> tuple[OffsetRange, ...]:

@@ -19,6 +19,7 @@ from cdc_lakehouse.lake.tables.landed_offsets import last_batch
 from cdc_lakehouse.lake.tables.record_writer import RecordTable, RecordTask
 from cdc_lakehouse.lake.tables.records import records_frame
 from cdc_lakehouse.sources.kafka import RangeReader, reading
+from tests.kit.kafka import with_timeout
 from tests.kit.kills import Kill, KillAtCall, KillAtCommit
 from tests.kit.lakes import TestLake
 from tests.servers.buckets import S3Bucket, s3_storage
@@ -68,7 +69,7 @@ def test_a_topic_that_goes_between_the_plan_and_the_read(new_feed: NewFeed, kafk
         kafka.send(topic, numbered(10))
     pending = feed.pending()
     kafka.delete(going)
-    feed.client = feed.client.with_timeout(3)
+    feed.client = with_timeout(feed.client, 3)
     (fault,) = feed.append(pending).faults
     assert isinstance(fault, SourceError) and f"there is no topic {going}" in str(fault)
     assert feed.values(topic=staying) == numbered(10)
@@ -260,14 +261,14 @@ def test_a_broker_that_is_down(new_feed: NewFeed, kafka: Broker) -> None:
     pending = feed.pending()
     kafka.stop()
     try:
-        feed.client = feed.client.with_timeout(2)
+        feed.client = with_timeout(feed.client, 2)
         with pytest.raises(SourceUnreachableError, match=r"127\.0\.0\.1:\d+ cannot be reached for now \(_TRANSPORT\)"):
             feed.pending()
         (fault,) = feed.append(pending).faults
         assert isinstance(fault, SourceUnreachableError) and "cannot be reached for now" in str(fault)
     finally:
         kafka.start()
-    feed.client = feed.client.with_timeout(8)
+    feed.client = with_timeout(feed.client, 8)
     feed.drain()
     assert feed.values() == numbered(5)
 
@@ -279,7 +280,7 @@ def test_a_broker_that_goes_and_returns_while_it_is_read(new_feed: NewFeed, kafk
     feed = new_feed(kafka=SLOW)
     values = [b"%d" % number + b"x" * 1000 for number in range(20_000)]
     feed.send(*values)
-    reader = RangeReader(feed.client.with_timeout(60), feed.choose(feed.pending()))
+    reader = RangeReader(with_timeout(feed.client, 60), feed.choose(feed.pending()))
     seen: list[bytes | None] = []
     for number, messages in enumerate(reader.messages()):
         if number == 0:
@@ -296,7 +297,7 @@ def test_a_broker_that_goes_while_it_is_read(new_feed: NewFeed, kafka: Broker, m
     feed = new_feed(kafka=SLOW)
     values = [b"%d" % number + b"x" * 1000 for number in range(20_000)]
     feed.send(*values)
-    feed.client = feed.client.with_timeout(3)
+    feed.client = with_timeout(feed.client, 3)
     pending = feed.pending()
     count = record_writer._count
 
@@ -315,6 +316,6 @@ def test_a_broker_that_goes_while_it_is_read(new_feed: NewFeed, kafka: Broker, m
     landed = sum(segment.records for segment in done.batch.segments)
     assert 1000 <= landed < 20_000
     assert feed.values() == values[:landed]
-    feed.client = feed.client.with_timeout(8)
+    feed.client = with_timeout(feed.client, 8)
     feed.drain()
     assert feed.values() == values

@@ -10,6 +10,7 @@ import pytest
 from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.sources.kafka import Client, RangeReader, read_topics, reading
 from cdc_lakehouse.sources.record_log import OffsetRange, Partition
+from tests.kit.kafka import with_timeout
 from tests.servers.kafka import Broker, Sent
 
 pytestmark = pytest.mark.server
@@ -44,7 +45,7 @@ def topic(kafka: Broker) -> str:
 
 
 def read(broker: Broker, topic: str, ranges: Sequence[OffsetRange]) -> Found:
-    reader = RangeReader(Client.of(source(broker, topic)).with_timeout(20), ranges)
+    reader = RangeReader(with_timeout(Client.of(source(broker, topic)), 20), ranges)
     found: Found = {number: [] for number in range(PARTITIONS)}
     for messages in reader.messages():
         number = messages.range.partition.number

@@ -16,10 +16,10 @@ from pyspark.sql import SparkSession
 from cdc_lakehouse.errors import SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.spark import use_catalog
 from cdc_lakehouse.pipeline.replay import replay
-from cdc_lakehouse.pipeline.steps import Steps, run_all
+from cdc_lakehouse.pipeline.steps import Steps
 from tests.kit.data_sets import apply_stage
 from tests.kit.dumped_truth import dump_of
-from tests.kit.lakes import TestLake
+from tests.kit.lakes import TestLake, run_all
 from tests.kit.truth import Truth
 from tests.servers.buckets import Bucket, GcsBucket, Mirror, S3Bucket, s3_storage
 from tests.servers.conftest import S3Server

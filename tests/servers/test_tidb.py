@@ -12,12 +12,12 @@ import pytest
 from click.testing import Result
 
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
-from cdc_lakehouse.pipeline.steps import Steps, run_all
+from cdc_lakehouse.pipeline.steps import Steps
 from cdc_lakehouse.sample.sink_writer import Row, RowChange, SinkWriter, Table, canal_json
 from tests import LONG
 from tests.commands import call
 from tests.kit.hand_sinks import ID, integer, text
-from tests.kit.lakes import TestLake
+from tests.kit.lakes import TestLake, run_all
 from tests.servers.canal_reader import Writer
 from tests.servers.canal_workload import every_type
 from tests.servers.tidb import TidbServer, tidb_server

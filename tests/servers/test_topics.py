@@ -17,12 +17,12 @@ from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.check_queries import uncounted_lines
 from cdc_lakehouse.lake.tables.segments import OFFSETS
 from cdc_lakehouse.pipeline.retention import Retention
-from cdc_lakehouse.pipeline.steps import Steps, run_all
+from cdc_lakehouse.pipeline.steps import Steps
 from tests import LONG
 from tests.kit import data_sets as packed
 from tests.kit.dumped_truth import dump_of
 from tests.kit.kills import KillAtCommit, kill_further_and_further
-from tests.kit.lakes import TestLake
+from tests.kit.lakes import TestLake, run_all
 from tests.kit.truth import Truth
 from tests.servers.buckets import Bucket
 from tests.servers.kafka import Broker, Sent

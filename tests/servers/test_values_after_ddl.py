@@ -17,11 +17,10 @@ from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SourceColumn
 from cdc_lakehouse.lake.current.conversions import convert_through
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
-from cdc_lakehouse.pipeline.steps import run_all
 from tests.kit import truth
 from tests.kit.duckdb_sql import of
 from tests.kit.hand_sinks import ADD_COLUMN, CREATE, ID, HandSink, row
-from tests.kit.lakes import TestLake
+from tests.kit.lakes import TestLake, run_all
 from tests.servers.mysql import MySqlServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]

@@ -15,6 +15,7 @@ from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch, landed_offsets
 from cdc_lakehouse.lake.tables.records import Appended, Records
 from cdc_lakehouse.sources.kafka import Client, choose_ranges, find_pending, read_topics
 from cdc_lakehouse.sources.record_log import OffsetRange, Pending
+from tests.kit.kafka import with_timeout
 from tests.kit.lakes import TestLake
 from tests.servers.kafka import Broker, Sent
 
@@ -31,7 +32,7 @@ class TopicFeed:
         told = {"type": "kafka", "format": "canal-json", "bootstrap_servers": broker.bootstrap, **named, **source}
         self.lake = new_lake(source=told, **(lake or {}))
         self.source = self.lake.feed.kafka
-        self.client = Client.of(self.source).with_timeout(8)
+        self.client = with_timeout(Client.of(self.source), 8)
 
     @property
     def topic(self) -> str:

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.pipeline.steps import run_all
 from tests.kit.data_sets import apply_stage
-from tests.kit.lakes import TestLake
+from tests.kit.lakes import TestLake, run_all
 from tests.kit.truth import Truth
 
 pytestmark = pytest.mark.spark

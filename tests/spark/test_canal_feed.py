@@ -10,13 +10,12 @@ import pytest
 
 from cdc_lakehouse.assets.checks import build_checks
 from cdc_lakehouse.lake.check_queries import uncounted_lines
-from cdc_lakehouse.pipeline.steps import run_all
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.canal.wire import entries_pb2 as entries
 from tests.canal_captures import SOURCES, capture
 from tests.canal_truth import check_tables
 from tests.kit.kills import KillAtCall, kill_further_and_further
-from tests.kit.lakes import TestLake
+from tests.kit.lakes import TestLake, run_all
 from tests.sources.canal.captured import CapturedCanal
 from tests.sources.canal.servers import serving
 

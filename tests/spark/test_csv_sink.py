@@ -10,10 +10,9 @@ import pytest
 
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.tables.events import Events
-from cdc_lakehouse.pipeline.steps import run_all
 from tests.kit.hand_sinks import CREATE, ID, T0, HandSink, integer, row, text
 from tests.kit.kills import KillAtCall
-from tests.kit.lakes import TestLake, write_config
+from tests.kit.lakes import TestLake, run_all, write_config
 
 pytestmark = pytest.mark.spark
 

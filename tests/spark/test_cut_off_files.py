@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.lake.check_queries import cut_tables, uncounted_lines
-from cdc_lakehouse.pipeline.steps import Steps, run_all
+from cdc_lakehouse.pipeline.steps import Steps
 from tests.kit.hand_sinks import CSV
-from tests.kit.lakes import TestLake
+from tests.kit.lakes import TestLake, run_all
 from tests.model.changefeed import DATABASE, Changefeed
 from tests.model.fold import Column, Ddl, RowChange, fold
 

@@ -11,11 +11,10 @@ from pyspark.sql import SparkSession
 from cdc_lakehouse.config import LakeConfig
 from cdc_lakehouse.lake.current import update_job
 from cdc_lakehouse.lake.spark import spark_settings, use_catalog
-from cdc_lakehouse.pipeline.steps import run_all
 from tests import LONG
 from tests.kit import data_sets as packed
 from tests.kit.data_sets import apply_stage
-from tests.kit.lakes import TestLake, lake_section
+from tests.kit.lakes import TestLake, lake_section, run_all
 from tests.kit.truth import Truth
 
 pytestmark = pytest.mark.spark

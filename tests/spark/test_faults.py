@@ -12,10 +12,10 @@ import pytest
 
 from cdc_lakehouse.changelog.positions import physical_ms
 from cdc_lakehouse.errors import SourceError, SourceUnreachableError
-from cdc_lakehouse.pipeline.steps import Steps, run_all
+from cdc_lakehouse.pipeline.steps import Steps
 from tests.kit.data_sets import apply_stage
 from tests.kit.kills import KillAtCommit
-from tests.kit.lakes import TestLake
+from tests.kit.lakes import TestLake, run_all
 from tests.kit.truth import Truth
 
 pytestmark = pytest.mark.spark

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, event, given, note, settings
 from hypothesis import strategies as st
 
-from cdc_lakehouse.pipeline.steps import run_all
 from tests import LONG
-from tests.kit.lakes import TestLake
+from tests.kit.lakes import TestLake, run_all
 from tests.model.changefeed import DATABASE, Changefeed
 from tests.model.fold import Column, Ddl, Entry, RowChange, fold, seen
 from tests.model.history import Flush, Midnight, Restart, Run, Step, scenarios

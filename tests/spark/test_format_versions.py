@@ -17,12 +17,11 @@ from cdc_lakehouse.lake.position_deletes import StoredPositions
 from cdc_lakehouse.lake.table_health import table_health
 from cdc_lakehouse.pipeline.maintenance import Maintenance
 from cdc_lakehouse.pipeline.plan import TablePlan, plan_ddl
-from cdc_lakehouse.pipeline.steps import run_all
 from tests import LONG
 from tests.kit.data_sets import apply_stage
 from tests.kit.hand_sinks import ADD_COLUMN, COLUMNS, CREATE, CSV, HandSink, integer, put, row
 from tests.kit.kills import kill_everywhere
-from tests.kit.lakes import TestLake
+from tests.kit.lakes import TestLake, run_all
 from tests.kit.truth import Truth
 from tests.spark.test_data_sets import SOUND, check
 from tests.spark.test_maintenance import maintain

@@ -11,8 +11,8 @@ import pytest
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.decoders.problems import LISTED_PER_SEGMENT
 from cdc_lakehouse.lake.current import update_tasks
-from cdc_lakehouse.pipeline.steps import Steps, run_all
-from tests.kit.lakes import TestLake
+from cdc_lakehouse.pipeline.steps import Steps
+from tests.kit.lakes import TestLake, run_all
 from tests.model.changefeed import DATABASE, Changefeed
 from tests.model.fold import Column, Ddl, RowChange, Values
 

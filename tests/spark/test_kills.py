@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.changelog.schema import SourceColumn
-from cdc_lakehouse.pipeline.steps import run_all
 from tests import LONG
 from tests.kit.data_sets import apply_stage
 from tests.kit.hand_sinks import (
@@ -36,7 +35,7 @@ from tests.kit.hand_sinks import (
     text,
 )
 from tests.kit.kills import KillAtCommit, kill_everywhere, kill_further_and_further
-from tests.kit.lakes import TestLake
+from tests.kit.lakes import TestLake, run_all
 from tests.kit.processes import in_session
 from tests.kit.truth import Truth
 from tests.kit.waiting import until

@@ -9,9 +9,8 @@ import pytest
 
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SourceColumn
-from cdc_lakehouse.pipeline.steps import run_all
 from tests.kit.hand_sinks import ADD_COLUMN, CREATE, CSV, DAY, ID, RENAME, T0, TRUNCATE, HandSink, row, text
-from tests.kit.lakes import TestLake
+from tests.kit.lakes import TestLake, run_all
 
 pytestmark = pytest.mark.spark
 

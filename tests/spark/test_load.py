@@ -14,12 +14,12 @@ from cdc_lakehouse.config import DumpCsv
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.pipeline.dump_source import PendingLoad
 from cdc_lakehouse.pipeline.plan import plan_ddl
-from cdc_lakehouse.pipeline.steps import Steps, run_all
+from cdc_lakehouse.pipeline.steps import Steps
 from tests.commands import call
 from tests.kit.data_sets import apply_stage
 from tests.kit.dumped_truth import dump_of
 from tests.kit.kills import kill_further_and_further
-from tests.kit.lakes import TestLake
+from tests.kit.lakes import TestLake, run_all
 from tests.kit.truth import Truth
 
 pytestmark = pytest.mark.spark

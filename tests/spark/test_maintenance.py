@@ -20,11 +20,10 @@ from cdc_lakehouse.lake.tables import lease
 from cdc_lakehouse.pipeline import maintenance
 from cdc_lakehouse.pipeline.maintenance import Maintained, Maintenance
 from cdc_lakehouse.pipeline.retention import Removed, Retention
-from cdc_lakehouse.pipeline.steps import run_all
 from tests import LONG
 from tests.kit.hand_sinks import ADD_COLUMN, COLUMNS, CREATE, CSV, HandSink, integer, put
 from tests.kit.kills import KillAtCommit
-from tests.kit.lakes import TestLake
+from tests.kit.lakes import TestLake, run_all
 from tests.spark.test_two_runs import before_commit
 
 pytestmark = pytest.mark.spark

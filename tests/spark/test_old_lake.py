@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from cdc_lakehouse.pipeline.steps import Steps, run_all
+from cdc_lakehouse.pipeline.steps import Steps
 from tests.canal_captures import capture
 from tests.canal_truth import check_tables
 from tests.kit.data_sets import apply_stage
 from tests.kit.hand_sinks import HandSink, row
-from tests.kit.lakes import TestLake
+from tests.kit.lakes import TestLake, run_all
 from tests.kit.truth import Truth
 from tests.sources.canal.captured import CapturedCanal
 from tests.sources.canal.servers import serving

@@ -13,7 +13,6 @@ from click.testing import CliRunner
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SourceColumn
 from cdc_lakehouse.cli import main
-from cdc_lakehouse.pipeline.steps import run_all
 from tests.kit.hand_sinks import (
     ADD_COLUMN,
     CREATE,
@@ -29,7 +28,7 @@ from tests.kit.hand_sinks import (
     row,
     text,
 )
-from tests.kit.lakes import TestLake
+from tests.kit.lakes import TestLake, run_all
 
 pytestmark = pytest.mark.spark
 

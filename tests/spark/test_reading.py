@@ -25,8 +25,7 @@ import cdc_lakehouse
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.pipeline.reading import NotReadableError
-from cdc_lakehouse.pipeline.steps import run_all
-from tests.kit.lakes import TestLake
+from tests.kit.lakes import TestLake, run_all
 from tests.model.changefeed import DATABASE, Changefeed
 from tests.model.fold import Column, Ddl, Entry, RowChange, fold
 from tests.model.history import Flush, Midnight, Restart, Run, Step, scenarios

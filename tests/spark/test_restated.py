@@ -11,7 +11,7 @@ from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SourceColumn
 from cdc_lakehouse.errors import EngineError
 from cdc_lakehouse.pipeline import moved_rows
-from cdc_lakehouse.pipeline.steps import Steps, run_all
+from cdc_lakehouse.pipeline.steps import Steps
 from tests.kit.hand_sinks import (
     ADD_KEY,
     COLUMNS,
@@ -31,7 +31,7 @@ from tests.kit.hand_sinks import (
     row,
     text,
 )
-from tests.kit.lakes import TestLake
+from tests.kit.lakes import TestLake, run_all
 
 pytestmark = pytest.mark.spark
 

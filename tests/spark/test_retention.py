@@ -18,11 +18,10 @@ from cdc_lakehouse.pipeline import maintenance
 from cdc_lakehouse.pipeline.maintenance import Maintained, Maintenance
 from cdc_lakehouse.pipeline.reading import NotReadableError, fold_upto
 from cdc_lakehouse.pipeline.retention import Removed
-from cdc_lakehouse.pipeline.steps import run_all
 from tests import LONG
 from tests.kit.hand_sinks import COLUMNS, CREATE, CSV, T0, HandSink, row
 from tests.kit.kills import KillAtCommit
-from tests.kit.lakes import TestLake
+from tests.kit.lakes import TestLake, run_all
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_orphans")]
 

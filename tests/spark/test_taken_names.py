@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from cdc_lakehouse.pipeline.steps import run_all
 from tests import LONG
 from tests.kit.data_sets import apply_stage
 from tests.kit.hand_sinks import CREATE, CSV, ID, RENAME, T0, HandSink, integer, put, text
-from tests.kit.lakes import TestLake
+from tests.kit.lakes import TestLake, run_all
 from tests.kit.truth import Truth
 
 pytestmark = pytest.mark.spark

@@ -17,11 +17,10 @@ import pytest
 from cdc_lakehouse.errors import ConcurrentRunError, TransientError
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.tables.lease import last_holder
-from cdc_lakehouse.pipeline.steps import run_all
 from tests import LONG
 from tests.kit.hand_sinks import ADD_COLUMN, COLUMNS, CREATE, CSV, HandSink, integer, put
 from tests.kit.kills import before_commit
-from tests.kit.lakes import TestLake
+from tests.kit.lakes import TestLake, run_all
 from tests.kit.waiting import until
 
 pytestmark = pytest.mark.spark

@@ -15,20 +15,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
 from cdc_lakehouse.changelog.positions import END_TS
-from cdc_lakehouse.decoders.arrow import compute
+from cdc_lakehouse.decoders.arrow import batch_of, compute
 from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.decoders.files.canal_json_form import Event, Form, FormEvents, Forms
 from cdc_lakehouse.decoders.files.canal_json_strict import event_of
 from cdc_lakehouse.decoders.files.file_format import FileContext
 from cdc_lakehouse.decoders.files.lines import Lines, lines_of
-
-_ROWS: Final = 64 * 1024
-"""In a batch, at most."""
+from cdc_lakehouse.decoders.files.row_images import BATCH_ROWS
 
 
 def decode(connection: Any, parts: Iterable[bytes], context: FileContext) -> Iterator[pa.RecordBatch]:
@@ -40,7 +38,7 @@ def decode(connection: Any, parts: Iterable[bytes], context: FileContext) -> Ite
             found = [pa.concat_batches(found)]
             found[0] = found[0].take(compute.sort_indices(found[0].column("line")))
         for events in found:
-            yield from (events.slice(at, _ROWS) for at in range(0, events.num_rows, _ROWS))
+            yield from (events.slice(at, BATCH_ROWS) for at in range(0, events.num_rows, BATCH_ROWS))
 
 
 def _events(connection: Any, lines: Lines, context: FileContext, forms: Forms) -> Iterator[pa.RecordBatch]:
@@ -78,5 +76,4 @@ def _read_strictly(lines: Lines, context: FileContext) -> pa.RecordBatch:
         line = lines.line(which)
         event = event_of(line, context)
         rows.append((number, *(None,) * 4, event, line) if isinstance(event, str) else (number, *event, None, None))
-    arrays = [pa.array(column, of.type) for column, of in zip(zip(*rows, strict=True), DECODED, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=DECODED)
+    return batch_of(rows, DECODED)

@@ -6,7 +6,6 @@ operation I, both with `is-update` true (TiCDC csv protocol documentation)."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -16,12 +15,7 @@ from cdc_lakehouse.decoders.arrow import Mask, Positions, compute
 from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.decoders.files.csv_format import COMMIT_TS, DATABASE, IS_UPDATE, OP, TABLE, Fields, Layout
 from cdc_lakehouse.decoders.files.file_format import FileContext
-from cdc_lakehouse.decoders.files.row_images import row_images
-
-_ROWS: Final = 64 * 1024
-"""In a batch, at most."""
-_NAME_BYTES: Final = 32 * 1024 * 1024
-"""Of column names in a batch: each row repeats them, and a table may have a thousand."""
+from cdc_lakehouse.decoders.files.row_images import most_rows, row_images
 
 
 class EventBuilder:
@@ -33,9 +27,8 @@ class EventBuilder:
         self._line = first_line
         self._held: pa.RecordBatch | None = None
         self._names = layout.names
-        per_row = sum(len(name.encode()) + 4 for name in layout.names)
         # An UPDATE needs two.
-        self._limit = max(2, min(_ROWS, _NAME_BYTES // max(per_row, 1)))
+        self._limit = max(2, most_rows(layout.names))
 
     def events(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The events of the next rows (see `Fields.rows`). An UPDATE's old row at their end is kept for the next."""

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders import problems
+from cdc_lakehouse.decoders.arrow import batch_of
 from cdc_lakehouse.decoders.files.csv_events import EventBuilder
 from cdc_lakehouse.decoders.files.csv_fast import PieceReader
 from cdc_lakehouse.decoders.files.csv_format import (
@@ -120,9 +121,7 @@ def _strict_rows(
             row = (*[None] * (len(schema) - 2), row, content[record.start : record.end])
         rows.append(row)
         stop = max(stop, record.following)
-    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
-    arrays = [pa.array(column, of.type) for column, of in zip(columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema), stop
+    return batch_of(rows, schema), stop
 
 
 def _row(record: Record, null: str, fields: Fields, end_ts: int) -> tuple[object, ...] | str:

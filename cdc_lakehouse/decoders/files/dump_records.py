@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, Protocol
 import pyarrow as pa
 
 from cdc_lakehouse.decoders import problems
+from cdc_lakehouse.decoders.arrow import batch_of
 from cdc_lakehouse.decoders.files.dump_values import CellError, Column
 
 RECORD_LIMIT: Final = 512 * 1024 * 1024
@@ -77,10 +78,7 @@ class RowBuilder:
         self._rows.append((*[None] * len(self._columns), problem, record[: problems.RAW_LIMIT]))
 
     def rows(self, end: int) -> Rows:
-        schema = rows_schema(self._columns)
-        columns = zip(*self._rows, strict=True) if self._rows else [()] * len(schema)
-        arrays = [pa.array(column, of.type) for column, of in zip(columns, schema, strict=True)]
-        return Rows(self._columns, pa.RecordBatch.from_arrays(arrays, schema=schema), end)
+        return Rows(self._columns, batch_of(self._rows, rows_schema(self._columns)), end)
 
 
 def sound_rows(columns: Sequence[Column], texts: Sequence[pa.Array], end: int) -> Rows:

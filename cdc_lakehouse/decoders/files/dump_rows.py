@@ -20,7 +20,7 @@ from cdc_lakehouse.decoders.files.dump_insert import InsertReader
 from cdc_lakehouse.decoders.files.dump_records import Reader, Rows
 from cdc_lakehouse.decoders.files.dump_text import TextReader
 from cdc_lakehouse.decoders.files.dump_values import Column, DumpContext
-from cdc_lakehouse.decoders.files.row_images import row_images
+from cdc_lakehouse.decoders.files.row_images import most_rows, row_images
 from cdc_lakehouse.sources.dump.notation import TextNotation
 
 __all__ = ["DumpContext", "decode_rows"]
@@ -29,10 +29,6 @@ _PIECE: Final = 4 * 1024 * 1024
 """In shorter pieces more time goes into calls; longer ones do not stay in the processor's cache."""
 _SMALLER: Final = 32
 """By how much pieces are smaller where one is not sound."""
-_ROWS: Final = 64 * 1024
-"""In a batch, at most."""
-_NAME_BYTES: Final = 32 * 1024 * 1024
-"""Of column names in a batch: each row repeats them, and a table may have a thousand."""
 
 
 def decode_rows(
@@ -112,8 +108,7 @@ class _EventBuilder:
         if not waiting:
             return
         rows = pa.concat_batches(waiting)
-        per_row = sum(len(column.name.encode()) + 4 for column in self._columns)
-        limit = max(1, min(_ROWS, _NAME_BYTES // max(per_row, 1)))
+        limit = most_rows([column.name for column in self._columns])
         for at in range(0, rows.num_rows, limit):
             yield self._batch(rows.slice(at, limit))
 

@@ -17,6 +17,16 @@ from cdc_lakehouse.decoders.arrow import Bytes, compute
 _QUOTE: Final = ord('"')
 _BACKSLASH: Final = ord("\\")
 _SPACE: Final = ord(" ")
+BATCH_ROWS: Final = 64 * 1024
+"""In a batch, at most."""
+_NAME_BYTES: Final = 32 * 1024 * 1024
+"""Of column names in a batch: each row repeats them, and a table may have a thousand."""
+
+
+def most_rows(names: Sequence[str]) -> int:
+    """How many rows with images of these columns a batch has at most."""
+    per_row = sum(len(name.encode()) + 4 for name in names)
+    return max(1, min(BATCH_ROWS, _NAME_BYTES // max(per_row, 1)))
 
 
 def row_images(names: Sequence[str], texts: Sequence[pa.Array], count: int) -> pa.Array:

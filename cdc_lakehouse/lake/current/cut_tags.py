@@ -20,11 +20,11 @@ from typing import Final
 
 from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
 from cdc_lakehouse.changelog.positions import commit_time, tso
 from cdc_lakehouse.config import CutsConfig
-from cdc_lakehouse.lake.properties import APPLIED_TS, CHECKPOINT_TS
+from cdc_lakehouse.lake.properties import APPLIED_TS, CHECKPOINT_TS, summary_of
 
 _CUT: Final = re.compile(r"cut_(\d+)")
 _DAY: Final = re.compile(r"day_(\d{4}-\d\d-\d\d)")
@@ -89,28 +89,23 @@ def tags_of(table: Table) -> dict[str, int]:
 def shown_state(table: Table, published: Collection[int]) -> ShownState | None:
     """The newest state of the table that is published: `published` are snapshots that a cut names. None where there is
     none, or where it has expired."""
-    snapshot, unpublished = table.current_snapshot(), False
-    while snapshot is not None and snapshot.snapshot_id not in published:
+    unpublished = False
+    for snapshot in ancestors_of(table.current_snapshot(), table.metadata):
+        if snapshot.snapshot_id in published:
+            break
         unpublished = unpublished or _checkpoint_ts(snapshot) is not None
-        snapshot = _parent(table, snapshot)
-    if snapshot is None:
+    else:
         return None
     # A compacted table shows the rows of the run's commit that came before.
-    run: Snapshot | None = snapshot
-    while run is not None and _checkpoint_ts(run) is None:
-        run = _parent(table, run)
-    since = None if run is None else _checkpoint_ts(run)
+    of_runs = map(_checkpoint_ts, ancestors_of(snapshot, table.metadata))
+    since = next((found for found in of_runs if found is not None), None)
     if since is None and not unpublished:
         since = int(table.properties[APPLIED_TS])
     return None if since is None else ShownState(snapshot.snapshot_id, since)
 
 
-def _parent(table: Table, snapshot: Snapshot) -> Snapshot | None:
-    return None if snapshot.parent_snapshot_id is None else table.snapshot_by_id(snapshot.parent_snapshot_id)
-
-
 def _checkpoint_ts(snapshot: Snapshot) -> int | None:
-    summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
+    summary = summary_of(snapshot)
     return int(summary[CHECKPOINT_TS]) if CHECKPOINT_TS in summary else None
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 from pyiceberg.types import ListType
 
 from cdc_lakehouse.changelog.history import Incarnation
@@ -41,6 +41,7 @@ from cdc_lakehouse.lake.properties import (
     ROW_COUNT,
     STAGED,
     TABLE,
+    summary_of,
 )
 
 FORMAT_VERSION: Final = "format-version"
@@ -264,30 +265,26 @@ def state_of(identifier: Identifier, table: Table) -> TableState:
 def row_count(table: Table, snapshot: Snapshot | None) -> int:
     """Live rows of a snapshot of a table, from summaries: a row is deleted once. Deletes of version 2 are there, for a
     while, after the rows of their data file were written again; there the run that wrote the rows has counted them."""
-    if snapshot is None or snapshot.summary is None:
-        return 0
-    counted = _counted_rows(table, snapshot)
-    totals = snapshot.summary.additional_properties
+    counted, totals = _counted_rows(table, snapshot), summary_of(snapshot)
     summed = int(totals.get("total-records", "0")) - int(totals.get("total-position-deletes", "0"))
     return summed if counted is None else counted
 
 
 def _counted_rows(table: Table, snapshot: Snapshot | None) -> int | None:
     for id in same_rows(table, snapshot):
-        run = table.snapshot_by_id(id)
-        if run is not None and run.summary is not None and ROW_COUNT in run.summary.additional_properties:
-            return int(run.summary.additional_properties[ROW_COUNT])
+        summary = summary_of(table.snapshot_by_id(id))
+        if ROW_COUNT in summary:
+            return int(summary[ROW_COUNT])
     return None
 
 
 def same_rows(table: Table, snapshot: Snapshot | None) -> Sequence[int]:
     """The ids of a snapshot and of those before it that hold the same rows, in other files."""
     found: list[int] = []
-    while snapshot is not None:
-        found.append(snapshot.snapshot_id)
-        parent = snapshot.parent_snapshot_id
-        is_rewrite = snapshot.summary is not None and snapshot.summary.operation is Operation.REPLACE
-        snapshot = table.snapshot_by_id(parent) if parent is not None and is_rewrite else None
+    for each in ancestors_of(snapshot, table.metadata):
+        found.append(each.snapshot_id)
+        if each.summary is None or each.summary.operation is not Operation.REPLACE:
+            break
     return found
 
 

@@ -99,6 +99,10 @@ class Checkpoints:
         rows = [CutRow(**row) for row in self._table.read(row_filter=named)]
         return sorted(rows, key=lambda row: row.checkpoint_ts)
 
+    def last_of(self, table: TableName) -> CutRow | None:
+        """Of the newest cut that has a table of that name; None where none has."""
+        return next(reversed(self.rows_of(table)), None)
+
     def publish(self, cut: Cut, rows: Iterable[CutRow]) -> None:
         """One commit. Another cut at the same checkpoint-ts (a backfill, a table that is no longer held) takes its
         place."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.types import MapType
 from pyiceberg.utils.concurrent import ExecutorFactory
 from pyroaring import BitMap64
@@ -38,7 +38,7 @@ from cdc_lakehouse.lake.data_files import (
     read_rows,
 )
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
-from cdc_lakehouse.lake.properties import BATCH, SETTINGS, of_batch
+from cdc_lakehouse.lake.properties import BATCH, SETTINGS, of_batch, summary_of
 from cdc_lakehouse.lake.row_deletes import delete_rows
 from cdc_lakehouse.lake.tables.event_files import WRITTEN, EventReader, EventWriter, reader_of
 from cdc_lakehouse.lake.tables.segments import DECODED, MOVED_ROWS_PREFIX, Segment
@@ -150,7 +150,7 @@ class Events:
         )
 
     def _migrate(self, table: Table) -> None:
-        transaction = self._iceberg.transaction(self.identifier, _snapshot_id(table))
+        transaction = self._iceberg.transaction(self.identifier, table.metadata.current_snapshot_id)
         has_synthetic = SYNTHETIC in table.schema().column_names
         added = [
             *(Add(name, "string", None) for name in _IMAGES),
@@ -232,7 +232,7 @@ class Events:
         table = self._load()
         if _snapshot_of(table, batch) is not None:
             raise TransientError(f"another run has appended batch {batch} of {self.identifier}", advice="run again")
-        transaction = self._iceberg.transaction(self.identifier, _snapshot_id(table))
+        transaction = self._iceberg.transaction(self.identifier, table.metadata.current_snapshot_id)
         deletes, replaced = self._deleted(table, replacing) if replacing else ((), ())
         transaction.commit(
             data_files=data_files,
@@ -292,13 +292,10 @@ def _written_by(events: DataFrame, writer: EventWriter) -> list[str]:
 
 def _batches(table: Table | None) -> Iterator[tuple[int, Snapshot]]:
     """Batch and snapshot, the newest first."""
-    snapshot = None if table is None else table.current_snapshot()
-    while table is not None and snapshot is not None:
-        parent = snapshot.parent_snapshot_id
-        found = None if snapshot.summary is None else snapshot.summary.additional_properties.get(BATCH)
+    for snapshot in () if table is None else ancestors_of(table.current_snapshot(), table.metadata):
+        found = summary_of(snapshot).get(BATCH)
         if found is not None:
             yield int(found), snapshot
-        snapshot = None if parent is None else table.snapshot_by_id(parent)
 
 
 def snapshots_of_batches(table: Table, lowest: int | None) -> set[int]:
@@ -320,8 +317,8 @@ def settings_of_batches(lake: Lake, feed: str, batches: Collection[int]) -> dict
     for number, snapshot in _batches(table):
         if number < min(batches):
             break
-        if number in batches and snapshot.summary is not None:
-            found[number] = snapshot.summary.additional_properties.get(SETTINGS)
+        if number in batches:
+            found[number] = summary_of(snapshot).get(SETTINGS)
     return found
 
 
@@ -336,11 +333,6 @@ def _snapshot(table: Table, id: int) -> Snapshot:
     found = table.snapshot_by_id(id)
     assert found is not None, f"{table.name()} has no snapshot {id}"
     return found
-
-
-def _snapshot_id(table: Table) -> int | None:
-    snapshot = table.current_snapshot()
-    return None if snapshot is None else snapshot.snapshot_id
 
 
 def _counted(rows: pa.Table) -> Iterator[tuple[tuple[str, str, str], SegmentCounts]]:

@@ -6,7 +6,6 @@ is listed. What holds for the whole of it stands in the snapshot's summary."""
 from __future__ import annotations
 
 import datetime
-from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
@@ -35,16 +34,6 @@ SCHEMA: Final = pa.schema([
     pa.field("places", pa.list_(pa.string())),
     pa.field("sequences", pa.list_(_SEQUENCE)),
 ])  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    directory: str
-    files: int
-    oldest_version: int
-    irregular: bool
-    places: list[str]
-    sequences: list[FileSequence]
 
 
 class Frontiers:
@@ -86,8 +75,4 @@ class Frontiers:
         }
         if frontier.oldest_date is not None:
             properties[OLDEST_DATE] = frontier.oldest_date
-        rows = [
-            _Row(t.directory, t.files, t.oldest_version, t.irregular, list(t.places), list(t.sequences))
-            for t in frontier.tables
-        ]
-        self._table.write(rows, replacing=AlwaysTrue(), properties=properties)
+        self._table.write(frontier.tables, replacing=AlwaysTrue(), properties=properties)

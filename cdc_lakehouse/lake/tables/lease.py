@@ -30,6 +30,7 @@ from cdc_lakehouse.lake.properties import (
     LEASE_PROCESS,
     LEASE_RELEASED,
     LEASE_RUN,
+    summary_of,
 )
 from cdc_lakehouse.lake.warehouse_faults import writing_to_warehouse
 
@@ -206,10 +207,9 @@ def take_when_free(
 
 
 def _holder(table: Table | None) -> Holder | None:
-    snapshot = None if table is None else table.current_snapshot()
-    if snapshot is None or snapshot.summary is None:
+    said = summary_of(None if table is None else table.current_snapshot())
+    if not said:
         return None
-    said = snapshot.summary.additional_properties
     expires_at = datetime.datetime.fromisoformat(said[LEASE_EXPIRES_AT])
     released = said[LEASE_RELEASED] == "true"
     return Holder(said[LEASE_RUN], said[LEASE_HOST], said[LEASE_PROCESS], expires_at, released, said.get(LEASE_BEFORE))

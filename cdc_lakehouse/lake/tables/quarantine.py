@@ -19,7 +19,8 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
 
-from cdc_lakehouse.decoders.problems import Rejected, is_storable
+from cdc_lakehouse.changelog.schema import TableName
+from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected, is_storable
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.small_table import SmallTable
 
@@ -93,6 +94,11 @@ class Quarantine:
 
     def discarded(self) -> list[Quarantined]:
         return [row for row in self.rows if row.state == "discarded"]
+
+    def has_discarded(self, names: Collection[TableName]) -> bool:
+        """Whether a person gave up rows that a table cannot take, under one of its names."""
+        discarded = (row for row in self.discarded() if row.error_class == BAD_VALUE)
+        return any(TableName(row.database or "", row.table or "") in names for row in discarded)
 
     def unresolved(self) -> list[Quarantined]:
         """What could not be used so far, whether a person gave it up or not."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
@@ -51,28 +50,6 @@ SCHEMA: Final = pa.schema([
     pa.field("definition", pa.string(), nullable=False),
     pa.field("change", pa.string()),
 ])  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    number: int
-    commit_ts: int
-    database: str
-    table: str
-    incarnation: str
-    kind: str
-    effect: str
-    statement: str
-    previous_database: str | None
-    previous_table: str | None
-    columns: list[dict[str, Any]]
-    primary_key: list[str]
-    note: str | None
-    hold: str | None
-    origin: str
-    applied_at: datetime.datetime
-    definition: str
-    change: str | None
 
 
 class SchemaHistory:
@@ -131,30 +108,32 @@ class SchemaHistory:
 
     def _rows(
         self, versions: Sequence[TableVersion], before: int, origins: set[str], now: datetime.datetime
-    ) -> list[_Row]:
-        rows: list[_Row] = []
+    ) -> pa.Table:
+        rows: list[dict[str, Any]] = []
         for number, version in enumerate(versions, start=before + 1):
             change = self._changes[version.origin] if version.origin in origins else None
             origins.discard(version.origin)
             applied_at = self._applied.setdefault((version.origin, version.incarnation), now)
             rows.append(_row(number, version, change, applied_at))
-        return rows
+        return pa.Table.from_pylist(rows, SCHEMA)
 
 
-def _row(number: int, version: TableVersion, change: SchemaChange | None, applied_at: datetime.datetime) -> _Row:
+def _row(
+    number: int, version: TableVersion, change: SchemaChange | None, applied_at: datetime.datetime
+) -> dict[str, Any]:
     previous = version.previous_name
-    return _Row(
-        number=number,
-        commit_ts=version.commit_ts,
-        database=version.name.database,
-        table=version.name.table,
-        incarnation=version.incarnation,
-        kind=version.kind,
-        effect=version.effect,
-        statement=version.query,
-        previous_database=None if previous is None else previous.database,
-        previous_table=None if previous is None else previous.table,
-        columns=[
+    return {
+        "number": number,
+        "commit_ts": version.commit_ts,
+        "database": version.name.database,
+        "table": version.name.table,
+        "incarnation": version.incarnation,
+        "kind": version.kind,
+        "effect": version.effect,
+        "statement": version.query,
+        "previous_database": None if previous is None else previous.database,
+        "previous_table": None if previous is None else previous.table,
+        "columns": [
             {
                 "id": column.id,
                 "name": column.name,
@@ -165,11 +144,11 @@ def _row(number: int, version: TableVersion, change: SchemaChange | None, applie
             }
             for column in version.columns
         ],
-        primary_key=list(version.key_names),
-        note=version.note,
-        hold=version.hold,
-        origin=version.origin,
-        applied_at=applied_at,
-        definition=version_to_json(version),
-        change=None if change is None else change_to_json(change),
-    )
+        "primary_key": list(version.key_names),
+        "note": version.note,
+        "hold": version.hold,
+        "origin": version.origin,
+        "applied_at": applied_at,
+        "definition": version_to_json(version),
+        "change": None if change is None else change_to_json(change),
+    }

@@ -7,9 +7,9 @@ what a write costs does not grow with the number of earlier ones.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
@@ -35,6 +35,7 @@ from pyiceberg.table.update.snapshot import ExpireSnapshots, _FastAppendFiles, _
 
 from cdc_lakehouse.errors import ConcurrentRunError
 from cdc_lakehouse.lake.catalog import Lake, system_table
+from cdc_lakehouse.lake.properties import summary_of
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -62,29 +63,17 @@ _UP_TO_DATE: Final[set[tuple[str, pa.Schema]]] = set()
 write."""
 
 
-def equal(column: str, value: str | int) -> BooleanExpression:
-    """Rows whose column is a value."""
-    predicate: Any = EqualTo  # PyIceberg's models hide their arguments from type checkers.
-    return predicate(column, value)
+# PyIceberg's models hide their arguments from type checkers.
+equal: Callable[[str, str | int], BooleanExpression] = cast("Any", EqualTo)
+missing: Callable[[str], BooleanExpression] = cast("Any", IsNull)
+among: Callable[[str, Collection[str]], BooleanExpression] = cast("Any", In)
+_at_least: Callable[[str, str], BooleanExpression] = cast("Any", GreaterThanOrEqual)
+_at_most: Callable[[str, str], BooleanExpression] = cast("Any", LessThanOrEqual)
 
 
 def between(column: str, least: str, greatest: str) -> BooleanExpression:
     """Rows whose column is in a range, both ends with it."""
-    at_least: Any = GreaterThanOrEqual
-    at_most: Any = LessThanOrEqual
-    return And(at_least(column, least), at_most(column, greatest))
-
-
-def missing(column: str) -> BooleanExpression:
-    """Rows whose column is NULL."""
-    predicate: Any = IsNull
-    return predicate(column)
-
-
-def among(column: str, values: Collection[str]) -> BooleanExpression:
-    """Rows whose column is one of the values."""
-    predicate: Any = In
-    return predicate(column, values)
+    return And(_at_least(column, least), _at_most(column, greatest))
 
 
 class SmallTable:
@@ -126,10 +115,7 @@ class SmallTable:
 
     def properties(self) -> Mapping[str, str]:
         """Snapshot properties of the newest snapshot."""
-        snapshot = None if self.table is None else self.table.current_snapshot()
-        if snapshot is None or snapshot.summary is None:
-            return {}
-        return snapshot.summary.additional_properties
+        return summary_of(None if self.table is None else self.table.current_snapshot())
 
     def write(
         self,

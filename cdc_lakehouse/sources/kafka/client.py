@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -61,10 +61,6 @@ class Client:
     def of(cls, source: KafkaSource) -> Self:
         """As the configuration says."""
         return cls(",".join(source.bootstrap_servers), dict(source.kafka))
-
-    def with_timeout(self, seconds: float) -> Client:
-        """The same, that gives up a request and a read after so many seconds."""
-        return replace(self, timeout_seconds=seconds, patience_seconds=seconds)
 
     def consumer(self, errors: ClientErrors) -> Consumer:
         """A consumer without a group. Raises `ConfigurationError` when the client does not take its settings."""
