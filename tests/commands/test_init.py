@@ -102,7 +102,7 @@ def test_the_time_zone_shows_where_rows_say_when_they_were_written(here: Path) -
 def test_json_says_what_was_found_and_what_to_look_at(data_sets: Path, here: Path) -> None:
     words = ("init", "--source", str(data_sets / "canal-json" / "date_dirs" / "tree"))
     said = run(*words).output
-    document = json.loads(run(*words, "--json", "--force").output)
+    document = json.loads(run(*words, "--json", "--force").stdout)
     assert (document["wrote"], document["set_in_environment"]) == ("lakehouse.yaml", [])
     assert document["found"] and all(f"found {each}" in said for each in document["found"])
     assert said.count("look at this: ") == len(document["look_at"])
@@ -145,7 +145,7 @@ def test_the_catalog_is_of_the_kind_that_its_uri_says(
     kind, secrets = CATALOGS[uri]
     source = str(data_sets / "canal-json" / "date_dirs" / "tree")
     words = ("--warehouse", "s3://lake/tables", "--catalog-uri", uri, "--json")
-    document = json.loads(run("init", "--source", source, *words).output)
+    document = json.loads(run("init", "--source", source, *words).stdout)
     assert document["set_in_environment"] == secrets
     assert any("credential" in each for each in document["look_at"]) == (kind["type"] == "rest")
     assert "p%40ss" not in (here / "lakehouse.yaml").read_text(encoding="utf-8")
@@ -187,7 +187,7 @@ def test_secrets_of_a_pasted_uri_are_named_and_not_written() -> None:
 
 def outcomes(*words: str) -> dict[str, str]:
     result = run("doctor", "--json", *words)
-    return {found["part"]: found["outcome"] for found in json.loads(result.output)["findings"]}
+    return {found["part"]: found["outcome"] for found in json.loads(result.stdout)["findings"]}
 
 
 def test_doctor_tries_each_part_and_leaves_nothing(data_sets: Path, here: Path) -> None:
@@ -237,4 +237,4 @@ def test_doctor_says_what_a_catalog_refuses(data_sets: Path, here: Path) -> None
 
 
 def test_the_schema_is_printed() -> None:
-    assert json.loads(run("config", "schema").output)["properties"].keys() >= {"lake", "feeds"}
+    assert json.loads(run("config", "schema").stdout)["properties"].keys() >= {"lake", "feeds"}
