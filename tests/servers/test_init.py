@@ -88,4 +88,4 @@ def test_a_bucket_by_the_uri_that_the_changefeed_has(
     assert bucket.SECRET not in written + result.output
     monkeypatch.setenv("S3_ACCESS_KEY_ID", bucket.ACCESS)
     monkeypatch.setenv("S3_SECRET_ACCESS_KEY", bucket.SECRET)
-    assert json.loads(run("doctor", "--json").output)["findings"][-1]["outcome"] == "ok"
+    assert json.loads(run("doctor", "--json").stdout)["findings"][-1]["outcome"] == "ok"
