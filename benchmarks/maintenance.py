@@ -23,11 +23,11 @@ from benchmarks import sbtest
 from benchmarks.__main__ import CACHE
 from benchmarks.lakehouse import lake_config, sink_source
 from benchmarks.many_tables import Log, cpu_seconds
+from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.config import FeedConfig, LakeConfig
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.spark import build_session
 from cdc_lakehouse.lake.table_health import table_health
-from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.pipeline.maintenance import Maintenance
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import STEPS, Steps

@@ -16,12 +16,12 @@ from typing import Any, Final
 import dagster as dg
 
 from cdc_lakehouse.assets.run_problems import KINDS, run_problems
+from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.changelog.stored import stored_fields, stored_text
 from cdc_lakehouse.config import AlertReceiver, FeedConfig, LakehouseConfig
 from cdc_lakehouse.errors import AlertNotSentError, CdcError, StoredFormError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.pipeline.alert_messages import receiver_label, send
-from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.pipeline.feed_state import read_feed_state
 from cdc_lakehouse.pipeline.problems import Notice, Problem, Told, lake_problems, news
 

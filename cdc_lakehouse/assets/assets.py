@@ -21,13 +21,13 @@ from cdc_lakehouse.assets import checks, keys, metadata, specs
 from cdc_lakehouse.assets.passed_dates import log_passed_dates
 from cdc_lakehouse.assets.resources import Lakehouse
 from cdc_lakehouse.changelog.history import Incarnation
+from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.changelog.schema import TableName, TableVersion
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import UnreadableTableError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.tables.segments import DECODED, DUMP, Segment, Totals, as_rows, totals
-from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.pipeline.held_tables import held_by_name
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.source import SourceMonitor

@@ -19,7 +19,7 @@ from pyiceberg.table import Table
 from cdc_lakehouse.assets import keys
 from cdc_lakehouse.assets.metadata import held_list, markdown_list
 from cdc_lakehouse.changelog.mysql_types import LABELS
-from cdc_lakehouse.changelog.positions import BEGINNING, lag_seconds
+from cdc_lakehouse.changelog.positions import BEGINNING, lag_seconds, utc_now
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.decoders.problems import BAD_SCHEMA_FILE
@@ -39,7 +39,7 @@ from cdc_lakehouse.lake.tables.quarantine import Quarantine, Quarantined
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import Segments, index_gaps
 from cdc_lakehouse.lake.tables.source_metadata import OPTION_CONFLICT_ADVICE, Signals
-from cdc_lakehouse.pipeline.context import no_spark, utc_now
+from cdc_lakehouse.pipeline.context import no_spark
 from cdc_lakehouse.pipeline.held_tables import held_of_cut
 from cdc_lakehouse.pipeline.included_tables import unmatched_patterns
 from cdc_lakehouse.pipeline.monitors import open_monitor

@@ -14,9 +14,9 @@ from pydantic import Field
 from cdc_lakehouse.assets import assets, checks, keys
 from cdc_lakehouse.assets.leases import FAILURE_TAG, FEED_TAG
 from cdc_lakehouse.assets.resources import Lakehouse
+from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import CdcError, PermanentError
-from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.pipeline.table_decisions import hold_table, resume_table, tables_named
 
 PRIORITY_TAG: Final = "dagster/priority"

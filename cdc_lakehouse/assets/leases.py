@@ -14,10 +14,10 @@ import dagster as dg
 from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
 
 from cdc_lakehouse.assets import keys
+from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.errors import ConcurrentRunError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.lease import Lease, last_holder, take_when_free
-from cdc_lakehouse.pipeline.context import utc_now
 
 FEED_TAG: Final = "cdc/feed"
 FAILURE_TAG: Final = "cdc/failure"

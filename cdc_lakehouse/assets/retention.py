@@ -10,7 +10,7 @@ import dagster as dg
 from cdc_lakehouse.assets import keys
 from cdc_lakehouse.assets.last_runs import OWN_JOBS
 from cdc_lakehouse.assets.leases import FEED_TAG
-from cdc_lakehouse.pipeline.context import utc_now
+from cdc_lakehouse.changelog.positions import utc_now
 
 JOB: Final = "cdc_prune_runs"
 _AT: Final = "17 3 * * *"

@@ -11,11 +11,11 @@ from cdc_lakehouse.assets.jobs import PRIORITY_TAG, SENSOR_PRIORITY
 from cdc_lakehouse.assets.last_runs import ATTEMPT_TAG, attempt_of, next_try
 from cdc_lakehouse.assets.leases import FEED_TAG, find_backfill, find_unfinished
 from cdc_lakehouse.assets.reload import LoadedTables
+from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.source import SourceMonitor, SourceState
 

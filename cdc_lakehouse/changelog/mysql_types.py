@@ -26,6 +26,7 @@ _SYNONYMS: Final = {
 }  # fmt: skip
 
 INTEGERS: Final = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
+FLOATS: Final = frozenset({"float", "double"})
 TEXTS: Final = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
 BLOBS: Final = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
 LABELS: Final = frozenset({"enum", "set"})
@@ -143,7 +144,7 @@ def server_type_text(column: ColumnType) -> str:
     Later versions leave out the display widths of integers (except of TINYINT(1)) and of YEAR.
     """
     numbers = column.length if column.scale is None else f"{column.length},{column.scale}"
-    widths = column.name in INTEGERS or column.name == "year" or (column.name in ("float", "double") and numbers)
+    widths = column.name in INTEGERS or column.name == "year" or (column.name in FLOATS and numbers)
     if not widths:
         return type_text(column)
     return f"{column.name}({numbers})" + " unsigned" * column.unsigned + " zerofill" * column.zerofill

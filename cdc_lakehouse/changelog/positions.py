@@ -41,6 +41,10 @@ def is_commit_ts(commit_ts: int, end_ts: int = END_TS) -> bool:
     return BEGINNING < commit_ts < end_ts
 
 
+def utc_now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
 def end_ts_at(read_at: datetime.datetime) -> int:
     """The least TSO that what is read at a moment (with a zone) can not have: it is too far beyond that."""
     return min(END_TS, (physical_ms(tso(read_at)) + AHEAD_MS + 1) << LOGICAL_BITS)

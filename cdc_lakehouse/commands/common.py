@@ -28,8 +28,8 @@ UNREACHABLE: Final = 3
 """Exit code: a source cannot be reached."""
 
 _HOME: Final = "dagster_home"
-# A line feed stays, and so do click's green, red, yellow and reset.
-_COMMANDS: Final = re.compile(r"(\n|\x1b\[(?:3[123]|0)m)|[^ -~]")
+# All but printable ASCII. A line feed stays, and so do click's green, red, yellow and reset.
+_NOT_PLAIN: Final = re.compile(r"(\n|\x1b\[(?:3[123]|0)m)|[^ -~]")
 
 _CODES: Final = {SourceUnreachableError: UNREACHABLE, ConfigurationError: BAD_INPUT}
 _Options = ParamSpec("_Options")
@@ -103,7 +103,7 @@ def chosen(config: LakehouseConfig, name: str | None) -> Sequence[FeedConfig]:
 def say(text: str, *, err: bool = False) -> None:
     """Print text for people. What a terminal would take for a command is escaped: names and texts of the source can
     hold it. The colours of `good`, `bad` and `doubtful` stay."""
-    click.echo(_COMMANDS.sub(lambda found: found[1] or printable(found[0]), text), err=err)
+    click.echo(_NOT_PLAIN.sub(lambda found: found[1] or printable(found[0]), text), err=err)
 
 
 def print_json(document: dict[str, Any]) -> None:
@@ -113,7 +113,7 @@ def print_json(document: dict[str, Any]) -> None:
 
 def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Lines of a table: the first column to the left, the others to the right."""
-    rows = [[printable(cell) for cell in row] for row in rows]
+    header, *rows = ([printable(cell) for cell in row] for row in (header, *rows))
     widths = [max(len(row[n]) for row in [header, *rows]) for n in range(len(header))]
 
     def line(row: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import click
 
+from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.commands.common import (
     DONE,
     HELD,
@@ -36,7 +37,7 @@ from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.lease import last_holder
 from cdc_lakehouse.lake.tables.quarantine import Quarantine, Quarantined, State
-from cdc_lakehouse.pipeline.context import no_spark, utc_now
+from cdc_lakehouse.pipeline.context import no_spark
 from cdc_lakehouse.pipeline.deferred_segments import UNKNOWN_COLUMNS, UNREADABLE_SEGMENT
 from cdc_lakehouse.pipeline.replay import replay as replay_rows
 from cdc_lakehouse.pipeline.run import FeedRun

@@ -22,7 +22,7 @@ from cdc_lakehouse.assets.last_runs import telling_error
 from cdc_lakehouse.assets.leases import find_unfinished, release_leases, take_lease
 from cdc_lakehouse.assets.resources import DATES_TAG, LOAD_TAG, give_repairs, take_steps
 from cdc_lakehouse.assets.sensors import look, run_tags
-from cdc_lakehouse.changelog.positions import BEGINNING, commit_time
+from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, utc_now
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.commands.common import (
     DONE,
@@ -46,7 +46,6 @@ from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.spark import start_session
-from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.pipeline.held_tables import held_by_name
 from cdc_lakehouse.pipeline.included_tables import unmatched_patterns
 from cdc_lakehouse.pipeline.monitors import open_monitor

@@ -10,7 +10,7 @@ import click
 from cdc_lakehouse.changelog.mysql_types import type_text
 from cdc_lakehouse.changelog.positions import commit_time
 from cdc_lakehouse.changelog.schema import Column, TableVersion
-from cdc_lakehouse.commands.common import DONE, configured, feed_option, grid, print_json, printable, say, short
+from cdc_lakehouse.commands.common import DONE, configured, feed_option, grid, print_json, say, short
 from cdc_lakehouse.commands.show import find_tables
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.lake.current.typed_rows import lake_columns
@@ -82,7 +82,7 @@ def _text(document: dict[str, Any]) -> str:
     header = ["column", "source", "lake", "", "default", "comment"]
     rows = [
         [
-            printable(each["name"]),
+            each["name"],
             each["type"] + ("" if each["nullable"] else " NOT NULL"),
             "-" if each["lake_type"] is None else _lake_column(each),
             "key" if each["key"] else "",
@@ -98,4 +98,4 @@ def _text(document: dict[str, Any]) -> str:
 
 def _lake_column(column: dict[str, Any]) -> str:
     name, kind = column["lake_name"], column["lake_type"]
-    return kind if name == column["name"] else f"{printable(name)} {kind}"
+    return kind if name == column["name"] else f"{name} {kind}"

@@ -24,7 +24,6 @@ from cdc_lakehouse.commands.common import (
     good,
     grid,
     print_json,
-    printable,
     problem_lines,
     say,
     short,
@@ -159,7 +158,7 @@ def _failed_runs(feeds: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
             }
     except (dg.DagsterError, SQLAlchemyError, OSError) as error:
         reason = str(error).strip().partition("\n")[0]
-        say(f"cdc-lakehouse: the Dagster instance of {home} cannot be read: {printable(reason)}", err=True)
+        say(f"cdc-lakehouse: the Dagster instance of {home} cannot be read: {reason}", err=True)
         return {}
 
 
@@ -281,7 +280,7 @@ def _table_row(table: dict[str, Any]) -> list[str]:
     name, health = f"{table['database']}.{table['table']}", table["health"]
     rows = "-" if table["rows"] is None else str(table["rows"])
     behind = "-" if table["lag_seconds"] is None else time_span(table["lag_seconds"])
-    cells = [printable(name), rows, behind if table["held"] is None else f"{behind} (held)"]
+    cells = [name, rows, behind if table["held"] is None else f"{behind} (held)"]
     if health is None:
         return [*cells, "-", "-", "-", "-"]
     compacted = (health["compacted_at"] or "never")[:16]

@@ -9,11 +9,12 @@ from typing import Any
 
 import click
 
+from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.commands.common import DONE, HELD, chosen, configured, feed_option, os_user, print_json, say
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.pipeline.context import no_spark, utc_now
+from cdc_lakehouse.pipeline.context import no_spark
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.table_decisions import Resumed, hold_table, resume_table
 

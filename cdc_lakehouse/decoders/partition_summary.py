@@ -19,7 +19,6 @@ from cdc_lakehouse.decoders.problems import (
     PROBLEMS,
     RAW_LIMIT,
     Rejected,
-    is_storable,
 )
 
 PartitionBatch = tuple[str, int, int]
@@ -154,4 +153,13 @@ def _table_of(raw: bytes) -> tuple[str | None, str | None]:
     except (ValueError, RecursionError):
         return None, None
     names = (message.get("database"), message.get("table")) if isinstance(message, dict) else (None, None)
-    return names if all(isinstance(name, str) and name and is_storable(name) for name in names) else (None, None)
+    return names if all(isinstance(name, str) and name and _is_storable(name) for name in names) else (None, None)
+
+
+def _is_storable(text: str) -> bool:
+    """Whether a text can be written as UTF-8: half of a surrogate pair, which JSON's escapes can say, cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -31,15 +31,6 @@ class Rejected:
     count: int = 1
 
 
-def is_storable(text: str) -> bool:
-    """Whether a text can be written as UTF-8: half of a surrogate pair, which JSON's escapes can say, cannot."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 BAD_MESSAGE: Final = "BadMessage"
 """A message that its format's decoder cannot read; why stands in the message of the `Rejected`."""
 

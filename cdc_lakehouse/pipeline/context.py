@@ -13,6 +13,7 @@ from typing import Final, NoReturn
 
 from pyspark.sql import SparkSession
 
+from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.config.feed import LABELS
@@ -30,10 +31,6 @@ from cdc_lakehouse.lake.tables.segments import Segments
 from cdc_lakehouse.lake.tables.source_metadata import Signals
 from cdc_lakehouse.pipeline.planned_repairs import TableRepair
 from cdc_lakehouse.sources.object_store import ObjectStore, open_store
-
-
-def utc_now() -> datetime.datetime:
-    return datetime.datetime.now(datetime.UTC)
 
 
 def no_spark() -> NoReturn:

@@ -12,16 +12,14 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from cdc_lakehouse.changelog.positions import commit_time
+from cdc_lakehouse.changelog.positions import commit_time, utc_now
 from cdc_lakehouse.config import CanalSource, KafkaSource, StorageConfig, anchor_uri
 from cdc_lakehouse.config.sink_uri import split_query, store_options
 from cdc_lakehouse.decoders.files.file_format import Sample
-from cdc_lakehouse.decoders.files.registry import DEFAULT as DEFAULT_PROTOCOL
-from cdc_lakehouse.decoders.files.registry import EXTENSIONS, FORMATS
+from cdc_lakehouse.decoders.files.registry import DEFAULT_PROTOCOL, EXTENSIONS, FORMATS
 from cdc_lakehouse.decoders.messages.detection import DEFAULT, detect_format
 from cdc_lakehouse.decoders.time_zone_detection import detect_offset
 from cdc_lakehouse.errors import ConfigurationError, SourceError
-from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.dump.detection import detect_dump
 from cdc_lakehouse.sources.kafka import Client, RangeReader, Topic, read_topics

@@ -20,7 +20,7 @@ import pyarrow.compute
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
-from cdc_lakehouse.changelog.positions import BEGINNING
+from cdc_lakehouse.changelog.positions import BEGINNING, utc_now
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError, TransientError, UnreadableTableError
@@ -46,7 +46,7 @@ from cdc_lakehouse.lake.tables.lease import MAINTENANCE, Lease, take_when_free
 from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import LANDED, Segments
-from cdc_lakehouse.pipeline.context import FeedContext, utc_now
+from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.progress import Progress
 from cdc_lakehouse.pipeline.retention import Removed, Retention
 from cdc_lakehouse.pipeline.superseded_events import SupersededEvents

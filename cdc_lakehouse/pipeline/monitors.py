@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import datetime
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
+from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.config import CanalSource, FeedConfig, KafkaSource
 from cdc_lakehouse.decoders.files.registry import FORMATS, layout_of
 from cdc_lakehouse.decoders.messages.registry import format_of
@@ -27,10 +27,6 @@ from cdc_lakehouse.sources.record_log import Pending
 from cdc_lakehouse.sources.sink.incremental_listing import list_new
 from cdc_lakehouse.sources.sink.listing_state import is_of_settings
 from cdc_lakehouse.sources.sink.paths import DataFile, list_sink, read_checkpoint
-
-
-def _now() -> datetime.datetime:
-    return datetime.datetime.now(datetime.UTC)
 
 
 def open_monitor(lake: Lake, feed: FeedConfig) -> SourceMonitor:
@@ -71,7 +67,7 @@ class SinkMonitor:
         return open_store(self._source.uri, self._lake.storage)
 
     def poll(self, asked: str | None) -> SourceState:
-        shown = read_checkpoint(self._store(), _now())
+        shown = read_checkpoint(self._store(), utc_now())
         published = Checkpoints(self._lake, self._feed.name).last().checkpoint_ts
         last = max(published, int(asked or 0))
         if shown < last:
@@ -91,7 +87,7 @@ class SinkMonitor:
     def _new_files(self) -> list[DataFile]:
         store, layout = self._store(), layout_of(self._source)
         frontier = Frontiers(self._lake, self._feed.name).last()
-        if frontier is not None and is_of_settings(frontier, self._feed, layout):
+        if frontier is not None and is_of_settings(frontier, self._feed):
             return [file for file in list_new(store, layout, frontier).data if frontier.is_new(file)]
         files = list_sink(store, layout).data
         known = Segments(self._lake, self._feed.name).etags(file.path for file in files)
@@ -101,7 +97,7 @@ class SinkMonitor:
         try:
             store = self._store()
             store.check()
-            return SourceStatus(checkpoint_ts=read_checkpoint(store, _now()))
+            return SourceStatus(checkpoint_ts=read_checkpoint(store, utc_now()))
         except CdcError as error:
             return SourceStatus(error=error)
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from cdc_lakehouse.changelog.mysql_types import ColumnType
+from cdc_lakehouse.changelog.mysql_types import FLOATS, ColumnType
 from cdc_lakehouse.changelog.schema import Column, TableVersion
 from cdc_lakehouse.decoders.event_schema import SYNTHETIC, SYNTHETIC_EVENTS, image_text
 from cdc_lakehouse.decoders.files.dump_values import CellError, DumpContext, Number
@@ -114,7 +114,7 @@ def _require_known_text(column: Column, value_format: ValueFormat) -> None:
     """Raises `NotRepairableError` for a column of a key whose values may be read with fewer digits than the log has, or
     whose text is all that the lake knows of it."""
     name = column.type.name
-    if name in ("float", "double") or (name == "timestamp" and value_format.zero_dates == "string"):
+    if name in FLOATS or (name == "timestamp" and value_format.zero_dates == "string"):
         raise NotRepairableError(f"{column.name} of its key is a {name}: how the log writes it is not known")
 
 

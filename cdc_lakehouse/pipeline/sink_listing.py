@@ -44,7 +44,7 @@ def list_source(run: FeedContext, checkpoint_ts: int) -> SinkListing:
         known = {row.segment for row in run.quarantine.unresolved() if row.error_class == MISSING_FILE}
         if not found.last.missing.keys() <= known:
             reason = "an index file names a data file that is not where it is expected"
-        elif frontier.settings != settings_digest(run.feed, layout, found.taken.earlier):
+        elif frontier.settings != settings_digest(run.feed, found.taken.earlier):
             reason = "other names of tables are taken, for tables were renamed"
         else:
             return found
@@ -61,10 +61,9 @@ def _found(run: FeedContext, listing: Listing, checkpoint_ts: int, since: Fronti
 def save_listing_state(run: FeedContext, found: SinkListing, checkpoint_ts: int, *, unclear: bool) -> None:
     """Leave the listing state for the next run. All that it does not list again must have landed."""
     covered = covered_before(checkpoint_ts)
-    layout = layout_of(run.feed.storage_sink)
     given = Circumstances(
-        layout,
-        settings_digest(run.feed, layout, found.taken.earlier),
+        layout_of(run.feed.storage_sink),
+        settings_digest(run.feed, found.taken.earlier),
         run.clock(),
         _last_ddl(run),
         # Whether their last files are there is known when the checkpoint has passed them.
@@ -80,7 +79,7 @@ def save_listing_state(run: FeedContext, found: SinkListing, checkpoint_ts: int,
 def _reason_for_all(run: FeedContext, frontier: Frontier | None, watched: frozenset[str]) -> str | None:
     if frontier is None:
         return "it is the first time"
-    if not is_of_settings(frontier, run.feed, layout_of(run.feed.storage_sink)):
+    if not is_of_settings(frontier, run.feed):
         return "the settings of the source or of its tables have changed"
     if run.dates:
         return "dates are decoded again"

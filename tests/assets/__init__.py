@@ -10,7 +10,7 @@ import dagster as dg
 from cdc_lakehouse.assets.jobs import build_new_job
 from cdc_lakehouse.assets.keys import run_partitions
 from cdc_lakehouse.assets.sensors import build_sensor
-from cdc_lakehouse.pipeline.context import utc_now
+from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from tests.kit.lakes import TestLake
 

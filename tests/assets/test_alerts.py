@@ -18,14 +18,13 @@ from cdc_lakehouse.assets import alerts, keys
 from cdc_lakehouse.assets.alerts import SENSOR, build_alerts
 from cdc_lakehouse.assets.checks import build_checks
 from cdc_lakehouse.assets.leases import FEED_TAG
-from cdc_lakehouse.changelog.positions import tso
+from cdc_lakehouse.changelog.positions import tso, utc_now
 from cdc_lakehouse.config import load
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import CatalogUnreachableError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
-from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.pipeline.problems import Problem, Told
 from tests.kit.lakes import TestLake
 from tests.kit.receivers import HttpReceiver, MailReceiver, http_receiver, mail_receiver

@@ -13,7 +13,7 @@ import pytest
 
 from cdc_lakehouse.assets.checks import build_checks, table_evaluations
 from cdc_lakehouse.changelog.mysql_types import ColumnType
-from cdc_lakehouse.changelog.positions import tso
+from cdc_lakehouse.changelog.positions import tso, utc_now
 from cdc_lakehouse.changelog.schema import SourceColumn, TableName
 from cdc_lakehouse.decoders.partition_summary import OptionConflict, PartitionSummary
 from cdc_lakehouse.decoders.problems import Rejected
@@ -21,7 +21,6 @@ from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from cdc_lakehouse.lake.tables.segments import Segment
-from cdc_lakehouse.pipeline.context import utc_now
 from tests.assets import check_context
 from tests.kit.lakes import TestLake
 from tests.lake import ID, NOON, change, make_current_table, segment

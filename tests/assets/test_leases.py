@@ -72,7 +72,7 @@ def in_another_process(lake: TestLake, run_id: str) -> str:
         from cdc_lakehouse.errors import CdcError
         from cdc_lakehouse.lake.catalog import Lake
         from cdc_lakehouse.lake.tables.lease import Lease
-        from cdc_lakehouse.pipeline.context import utc_now
+        from cdc_lakehouse.changelog.positions import utc_now
         found = config.load(pathlib.Path(sys.argv[1]))
         try:
             Lease(Lake(found.lake, found.storage), sys.argv[2], sys.argv[3], utc_now).take()

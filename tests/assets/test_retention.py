@@ -12,8 +12,8 @@ import pytest
 from cdc_lakehouse.assets import keys
 from cdc_lakehouse.assets.leases import FEED_TAG
 from cdc_lakehouse.assets.retention import JOB, build_retention, delete_runs
+from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.pipeline.context import utc_now
 from tests.pipeline import lake_in
 
 DAYS = dg.DailyPartitionsDefinition("2026-06-01", end_date="2026-06-05")

@@ -15,9 +15,9 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.cli import main
 from cdc_lakehouse.lake.tables.lease import Lease
-from cdc_lakehouse.pipeline.context import utc_now
 from tests import commands
 from tests.commands import HEAVY, imported_by
 from tests.kit.lakes import TestLake

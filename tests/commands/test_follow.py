@@ -18,11 +18,11 @@ import pytest
 
 from cdc_lakehouse.assets.leases import FAILURE_TAG
 from cdc_lakehouse.assets.sensors import Decision, look
+from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.commands.follow import FollowedFeed, follow, until_signalled
 from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError, SourceUnreachableError
 from cdc_lakehouse.lake.tables.checkpoints import Cut
 from cdc_lakehouse.lake.tables.lease import Lease
-from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.source import SourceState
 from tests.assets import empty_instance

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 from click.testing import Result
 
+from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.lake.tables.lease import Lease
 from cdc_lakehouse.lake.tables.quarantine import Quarantine
-from cdc_lakehouse.pipeline.context import utc_now
 from tests.commands import call
 from tests.kit.lakes import TestLake
 from tests.lake import LATER, NOON

@@ -9,9 +9,8 @@ import pytest
 from click.testing import Result
 
 from cdc_lakehouse.assets.keys import partitions_of
-from cdc_lakehouse.changelog.positions import commit_time
+from cdc_lakehouse.changelog.positions import commit_time, utc_now
 from cdc_lakehouse.config import load
-from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.sources.object_store import LocalStore, open_store
 from cdc_lakehouse.sources.sink.paths import list_sink, read_checkpoint
 from tests.commands import call

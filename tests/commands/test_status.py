@@ -11,14 +11,13 @@ import pyarrow as pa
 import pytest
 
 from cdc_lakehouse.assets.leases import FAILURE_TAG
-from cdc_lakehouse.changelog.positions import tso
+from cdc_lakehouse.changelog.positions import tso, utc_now
 from cdc_lakehouse.decoders.partition_summary import OptionConflict, PartitionSummary
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from cdc_lakehouse.lake.tables.lease import Lease
-from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.pipeline.database_progress import location_of
 from cdc_lakehouse.sources.kafka import Client
 from tests.commands import call, run_that_fails

@@ -18,6 +18,7 @@ import pyarrow as pa
 from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.observed_schema import schema_changes
+from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.changelog.stored import change_to_json, version_to_json
 from cdc_lakehouse.decoders.event_schema import DECODED
@@ -26,7 +27,6 @@ from cdc_lakehouse.decoders.files.file_format import FileContext
 from cdc_lakehouse.decoders.partition_summary import Summaries
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.tables import quarantine, source_metadata
-from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.sample import sink_writer
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.dump.notation import InsertNotation, TextNotation

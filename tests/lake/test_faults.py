@@ -16,6 +16,7 @@ from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyiceberg.exceptions import ForbiddenError, ServiceUnavailableError
 from pyspark.errors import AnalysisException, PythonException
 
+from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import LakeConfig
 from cdc_lakehouse.definitions import defs
@@ -34,7 +35,6 @@ from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.engine_faults import engine_errors, engine_fault
 from cdc_lakehouse.lake.tables.lease import Lease
 from cdc_lakehouse.lake.warehouse_faults import warehouse_fault
-from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.pipeline.holds import hold_reason
 from tests.kit.lakes import TestLake
 

@@ -9,7 +9,6 @@ import pytest
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
-from cdc_lakehouse.decoders.files.registry import layout_of
 from cdc_lakehouse.errors import StoredFormError
 from cdc_lakehouse.lake import properties
 from cdc_lakehouse.lake.current.tables import schema_fingerprint
@@ -64,7 +63,5 @@ def test_a_frontier_has_the_digest_of_settings_that_lakes_have() -> None:
     }  # fmt: skip
     tables = {"include": ["d.*"], "exclude": ["d.x", "d.ö"]}
     feed = FeedConfig.model_validate({"name": "f", "source": source, "tables": tables, "start_date": "2026-05-17"})
-    layout = layout_of(feed.storage_sink)
-    assert settings_digest(feed, layout) == "b8eb928a5d0f"
-    others = [TableName("d", "b"), TableName("d.e", "a")]
-    assert settings_digest(feed, layout, others) == "b8eb928a5d0f-dcfee662bf3c"
+    assert settings_digest(feed) == "b8eb928a5d0f"
+    assert settings_digest(feed, [TableName("d", "b"), TableName("d.e", "a")]) == "b8eb928a5d0f-dcfee662bf3c"

@@ -8,11 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from cdc_lakehouse.changelog.positions import tso
+from cdc_lakehouse.changelog.positions import tso, utc_now
 from cdc_lakehouse.errors import CheckpointError, SourceError, SourceUnreachableError
 from cdc_lakehouse.lake.tables.checkpoints import Cut
 from cdc_lakehouse.lake.tables.segments import index_gaps
-from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.sources.object_store import LocalStore
 from tests.kit.lakes import TestLake

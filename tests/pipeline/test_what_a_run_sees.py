@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from cdc_lakehouse.changelog.positions import tso
+from cdc_lakehouse.changelog.positions import tso, utc_now
 from cdc_lakehouse.config import TablesConfig
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.lake.tables.checkpoints import Cut
 from cdc_lakehouse.lake.tables.frontiers import Frontiers
-from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import Landed
 from cdc_lakehouse.sources.sink import incremental_listing

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from cdc_lakehouse.changelog.history import History
-from cdc_lakehouse.changelog.positions import commit_time, physical_ms, tso
+from cdc_lakehouse.changelog.positions import commit_time, physical_ms, tso, utc_now
 from cdc_lakehouse.errors import ConfigurationError, SourceError
-from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.sample.changefeed import follow, state_path, write_history
 from cdc_lakehouse.sample.shop import Shop
 from cdc_lakehouse.sources.object_store import LocalStore

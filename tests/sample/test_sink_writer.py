@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from cdc_lakehouse.changelog.mysql_types import ColumnType
-from cdc_lakehouse.changelog.positions import tso
+from cdc_lakehouse.changelog.positions import tso, utc_now
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
-from cdc_lakehouse.pipeline.context import utc_now
 from cdc_lakehouse.sample import sink_writer
 from cdc_lakehouse.sample.sink_writer import LINE_END, RowChange, SinkWriter, Table
 from cdc_lakehouse.sources.object_store import LocalStore

@@ -36,7 +36,7 @@ FORMATS: Final[Mapping[Protocol, FileFormat]] = {
         binary=_binary,
     ),
 }
-DEFAULT: Final[Protocol] = "canal-json"
+DEFAULT_PROTOCOL: Final[Protocol] = "canal-json"
 """TiCDC's own, for a sink without data files."""
 EXTENSIONS: Final[Mapping[Protocol, str]] = {protocol: each.extension for protocol, each in FORMATS.items()}
 

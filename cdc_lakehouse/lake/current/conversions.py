@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEXTS, ColumnType, type_change
+from cdc_lakehouse.changelog.mysql_types import BLOBS, FLOATS, INTEGERS, TEXTS, ColumnType, type_change
 from cdc_lakehouse.duckdb_sql import (
     at_zone,
     cast,
@@ -40,7 +40,6 @@ from cdc_lakehouse.lake.current.value_parsing import (
 
 _NUMBERS: Final = INTEGERS | {"decimal", "float", "double", "bit", "year"}
 _WHOLE: Final = INTEGERS | {"bit", "year"}
-_INEXACT: Final = frozenset({"float", "double"})
 _MOMENTS: Final = frozenset({"date", "datetime", "timestamp"})
 # What is kept as MySQL's own text.
 _WORDS: Final = TEXTS | {"enum", "set", "json", "time"}
@@ -91,12 +90,12 @@ def _number(value: str, old: ColumnType, new: ColumnType, value_format: ValueFor
         # A DECIMAL of more digits than Iceberg holds is its exact text.
         exact = cast(value, "double") if old.name == "float" else value
         return _text_to_number(_digits(exact, old, value_format), old, new, value_format)
-    if old.name in _INEXACT and new.name in _WHOLE:
+    if old.name in FLOATS and new.name in _WHOLE:
         value = f"round_even({cast(value, 'double')}, 0)"  # So MySQL rounds floating-point numbers here.
-    if old.name in _INEXACT and target.startswith("decimal"):
+    if old.name in FLOATS and target.startswith("decimal"):
         # By its digits: DuckDB multiplies, which can be a little off.
         return let(cast(cast(value, "double"), "string"), lambda text: number(text, target))
-    if old.name == "decimal" and new.name in _INEXACT:
+    if old.name == "decimal" and new.name in FLOATS:
         return try_cast(cast(value, "string"), target)
     return try_cast(value, target)
 
@@ -106,7 +105,7 @@ def _digits(value: str, old: ColumnType, value_format: ValueFormat) -> str:
     iceberg = value_format.type_of(old)
     if iceberg.startswith("decimal"):
         return decimal_text(value, iceberg)
-    if old.name not in _INEXACT:
+    if old.name not in FLOATS:
         return cast(value, "string")
 
     def plain(text: str) -> str:
@@ -117,7 +116,7 @@ def _digits(value: str, old: ColumnType, value_format: ValueFormat) -> str:
 
 
 def _number_to_text(value: str, old: ColumnType, new: ColumnType, value_format: ValueFormat) -> str:
-    if old.name in _INEXACT and value_format.database == "mysql":
+    if old.name in FLOATS and value_format.database == "mysql":
         return _text_of_mysql(value, old, value_format)
     text = _digits(value, old, value_format)
     return f"lpad({text}, 4, '0')" if old.name == "year" else text

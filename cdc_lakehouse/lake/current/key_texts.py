@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
-from cdc_lakehouse.changelog.mysql_types import LABELS, TEXTS, ColumnType, type_change
+from cdc_lakehouse.changelog.mysql_types import FLOATS, LABELS, TEXTS, ColumnType, type_change
 from cdc_lakehouse.changelog.schema import Column, TableVersion
 from cdc_lakehouse.duckdb_sql import cast, in_zone, text_literal
 from cdc_lakehouse.lake.current import value_parsing
@@ -20,7 +20,6 @@ TEXT: Final = "text"
 """The column that the expressions of texts are over."""
 
 _SEVERAL: Final = frozenset({"decimal", "float", "double", "bit", "year", "binary"})
-_INEXACT: Final = frozenset({"float", "double"})
 _MOMENTS: Final = frozenset({"datetime", "timestamp"})
 _LABEL: Final = ColumnType("varchar")
 _FORMAT: Final = ValueFormat()
@@ -100,7 +99,7 @@ def _text(own: ColumnType, now: ColumnType, value_format: ValueFormat) -> str | 
     if own.name in _MOMENTS:
         # A zero date is no value, and has a fraction all the same.
         return f"coalesce({_moment(value, own.name)}, regexp_replace({TEXT}, '\\.0+$', ''))"
-    if own.name in _INEXACT:
+    if own.name in FLOATS:
         value = f"{value} + 0"  # Of two zeros one has a minus.
     return f"coalesce({value_parsing.text(value, now, value_format)}, {TEXT})"
 

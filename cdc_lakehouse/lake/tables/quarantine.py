@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
 
 from cdc_lakehouse.changelog.schema import TableName
-from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected, is_storable
+from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.small_table import SmallTable
 
@@ -191,12 +191,11 @@ def discards(rows: Iterable[Quarantined]) -> Callable[[Rejected], bool]:
 
 def storable(rejected: Rejected) -> Rejected:
     """With escapes for what cannot be written as UTF-8: no fault of what is rejected may end the run."""
-    texts = (rejected.segment, rejected.message, rejected.database or "", rejected.table or "")
-    if all(map(is_storable, texts)):
-        return rejected
-    names = ("segment", "message", "database", "table")
-    escaped = {name: text.encode(errors="backslashreplace").decode() for name, text in zip(names, texts, strict=True)}
-    return changed(rejected, **{**escaped, "database": escaped["database"] or None, "table": escaped["table"] or None})
+    texts = {name: getattr(rejected, name) for name in ("segment", "message", "database", "table")}
+    escaped = {
+        name: None if text is None else text.encode(errors="backslashreplace").decode() for name, text in texts.items()
+    }
+    return changed(rejected, **escaped)
 
 
 def _was_replayed(row: Quarantined, before: datetime.datetime) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, LABELS, TEXTS, ColumnType
+from cdc_lakehouse.changelog.mysql_types import BLOBS, FLOATS, INTEGERS, LABELS, TEXTS, ColumnType
 from cdc_lakehouse.changelog.row_texts import Form
 
 _MOMENT: Final = "'%Y-%m-%d %H:%i:%s.%f'"
@@ -24,7 +24,7 @@ def value_text(value: str, column: ColumnType, *, zero_dates: str) -> str:
     if name in INTEGERS or name in ("year", "bit"):
         # A number, not its text: ZEROFILL has zeros there.
         return _text(f"{value} + 0")
-    if name in ("float", "double"):
+    if name in FLOATS:
         return _float_text(value)
     if name == "decimal" and column.zerofill:
         # As it has no sign, there is nothing else that begins with zeros. One stays before the point.

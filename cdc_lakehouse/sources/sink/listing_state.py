@@ -25,18 +25,19 @@ _ZONES: Final = datetime.timedelta(days=2)
 """Servers may stand in zones that are up to 26 hours apart: that is two dates."""
 
 
-def settings_digest(feed: FeedConfig, layout: SinkLayout, names: Iterable[TableName] = ()) -> str:
+def settings_digest(feed: FeedConfig, names: Iterable[TableName] = ()) -> str:
     """A digest of the settings that a frontier depends on, with the names that the feed takes beside those of the
     settings. The number is raised when a frontier means another thing."""
-    options = [layout.separator, layout.protocol, layout.table_ids]
-    settings = [2, feed.storage_sink.uri, *options, feed.tables.include, feed.tables.exclude]
+    source = feed.storage_sink
+    layout = [source.date_separator, source.protocol, source.use_table_id_as_path]
+    settings = [2, source.uri, *layout, feed.tables.include, feed.tables.exclude]
     others = sorted(name.identity for name in names)
     return "-".join(_digest(part) for part in (settings, others) if part)
 
 
-def is_of_settings(frontier: Frontier, feed: FeedConfig, layout: SinkLayout) -> bool:
+def is_of_settings(frontier: Frontier, feed: FeedConfig) -> bool:
     """Whether a frontier is of the feed's settings, whatever further names the feed took."""
-    return frontier.settings.partition("-")[0] == settings_digest(feed, layout)
+    return frontier.settings.partition("-")[0] == settings_digest(feed)
 
 
 def _digest(values: Sequence[Any]) -> str:
