@@ -15,7 +15,9 @@ from tests.fuzz.targets import TARGETS
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=10, help="of CPU, for each decoder")
+    parser.add_argument(
+        "--minutes", type=float, default=10, help="of CPU for each decoder, of the clock for Canal server"
+    )
     parser.add_argument("--seed", type=int, default=None, help="of the first examples")
     parser.add_argument("--target", action="append", choices=list(TARGETS), help="only this one; may be repeated")
     options = parser.parse_args()

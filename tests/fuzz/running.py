@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import signal
 import sys
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -12,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from tests.fuzz.mutations import mutated
-from tests.fuzz.targets import TARGETS, survive
+from tests.fuzz.targets import TARGETS, WAITING, survive
 
 _ROUND = 50
 
@@ -47,16 +49,25 @@ def try_examples(name: str, first: int, count: int, last: Path | None = None) ->
 
 
 def go_on(name: str, first: int, minutes: float, last: Path) -> None:
-    """Examples for so many minutes of CPU; ends the process with 1 where one is wrong."""
-    ends, number = time.process_time() + minutes * 60, first
-    while time.process_time() < ends:
+    """Examples for so many minutes of CPU, or of the clock where a target waits, or until SIGTERM.
+
+    It ends the process with 1 where one is wrong.
+    """
+    clock = time.monotonic if name in WAITING else time.process_time
+    stopped = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    began, number = clock(), first
+    while clock() < began + minutes * 60 and not stopped.is_set():
         try:
             try_examples(name, number, _ROUND, last)
         except Exception:  # noqa: BLE001 - Whatever it is, it is wrong.
             say(f"{name}, seed {number}:\n{traceback.format_exc()}")
             sys.exit(1)
         number += 1
-    say(f"{name}: {(number - first) * _ROUND} examples in {minutes:g} minutes of CPU, seeds {first} to {number - 1}")
+    say(
+        f"{name}: {(number - first) * _ROUND} examples in {(clock() - began) / 60:.1f} minutes"
+        f" of {'the clock' if name in WAITING else 'CPU'}, seeds {first} to {number - 1}"
+    )
 
 
 def say(line: str) -> None:

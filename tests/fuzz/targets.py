@@ -334,3 +334,6 @@ TARGETS: Final[dict[str, Callable[[], list[Variant]]]] = {
     "metadata of dumps": _dump_metadata,
     "DDL statements": _statements,
 }
+
+# Their minutes are those of the clock.
+WAITING: Final = {"Canal server"}
