@@ -55,6 +55,9 @@ _JAVA_STORE_AWAY: Final = re.compile(
     r"|^com\.google\.cloud\..*\b(?:429|5\d\d)\b"
 )
 _JAVA_ENGINE: Final = re.compile(r"^java\.lang\.\w+Error\b|^org\.apache\.spark\.|^java\.lang\.InterruptedException")
+_WORKER_ENDED: Final = "Python worker exited unexpectedly"
+_JVM_OBJECT: Final = re.compile(r"\bo\d+\.")
+"""Py4J's number of an object. It differs in every run, and reasons are compared between runs."""
 _JAVA_SAID: Final = re.compile(r"^(org\.apache\.iceberg\.exceptions\.(?:NotFound|Validation)Exception: .*)$")
 """What Iceberg says of files. Java's other words may hold a password."""
 
@@ -185,6 +188,9 @@ def _catalog_away(what: str) -> TransientError:
 
 def _of_engine(error: Exception) -> str:
     """The first line, and what Java called the error. Java's own words may hold a password."""
-    first, _, trace = str(error).partition("\n")
+    said = str(error)
+    if _WORKER_ENDED in said:
+        return "a Python worker ended while it worked, as it does where memory runs out"
+    first, _, trace = _JVM_OBJECT.sub("", said).partition("\n")
     java = trace.removeprefix(": ").partition(":")[0].partition("\n")[0]
     return f"{type(error).__name__} {first}" + (f" ({java})" if isinstance(error, Py4JJavaError) and java else "")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
 
+from pyspark.sql import SparkSession
+
+from cdc_lakehouse.decoders.files.tasks import errors_of_tasks
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.lake.isolation import SPARK_ERRORS, run_isolated
 from cdc_lakehouse.lake.properties import of_batch
+from cdc_lakehouse.lake.tables.segment_decoding import DecodedFiles
 from cdc_lakehouse.lake.tables.segments import Segment
 from cdc_lakehouse.pipeline.context import FeedContext
 
@@ -18,6 +23,7 @@ UNKNOWN_COLUMNS: Final = "UnknownColumns"
 DEFERRED_CLASSES: Final = frozenset({UNREADABLE_SEGMENT, UNKNOWN_COLUMNS})
 
 _LOOKS_AT_ONCE: Final = 16
+_SEE_SPARK: Final = "see the log of Spark, and whether its workers have memory for the segment"
 
 
 def find_unreadable(run: FeedContext, segments: Sequence[Segment]) -> dict[str, str]:
@@ -34,6 +40,29 @@ def find_unreadable(run: FeedContext, segments: Sequence[Segment]) -> dict[str, 
 
     with ThreadPoolExecutor(_LOOKS_AT_ONCE) as pool:
         return {path: reason for path, reason in pool.map(look, segments) if reason is not None}
+
+
+def decode_isolated(
+    spark: SparkSession, segments: Sequence[Segment], decode: Callable[[Sequence[Segment]], DecodedFiles]
+) -> DecodedFiles:
+    """Decode segments in a Spark job. Raise `SourceError` with its segment for one at which Spark fails alone."""
+
+    def job(part: Sequence[Segment]) -> DecodedFiles:
+        with errors_of_tasks():
+            return decode(part)
+
+    try:
+        return job(segments)
+    except SPARK_ERRORS:
+        failed = run_isolated(spark, segments, job)
+        if not failed:
+            raise
+        index, reason = next(iter(failed.items()))
+        raise SourceError(
+            f"Spark fails when it decodes this segment alone ({reason})",
+            advice=_SEE_SPARK,
+            segment=segments[index].segment,
+        ) from None
 
 
 def defer(run: FeedContext, segments: Sequence[Segment], faults: Mapping[str, Mapping[str, str]]) -> Sequence[Segment]:

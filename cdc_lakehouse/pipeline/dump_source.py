@@ -20,7 +20,7 @@ from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.config import InitialLoad
 from cdc_lakehouse.decoders.files.dump_rows import decode_rows
 from cdc_lakehouse.decoders.files.dump_values import DumpContext
-from cdc_lakehouse.decoders.files.tasks import SegmentRef, errors_of_tasks
+from cdc_lakehouse.decoders.files.tasks import SegmentRef
 from cdc_lakehouse.decoders.problems import BAD_TABLE_OF_DUMP, Rejected
 from cdc_lakehouse.errors import DdlError, DumpError, SourceError
 from cdc_lakehouse.lake.properties import of_batch
@@ -30,7 +30,7 @@ from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Kind, Segment, land
 from cdc_lakehouse.pipeline.batches import Batches
 from cdc_lakehouse.pipeline.database_load import DatabaseDump
 from cdc_lakehouse.pipeline.database_progress import ReadingProgress, location_of, reading_of
-from cdc_lakehouse.pipeline.deferred_segments import UNREADABLE_SEGMENT, defer
+from cdc_lakehouse.pipeline.deferred_segments import UNREADABLE_SEGMENT, decode_isolated, defer
 from cdc_lakehouse.pipeline.loads import loads_of, require_no_gap
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import JoinPoint, Landed
@@ -195,8 +195,8 @@ class DumpSource:
             if not ready:
                 return [], []
             try:
-                with errors_of_tasks():
-                    decoded = self._decode(ready, run.events.writer() if append else None)
+                writer = run.events.writer() if append else None
+                decoded = decode_isolated(run.spark, ready, functools.partial(self._decode, writer=writer))
             except SourceError as error:
                 # A fault of one file defers it; a fault of the whole store ends the run.
                 fault = next((s for s in readable if s.segment == error.segment), None)

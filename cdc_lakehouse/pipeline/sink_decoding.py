@@ -17,7 +17,13 @@ from cdc_lakehouse.lake.tables.segment_decoding import DecodedFiles, SegmentFile
 from cdc_lakehouse.lake.tables.segments import Segment
 from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.csv_columns import Layouts, find_layouts
-from cdc_lakehouse.pipeline.deferred_segments import UNKNOWN_COLUMNS, UNREADABLE_SEGMENT, defer, find_unreadable
+from cdc_lakehouse.pipeline.deferred_segments import (
+    UNKNOWN_COLUMNS,
+    UNREADABLE_SEGMENT,
+    decode_isolated,
+    defer,
+    find_unreadable,
+)
 from cdc_lakehouse.pipeline.sink_schemas import SchemaFiles
 
 _HEAD: Final = 1024 * 1024
@@ -80,8 +86,8 @@ def _append(
                 return [], []
             _require_commit_ts(run, ready)
             replaced = [segment.segment for segment in ready if segment.replaces_snapshot is not None]
-            with errors_of_tasks():
-                decoded = _decode(run, layouts, ready, run.events.writer())
+            decode = functools.partial(_decode, run, layouts, writer=run.events.writer())
+            decoded = decode_isolated(run.spark, ready, decode)
             run.events.commit(decoded.data_files, ready[0].batch, replaced)
             return decoded.counted(ready), decoded.rejected
         except SourceError as error:

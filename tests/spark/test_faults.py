@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cdc_lakehouse.changelog.positions import physical_ms
+from cdc_lakehouse.decoders.files.registry import FORMATS
 from cdc_lakehouse.errors import SourceError, SourceUnreachableError
+from cdc_lakehouse.lake.current import update_job
 from cdc_lakehouse.pipeline.steps import Steps
 from tests.kit.data_sets import apply_stage
+from tests.kit.jobs import let_spark_do_all
 from tests.kit.kills import KillAtCommit
 from tests.kit.lakes import TestLake, run_all
 from tests.kit.truth import Truth
@@ -307,6 +313,40 @@ def test_an_unreadable_file(faulty: Faulty) -> None:
     faulty.check_held(steps, "cannot read")
     path.unlink()
     path.write_bytes(sound)
+    faulty.check_mended()
+
+
+def test_a_table_whose_rows_end_the_worker_waits_alone(faulty: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = update_job.run_tasks
+
+    def dying(properties: Any, batches: Any) -> Any:
+        kept = list(batches)
+        if any(b"test.t1" in plan for batch in kept for plan in batch.column("plan").drop_null().to_pylist()):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return work(properties, iter(kept))
+
+    with monkeypatch.context() as patch:
+        let_spark_do_all(patch)
+        patch.setattr(update_job, "run_tasks", dying)
+        done = faulty.run()
+    faulty.check_held(done, "Spark fails when it updates this table alone", "a Python worker ended")
+    faulty.check_mended()
+
+
+def test_a_file_that_ends_the_worker_waits_alone(faulty: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
+    form = FORMATS["canal-json"]
+
+    def dying(connection: Any, content: Any, context: Any) -> Any:
+        if context.table == "t1":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return form.decode(connection, content, context)
+
+    with monkeypatch.context() as patch:
+        let_spark_do_all(patch)
+        patch.setitem(FORMATS, "canal-json", replace(form, decode=dying))  # pyright: ignore[reportArgumentType]
+        done = faulty.run()
+    faulty.check_held(done, "Spark fails when it decodes this segment alone", "a Python worker ended")
+    assert {row.error_class for row in done.run.quarantine.open()} == {"UnreadableSegment"}
     faulty.check_mended()
 
 

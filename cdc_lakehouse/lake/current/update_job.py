@@ -34,6 +34,7 @@ from cdc_lakehouse.lake.current.update_tasks import (
     run_tasks,
     summarized,
 )
+from cdc_lakehouse.lake.isolation import run_isolated
 from cdc_lakehouse.lake.tables.event_files import EventReader
 
 _TASK_EVENTS: Final = 500_000
@@ -49,6 +50,10 @@ a job takes longer than its work."""
 _DOES_NOT_FIT: Final = (
     "the row does not fit the table's columns: a value that is not of its type, a column that is not known, or one "
     "that is missing (virtual generated columns can be named in virtual_columns)"
+)
+_SPARK_FAILS: Final = (
+    "Spark fails when it updates this table alone. The next run tries again; where it fails again, see the log of "
+    "Spark, and whether its workers have memory for the largest values of the table"
 )
 
 
@@ -94,8 +99,19 @@ class UpdateJob:
         self._properties = dict(properties)
 
     def run(self, tables: Sequence[PlannedTable], reader: EventReader) -> dict[int, UpdatedTable]:
-        """By the number of each table, of the events that the reader has. Raises what tasks raise of the project's
-        errors, and Spark's own."""
+        """Update tables with the events that the reader has; return what was made of each, by its number.
+
+        A table at which Spark fails has a `failure`, and the others go on. Raise what tasks raise of the project's
+        errors, and Spark's own where no table is to blame.
+        """
+        found: dict[int, UpdatedTable] = {}
+        failed = run_isolated(self._spark, tables, lambda part: found.update(self._run(part, reader)))
+        for index, reason in failed.items():
+            update = tables[index].update
+            found[update.table_no] = UpdatedTable(update, failure=f"{_SPARK_FAILS} ({reason})")
+        return found
+
+    def _run(self, tables: Sequence[PlannedTable], reader: EventReader) -> dict[int, UpdatedTable]:
         found = {table.update.table_no: UpdatedTable(table.update) for table in tables}
         places, tasks = _places(tables, self._spark.sparkContext.defaultParallelism)
         spans = tuple(span for table in tables for span in table.spans)
