@@ -190,10 +190,20 @@ def _of_history(feed: FeedConfig, life: Incarnation, reasons: _Reasons) -> None:
     for version in life.versions:
         if version.hold is not None:
             reasons.add(f"{_statement(version)}: {version.hold}", way_out_of_ddl(life.last.name))
-    if life.dropped_ts is None and not key_columns(feed, life.last):
+    if life.dropped_ts is not None:
+        return
+    name = life.last.name
+    configured = feed.settings_of(name.database, name.table).primary_key or ()
+    unknown = [column for column in configured if life.last.named(column) is None]
+    if unknown:
+        reasons.add(
+            f'tables.settings."{name}".primary_key names columns that the table does not have: {", ".join(unknown)}',
+            "Correct it in the configuration",
+        )
+    elif not key_columns(feed, life.last):
         reasons.add(
             f"the table has no primary key and no NOT NULL unique key that the log shows: set tables.settings."
-            f'"{life.last.name}".primary_key in the configuration'
+            f'"{name}".primary_key in the configuration'
         )
 
 

@@ -216,6 +216,9 @@ def _changes(
     news: _News,
 ) -> TableChanges:
     key = key_columns(run.feed, life.last)
+    if not key:
+        # It was dropped: others are held. The configuration may name the key of the table that has its name now.
+        raise TableHeldError("none of its columns is known to be its key")
     void = max([life.emptied_ts, *(version.commit_ts for version in key_changes(run.feed, life))])
     if state is not None and (refusal := format_refusal(run.feed, life, state)) is not None:
         raise TableHeldError(refusal)

@@ -17,7 +17,10 @@ _COMMANDS: Final = (3, 11)
 _KINDS: Final = ("row", "statement", "flush")
 _WEIGHTS: Final = (56, 14, 8)
 _MAINTAINED: Final = 0.4
-"""Of the scenarios of a sink."""
+"""Of the scenarios."""
+_MOVED: Final = 0.2
+_PATTERNS: Final = 0.3
+"""How often tables are in other namespaces, or taken by other patterns, in a run."""
 _FEED_STEPS: Final = 0.015
 """How often midnight comes, or the changefeed starts again, for each command."""
 _POLICIES: Final[tuple[dict[str, Any], ...]] = (
@@ -35,10 +38,13 @@ OF_FILES: Final = ("late file", "unreadable file")
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run is configured with. `excluded` are names as `database.table`. `keys`: databases of which the
-    configuration names the keys that the tables have anyway."""
+    """What a run is configured with. `excluded` are the names, as `database.table`, that it does not take, also those
+    that no pattern of `include` matches. `keys`: databases of which the configuration names the keys that the tables
+    have anyway. `moved`: the tables are in other namespaces than usual."""
 
     excluded: frozenset[str] = frozenset()
+    include: tuple[str, ...] = ("*.*",)
+    moved: bool = False
     keys: frozenset[str] = frozenset()
     policy: dict[str, Any] = field(default_factory=dict[str, Any])
     start_date: str = "2026-01-01"
@@ -135,8 +141,10 @@ def scenario(
                 steps.append(chance.choice((Midnight(), Restart())))
             steps += [Of(each.name, step) for step in each.command()]
         _pause(databases)
-        steps.append(_pass(steps, chance, faults, databases, last=number == last))
-    maintained = protocol != "topic" and random.Random(f"{seed}/maintained").random() < _MAINTAINED
+        step = _pass(steps, chance, faults, databases, last=number == last)
+        # Random numbers of their own, so that a seed keeps its histories.
+        steps.append(_placed(step, random.Random(f"{seed}/places/{number}"), databases, last=number == last))
+    maintained = random.Random(f"{seed}/maintained").random() < _MAINTAINED
     return Scenario(seed, protocol, chance.random() < 0.5, [each.name for each in databases], steps, maintained)
 
 
@@ -160,10 +168,30 @@ def _pass(
     )
 
 
+def _placed(step: Pass, chance: random.Random, databases: Sequence[_Database], *, last: bool) -> Pass:
+    """The pass, now and then with tables taken by other patterns, or in other namespaces."""
+
+    def placed(settings: Settings) -> Settings:
+        moved = chance.random() < _MOVED
+        if last or chance.random() >= _PATTERNS:
+            return replace(settings, moved=moved)
+        left, prefix = chance.choice((None, *NAMES)), chance.choice(("*", "shop*", "????*"))
+        include = tuple(f"{prefix}.{name}" for name in NAMES if name != left)
+        return replace(
+            settings,
+            excluded=settings.excluded | {f"{each.name}.{left}" for each in databases if left is not None},
+            include=include,
+            moved=moved,
+        )
+
+    return replace(step, during=placed(step.during), after=placed(step.after))
+
+
 def _settings(chance: random.Random, databases: Sequence[_Database], *, whole: bool) -> Settings:
     """`whole`: nothing but names of tables and keys is other than usual, so that no table is held."""
     excluded = frozenset(name for each in databases for name in each.excluded())
     keys = frozenset(each.name for each in databases if each.chance.random() < 0.2)
     if whole:
-        return Settings(excluded, keys)
-    return Settings(excluded, keys, chance.choice(_POLICIES), chance.choice(["2026-01-01", "2025-06-01"]))
+        return Settings(excluded, keys=keys)
+    policy, start_date = chance.choice(_POLICIES), chance.choice(["2026-01-01", "2025-06-01"])
+    return Settings(excluded, keys=keys, policy=policy, start_date=start_date)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from cdc_lakehouse.errors import CdcError
@@ -123,11 +124,15 @@ class World:
         keys = [self._keys(self.feeds[name]) for name in self.feeds if name in settings.keys]
         self.lake.configure(
             tables={
-                "exclude": sorted(settings.excluded),
+                "include": list(settings.include),
+                "exclude": [
+                    name for name in sorted(settings.excluded) if any(fnmatchcase(name, p) for p in settings.include)
+                ],
                 "settings": {name: key for each in keys for name, key in each},
             },
             policy=settings.policy,
             start_date=settings.start_date,
+            namespace=self.lake.name + ("_moved__{database}" if settings.moved else "__{database}"),
         )
 
     def _keys(self, feed: Changefeed) -> list[tuple[str, Any]]:

@@ -70,10 +70,11 @@ class TestLake:
         return frozenset(life.last.name for life in self.run().history.history.incarnations().values())
 
     def tables(self) -> dict[tuple[str, str], Any]:
-        """The live current-state tables, found by their properties as a reader would."""
+        """The live current-state tables, found by their properties as a reader would, where the feed has them now."""
         found = {}
+        begins = self.feed.namespace.partition("{database}")[0]
         for namespace in self.lake.catalog.list_namespaces():
-            if not namespace[0].startswith(f"{self.name}__"):
+            if not namespace[0].startswith(begins):
                 continue
             for identifier in self.lake.catalog.list_tables(namespace):
                 table = self.lake.catalog.load_table(identifier)
@@ -86,7 +87,7 @@ class TestLake:
         """Where each table of the feed has its metadata: any commit at all changes it."""
         found = {}
         for namespace in self.lake.catalog.list_namespaces():
-            if namespace[0] == f"cdc_{self.name}" or namespace[0].startswith(f"{self.name}__"):
+            if namespace[0] == f"cdc_{self.name}" or namespace[0].startswith(f"{self.name}_"):
                 for identifier in self.lake.catalog.list_tables(namespace):
                     found[".".join(identifier)] = self.lake.catalog.load_table(identifier).metadata_location
         return found
@@ -95,7 +96,7 @@ class TestLake:
         """All of the feed, with its files, without asking the product: where many feeds come one after the other."""
         warehouse = Path(self.config.lake.warehouse.removeprefix("file://"))
         for namespace in self.lake.catalog.list_namespaces():
-            if namespace[0] == f"cdc_{self.name}" or namespace[0].startswith(f"{self.name}__"):
+            if namespace[0] == f"cdc_{self.name}" or namespace[0].startswith(f"{self.name}_"):
                 for identifier in self.lake.catalog.list_tables(namespace):
                     self.lake.catalog.drop_table(identifier)
                 self.lake.catalog.drop_namespace(namespace)

@@ -103,6 +103,8 @@ def test_a_configured_key_is_taken_whole_or_not(tmp_path: Path, key: list[str] |
     run = run_of(tmp_path, KEYLESS, tables={"settings": settings})
     assert [column.name for column in key_columns(run.feed, run.history.history.versions[0])] == columns
     assert list(holds(run)) == ([] if columns else ["d.log#1"])
+    unknown = "primary_key names columns that the table does not have: gone" in holds(run).get("d.log#1", "")
+    assert unknown == (key is not None and "gone" in key)
 
 
 def test_a_configured_key_goes_before_the_tables_own(tmp_path: Path) -> None:

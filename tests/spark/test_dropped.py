@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
+from cdc_lakehouse.changelog.mysql_types import ColumnType
+from cdc_lakehouse.changelog.schema import SourceColumn
 from cdc_lakehouse.pipeline import steps
 from tests.kit.hand_sinks import CREATE, CSV, DROP, ID, HandSink, row, text
 from tests.kit.lakes import TestLake
 
 pytestmark = pytest.mark.spark
 
+NUMBER = SourceColumn("number", ColumnType.of("BIGINT", length=20), nullable=False, primary_key=True)
 PURGE = {"ddl": {"drop": "purge"}}
 
 
@@ -97,3 +100,20 @@ def test_a_run_that_ends_before_the_purge_leaves_it_to_the_next(
 
 def _killed(*_: Any) -> None:
     raise KeyboardInterrupt
+
+
+def test_the_key_of_the_configuration_is_that_of_the_table_which_has_the_name_now(
+    new_lake: Callable[..., TestLake], caplog: pytest.LogCaptureFixture
+) -> None:
+    lake = new_lake(source=CSV)
+    sink = HandSink(lake.sink)
+    create(sink, "a", 1, 1)
+    run(lake, sink, 5)
+    sink.rows("d/a", 1, row("I", "a", 6, "2", '"x"'), index=2)
+    drop(sink, "a", 7)
+    sink.schema("a", 8, NUMBER, text("s"), action=CREATE, query="CREATE TABLE a (number BIGINT PRIMARY KEY, s TEXT)")
+    sink.rows("d/a", 8, row("I", "a", 9, "3", '"x"'))
+    lake.configure(tables={"settings": {"d.a": {"primary_key": ["number"]}}})
+    run(lake, sink, 10)
+    assert lake.rows("a") == [(3, "x")]
+    assert "none of its columns is known to be its key" in caplog.text and "could not be updated" not in caplog.text
