@@ -17,7 +17,7 @@ from cdc_lakehouse.changelog.ddl.clauses import (
     ColumnDefinition,
     CreateDatabase,
     DropDatabase,
-    TableName,
+    TableRef,
     UseDatabase,
 )
 from cdc_lakehouse.changelog.ddl.parser import parse
@@ -165,7 +165,7 @@ def _parsed(statement: ScriptStatement, clauses: Sequence[Clause], fault: DdlErr
 
 def _plain(value: Any) -> Any:
     """What JSON has of a value; a part's class tells literals and positions from each other."""
-    if isinstance(value, TableName):
+    if isinstance(value, TableRef):
         return {"database": value.database, "name": value.name}
     if dataclasses.is_dataclass(value):
         fields = {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
