@@ -87,7 +87,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class UniqueKey:
+class TableUniqueKey:
     name: str
     columns: tuple[int, ...]
     """Ids of the columns."""
@@ -157,7 +157,7 @@ class TableVersion:
     origin: str
     columns: tuple[Column, ...] = ()
     key: tuple[int, ...] = ()
-    unique_keys: tuple[UniqueKey, ...] = ()
+    unique_keys: tuple[TableUniqueKey, ...] = ()
     next_id: int = 1
     partitioning: Partitioning | None = None
     emptied: tuple[str, ...] = ()

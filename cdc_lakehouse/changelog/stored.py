@@ -51,8 +51,8 @@ from cdc_lakehouse.changelog.schema import (
     SourceColumn,
     Swap,
     TableName,
+    TableUniqueKey,
     TableVersion,
-    UniqueKey,
 )
 from cdc_lakehouse.errors import StoredFormError
 
@@ -201,12 +201,12 @@ def _type_of(stored: Json) -> ColumnType:
     )  # fmt: skip
 
 
-def _unique_key(key: UniqueKey) -> Json:
+def _unique_key(key: TableUniqueKey) -> Json:
     return {"name": key.name, "columns": list(key.columns)}
 
 
-def _unique_key_of(stored: Json) -> UniqueKey:
-    return UniqueKey(name=stored["name"], columns=tuple(stored.get("columns", ())))
+def _unique_key_of(stored: Json) -> TableUniqueKey:
+    return TableUniqueKey(name=stored["name"], columns=tuple(stored.get("columns", ())))
 
 
 def _swap(swap: Swap) -> Json:

@@ -25,8 +25,8 @@ from cdc_lakehouse.changelog.schema import (
     SourceColumn,
     Swap,
     TableName,
+    TableUniqueKey,
     TableVersion,
-    UniqueKey,
 )
 from cdc_lakehouse.errors import DdlError
 
@@ -53,7 +53,7 @@ def create(change: TableChange, live: Live) -> Iterator[TableVersion]:
     if previous is not None:
         yield replaced(previous, change)
     like = None
-    unique_keys: tuple[UniqueKey, ...] = ()
+    unique_keys: tuple[TableUniqueKey, ...] = ()
     partitioning = None
     for clause in change.clauses or ():
         if isinstance(clause, ddl.CreateTableLike):
@@ -68,12 +68,12 @@ def create(change: TableChange, live: Live) -> Iterator[TableVersion]:
     yield born(change, live, matched, unique_keys, change.source.commit_ts, note, partitioning)
 
 
-def _keys_like(like: TableVersion, columns: Sequence[Column]) -> tuple[UniqueKey, ...]:
+def _keys_like(like: TableVersion, columns: Sequence[Column]) -> tuple[TableUniqueKey, ...]:
     """The unique keys of another table, over columns of the same names."""
     ids = {column.name.lower(): column.id for column in columns}
     names = {column.id: column.name.lower() for column in like.columns}
     return tuple(
-        UniqueKey(key.name, tuple(ids[names[id]] for id in key.columns))
+        TableUniqueKey(key.name, tuple(ids[names[id]] for id in key.columns))
         for key in like.unique_keys
         if all(names[id] in ids for id in key.columns)
     )
@@ -95,7 +95,7 @@ def born(
     change: TableChange,
     live: Live,
     matched: MatchedColumns,
-    unique_keys: tuple[UniqueKey, ...],
+    unique_keys: tuple[TableUniqueKey, ...],
     since: int,
     note: str | None,
     partitioning: Partitioning | None = None,
