@@ -24,7 +24,7 @@ from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.dump.detection import detect_dump
 from cdc_lakehouse.sources.kafka import Client, RangeReader, Topic, read_topics
 from cdc_lakehouse.sources.object_store import ObjectStore, open_store
-from cdc_lakehouse.sources.record_log import OffsetRange, Partition
+from cdc_lakehouse.sources.record_log import OffsetRange, TopicPartition
 from cdc_lakehouse.sources.sink.detection import (
     DEFAULT_SEPARATOR,
     LOOKED_AT,
@@ -230,7 +230,9 @@ def _detect_topics(uri: str) -> Detected:
 def _first_messages(source: KafkaSource, topics: Sequence[Topic]) -> list[bytes]:
     """Values of the first messages that the topics still have."""
     ranges = [
-        OffsetRange(Partition(topic.name, number), bounds.low, min(bounds.end, bounds.low + _MESSAGES), _MESSAGE_BYTES)
+        OffsetRange(
+            TopicPartition(topic.name, number), bounds.low, min(bounds.end, bounds.low + _MESSAGES), _MESSAGE_BYTES
+        )
         for topic in topics
         for number, bounds in topic.partitions.items()
         if bounds.end > bounds.low
