@@ -14,7 +14,7 @@ from cdc_lakehouse.changelog.schema import (
 )
 
 
-class Live:
+class LiveTables:
     """The tables that exist at a point of the history, and when a name was last given up."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from cdc_lakehouse.changelog.column_matching import (
 )
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.clauses import Partitioning
-from cdc_lakehouse.changelog.live_tables import Live
+from cdc_lakehouse.changelog.live_tables import LiveTables
 from cdc_lakehouse.changelog.mysql_types import type_change
 from cdc_lakehouse.changelog.schema import (
     Column,
@@ -48,7 +48,7 @@ class TableChange:
     notes: tuple[str, ...] = ()
 
 
-def create(change: TableChange, live: Live) -> Iterator[TableVersion]:
+def create(change: TableChange, live: LiveTables) -> Iterator[TableVersion]:
     previous = live.get(change.name)
     if previous is not None:
         yield replaced(previous, change)
@@ -84,7 +84,7 @@ def replaced(previous: TableVersion, change: TableChange) -> TableVersion:
     return next_version(previous, change, "drop", note=note)
 
 
-def first_known(change: TableChange, live: Live) -> TableVersion:
+def first_known(change: TableChange, live: LiveTables) -> TableVersion:
     """A table that is older than the feed. Its name was its own since the last table of that name gave it up."""
     matched = first_columns(change.columns, change.clauses or ())
     unique_keys = unique_keys_after((), matched.columns, change.clauses or ())
@@ -93,7 +93,7 @@ def first_known(change: TableChange, live: Live) -> TableVersion:
 
 def born(
     change: TableChange,
-    live: Live,
+    live: LiveTables,
     matched: MatchedColumns,
     unique_keys: tuple[TableUniqueKey, ...],
     since: int,
@@ -124,7 +124,7 @@ def born(
     )
 
 
-def rename(change: TableChange, live: Live, source: TableName | None) -> Iterator[TableVersion]:
+def rename(change: TableChange, live: LiveTables, source: TableName | None) -> Iterator[TableVersion]:
     previous = None if source is None else live.get(source)
     if previous is None:
         if (same := live.get(change.name)) is not None:
@@ -171,7 +171,7 @@ def _rekeyed(previous: TableVersion, version: TableVersion) -> str:
     return f"rows are identified by {', '.join(version.key_names)} from here on, before by {before or 'nothing'}"
 
 
-def exchange(previous: TableVersion, change: TableChange, live: Live) -> list[TableVersion]:
+def exchange(previous: TableVersion, change: TableChange, live: LiveTables) -> list[TableVersion]:
     found = next((clause for clause in change.clauses or () if isinstance(clause, ddl.ExchangePartition)), None)
     if found is None:
         return [held_version(previous, change, f"the statement does not say which rows change places: {change.reason}")]

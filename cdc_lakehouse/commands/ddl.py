@@ -22,7 +22,7 @@ from cdc_lakehouse.changelog.ddl.clauses import (
 )
 from cdc_lakehouse.changelog.ddl.parser import parse
 from cdc_lakehouse.changelog.ddl.tokens import DdlSyntaxError
-from cdc_lakehouse.changelog.live_tables import Live
+from cdc_lakehouse.changelog.live_tables import LiveTables
 from cdc_lakehouse.changelog.mysql_types import ColumnType, server_type_text, type_text
 from cdc_lakehouse.changelog.schema import SchemaChange, TableVersion
 from cdc_lakehouse.changelog.versions import versions_of
@@ -112,7 +112,7 @@ class _Server:
     def __init__(self, session: str) -> None:
         self.databases: set[str] = set()
         self._session = session
-        self._live = Live()
+        self._live = LiveTables()
         self._place = 0
 
     def run(self, text: str) -> Iterator[str]:
