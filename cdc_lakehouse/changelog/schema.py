@@ -125,7 +125,7 @@ class TableName:
 
 
 @dataclass(frozen=True, slots=True)
-class Swap:
+class PartitionExchange:
     """An EXCHANGE PARTITION: rows of `partition` of a table and all rows of a plain one change places. Both tables get
     a version with it."""
 
@@ -161,7 +161,7 @@ class TableVersion:
     next_id: int = 1
     partitioning: Partitioning | None = None
     emptied: tuple[str, ...] = ()
-    swap: Swap | None = None
+    swap: PartitionExchange | None = None
     previous_name: TableName | None = None
     since: int = 0
     note: str | None = None

@@ -47,9 +47,9 @@ from cdc_lakehouse.changelog.schema import (
     ChangeKind,
     Column,
     InitialDefault,
+    PartitionExchange,
     SchemaChange,
     SourceColumn,
-    Swap,
     TableName,
     TableUniqueKey,
     TableVersion,
@@ -209,12 +209,12 @@ def _unique_key_of(stored: Json) -> TableUniqueKey:
     return TableUniqueKey(name=stored["name"], columns=tuple(stored.get("columns", ())))
 
 
-def _swap(swap: Swap) -> Json:
+def _swap(swap: PartitionExchange) -> Json:
     return {"partitioned": swap.partitioned, "partition": swap.partition, "plain": swap.plain}
 
 
-def _swap_of(stored: Json) -> Swap:
-    return Swap(partitioned=stored["partitioned"], partition=stored["partition"], plain=stored["plain"])
+def _swap_of(stored: Json) -> PartitionExchange:
+    return PartitionExchange(partitioned=stored["partitioned"], partition=stored["partition"], plain=stored["plain"])
 
 
 # --- Changes ---

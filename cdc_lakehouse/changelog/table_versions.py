@@ -21,9 +21,9 @@ from cdc_lakehouse.changelog.mysql_types import type_change
 from cdc_lakehouse.changelog.schema import (
     Column,
     Effect,
+    PartitionExchange,
     SchemaChange,
     SourceColumn,
-    Swap,
     TableName,
     TableUniqueKey,
     TableVersion,
@@ -182,7 +182,7 @@ def exchange(previous: TableVersion, change: TableChange, live: LiveTables) -> l
     reason = _no_swap(previous, other, found.partition)
     if reason is not None:
         return [held_version(table, change, reason) for table in (previous, other)]
-    swap = Swap(previous.incarnation, found.partition, other.incarnation)
+    swap = PartitionExchange(previous.incarnation, found.partition, other.incarnation)
     return [next_version(table, change, "swap", swap=swap) for table in (previous, other)]
 
 

@@ -40,8 +40,8 @@ VERSION = TableVersion(
         Column(4, "d", ColumnType("datetime", scale=0), carried=False),
     ),
     key=(1,), unique_keys=(schema.TableUniqueKey("u", (3, 1)),), next_id=5, partitioning=PARTITIONING, emptied=("p",),
-    swap=schema.Swap("d.t#1", "p", "d.u#1"), previous_name=TableName("d", "s"), since=9, note="a note", hold="why",
-    primary_key=(1,),
+    swap=schema.PartitionExchange("d.t#1", "p", "d.u#1"), previous_name=TableName("d", "s"), since=9, note="a note",
+    hold="why", primary_key=(1,),
 )  # fmt: skip
 CHANGE = SchemaChange(
     11, "d", "t", 42, "ALTER TABLE t …",
