@@ -24,7 +24,7 @@ from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.dump.detection import detect_dump
 from cdc_lakehouse.sources.kafka import Client, RangeReader, Topic, read_topics
 from cdc_lakehouse.sources.object_store import ObjectStore, open_store
-from cdc_lakehouse.sources.record_log import OffsetRange, TopicPartition
+from cdc_lakehouse.sources.record_log import LogPartition, OffsetRange
 from cdc_lakehouse.sources.sink.detection import (
     DEFAULT_SEPARATOR,
     LOOKED_AT,
@@ -231,7 +231,7 @@ def _first_messages(source: KafkaSource, topics: Sequence[Topic]) -> list[bytes]
     """Values of the first messages that the topics still have."""
     ranges = [
         OffsetRange(
-            TopicPartition(topic.name, number), bounds.low, min(bounds.end, bounds.low + _MESSAGES), _MESSAGE_BYTES
+            LogPartition(topic.name, number), bounds.low, min(bounds.end, bounds.low + _MESSAGES), _MESSAGE_BYTES
         )
         for topic in topics
         for number, bounds in topic.partitions.items()

@@ -45,7 +45,7 @@ from cdc_lakehouse.pipeline.taken_tables import TakenNames
 from cdc_lakehouse.pipeline.topic_beginnings import Beginning, read_beginnings
 from cdc_lakehouse.sources.dump.contents import DumpPosition
 from cdc_lakehouse.sources.kafka import choose_ranges, find_pending, read_topics
-from cdc_lakehouse.sources.record_log import TopicPartition, parse_segment
+from cdc_lakehouse.sources.record_log import LogPartition, parse_segment
 
 
 class RecordSource(abc.ABC):
@@ -324,7 +324,7 @@ class RecordSource(abc.ABC):
         return frozenset(
             name
             for name, topic in landed.topics.items()
-            if name not in pending.ids or all(TopicPartition(name, number) in ends for number in topic.ends)
+            if name not in pending.ids or all(LogPartition(name, number) in ends for number in topic.ends)
         )
 
     def schema_changes(self, upto: int | None = None) -> tuple[Sequence[SchemaChange], Sequence[Rejected]]:
@@ -417,10 +417,10 @@ def _since(of_partition: Mapping[int, tuple[int, int]], offset: int) -> int:
     return max((n for n, (first, _) in of_partition.items() if first <= offset), default=min(of_partition))
 
 
-def _landed_ranges(run: FeedContext) -> dict[TopicPartition, dict[int, tuple[int, int]]]:
+def _landed_ranges(run: FeedContext) -> dict[LogPartition, dict[int, tuple[int, int]]]:
     """By partition and batch of records: the first offset, and the bytes."""
     ranges = run.segments.rows.filter(pc.field("kind") == OFFSETS)
-    landed: dict[TopicPartition, dict[int, tuple[int, int]]] = {}
+    landed: dict[LogPartition, dict[int, tuple[int, int]]] = {}
     columns = (ranges[name].to_pylist() for name in ("segment", "record_batch", "size"))
     for segment, batch, size in zip(*columns, strict=True):
         partition, start = parse_segment(segment)

@@ -29,7 +29,7 @@ from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps, apply, decode, publish
 from cdc_lakehouse.pipeline.table_changes import find_changed_tables
 from cdc_lakehouse.pipeline.table_update import plan_update
-from cdc_lakehouse.sources.record_log import OffsetRange, TopicPartition
+from cdc_lakehouse.sources.record_log import LogPartition, OffsetRange
 from cdc_lakehouse.sources.sink.paths import Listing
 from tests.kit import dumps
 from tests.kit.lakes import TestLake
@@ -330,7 +330,7 @@ def test_a_replay_of_a_range_of_a_topic_lands_its_whole_batch(tmp_path: Path) ->
     source = {"type": "kafka", "format": "canal-json", "bootstrap_servers": "k:9092", "topics": ["t"]}
     lake = lake_in(tmp_path, source=source)
     ranges = [
-        OffsetRange(TopicPartition("t", number), start, start + 9, 10).segment
+        OffsetRange(LogPartition("t", number), start, start + 9, 10).segment
         for number, start in ((0, 0), (1, 0), (0, 10))
     ]
     rows = [

@@ -9,7 +9,7 @@ import pytest
 
 from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.sources.kafka import Client, RangeReader, read_topics, reading
-from cdc_lakehouse.sources.record_log import OffsetRange, TopicPartition
+from cdc_lakehouse.sources.record_log import LogPartition, OffsetRange
 from tests.kit.kafka import with_timeout
 from tests.servers.kafka import Broker, Sent
 
@@ -71,7 +71,7 @@ def test_ranges_are_read_whole_however_they_are_cut(
         assert bounds.low == 0 and bounds.end > there_is[number][-1][0]
         cuts = sorted(rng.sample(range(1, bounds.end), len(rounds) - 1))
         for each, start, end in zip(rounds, [0, *cuts], [*cuts, bounds.end], strict=True):
-            each.append(OffsetRange(TopicPartition(topic, number), start, end, 1 << 40))
+            each.append(OffsetRange(LogPartition(topic, number), start, end, 1 << 40))
     found: Found = {number: [] for number in range(PARTITIONS)}
     for ranges in rounds:
         for number, messages in read(kafka, topic, ranges).items():
@@ -86,7 +86,7 @@ def test_bytes_end_a_range(kafka: Broker, topic: str, limit: int) -> None:
     there_is, start = list(kafka.read(topic, number)), 0
     found: list[tuple[int, bytes | None]] = []
     while start < bounds.end:
-        whole = OffsetRange(TopicPartition(topic, number), start, bounds.end, limit)
+        whole = OffsetRange(LogPartition(topic, number), start, bounds.end, limit)
         reader = RangeReader(Client.of(source(kafka, topic)), [whole])
         read = [
             (offset, value, len(key or b"") + len(value or b""))
@@ -107,7 +107,7 @@ def test_many_partitions_by_one_client(kafka: Broker) -> None:
     topic = kafka.create(partitions=40)
     kafka.send(topic, [Sent(b"%d" % n, partition=n % 40) for n in range(4000)])
     (there,) = read_topics(source(kafka, topic))
-    ranges = [OffsetRange(TopicPartition(topic, number), 10, 90, 1 << 40) for number in there.partitions]
+    ranges = [OffsetRange(LogPartition(topic, number), 10, 90, 1 << 40) for number in there.partitions]
     reader = RangeReader(Client.of(source(kafka, topic)), ranges)
     found: dict[int, list[bytes | None]] = {}
     for messages in reader.messages():

@@ -24,7 +24,7 @@ from cdc_lakehouse.lake.properties import CANAL_POSITION
 from cdc_lakehouse.lake.tables.landed_offsets import landed_offsets, records_table, state_of
 from cdc_lakehouse.lake.tables.small_table import equal
 from cdc_lakehouse.sources.canal.binlog_position import BinlogPosition, BinlogSearch, ends_at
-from cdc_lakehouse.sources.record_log import TopicPartition
+from cdc_lakehouse.sources.record_log import LogPartition
 
 _AT_ONCE: Final = 500_000
 """Keys of so many entries are read at once."""
@@ -53,7 +53,7 @@ class PlaceInLog:
 def landed_position(lake: Lake, feed: str, destination: str) -> tuple[int, str | None]:
     """How many entries of a feed are landed, and in words where in the binlog the last one was; for people."""
     table = lake.load(records_table(feed))
-    landed = state_of(table).landed.end(TopicPartition(destination, 0)) or 0
+    landed = state_of(table).landed.end(LogPartition(destination, 0)) or 0
     key = None if table is None else table.properties.get(CANAL_POSITION)
     place = [] if key is None else json.loads(key)
     if len(place) < 4:
@@ -70,7 +70,7 @@ def find_place(
 
     Raises `SourceError` when the log is not the one of the place."""
     table = lake.load(records_table(feed))
-    end = landed_offsets(lake, feed).end(TopicPartition(destination, 0)) or 0
+    end = landed_offsets(lake, feed).end(LogPartition(destination, 0)) or 0
     search = BinlogSearch(sought)
     if table is not None:
         for start in range(0, end, _AT_ONCE):

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from cdc_lakehouse.sources.record_log import LandedOffsets, OffsetRange, TopicPartition
+from cdc_lakehouse.sources.record_log import LandedOffsets, LogPartition, OffsetRange
 
 _UNKNOWN_SIZE: Final = 1024.0
 """Bytes of a record of a topic of which none was read."""
@@ -23,7 +23,7 @@ _SLACK: Final = 2
 
 
 def choose_ranges(
-    offsets: Mapping[TopicPartition, tuple[int, int]], landed: LandedOffsets, max_records: int, max_bytes: int
+    offsets: Mapping[LogPartition, tuple[int, int]], landed: LandedOffsets, max_records: int, max_bytes: int
 ) -> tuple[OffsetRange, ...]:
     """What to read of partitions with (from, before) offsets: at most `max_records` offsets, and about `max_bytes` of
     keys and values. What a partition does not need is shared by the others. Each that has something gets one offset
@@ -54,9 +54,9 @@ def _size(landed: LandedOffsets, topic: str) -> float:
     return _UNKNOWN_SIZE if known is None else max(1.0, known)
 
 
-def _share(needs: Mapping[TopicPartition, int], total: int) -> dict[TopicPartition, int]:
+def _share(needs: Mapping[LogPartition, int], total: int) -> dict[LogPartition, int]:
     """Parts of a total, as equal as the needs allow: whoever needs less than the others get leaves the rest to them."""
-    shares: dict[TopicPartition, int] = {}
+    shares: dict[LogPartition, int] = {}
     for position, partition in enumerate(sorted(needs, key=lambda partition: (needs[partition], partition))):
         shares[partition] = min(needs[partition], total // (len(needs) - position))
         total -= shares[partition]

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
 from cdc_lakehouse.sources.kafka.client import OUT_OF_RANGE, Client, ClientErrors, topic_fault
 from cdc_lakehouse.sources.kafka.topics import log_truncated, offsets_expired
-from cdc_lakehouse.sources.record_log import Messages, OffsetRange, TopicPartition
+from cdc_lakehouse.sources.record_log import LogPartition, Messages, OffsetRange
 
 _MESSAGES_AT_ONCE: Final = 500
 """Measured: of 10,000 each costs twice as much, for they do not stay in the processor's cache."""
@@ -193,7 +193,7 @@ class _Session:
                 if (error := message.error()) is not None:
                     self._take_error(message, error)
 
-    def _runs(self, messages: Sequence[Message]) -> Iterator[tuple[TopicPartition, Sequence[Message]]]:
+    def _runs(self, messages: Sequence[Message]) -> Iterator[tuple[LogPartition, Sequence[Message]]]:
         """The messages that stand together in a partition."""
         if self._single is not None:
             if messages:
@@ -202,7 +202,7 @@ class _Session:
         first = 0
         for place, run in itertools.groupby(zip(map(_topic, messages), map(_number, messages), strict=True)):
             last = first + sum(1 for _ in run)
-            yield TopicPartition(*place), messages[first:last]
+            yield LogPartition(*place), messages[first:last]
             first = last
 
     def _hand_on(self) -> Iterator[Messages]:
@@ -219,7 +219,7 @@ class _Session:
 
     def _take_error(self, message: Message, error: KafkaError) -> None:
         topic, number, offset = message.topic(), message.partition(), message.offset()
-        part = None if topic is None or number is None else self._open.get(TopicPartition(topic, number))
+        part = None if topic is None or number is None else self._open.get(LogPartition(topic, number))
         if part is None or part.over:
             # Of the client's own group, which is not used, or of what has been read.
             return
