@@ -330,7 +330,7 @@ class RecordSource(abc.ABC):
     def schema_changes(self, upto: int | None = None) -> tuple[Sequence[SchemaChange], Sequence[Rejected]]:
         """What all that has landed says of tables, in order."""
         changes = observed_schema.schema_changes(
-            self._run.signals.told(),
+            self._run.signals.schema_signals(),
             escapes=self._format.backslash_escapes,
             types=self._run.feed.types,
             in_table_order=self._format.in_table_order,
