@@ -22,7 +22,7 @@ from cdc_lakehouse.changelog.stored import Json
 from cdc_lakehouse.config import DatabaseConnection, InitialLoad
 from cdc_lakehouse.decoders.files.tasks import errors_of_tasks, errors_to_driver
 from cdc_lakehouse.errors import SourceError, in_one_line
-from cdc_lakehouse.pipeline.database_progress import ProgressTeller
+from cdc_lakehouse.pipeline.database_progress import ProgressReporter
 from cdc_lakehouse.pipeline.loads import require_no_gap
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.sources.database.client import Row, SourceDatabase, TableChangedError
@@ -334,7 +334,7 @@ class DatabaseDump:
         tso = None if plan.position is None else plan.position.tso
         io = dict(run.lake.catalog.properties)
         read = functools.partial(_read_shares, self._database, tso, io, self._store.uri, self._failed, shares)
-        with errors_of_tasks(), ProgressTeller(run.log, self._store, number, self._initial.chunk_rows):
+        with errors_of_tasks(), ProgressReporter(run.log, self._store, number, self._initial.chunk_rows):
             run.spark.range(0, tasks, 1, tasks).mapInArrow(read, "done boolean").collect()
 
 
