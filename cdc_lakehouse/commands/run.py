@@ -18,7 +18,7 @@ import dagster as dg
 
 from cdc_lakehouse.assets.jobs import dates_job_name, decide_op_name, new_job_name, partition_tags, tables_job_name
 from cdc_lakehouse.assets.keys import known_tables, partitions_of
-from cdc_lakehouse.assets.last_runs import telling_error
+from cdc_lakehouse.assets.last_runs import root_error
 from cdc_lakehouse.assets.leases import find_unfinished, release_leases, take_lease
 from cdc_lakehouse.assets.resources import DATES_TAG, LOAD_TAG, give_repairs, take_steps
 from cdc_lakehouse.assets.sensors import look, run_tags
@@ -339,7 +339,7 @@ def _failure(executed: dg.ExecuteInProcessResult) -> tuple[str, int]:
     """The error of the step that failed, and its exit code: the project's own, else the innermost one."""
     for event in executed.all_events:
         if event.is_step_failure and (found := event.step_failure_data.error) is not None:
-            told = telling_error(found)
+            told = root_error(found)
             return told.message.strip(), exit_code_named(told.cls_name)
     return "the run failed; see its log", HELD
 
