@@ -37,8 +37,8 @@ from cdc_lakehouse.lake.table_health import (
     SMALL_SHARE,
     TableHealth,
     manifest_count,
+    rewrite_candidates,
     table_health,
-    worn_files,
 )
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.tables.events import snapshots_of_batches
@@ -306,7 +306,7 @@ class Maintenance:
     def _worn(self, table: Table) -> Any:
         settings = self._settings
         target = settings.target_file_mb * _MB
-        return worn_files(table, target, settings.min_small_files, settings.max_delete_ratio)
+        return rewrite_candidates(table, target, settings.min_small_files, settings.max_delete_ratio)
 
     def _options(self, files: int, size: int) -> dict[str, int | float]:
         target = self._settings.target_file_mb * _MB
