@@ -65,7 +65,7 @@ def create(change: TableChange, live: LiveTables) -> Iterator[TableVersion]:
         unique_keys, partitioning = _keys_like(like, matched.columns), like.partitioning
     unique_keys = unique_keys_after(unique_keys, matched.columns, change.clauses or ())
     note = joined(change.reason, *change.notes)
-    yield born(change, live, matched, unique_keys, change.source.commit_ts, note, partitioning)
+    yield first_version(change, live, matched, unique_keys, change.source.commit_ts, note, partitioning)
 
 
 def _keys_like(like: TableVersion, columns: Sequence[Column]) -> tuple[TableUniqueKey, ...]:
@@ -88,10 +88,10 @@ def first_known(change: TableChange, live: LiveTables) -> TableVersion:
     """A table that is older than the feed. Its name was its own since the last table of that name gave it up."""
     matched = first_columns(change.columns, change.clauses or ())
     unique_keys = unique_keys_after((), matched.columns, change.clauses or ())
-    return born(change, live, matched, unique_keys, live.vacated(change.name), _OLDER)
+    return first_version(change, live, matched, unique_keys, live.vacated(change.name), _OLDER)
 
 
-def born(
+def first_version(
     change: TableChange,
     live: LiveTables,
     matched: MatchedColumns,

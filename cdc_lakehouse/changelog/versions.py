@@ -30,11 +30,11 @@ from cdc_lakehouse.changelog.schema import (
 from cdc_lakehouse.changelog.table_versions import (
     TableChange,
     alter,
-    born,
     create,
     empty_partitions,
     exchange,
     first_known,
+    first_version,
     held_version,
     joined,
     next_version,
@@ -291,7 +291,7 @@ def _of_load(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
     matched = first_columns(columns, (clause,))
     unique_keys = unique_keys_after((), matched.columns, (clause,))
     note = joined(*after.notes)
-    yield born(of_table, live, matched, unique_keys, change.commit_ts, note, clause.partitioning)
+    yield first_version(of_table, live, matched, unique_keys, change.commit_ts, note, clause.partitioning)
 
 
 def _same_family(known: ColumnType, shown: ColumnType) -> bool:
