@@ -64,7 +64,7 @@ def create(change: TableChange, live: LiveTables) -> Iterator[TableVersion]:
     if like is not None:
         unique_keys, partitioning = _keys_like(like, matched.columns), like.partitioning
     unique_keys = unique_keys_after(unique_keys, matched.columns, change.clauses or ())
-    note = joined(change.reason, *change.notes)
+    note = join_notes(change.reason, *change.notes)
     yield first_version(change, live, matched, unique_keys, change.source.commit_ts, note, partitioning)
 
 
@@ -157,12 +157,12 @@ def alter(previous: TableVersion, change: TableChange) -> TableVersion:
         unique_keys=unique_keys,
         next_id=matched.next_id,
         partitioning=partitions.after(previous.partitioning, clauses),
-        note=joined(*matched.notes, *change.notes, mattered),
+        note=join_notes(*matched.notes, *change.notes, mattered),
         primary_key=primary_key,
         charset=change.charset or previous.charset,
     )
     if version.key != previous.key and version.key:
-        return replace(version, effect="rewrite", note=joined(_rekeyed(previous, version), version.note))
+        return replace(version, effect="rewrite", note=join_notes(_rekeyed(previous, version), version.note))
     return version
 
 
@@ -292,5 +292,5 @@ def next_version(previous: TableVersion, change: TableChange, effect: Effect, **
     )
 
 
-def joined(*notes: str | None) -> str | None:
+def join_notes(*notes: str | None) -> str | None:
     return "; ".join(note for note in notes if note) or None

@@ -36,7 +36,7 @@ from cdc_lakehouse.changelog.table_versions import (
     first_known,
     first_version,
     held_version,
-    joined,
+    join_notes,
     next_version,
     plain_version,
     rename,
@@ -290,7 +290,7 @@ def _of_load(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
         yield next_version(previous, of_table, "drop", note="from here on its rows are those of the dump")
     matched = first_columns(columns, (clause,))
     unique_keys = unique_keys_after((), matched.columns, (clause,))
-    note = joined(*after.notes)
+    note = join_notes(*after.notes)
     yield first_version(of_table, live, matched, unique_keys, change.commit_ts, note, clause.partitioning)
 
 
