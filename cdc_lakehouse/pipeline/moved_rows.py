@@ -37,7 +37,7 @@ from cdc_lakehouse.lake.tables.segments import (
     Segment,
     may_hold,
 )
-from cdc_lakehouse.pipeline.holds import Holds, hold_reason, way_out_of_ddl
+from cdc_lakehouse.pipeline.holds import Holds, ddl_advice, hold_reason
 from cdc_lakehouse.pipeline.row_keys import key_before_version, key_changes
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.table_changes import EventCounts, emptied_partitions, keyed_spans
@@ -201,7 +201,7 @@ def _write_in_driver(run: FeedRun, move: _RowMove, spans: Sequence[KeyedSpan], r
 
 def _partial_rows(move: _RowMove) -> TableHeldError:
     return TableHeldError(
-        "the log does not have all columns of the rows before it", advice=way_out_of_ddl(move.tables[0].version.name)
+        "the log does not have all columns of the rows before it", advice=ddl_advice(move.tables[0].version.name)
     )
 
 

@@ -15,7 +15,7 @@ from cdc_lakehouse.lake.current.typed_rows import lake_columns, lake_name
 from cdc_lakehouse.lake.names import quote
 from cdc_lakehouse.lake.row_deletes import FIRST_WITH_VECTORS
 from cdc_lakehouse.pipeline.dump_source import DumpSource, PendingLoad
-from cdc_lakehouse.pipeline.holds import unapproved, waiting_reason, way_out_of_ddl
+from cdc_lakehouse.pipeline.holds import ddl_advice, unapproved, waiting_reason
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.table_changes import format_refusal, is_purged
 from cdc_lakehouse.pipeline.table_update import converted_columns, target_of
@@ -130,7 +130,7 @@ def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> TablePlan:
         return TablePlan(str(life.last.name), str(wanted), 0, 0, (), str(error))
     applied = life.upto(run.last_cut.checkpoint_ts)
     new = life.between(run.last_cut.checkpoint_ts, life.last.commit_ts)
-    way_out = way_out_of_ddl(life.last.name)
+    way_out = ddl_advice(life.last.name)
     hold = next((f"{version.hold}. {way_out}" for version in life.versions if version.hold is not None), None)
     waiting = unapproved(run, life, tables.find)
     hold = hold or (waiting_reason(life, waiting) if waiting else dict(run.last_cut.held).get(life.id))
