@@ -20,7 +20,7 @@ from cdc_lakehouse.assets.jobs import dates_job_name, decide_op_name, new_job_na
 from cdc_lakehouse.assets.keys import known_tables, partitions_of
 from cdc_lakehouse.assets.last_runs import root_error
 from cdc_lakehouse.assets.leases import find_unfinished, release_leases, take_lease
-from cdc_lakehouse.assets.resources import DATES_TAG, LOAD_TAG, give_repairs, take_steps
+from cdc_lakehouse.assets.resources import DATES_TAG, LOAD_TAG, pop_steps, set_repairs
 from cdc_lakehouse.assets.sensors import look, run_tags
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, utc_now
 from cdc_lakehouse.changelog.schema import TableName
@@ -255,7 +255,7 @@ class _Runner:
             settings["ops"] = {decide_op_name(feed.name): {"config": {"rebuild": list(rebuild_tables)}}}
         try:
             _take_lease(self.instance, self.lake, feed, run_id)
-            give_repairs(run_id, tuple(repairs))
+            set_repairs(run_id, tuple(repairs))
             if partitions or rebuild_tables or repairs or open_monitor(self.lake, feed).new_dates():
                 # There is something to do: the JVM starts while the run does.
                 start_session(self._config.lake, self._config.storage)
@@ -263,7 +263,7 @@ class _Runner:
         finally:
             release_leases()
         result = FeedResult(feed.name, run_id)
-        steps = take_steps(run_id)
+        steps = pop_steps(run_id)
         if not executed.success:
             result.error, result.exit_code = _failure(executed)
         elif steps is not None:
