@@ -339,8 +339,8 @@ def _failure(executed: dg.ExecuteInProcessResult) -> tuple[str, int]:
     """The error of the step that failed, and its exit code: the project's own, else the innermost one."""
     for event in executed.all_events:
         if event.is_step_failure and (found := event.step_failure_data.error) is not None:
-            told = root_error(found)
-            return told.message.strip(), exit_code_named(told.cls_name)
+            root = root_error(found)
+            return root.message.strip(), exit_code_named(root.cls_name)
     return "the run failed; see its log", HELD
 
 

@@ -78,16 +78,16 @@ def rewrite_candidates(
     if health.files < min_small_files and not health.deleted_rows:
         return RewriteCandidates()
     partitions: dict[Collection[str | None], list[StoredFile]] = defaultdict(list)
-    worn: list[StoredFile] = []
+    found: list[StoredFile] = []
     for file in live_files(table, ()):
         if file.deletes and file.deleted_rows / file.record_count >= max_delete_ratio:
-            worn.append(file)
+            found.append(file)
         elif file.size < target_bytes // SMALL_SHARE:
             partitions[file.partition].append(file)
     for small in partitions.values():
         if len(small) >= min_small_files:
-            worn += small
-    return RewriteCandidates(len(worn), sum(file.size for file in worn))
+            found += small
+    return RewriteCandidates(len(found), sum(file.size for file in found))
 
 
 def manifest_count(table: Table) -> int:
