@@ -26,7 +26,7 @@ from cdc_lakehouse.decoders.event_schema import EVENTS, SYNTHETIC, image_text
 from cdc_lakehouse.lake.current.key_texts import TableKey
 from cdc_lakehouse.lake.current.keyed_events import EVENT_COLUMNS, KeyedSpan, KeyedSpans
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target
-from cdc_lakehouse.lake.current.update_tasks import StoredTable, TableUpdate, carry_out
+from cdc_lakehouse.lake.current.update_tasks import StoredTable, TableUpdate, update_tables
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.data_files import StoredFile, write_file
 from tests.kit.duckdb_sql import connection
@@ -101,7 +101,7 @@ class Table:
             0, "d.t", Target(now.columns, dict(enumerate(versions))), key.read_as, self.value_format,
             self.schema(now), f"file://{self.directory}", {}, stored, (), (), skips_rejected=False,
         )  # fmt: skip
-        results = [result for batch in carry_out({}, [plan], keyed) for result in batch.to_pylist()]
+        results = [result for batch in update_tables({}, [plan], keyed) for result in batch.to_pylist()]
         assert {result["kind"] for result in results} <= {"file", "counts", "deleted"}, results
         for result in results:
             if result["kind"] == "deleted":

@@ -29,10 +29,10 @@ from cdc_lakehouse.lake.current.update_tasks import (
     FileRewrite,
     Result,
     TableUpdate,
-    carry_out,
     pickled,
     run_tasks,
     summarized,
+    update_tables,
 )
 from cdc_lakehouse.lake.tables.event_files import EventReader
 
@@ -104,7 +104,7 @@ class UpdateJob:
             if tasks == 1 and _fits_driver(tables):
                 with sql.database() as connection:
                     events = all_keyed_events(reader, connection, spans, again)
-                results = rows_of(carry_out(self._properties, [table.update for table in tables], events))
+                results = rows_of(update_tables(self._properties, [table.update for table in tables], events))
             else:
                 plans = [
                     (first + bucket, table.update)
@@ -132,7 +132,7 @@ class UpdateJob:
     def _rewrite(self, rewrites: Sequence[FileRewrite], found: Mapping[int, UpdatedTable]) -> None:
         with errors_of_tasks():
             if sum(rewrite.file.record_count for rewrite in rewrites) <= _DRIVER_ROWS:
-                results = rows_of(carry_out(self._properties, rewrites, KEYED_EVENTS.empty_table()))
+                results = rows_of(update_tables(self._properties, rewrites, KEYED_EVENTS.empty_table()))
             else:
                 results = self._run_tasks([*enumerate(rewrites)], len(rewrites), None)
             for result in map(Result._make, results):

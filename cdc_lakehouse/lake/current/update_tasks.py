@@ -216,10 +216,10 @@ def run_tasks(properties: Mapping[str, str], batches: Iterable[pa.RecordBatch]) 
         return
     rows = pa.Table.from_batches(read)
     plans = [pickle.loads(plan) for plan in rows.column("plan").drop_null().to_pylist()]
-    yield from carry_out(properties, plans, of_blocks(rows))
+    yield from update_tables(properties, plans, of_blocks(rows))
 
 
-def carry_out(
+def update_tables(
     properties: Mapping[str, str], plans: Sequence[TableUpdate | FileRewrite], changes: pa.Table
 ) -> Iterator[pa.RecordBatch]:
     """What `run_tasks` does, of plans and keyed events (columns of `KEYED_EVENTS`)."""
