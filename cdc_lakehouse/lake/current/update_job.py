@@ -27,8 +27,8 @@ from cdc_lakehouse.lake.current.update_tasks import (
     TASK_ROWS,
     Counts,
     FileRewrite,
-    Result,
     TableUpdate,
+    TaskResult,
     pickled,
     run_tasks,
     summarized,
@@ -115,7 +115,7 @@ class UpdateJob:
                 with block_directory(self._spark) as directory:
                     blocks = EventShuffle(spans, again, places, directory).blocks(self._spark, reader)
                     results = self._run_tasks(plans, tasks, blocks)
-            for result in map(Result._make, results):
+            for result in map(TaskResult._make, results):
                 _add(result, found[result.table_no])
         rewrites = [
             FileRewrite(table.update, file, updated.deleted.get(file.path, BitMap64()).serialize())
@@ -135,7 +135,7 @@ class UpdateJob:
                 results = rows_of(update_tables(self._properties, rewrites, KEYED_EVENTS.empty_table()))
             else:
                 results = self._run_tasks([*enumerate(rewrites)], len(rewrites), None)
-            for result in map(Result._make, results):
+            for result in map(TaskResult._make, results):
                 table = found[result.table_no]
                 if result.kind == "file":
                     table.rewritten.append(result.text or "")
@@ -182,7 +182,7 @@ def _places(tables: Sequence[PlannedTable], parallelism: int) -> tuple[dict[int,
     return places, tasks
 
 
-def _add(result: Result, table: UpdatedTable) -> None:
+def _add(result: TaskResult, table: UpdatedTable) -> None:
     text = result.text or ""
     match result.kind:
         case "file":

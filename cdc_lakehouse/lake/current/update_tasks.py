@@ -74,7 +74,7 @@ TASK_ROWS: Final = pa.schema([("plan", pa.binary()), *BLOCKS])
 RESULTS: Final = pa.schema(
     [("table_no", pa.int32()), ("kind", pa.string()), ("text", pa.string()), ("data", pa.binary())]
 )
-"""What tasks give: see `Result`."""
+"""What tasks give: see `TaskResult`."""
 
 _BATCH_ROWS: Final = 131_072
 _NO_ROOM: Final = (
@@ -93,7 +93,7 @@ class Counts(NamedTuple):
     zero_dates: int
 
 
-class Result(NamedTuple):
+class TaskResult(NamedTuple):
     """One thing that a task found, by `kind`:
 
     - `file`: a data file that it wrote; text is Iceberg's JSON of it
@@ -231,7 +231,7 @@ def update_tables(
 
 def _results(
     plan: TableUpdate | FileRewrite, connection: Any, properties: Mapping[str, str], changes: pa.Table
-) -> list[Result]:
+) -> list[TaskResult]:
     update = plan.update if isinstance(plan, FileRewrite) else plan
     task = _Task(update, connection, load_file_io(dict(properties), update.location))
     try:
@@ -239,17 +239,17 @@ def _results(
             return list(task.rewrite(plan.file, BitMap64.deserialize(plan.deleted)))
         return list(task.update(where(changes, changes.column("table_no").to_numpy() == update.table_no)))
     except FileNotFoundError as error:
-        return [Result(update.table_no, "failed", f"a file of the table is not there: {error}")]
+        return [TaskResult(update.table_no, "failed", f"a file of the table is not there: {error}")]
     except (MemoryError, duckdb.OutOfMemoryException) as error:
         # It may be what this table holds, and it may pass.
-        return [Result(update.table_no, "failed", f"{_NO_ROOM}: {in_one_line(error)}")]
+        return [TaskResult(update.table_no, "failed", f"{_NO_ROOM}: {in_one_line(error)}")]
     except Exception as error:  # One bad table never stops the others, whatever is wrong with it.
         fault = error if isinstance(error, TransientError) else engine_fault(error)
         if fault is not None:
             fault.table = fault.table or update.name
             raise TaskError(fault) from error
         reason = str(error) if isinstance(error, CdcError) else f"the table could not be written: {described(error)}"
-        return [Result(update.table_no, "failed", reason)]
+        return [TaskResult(update.table_no, "failed", reason)]
 
 
 def fold_table(
@@ -281,13 +281,13 @@ class _Task:
     def _query(self, query: str, **relations: Any) -> pa.Table:
         return sql.query(self._connection, query, **relations)
 
-    def update(self, events: pa.Table) -> Iterator[Result]:
+    def update(self, events: pa.Table) -> Iterator[TaskResult]:
         """Of the table's keyed events that are the task's."""
         number = self._update.table_no
         if self._update.recomputed is not None:
             events = self._of_recomputed(events, self._update.recomputed)
         elif self._update.tells_collisions and self._may_collide(events):
-            yield Result(number, "colliding")
+            yield TaskResult(number, "colliding")
             return
         latest, upserts = self._latest(events)
         typed = self._typed(upserts)
@@ -301,16 +301,16 @@ class _Task:
         if rejected and not self._update.skips_rejected:
             return
         if values.num_rows:
-            yield Result(number, "file", self._write(events, _TypedRows(values, typed.places)))
+            yield TaskResult(number, "file", self._write(events, _TypedRows(values, typed.places)))
         counts = Counts(
             values.num_rows,
             latest.num_rows,
             latest.num_rows - upserts.num_rows,
             _compute.sum(values.column("zero_dates")).as_py() or 0,
         )
-        yield Result(number, "counts", json.dumps(counts._asdict()))
+        yield TaskResult(number, "counts", json.dumps(counts._asdict()))
         for path, positions in deleted.items():
-            yield Result(number, "deleted", path, positions.serialize())
+            yield TaskResult(number, "deleted", path, positions.serialize())
 
     def rows(self, events: pa.Table) -> pa.Table:
         """What keyed events leave of a table of which nothing is stored."""
@@ -455,7 +455,7 @@ class _Task:
         before = base.drop_columns(keys).take(place)
         return pa.table([*rows.columns, *before.columns], [*rows.column_names, *before.column_names])
 
-    def _sound(self, changes: pa.Table, typed: _TypedRows) -> tuple[pa.Table, list[Result]]:
+    def _sound(self, changes: pa.Table, typed: _TypedRows) -> tuple[pa.Table, list[TaskResult]]:
         """Rows without those of emptied partitions, and without those that cannot be used; these."""
         values = typed.values
         if self._update.emptied and values.num_rows:
@@ -472,12 +472,12 @@ class _Task:
         rejected = changes.select(["segment", "line", "image"]).take(pa.array(places))
         return values.filter(_compute.invert(values.column("fault"))), self._rejected(rejected)
 
-    def _rejected(self, rows: pa.Table) -> list[Result]:
+    def _rejected(self, rows: pa.Table) -> list[TaskResult]:
         found = [
             {"segment": segment, "line": line, "after": image, "count": 1}
             for segment, line, image in zip(*(each.to_pylist() for each in rows.columns), strict=True)
         ]
-        return [Result(self._update.table_no, "rejected", _json(row)) for row in summarized(found)]
+        return [TaskResult(self._update.table_no, "rejected", _json(row)) for row in summarized(found)]
 
     def _named(self, changes: pa.Table, typed: _TypedRows) -> pa.Table:
         """Typed rows with the columns of the table."""
@@ -610,7 +610,7 @@ class _Task:
             for number in np.unique(files).tolist()
         }
 
-    def rewrite(self, file: StoredFile, deleted: BitMap64) -> Iterator[Result]:
+    def rewrite(self, file: StoredFile, deleted: BitMap64) -> Iterator[TaskResult]:
         """The file's rows that stay, with the values that their columns have now."""
         update, stored = self._update, self._update.stored
         assert stored is not None
@@ -634,7 +634,7 @@ class _Task:
                 if written.waiting >= ROW_GROUP_BYTES:
                     written.flush()
         if written is not None:
-            yield Result(update.table_no, "file", written.close())
+            yield TaskResult(update.table_no, "file", written.close())
 
 
 def summarized(rejected: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
