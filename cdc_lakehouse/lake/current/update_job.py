@@ -25,8 +25,8 @@ from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan
 from cdc_lakehouse.lake.current.update_tasks import (
     RESULTS,
     TASK_ROWS,
-    Counts,
     FileRewrite,
+    RowCounts,
     TableUpdate,
     TaskResult,
     pickled,
@@ -74,7 +74,7 @@ class UpdatedTable:
     files: list[str] = field(default_factory=list[str])
     rewritten: list[str] = field(default_factory=list[str])
     deleted: dict[str, BitMap64] = field(default_factory=dict[str, BitMap64])
-    counts: Counts = field(default_factory=lambda: Counts(0, 0, 0, 0))
+    counts: RowCounts = field(default_factory=lambda: RowCounts(0, 0, 0, 0))
     rejections: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     failure: str | None = None
     collides: bool = False
@@ -192,8 +192,8 @@ def _add(result: TaskResult, table: UpdatedTable) -> None:
             found = BitMap64.deserialize(bytes(result.data))
             table.deleted[text] = table.deleted.get(text, BitMap64()) | found
         case "counts":
-            counts = Counts(**json.loads(text))
-            table.counts = Counts(*map(operator.add, table.counts, counts))
+            counts = RowCounts(**json.loads(text))
+            table.counts = RowCounts(*map(operator.add, table.counts, counts))
         case "colliding":
             table.collides = True
         case "rejected":

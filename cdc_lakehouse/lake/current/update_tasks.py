@@ -83,7 +83,7 @@ _NO_ROOM: Final = (
 )
 
 
-class Counts(NamedTuple):
+class RowCounts(NamedTuple):
     """Of a table or a part of it: rows written, changed keys, those of them that leave no row, and zero dates that
     became NULL."""
 
@@ -98,7 +98,7 @@ class TaskResult(NamedTuple):
 
     - `file`: a data file that it wrote; text is Iceberg's JSON of it
     - `deleted`: rows that are replaced or deleted; text is the path of their data file, data a bitmap of positions
-    - `counts`: text is JSON of `Counts`
+    - `counts`: text is JSON of `RowCounts`
     - `colliding`: keys of it may be one in the lake; nothing was done, since all of its events have to be read
     - `rejected`: a row that cannot be used; text is JSON: segment, line, after, count
     - `failed`: why the table cannot be updated
@@ -302,7 +302,7 @@ class _Task:
             return
         if values.num_rows:
             yield TaskResult(number, "file", self._write(events, _TypedRows(values, typed.places)))
-        counts = Counts(
+        counts = RowCounts(
             values.num_rows,
             latest.num_rows,
             latest.num_rows - upserts.num_rows,
