@@ -22,7 +22,7 @@ from cdc_lakehouse.decoders.time_zone_detection import detect_offset
 from cdc_lakehouse.errors import ConfigurationError, SourceError
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.dump.detection import detect_dump
-from cdc_lakehouse.sources.kafka import Client, RangeReader, Topic, read_topics
+from cdc_lakehouse.sources.kafka import KafkaClient, RangeReader, Topic, read_topics
 from cdc_lakehouse.sources.object_store import ObjectStore, open_store
 from cdc_lakehouse.sources.record_log import LogPartition, OffsetRange
 from cdc_lakehouse.sources.sink.detection import (
@@ -238,7 +238,7 @@ def _first_messages(source: KafkaSource, topics: Sequence[Topic]) -> list[bytes]
         if bounds.end > bounds.low
     ]
     values: list[bytes] = []
-    reader = RangeReader(Client.of(source), ranges[:_SHOWN])
+    reader = RangeReader(KafkaClient.of(source), ranges[:_SHOWN])
     for messages in reader.messages():
         values += [value for value in messages.values if value is not None]
         if len(values) >= _MESSAGES:

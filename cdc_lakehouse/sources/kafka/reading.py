@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
-from cdc_lakehouse.sources.kafka.client import OUT_OF_RANGE, Client, ClientErrors, topic_fault
+from cdc_lakehouse.sources.kafka.client import OUT_OF_RANGE, ClientErrors, KafkaClient, topic_fault
 from cdc_lakehouse.sources.kafka.topics import log_truncated, offsets_expired
 from cdc_lakehouse.sources.record_log import LogPartition, Messages, OffsetRange
 
@@ -44,7 +44,7 @@ class RangeReader:
     the ranges were read, and `faults` what went wrong: `SourceError` for messages that are gone, that may not or cannot
     be read, or that are larger than the client takes; `SourceUnreachableError` when for a while nothing came."""
 
-    def __init__(self, client: Client, ranges: Sequence[OffsetRange]) -> None:
+    def __init__(self, client: KafkaClient, ranges: Sequence[OffsetRange]) -> None:
         self._client = client
         self._parts = [_Part(whole) for whole in ranges]
         self.faults: list[CdcError] = []
@@ -144,7 +144,7 @@ class _Part:
 class _Session:
     """Parts that one consumer reads."""
 
-    def __init__(self, client: Client, parts: Sequence[_Part], faults: list[CdcError]) -> None:
+    def __init__(self, client: KafkaClient, parts: Sequence[_Part], faults: list[CdcError]) -> None:
         self._client = client
         self._faults = faults
         self._errors = ClientErrors()

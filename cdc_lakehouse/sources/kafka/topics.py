@@ -16,7 +16,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_before_delay, wait_
 
 from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
-from cdc_lakehouse.sources.kafka.client import NO_LEADER, Client, ClientErrors, topic_fault
+from cdc_lakehouse.sources.kafka.client import NO_LEADER, ClientErrors, KafkaClient, topic_fault
 from cdc_lakehouse.sources.record_log import LandedOffsets, LogPartition, Pending
 
 _NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -45,12 +45,12 @@ class Topic:
     partitions: Mapping[int, Bounds]
 
 
-def read_topics(source: KafkaSource, client: Client | None = None) -> tuple[Topic, ...]:
+def read_topics(source: KafkaSource, client: KafkaClient | None = None) -> tuple[Topic, ...]:
     """The topics that the source names or its pattern matches, as they are now. Costs three requests or four.
 
     Raises `SourceError` when a named topic is not there or may not be read, `SourceUnreachableError` when the brokers
     do not answer, `ConfigurationError` when the client does not take its settings."""
-    client = client or Client.of(source)
+    client = client or KafkaClient.of(source)
     retrying = Retrying(
         retry=retry_if_exception_type(_NoLeaderError),
         wait=wait_fixed(_WAIT_SECONDS),
@@ -72,7 +72,7 @@ class _NoLeaderError(Exception):
 
 
 class _Cluster:
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: KafkaClient) -> None:
         self._client = client
         self._errors = ClientErrors()
         self._admin: Any = client.admin(self._errors)  # Its answers have no types.
