@@ -16,7 +16,7 @@ from cdc_lakehouse.changelog.mysql_types import FLOATS, ColumnType
 from cdc_lakehouse.changelog.schema import Column, TableVersion
 from cdc_lakehouse.decoders.event_schema import SYNTHETIC, SYNTHETIC_EVENTS, image_text
 from cdc_lakehouse.decoders.files.dump_values import CellError, DumpContext, Number
-from cdc_lakehouse.decoders.files.dump_values import Column as ColumnNotation
+from cdc_lakehouse.decoders.files.dump_values import DumpColumn as ColumnNotation
 from cdc_lakehouse.errors import PermanentError
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.properties import of_batch

@@ -82,7 +82,7 @@ class CellError(Exception):
 
 
 @dataclass(frozen=True)
-class Column:
+class DumpColumn:
     """How the cells of one column become texts."""
 
     name: str
@@ -199,9 +199,9 @@ class Column:
         raise CellError(problems.NOT_A_VALUE)
 
 
-def columns_of(names: Sequence[str], context: DumpContext) -> list[Column]:
+def columns_of(names: Sequence[str], context: DumpContext) -> list[DumpColumn]:
     """Of names as the CREATE TABLE has them."""
-    return [Column.of(name, context.columns[name], context) for name in names]
+    return [DumpColumn.of(name, context.columns[name], context) for name in names]
 
 
 def _kind(of: ColumnType, context: DumpContext) -> Kind:
