@@ -15,7 +15,7 @@ import pyarrow as pa
 from cdc_lakehouse.changelog.mysql_types import FLOATS, ColumnType
 from cdc_lakehouse.changelog.schema import Column, TableVersion
 from cdc_lakehouse.decoders.event_schema import SYNTHETIC, SYNTHETIC_EVENTS, image_text
-from cdc_lakehouse.decoders.files.dump_values import CellError, DumpContext, Number
+from cdc_lakehouse.decoders.files.dump_values import CellError, DumpContext, SqlNumber
 from cdc_lakehouse.decoders.files.dump_values import DumpColumn as ColumnNotation
 from cdc_lakehouse.errors import PermanentError
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
@@ -125,7 +125,7 @@ def _cell(value: str | bytes, type: ColumnType) -> bytes:
         # As many digits as the column has.
         whole, _, fraction = value.partition(".")
         value = ".".join(filter(None, (whole, fraction[: type.fraction])))
-    return Number(value.encode()) if type.name == "bit" else value.encode()
+    return SqlNumber(value.encode()) if type.name == "bit" else value.encode()
 
 
 def _in_zone(text: str, value_format: ValueFormat) -> str:

@@ -65,7 +65,7 @@ class DumpContext:
         )
 
 
-class Number(bytes):
+class SqlNumber(bytes):
     """The digits of a number of SQL, which were not in quotes."""
 
 
@@ -121,7 +121,7 @@ class DumpColumn:
         """Raises CellError."""
         if isinstance(cell, Octets) and self.number:
             raise CellError(problems.NOT_A_VALUE)
-        if self.kind == "bit" and isinstance(cell, Number):
+        if self.kind == "bit" and isinstance(cell, SqlNumber):
             return cell.decode()
         value = self._decoded(cell)
         match self.kind:
