@@ -15,8 +15,7 @@ import pyarrow as pa
 from cdc_lakehouse.changelog.mysql_types import FLOATS, ColumnType
 from cdc_lakehouse.changelog.schema import Column, TableVersion
 from cdc_lakehouse.decoders.event_schema import SYNTHETIC, SYNTHETIC_EVENTS, image_text
-from cdc_lakehouse.decoders.files.dump_values import CellError, DumpContext, SqlNumber
-from cdc_lakehouse.decoders.files.dump_values import DumpColumn as ColumnNotation
+from cdc_lakehouse.decoders.files.dump_values import CellError, DumpColumn, DumpContext, SqlNumber
 from cdc_lakehouse.errors import PermanentError
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.properties import of_batch
@@ -84,7 +83,7 @@ class _EventTexts:
             zone="UTC",
             feed_zone=self._format.zone,
         )
-        self._notations = {name: ColumnNotation.of(name, type, context) for name, type in self._types.items()}
+        self._notations = {name: DumpColumn.of(name, type, context) for name, type in self._types.items()}
 
     def repair(self, difference: Difference, *, whole: bool) -> RowRepair:
         if difference.correct is None:
