@@ -133,7 +133,7 @@ def load(config: LakehouseConfig, feed_name: str | None, tables: Sequence[str], 
     return _print(results, as_json=as_json)
 
 
-def repair(config: LakehouseConfig, feed: FeedConfig, repairs: Sequence[TableRepair], *, progress: Shown) -> FeedResult:
+def repair(config: LakehouseConfig, feed: FeedConfig, repairs: Sequence[TableRepair], *, progress: Shown) -> RunResult:
     """Make a pass over a feed that repairs rows on its way."""
     prepare_instance()
     with dg.DagsterInstance.get() as instance:
@@ -179,7 +179,7 @@ def _has_table(lake: Lake, feed: FeedConfig, table: str) -> bool:
     return any(str(name) == table for name in known_tables(lake, feed))
 
 
-def _print(results: Sequence[FeedResult], *, as_json: bool) -> int:
+def _print(results: Sequence[RunResult], *, as_json: bool) -> int:
     """Gives the exit code."""
     if as_json:
         print_json({"feeds": [asdict(result) for result in results]})
@@ -189,7 +189,7 @@ def _print(results: Sequence[FeedResult], *, as_json: bool) -> int:
 
 
 @dataclass
-class FeedResult:
+class RunResult:
     """What a run of one feed did, as the command prints it in JSON. `checkpoint_ts` is a TSO. `loaded_rows` came from
     the initial dump.
     `warnings` say what may be a mistake in the configuration; they do not change the exit code.
@@ -222,12 +222,12 @@ class _Runner:
         self._config = config
         self._definitions: dict[str, tuple[Sequence[TableName], dg.Definitions]] = {}
 
-    def try_run(self, feed: FeedConfig, partitions: Sequence[str] = (), **options: Any) -> FeedResult:
+    def try_run(self, feed: FeedConfig, partitions: Sequence[str] = (), **options: Any) -> RunResult:
         """As `run`; what keeps the run from beginning is in the result."""
         try:
             return self.run(feed, partitions, **options)
         except CdcError as error:
-            return FeedResult(feed.name, error=str(error), exit_code=exit_code(error))
+            return RunResult(feed.name, error=str(error), exit_code=exit_code(error))
 
     def run(
         self,
@@ -238,7 +238,7 @@ class _Runner:
         load_again: Sequence[str] = (),
         repairs: Sequence[TableRepair] = (),
         rebuild_tables: Sequence[str] = (),
-    ) -> FeedResult:
+    ) -> RunResult:
         """One pass over a feed: over what is new, or over these partitions. `attempt` counts earlier tries that failed,
         `load_again` are tables of the initial dump, `rebuild_tables` those to recompute. Raises what keeps the run from
         beginning."""
@@ -262,7 +262,7 @@ class _Runner:
             executed = self._execute(self._job(feed, job), feed, run_id, tags, settings)
         finally:
             release_leases()
-        result = FeedResult(feed.name, run_id)
+        result = RunResult(feed.name, run_id)
         steps = pop_steps(run_id)
         if not executed.success:
             result.error, result.exit_code = _failure(executed)
@@ -344,7 +344,7 @@ def _failure(executed: dg.ExecuteInProcessResult) -> tuple[str, int]:
     return "the run failed; see its log", HELD
 
 
-def _describe(result: FeedResult, steps: Steps) -> None:
+def _describe(result: RunResult, steps: Steps) -> None:
     published, applied = steps.published, steps.applied
     if published.cut.checkpoint_ts != BEGINNING:
         result.checkpoint_ts = published.cut.checkpoint_ts
@@ -381,7 +381,7 @@ def _tables(steps: Steps) -> list[dict[str, Any]]:
     return [rows[name] for name in sorted(rows)]
 
 
-def _text(result: FeedResult) -> str:
+def _text(result: RunResult) -> str:
     lines = [f"feed {result.feed}"]
     if result.error is not None:
         return "\n".join([*lines, f"  failed: {result.error}"])

@@ -62,7 +62,7 @@ class TableResult:
 
 
 @dataclass(frozen=True)
-class FeedResult:
+class VerifyResult:
     """Of one feed. `checkpoint_ts` is that of the cut, None where none is published. `server` is the database's
     version. `held` tables are not in the cut. `error` says why nothing could be checked."""
 
@@ -93,7 +93,7 @@ class VerifyOptions:
 
 def verify_feed(
     open_run: Callable[[], FeedRun], config: VerifyConfig, wanted: Collection[str], options: VerifyOptions
-) -> FeedResult:
+) -> VerifyResult:
     """Compare the tables of the last cut with the source's: those that are `wanted` (`database.table`), or all. A run
     sees the cut that was the last when it was opened."""
     run = open_run()
@@ -101,7 +101,7 @@ def verify_feed(
     found = held_by_name(cut.held, run.history.history.incarnations())
     held = {table: why for table, why in found.items() if not wanted or str(table) in wanted}
     if cut.checkpoint_ts == BEGINNING:
-        return FeedResult(feed.name, None, None, (), held, "no cut is published")
+        return VerifyResult(feed.name, None, None, (), held, "no cut is published")
     rows = run.checkpoints.rows(cut.checkpoint_ts)
     taken = [TableName(row.database, row.table) for row in rows if feed.tables.takes(row.database, row.table)]
     names = sorted((name for name in taken if not wanted or str(name) in wanted), key=str)
@@ -112,9 +112,9 @@ def verify_feed(
             for name in names:
                 tables.append(_verified(open_run, database, name, options))
                 progress.add()
-            return FeedResult(feed.name, cut.checkpoint_ts, database.version, tuple(tables), held)
+            return VerifyResult(feed.name, cut.checkpoint_ts, database.version, tuple(tables), held)
     except CdcError as error:
-        return FeedResult(feed.name, cut.checkpoint_ts, None, (), held, str(error))
+        return VerifyResult(feed.name, cut.checkpoint_ts, None, (), held, str(error))
 
 
 def _verified(
