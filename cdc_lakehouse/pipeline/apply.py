@@ -30,7 +30,7 @@ from cdc_lakehouse.pipeline.moved_rows import write_moved_rows
 from cdc_lakehouse.pipeline.progress import Progress
 from cdc_lakehouse.pipeline.repairs import write_repairs
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.table_changes import EventCounts, TableChanges, find_changed_tables
+from cdc_lakehouse.pipeline.table_changes import EventEstimates, TableChanges, find_changed_tables
 from cdc_lakehouse.pipeline.table_renames import rename_to_source_names
 from cdc_lakehouse.pipeline.table_update import PlannedUpdate, commit, location_of, plan_update
 from cdc_lakehouse.pipeline.taken_tables import is_taken, left_ts
@@ -112,7 +112,7 @@ def _update_tables(
     committed: list[PlannedUpdate] = []
     left, tries = list(changed), _TRIES
     while left:
-        counts, tries = EventCounts(run), tries - 1
+        counts, tries = EventEstimates(run), tries - 1
         left = [replace(each, events=counts.of(each)) for each in left]
         run.require_lease()
         planned, failed, away = _plan_all(run, tables, left)

@@ -40,7 +40,7 @@ from cdc_lakehouse.lake.tables.segments import (
 from cdc_lakehouse.pipeline.holds import Holds, ddl_advice, hold_reason
 from cdc_lakehouse.pipeline.row_keys import key_before_version, key_changes
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.table_changes import EventCounts, emptied_partitions, keyed_spans
+from cdc_lakehouse.pipeline.table_changes import EventEstimates, emptied_partitions, keyed_spans
 
 _compute: Any = pc  # What its functions take is hidden from type checkers.
 _DRIVER_EVENTS: Final = 50_000
@@ -184,7 +184,7 @@ def _carry_out(run: FeedRun, move: _RowMove) -> None:
     others = [tables[1].version, tables[0].version] if len(tables) > 1 else [None]
     readers = [_reader(run, table, other) for table, other in zip(tables, others, strict=True)]
     with errors_of_tasks():
-        if EventCounts(run).of_names({name for table in tables for name in table.life.names}) <= _DRIVER_EVENTS:
+        if EventEstimates(run).of_names({name for table in tables for name in table.life.names}) <= _DRIVER_EVENTS:
             _write_in_driver(run, move, spans, readers)
         else:
             _write_in_tasks(run, move, spans, readers)

@@ -297,7 +297,7 @@ _EVENT_BYTES: Final = 2048
 """Of the source. A task has so much memory for an event; larger ones count as several."""
 
 
-class EventCounts:
+class EventEstimates:
     """About how many events a run reads of a table: what the segments say that can hold some."""
 
     def __init__(self, run: FeedRun) -> None:
