@@ -14,7 +14,13 @@ from cdc_lakehouse.pipeline.missing_files import LastFiles, covered_before, look
 from cdc_lakehouse.pipeline.sink_schemas import SchemaFiles
 from cdc_lakehouse.pipeline.taken_tables import TakenNames
 from cdc_lakehouse.sources.sink.incremental_listing import list_new
-from cdc_lakehouse.sources.sink.listing_state import Circumstances, Frontier, advance, is_of_settings, settings_digest
+from cdc_lakehouse.sources.sink.listing_state import (
+    Frontier,
+    ListingContext,
+    is_of_settings,
+    next_frontier,
+    settings_digest,
+)
 from cdc_lakehouse.sources.sink.paths import Listing, list_sink, schema_file_at
 
 WATCHED_LIMIT: Final = 500
@@ -61,7 +67,7 @@ def _found(run: FeedContext, listing: Listing, checkpoint_ts: int, since: Fronti
 def save_listing_state(run: FeedContext, found: SinkListing, checkpoint_ts: int, *, unclear: bool) -> None:
     """Leave the listing state for the next run. All that it does not list again must have landed."""
     covered = covered_before(checkpoint_ts)
-    given = Circumstances(
+    given = ListingContext(
         layout_of(run.feed.storage_sink),
         settings_digest(run.feed, found.taken.earlier),
         run.clock(),
@@ -71,7 +77,7 @@ def save_listing_state(run: FeedContext, found: SinkListing, checkpoint_ts: int,
         unclear,
     )
     last = run.frontiers.last()
-    frontier = advance(found.since, found.listing, given)
+    frontier = next_frontier(found.since, found.listing, given)
     if last is None or frontier.adds_to(last) or (found.since is None and _is_old(run, last)):
         run.frontiers.write(frontier)
 
