@@ -67,7 +67,7 @@ class Lakehouse(dg.ConfigurableResource[Any]):
                 lake,
                 lambda: self.spark.session(config),
                 dates=dates_to_decode(context),
-                load_again=frozenset(json.loads(context.run.tags.get(LOAD_TAG, "[]"))),
+                reload_tables=frozenset(json.loads(context.run.tags.get(LOAD_TAG, "[]"))),
                 repairs=_REPAIRS.pop(run_id, ()),
                 log=context.log,
                 require_lease=lease.require,

@@ -128,8 +128,8 @@ def load(config: LakehouseConfig, feed_name: str | None, tables: Sequence[str], 
         raise ConfigurationError("no feed has a dump to load", advice="set source.initial")
     with dg.DagsterInstance.get() as instance:
         runner = _Runner(config, instance, progress=progress)
-        again = tables or ("*",)
-        results = unless_signalled(lambda: [runner.try_run(feed, load_again=again) for feed in feeds])
+        reload_tables = tables or ("*",)
+        results = unless_signalled(lambda: [runner.try_run(feed, reload_tables=reload_tables) for feed in feeds])
     return _print(results, as_json=as_json)
 
 
@@ -235,21 +235,21 @@ class _Runner:
         partitions: Sequence[str] = (),
         *,
         attempt: int = 0,
-        load_again: Sequence[str] = (),
+        reload_tables: Sequence[str] = (),
         repairs: Sequence[TableRepair] = (),
         rebuild_tables: Sequence[str] = (),
     ) -> RunResult:
         """One pass over a feed: over what is new, or over these partitions. `attempt` counts earlier tries that failed,
-        `load_again` are tables of the initial dump, `rebuild_tables` those to recompute. Raises what keeps the run from
-        beginning."""
+        `reload_tables` are tables of the initial dump, `rebuild_tables` those to recompute. Raises what keeps the run
+        from beginning."""
         run_id = str(uuid.uuid4())
         settings: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "WARNING"}}}}
         job, tags = new_job_name(feed.name), run_tags(feed, attempt)
         if partitions:
             job = dates_job_name(feed.name)
             tags |= {DATES_TAG: ",".join(sorted(partitions)), **partition_tags(partitions)}
-        if load_again:
-            tags[LOAD_TAG] = json.dumps(load_again)
+        if reload_tables:
+            tags[LOAD_TAG] = json.dumps(reload_tables)
         if rebuild_tables:
             job = tables_job_name(feed.name)
             settings["ops"] = {decide_op_name(feed.name): {"config": {"rebuild": list(rebuild_tables)}}}

@@ -163,7 +163,7 @@ class DatabaseDump:
 
     def read(self) -> Dump:
         """Raises `SourceUnreachableError`, and `SourceError` where the database cannot be read."""
-        wanted = sorted(self._run.load_again) or [_ALL]
+        wanted = sorted(self._run.reload_tables) or [_ALL]
         number = self._number(wanted)
         if not has_document(self._store, number, DUMP):
             self._make(number, wanted)
@@ -172,7 +172,7 @@ class DatabaseDump:
     def _number(self, wanted: Sequence[str]) -> int:
         """Of the dump that is there, or that is to be made or gone on with."""
         numbers = last_number(self._store)
-        if not self._run.load_again:
+        if not self._run.reload_tables:
             finished = (number for number in range(numbers, 0, -1) if has_document(self._store, number, DUMP))
             return next(finished, max(1, numbers))
         if numbers and read_document(self._store, numbers, PLAN)["wanted"] == wanted and not self._is_used(numbers):

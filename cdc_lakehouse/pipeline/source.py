@@ -77,7 +77,7 @@ class Source(Protocol):
         table which is taken had another name before."""
         ...
 
-    def land_again(self, segments: Sequence[Segment]) -> Sequence[Segment]:
+    def replay(self, segments: Sequence[Segment]) -> Sequence[Segment]:
         """Land decoded segments again, with what has to be decoded with them: the next run decodes them, and their
         events take the place of the earlier ones. Needs no JVM. Gives what landed.
 

@@ -18,7 +18,7 @@ from cdc_lakehouse.decoders.problems import BAD_VALUE, MISSING_FILE, UNREADABLE_
 from cdc_lakehouse.errors import PermanentError, QuarantineLimitError, SourceError
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.tables.events import BatchCounts
-from cdc_lakehouse.lake.tables.segments import Segment, landed_again
+from cdc_lakehouse.lake.tables.segments import Segment, replayed_segment
 from cdc_lakehouse.pipeline import apply as applying
 from cdc_lakehouse.pipeline.dump_source import DumpSource
 from cdc_lakehouse.pipeline.holds import find_holds
@@ -103,7 +103,7 @@ def decode_again(decoder: Decoder) -> FeedRun:
     """All segments in a new batch, as though they were asked for."""
     run = decoder.run()
     rows = run.segments.find([ONE, TWO]).values()
-    run.segments.land([landed_again(row, run.segments.batch + 1, 7, NOON) for row in rows], {})
+    run.segments.land([replayed_segment(row, run.segments.batch + 1, 7, NOON) for row in rows], {})
     run = decoder.run()
     Steps(run).upto(decode)
     return run
