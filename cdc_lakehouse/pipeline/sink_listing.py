@@ -10,7 +10,7 @@ from cdc_lakehouse.decoders.files.registry import layout_of
 from cdc_lakehouse.decoders.problems import MISSING_FILE, UNREADABLE_DIRECTORY, UNREADABLE_INDEX
 from cdc_lakehouse.lake.tables.segments import index_gaps
 from cdc_lakehouse.pipeline.context import FeedContext
-from cdc_lakehouse.pipeline.missing_files import LastFiles, covered_before, look_at_last_files
+from cdc_lakehouse.pipeline.missing_files import LastFiles, check_last_files, covered_before
 from cdc_lakehouse.pipeline.sink_schemas import SchemaFiles
 from cdc_lakehouse.pipeline.taken_tables import TakenNames
 from cdc_lakehouse.sources.sink.incremental_listing import list_new
@@ -61,7 +61,7 @@ def list_source(run: FeedContext, checkpoint_ts: int) -> SinkListing:
 def _found(run: FeedContext, listing: Listing, checkpoint_ts: int, since: Frontier | None) -> SinkListing:
     schemas = SchemaFiles(run.feed, run.store, run.history, listing.schemas)
     taken = TakenNames.of(run.feed.tables, schemas.history.incarnations().values(), run.last_cut.checkpoint_ts)
-    return SinkListing(listing, schemas, taken, look_at_last_files(run, listing, checkpoint_ts), since)
+    return SinkListing(listing, schemas, taken, check_last_files(run, listing, checkpoint_ts), since)
 
 
 def save_listing_state(run: FeedContext, found: SinkListing, checkpoint_ts: int, *, unclear: bool) -> None:
