@@ -32,7 +32,7 @@ _VALUES_AT_ONCE: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceInLog:
+class FoundPosition:
     """Where a place of the binlog is among the entries that have landed.
 
     reached: whether all entries before the place have landed. commit_ts: the answer; None while it is not reached, and
@@ -62,9 +62,9 @@ def landed_position(lake: Lake, feed: str, destination: str) -> tuple[int, str |
     return landed, f"{place[1]}:{place[2]} of {moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def find_place(
+def find_binlog_position(
     lake: Lake, feed: str, destination: str, sought: BinlogPosition, seed: Callable[[int], int]
-) -> PlaceInLog:
+) -> FoundPosition:
     """Look for a place among the entries of a feed, all of which have been decoded. `seed` is the greatest commit-ts of
     the batches before one.
 
@@ -82,7 +82,7 @@ def find_place(
     covered = search.first is not None and (search.before is not None or search.first[:3] == sought[:3])
     commit_ts = _commit_ts(table, search, end, seed) if table is not None and reached else None
     ids = frozenset(search.server_ids)
-    return PlaceInLog(reached, commit_ts, search.first, search.last, covered, before, beyond, ids)
+    return FoundPosition(reached, commit_ts, search.first, search.last, covered, before, beyond, ids)
 
 
 def _value(table: Table | None, offset: int | None) -> bytes | None:
