@@ -50,10 +50,10 @@ def last_runs(instance: dg.DagsterInstance, feed: str) -> Iterator[LastRun]:
             seconds = None if record.start_time is None else ended - record.start_time
             error = _error(instance, run.run_id) if failed else None
             # The sensor asks for runs that bring the feed up to date; the others have their schedules.
-            yield LastRun(run.run_id, job, ended, seconds, error, None if job else next_try(run, ended))
+            yield LastRun(run.run_id, job, ended, seconds, error, None if job else retry_at(run, ended))
 
 
-def next_try(run: dg.DagsterRun, ended_at: float) -> float | None:
+def retry_at(run: dg.DagsterRun, ended_at: float) -> float | None:
     """When the sensor of a feed tries a run again that ended then, both in seconds since 1970: after a transient
     failure, and after a run that was cancelled. The wait doubles with each attempt. None for any other run."""
     cancelled = run.status == dg.DagsterRunStatus.CANCELED

@@ -8,7 +8,7 @@ from typing import Any, Final
 import dagster as dg
 
 from cdc_lakehouse.assets.jobs import PRIORITY_TAG, SENSOR_PRIORITY
-from cdc_lakehouse.assets.last_runs import ATTEMPT_TAG, attempt_of, next_try
+from cdc_lakehouse.assets.last_runs import ATTEMPT_TAG, attempt_of, retry_at
 from cdc_lakehouse.assets.leases import FEED_TAG, find_backfill, find_unfinished
 from cdc_lakehouse.assets.reload import LoadedTables
 from cdc_lakehouse.changelog.positions import utc_now
@@ -86,9 +86,9 @@ def decide(feed: str, state: SourceState, last: dg.RunRecord | None, now: dateti
 
 
 def retry_decision(last: dg.RunRecord | None, feed: str, cursor: str, now: datetime.datetime) -> Decision | None:
-    """The decision after a run that is retried (see `next_try`): to wait, or to ask for the retry. None after any other
+    """The decision after a run that is retried (see `retry_at`): to wait, or to ask for the retry. None after any other
     run. Whoever wants no runs stops the sensor."""
-    if last is None or last.end_time is None or (then := next_try(last.dagster_run, last.end_time)) is None:
+    if last is None or last.end_time is None or (then := retry_at(last.dagster_run, last.end_time)) is None:
         return None
     run = last.dagster_run
     ended = "was cancelled" if run.status == dg.DagsterRunStatus.CANCELED else "failed"
