@@ -47,7 +47,7 @@ _OF_THE_MACHINE: Final = (OSError, MemoryError, duckdb.OutOfMemoryException, duc
 def read_keyed_events(
     reader: EventReader, connection: Any, spans: Sequence[KeyedSpan], decoded_again: Collection[str] = ()
 ) -> Iterator[pa.Table]:
-    """The events of some spans, with the columns of `KEYED_EVENTS`, and as `before_all` the keys that events of the
+    """The events of some spans, with the columns of `KEYED_EVENTS`, and as `key_deletes` the keys that events of the
     segments `decoded_again` had earlier. Raises `TaskError`."""
     if not spans:
         return
@@ -178,7 +178,7 @@ def _write(sink: pa.NativeFile, keyed: pa.Table, options: pa.ipc.IpcWriteOptions
         stream.write_table(keyed)
 
 
-def of_blocks(rows: pa.Table) -> pa.Table:
+def events_of_blocks(rows: pa.Table) -> pa.Table:
     """The keyed events of blocks, which are rows with the columns of `BLOCKS`; others have neither `events` nor
     a `file`. Raises `TaskError`."""
     sources = [events.as_buffer() for events in rows.column("events").drop_null()]

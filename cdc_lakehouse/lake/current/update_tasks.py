@@ -31,8 +31,8 @@ from cdc_lakehouse.errors import CdcError, TableHeldError, TransientError, in_on
 from cdc_lakehouse.lake import data_files
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.conversions import convert_through
-from cdc_lakehouse.lake.current.event_shuffle import BLOCKS, all_keyed_events, of_blocks
-from cdc_lakehouse.lake.current.keyed_events import BEFORE_ALL, KeyedSpan, before_all
+from cdc_lakehouse.lake.current.event_shuffle import BLOCKS, all_keyed_events, events_of_blocks
+from cdc_lakehouse.lake.current.keyed_events import BEFORE_ALL, KeyedSpan, key_deletes
 from cdc_lakehouse.lake.current.latest_changes import key_part, key_texts, latest_changes
 from cdc_lakehouse.lake.current.partial_rows import fold_events
 from cdc_lakehouse.lake.current.partition_filter import partition_condition
@@ -216,7 +216,7 @@ def run_tasks(properties: Mapping[str, str], batches: Iterable[pa.RecordBatch]) 
         return
     rows = pa.Table.from_batches(read)
     plans = [pickle.loads(plan) for plan in rows.column("plan").drop_null().to_pylist()]
-    yield from update_tables(properties, plans, of_blocks(rows))
+    yield from update_tables(properties, plans, events_of_blocks(rows))
 
 
 def update_tables(
@@ -344,7 +344,7 @@ class _Task:
             segments=pa.table({"segment": pa.array(sorted(wanted.segments), pa.string())}),
         )
         own = events.take(found.column("place"))
-        return pa.concat_tables([before_all(own.filter(found.column("first"))), own])
+        return pa.concat_tables([key_deletes(own.filter(found.column("first"))), own])
 
     def _may_collide(self, events: pa.Table) -> bool:
         condition = self._collision()
