@@ -183,7 +183,7 @@ class DumpSource:
                 landed_at=self._run.landed_at,
             )
 
-    def look(self) -> None:
+    def peek(self) -> None:
         _ = self._dump
 
     def decode(self, segments: Sequence[Segment], *, append: bool) -> tuple[Sequence[Segment], Sequence[Rejected]]:

@@ -98,7 +98,7 @@ def _format_version(feed: FeedConfig, life: Incarnation) -> int:
 def _foreseen(run: FeedRun) -> tuple[int, History]:
     """The checkpoint that the next run would apply, and the history as it will be with all that waits: of topics, with
     what has landed."""
-    run.source.look()
+    run.source.peek()
     waiting, _ = run.source.schema_changes()
     history = History()
     history.apply({**run.history.changes, **{change.origin: change for change in waiting}}.values())

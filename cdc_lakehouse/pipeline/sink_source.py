@@ -77,7 +77,7 @@ class Sink:
         save_listing_state(run, found, self._checkpoint_ts, unclear=unclear)
         return Landed(new, tuple(faults), source_ts, len(listing.data))
 
-    def look(self) -> None:
+    def peek(self) -> None:
         run = self._run
         self._checkpoint_ts = max(read_checkpoint(run.store, run.clock()), run.last_cut.checkpoint_ts)
         self._listing = list_sink(run.store, layout_of(run.feed.storage_sink))

@@ -202,7 +202,7 @@ class RecordSource(abc.ABC):
             advice="they were removed by maintenance.keep_records_days; their events are there and were not touched",
         )
 
-    def look(self) -> None:
+    def peek(self) -> None:
         return  # What has landed says it all.
 
     def first_ts(self) -> int | None:
