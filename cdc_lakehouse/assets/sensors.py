@@ -49,7 +49,7 @@ def build_sensor(lake: Lake, feed: FeedConfig, job: Any, tables: Sequence[TableN
             loaded.reload_if_outdated(context.code_location_origin, context.log)
             if (backfill := find_backfill(context.instance, feed.name)) is not None:
                 return dg.SkipReason(backfill)
-            decision, state = look(context.instance, lake, feed, source, context.cursor)
+            decision, state = poll_source(context.instance, lake, feed, source, context.cursor)
         except CdcError as error:
             context.log.error(str(error))
             return dg.SkipReason(str(error))
@@ -64,7 +64,7 @@ def build_sensor(lake: Lake, feed: FeedConfig, job: Any, tables: Sequence[TableN
     return follow_source
 
 
-def look(
+def poll_source(
     instance: dg.DagsterInstance, lake: Lake, feed: FeedConfig, source: SourceMonitor, cursor: str | None
 ) -> tuple[Decision, SourceState | None]:
     """Whether a run of the feed is called for, and what the source shows; None where that was not asked for, because a

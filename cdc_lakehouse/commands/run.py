@@ -21,7 +21,7 @@ from cdc_lakehouse.assets.keys import known_tables, partitions_of
 from cdc_lakehouse.assets.last_runs import root_error
 from cdc_lakehouse.assets.leases import find_unfinished, release_leases, take_lease
 from cdc_lakehouse.assets.resources import DATES_TAG, LOAD_TAG, pop_steps, set_repairs
-from cdc_lakehouse.assets.sensors import look, run_tags
+from cdc_lakehouse.assets.sensors import poll_source, run_tags
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, utc_now
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.commands.common import (
@@ -309,7 +309,7 @@ def _follow(runner: _Runner, feeds: Sequence[FeedConfig], interval: float, *, as
 
         return FollowedFeed(
             feed.name,
-            lambda cursor: look(runner.instance, runner.lake, feed, monitor, cursor),
+            lambda cursor: poll_source(runner.instance, runner.lake, feed, monitor, cursor),
             make_pass,
             interval,
         )
