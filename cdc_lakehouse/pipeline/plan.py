@@ -9,11 +9,12 @@ from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.schema import TableVersion, as_lines, column_changes
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import UnreadableTableError
-from cdc_lakehouse.lake.current.schema_plan import Add, Drop, Move, Plan, Rename, SchemaOperation, Widen, plan_evolution
+from cdc_lakehouse.lake.current.schema_plan import Plan, plan_evolution
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.lake.current.typed_rows import lake_columns, lake_name
 from cdc_lakehouse.lake.names import quote
 from cdc_lakehouse.lake.row_deletes import FIRST_WITH_VECTORS
+from cdc_lakehouse.lake.table_operations import Add, Drop, Move, Rename, SchemaOperation, Widen
 from cdc_lakehouse.pipeline.dump_source import DumpSource, PendingLoad
 from cdc_lakehouse.pipeline.holds import ddl_advice, unapproved, waiting_reason
 from cdc_lakehouse.pipeline.run import FeedRun

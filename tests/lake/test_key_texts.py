@@ -22,9 +22,9 @@ from pyroaring import BitMap64
 from cdc_lakehouse.changelog.mysql_types import ColumnType, type_change
 from cdc_lakehouse.changelog.positions import row_stage
 from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
-from cdc_lakehouse.decoders.event_schema import EVENTS, SYNTHETIC, image_text
+from cdc_lakehouse.decoders.event_schema import CHANGE_COLUMNS, EVENTS, SYNTHETIC, image_text
 from cdc_lakehouse.lake.current.key_texts import TableKey
-from cdc_lakehouse.lake.current.keyed_events import EVENT_COLUMNS, KeyedSpan, KeyedSpans
+from cdc_lakehouse.lake.current.keyed_events import KeyedSpan, KeyedSpans
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target
 from cdc_lakehouse.lake.current.update_tasks import StoredTable, TableUpdate, update_tables
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
@@ -94,7 +94,7 @@ class Table:
             KeyedSpan(0, n, "d", "t", row_stage(ends[n]), row_stage(ends[n + 1]), ("k",), key.texts(each))
             for n, each in enumerate(versions)
         ]
-        schema = pa.schema([EVENTS.field(name) for name in EVENT_COLUMNS])
+        schema = pa.schema([EVENTS.field(name) for name in CHANGE_COLUMNS])
         keyed = KeyedSpans(spans).keyed(connection(), pa.Table.from_pylist([*map(row, events)], schema))
         stored = self.stored()
         plan = TableUpdate(
@@ -215,6 +215,6 @@ def test_an_update_of_the_same_key_in_another_text_moves_no_row() -> None:
     key = TableKey.of(found.columns[:1], [found], CANAL)
     event = row(Event("U", 10, "1.0", None, "1.00"))
     span = KeyedSpan(0, 0, "d", "t", 0, 1000, ("k",), key.texts(found))
-    schema = pa.schema([EVENTS.field(name) for name in EVENT_COLUMNS])
+    schema = pa.schema([EVENTS.field(name) for name in CHANGE_COLUMNS])
     keyed = KeyedSpans([span]).keyed(connection(), pa.Table.from_pylist([event], schema)).to_pylist()
     assert [(each["key"], each["upsert"]) for each in keyed] == [(["1.00"], True)]

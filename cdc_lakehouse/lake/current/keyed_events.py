@@ -38,11 +38,6 @@ and its version, `key` are the texts of the key's parts, one for each value (see
 the event leaves a row, whose image (see `decoders.event_schema`) is `image`, and `is_insert` whether nothing of a row
 before it counts."""
 
-EVENT_COLUMNS: Final = (
-    "schema_name", "table_name", "op", "commit_ts", "before", "after", "segment", "line", SYNTHETIC,
-)  # fmt: skip
-"""The columns of the table `events` that keyed events are made of."""
-
 _INSERTS: Final = pa.array(["I", "R"])
 BEFORE_ALL: Final = -1
 """The stage of a delete before all events."""
@@ -81,7 +76,7 @@ class KeyedSpans:
             self._by_name.setdefault((span.database, span.table), []).append(span)
 
     def keyed(self, connection: Any, events: pa.Table) -> pa.Table:
-        """Those of the events (columns of `EVENT_COLUMNS`) that are of a span, with the columns of `KEYED_EVENTS`. An
+        """Those of the events (columns of `CHANGE_COLUMNS`) that are of a span, with the columns of `KEYED_EVENTS`. An
         UPDATE that changes the key gives two rows: a delete of the old key, and an upsert of the new one."""
         if self._earlier_of is None:
             return self._keyed(connection, events)
