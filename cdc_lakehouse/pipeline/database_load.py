@@ -20,7 +20,7 @@ from pyiceberg.io import FileIO, load_file_io
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.changelog.stored import Json
 from cdc_lakehouse.config import DatabaseConnection, InitialLoad
-from cdc_lakehouse.decoders.files.tasks import errors_of_tasks, errors_to_driver
+from cdc_lakehouse.decoders.task_errors import errors_of_tasks, errors_to_driver
 from cdc_lakehouse.errors import SourceError, in_one_line
 from cdc_lakehouse.pipeline.database_progress import ProgressReporter
 from cdc_lakehouse.pipeline.loads import require_no_gap

@@ -20,8 +20,8 @@ from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.config import InitialLoad
 from cdc_lakehouse.decoders.files.dump_rows import decode_rows
 from cdc_lakehouse.decoders.files.dump_values import DumpContext
-from cdc_lakehouse.decoders.files.tasks import SegmentRef, errors_of_tasks
 from cdc_lakehouse.decoders.problems import BAD_TABLE_OF_DUMP, Rejected
+from cdc_lakehouse.decoders.task_errors import errors_of_tasks
 from cdc_lakehouse.errors import DdlError, DumpError, SourceError
 from cdc_lakehouse.lake.properties import of_batch
 from cdc_lakehouse.lake.tables.event_files import EventWriter
@@ -39,6 +39,7 @@ from cdc_lakehouse.sources.dump.contents import Compression, Dump, DumpedTable, 
 from cdc_lakehouse.sources.dump.directory import read_dump
 from cdc_lakehouse.sources.dump.reading import open_pieces
 from cdc_lakehouse.sources.object_store import open_store
+from cdc_lakehouse.sources.object_store.segments import SegmentRef
 
 if TYPE_CHECKING:
     from cdc_lakehouse.config import StorageConfig

@@ -19,7 +19,7 @@ from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import row_stage
 from cdc_lakehouse.changelog.schema import Column, TableVersion
 from cdc_lakehouse.decoders.event_schema import SYNTHETIC_EVENTS, spark_columns
-from cdc_lakehouse.decoders.files.tasks import errors_of_tasks
+from cdc_lakehouse.decoders.task_errors import errors_of_tasks
 from cdc_lakehouse.errors import TableHeldError, TransientError
 from cdc_lakehouse.lake.current.key_texts import TableKey
 from cdc_lakehouse.lake.current.keyed_events import KeyedSpan, commit_ts_range

@@ -22,7 +22,6 @@ from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange
 from cdc_lakehouse.decoders.event_schema import spark_columns
-from cdc_lakehouse.decoders.files.tasks import fits_driver
 from cdc_lakehouse.decoders.messages.format import Format, Options
 from cdc_lakehouse.decoders.messages.registry import format_of
 from cdc_lakehouse.decoders.partition_summary import Summaries
@@ -36,6 +35,7 @@ from cdc_lakehouse.lake.tables.events import settings_of_batches
 from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch, LandedSegment, LandedState, landed_offsets, last_batch
 from cdc_lakehouse.lake.tables.record_files import PartitionRecords, record_reader
 from cdc_lakehouse.lake.tables.records import Records, first_batch, records_frame, removed_upto
+from cdc_lakehouse.lake.tables.segment_decoding import fits_driver
 from cdc_lakehouse.lake.tables.segments import DECODED, LANDED, OFFSETS, Kind, Segment, replayed_segment
 from cdc_lakehouse.lake.tables.source_metadata import Position
 from cdc_lakehouse.pipeline.context import FeedContext

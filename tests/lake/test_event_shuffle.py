@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.schema import Schema
 
-from cdc_lakehouse.decoders.files.tasks import errors_of_tasks
+from cdc_lakehouse.decoders.task_errors import errors_of_tasks
 from cdc_lakehouse.errors import TransientError
 from cdc_lakehouse.lake.current.event_shuffle import EventShuffle, events_of_blocks
 from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS

@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.decoders.event_schema import spark_columns
-from cdc_lakehouse.decoders.files.tasks import TaskError
+from cdc_lakehouse.decoders.task_errors import TaskError
 from cdc_lakehouse.errors import TransientError
 from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan, KeyedSpans, commit_ts_range
 from cdc_lakehouse.lake.tables.event_files import EventReader

@@ -17,9 +17,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cdc_lakehouse import duckdb_sql as sql
+from cdc_lakehouse.decoders.arrow import rows_of
 from cdc_lakehouse.decoders.event_schema import spark_columns
-from cdc_lakehouse.decoders.files.tasks import errors_of_tasks, rows_of
 from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
+from cdc_lakehouse.decoders.task_errors import errors_of_tasks
 from cdc_lakehouse.lake.current.event_shuffle import EventShuffle, all_keyed_events, block_directory
 from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan
 from cdc_lakehouse.lake.current.update_tasks import (

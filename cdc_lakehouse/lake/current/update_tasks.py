@@ -26,7 +26,7 @@ from cdc_lakehouse.changelog import schema
 from cdc_lakehouse.changelog.ddl.clauses import Partitioning
 from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.decoders.arrow import where
-from cdc_lakehouse.decoders.files.tasks import TaskError
+from cdc_lakehouse.decoders.task_errors import TaskError
 from cdc_lakehouse.errors import CdcError, TableHeldError, TransientError, in_one_line
 from cdc_lakehouse.lake import data_files
 from cdc_lakehouse.lake.current import value_parsing
