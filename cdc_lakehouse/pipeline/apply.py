@@ -126,11 +126,11 @@ def _update_tables(
         done_now, uncommitted, lost = _commit_all(run, audited, updated)
         committed += done_now
         failed |= uncommitted
-        again = _rewritten(tables, left, failed) if tries else []
-        holds |= unsound | failed.without([each.life.id for each in again])
-        if again:
-            run.log.info("tables to be updated again, whose files were rewritten meanwhile: %d", len(again))
-        left = [*again, *collide, *_retried(tables, {**away, **lost}, left, tries)]
+        replanned = _rewritten(tables, left, failed) if tries else []
+        holds |= unsound | failed.without([each.life.id for each in replanned])
+        if replanned:
+            run.log.info("tables to be updated again, whose files were rewritten meanwhile: %d", len(replanned))
+        left = [*replanned, *collide, *_retried(tables, {**away, **lost}, left, tries)]
     holds = _close_dropped(run, tables, lives, holds)
     locations = [location_of(tables, each.changes, each.state.identifier) for each in committed]
     blocked = rename_to_source_names(tables, locations, lives, functools.partial(_rename, run))
@@ -163,7 +163,7 @@ def _give_up_unreadable(run: FeedRun, tables: CurrentTables, lives: Mapping[str,
     """Tables that a person asks to recompute, and that cannot be read, make way for those that take their place."""
     for life in lives.values():
         if life.last.name in run.rebuild and life.dropped_ts is None:
-            identifier = tables.give_up(life)
+            identifier = tables.drop_unreadable(life)
             if identifier is not None:
                 run.log.warning("table %s cannot be read: it is taken out of the catalog, and made anew", identifier)
 
