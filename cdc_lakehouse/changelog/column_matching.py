@@ -78,7 +78,7 @@ def match_columns(
     for column in shown:
         name = column.name.lower()
         old = explained.names.get(name)
-        if name not in explained.added and name not in explained.told and column.source_id is not None:
+        if name not in explained.added and name not in explained.stated and column.source_id is not None:
             # A name alone is no proof: columns may have exchanged theirs in a statement that is not known.
             old = by_source.get(column.source_id, old)
         if old is not None and old.id in used:
@@ -104,7 +104,7 @@ def match_columns(
 class _Explained:
     names: Mapping[str, Column]
     """New name (lower case) → the column it was."""
-    told: frozenset[str]
+    stated: frozenset[str]
     """New names of which the statement itself says what they were."""
     added: frozenset[str]
     dropped: frozenset[str]
@@ -113,7 +113,7 @@ class _Explained:
 def _explain(previous: Sequence[Column], clauses: Sequence[ddl.Clause]) -> _Explained:
     """What the clauses say became of each column. All of a statement's names are those before it (MySQL)."""
     renamed: dict[str, str] = {}
-    told: set[str] = set()
+    stated: set[str] = set()
     added: set[str] = set()
     dropped: set[str] = set()
     for clause in clauses:
@@ -123,7 +123,7 @@ def _explain(previous: Sequence[Column], clauses: Sequence[ddl.Clause]) -> _Expl
             case ddl.ChangeColumn(_, name, column):
                 renamed[name.lower()] = column.name.lower()
             case ddl.ModifyColumn(_, column):
-                told.add(column.name.lower())
+                stated.add(column.name.lower())
             case ddl.AddColumn(_, column):
                 added.add(column.name.lower())
             case ddl.DropColumn(_, name):
@@ -135,7 +135,7 @@ def _explain(previous: Sequence[Column], clauses: Sequence[ddl.Clause]) -> _Expl
         for column in previous
         if column.name.lower() not in dropped
     }
-    return _Explained(names, frozenset({*told, *renamed.values()}), frozenset(added), frozenset(dropped))
+    return _Explained(names, frozenset({*stated, *renamed.values()}), frozenset(added), frozenset(dropped))
 
 
 def _ambiguous(previous: Sequence[Column], shown: Sequence[SourceColumn], new_names: set[str]) -> bool:

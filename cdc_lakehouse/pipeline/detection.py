@@ -214,15 +214,15 @@ def _detect_topics(uri: str) -> Detected:
     source: dict[str, Any] = {"type": "kafka", "bootstrap_servers": list(asked.bootstrap_servers), "topics": topics}
     partitions = sum(len(topic.partitions) for topic in known)
     found, unsure = [f"{len(known)} topics with {partitions} partitions: {_some(topics)}"], list[str]()
-    told = detect_format(values)
-    if told is None:
+    detected = detect_format(values)
+    if detected is None:
         unsure.append(
             f"the format does not show in {len(values)} messages: see docs/topics.md for the formats" if values else
             "the topics have no message yet: format is a guess"
         )  # fmt: skip
     else:
-        found.append(f"messages of the format {told['format']}")
-    source |= told or {"format": DEFAULT}
+        found.append(f"messages of the format {detected['format']}")
+    source |= detected or {"format": DEFAULT}
     _tell_time_zone(detect_offset(values), source, found, unsure)
     return Detected(_feed_name(topics[0]), source, utc_now().date(), tuple(found), tuple(unsure))
 

@@ -147,7 +147,7 @@ class _Verification:
             found = self._compare(sides, opened)
         changing = 0
         if found.total and found.total <= MOST_KEYS and not self._database.is_tidb:
-            found, changing = self._compare_again(opened, found)
+            found, changing = self._recheck(opened, found)
         return TableResult(
             self._name,
             "different" if found.total else "equal",
@@ -179,17 +179,17 @@ class _Verification:
                 found.compare(source, lake, among)
         return found
 
-    def _compare_again(self, buckets: Sequence[int], first: Differences) -> tuple[Differences, int]:
+    def _recheck(self, buckets: Sequence[int], first: Differences) -> tuple[Differences, int]:
         """The keys that differ each time, and in one way; and how many others differ each time."""
         found, changing = first, set[str]()
         for _ in range(self._options.attempts - 1):
             self._options.sleep(self._options.pause_seconds)
             self._run = self._open_run()
             with self._sides() as sides:
-                again = self._compare(sides, buckets, found.keys.keys())
-            changing |= {key for key, how in again.keys.items() if how != found.keys[key]}
-            changing &= again.keys.keys()
-            found = again
+                repeated = self._compare(sides, buckets, found.keys.keys())
+            changing |= {key for key, how in repeated.keys.items() if how != found.keys[key]}
+            changing &= repeated.keys.keys()
+            found = repeated
             if not found.keys:
                 return found, 0
         steady = found.keys.keys() - changing

@@ -100,11 +100,11 @@ class UpdateJob:
         found = {table.update.table_no: UpdatedTable(table.update) for table in tables}
         places, tasks = _places(tables, self._spark.sparkContext.defaultParallelism)
         spans = tuple(span for table in tables for span in table.spans)
-        again = frozenset(name for table in tables if (keys := table.update.recomputed) for name in keys.segments)
+        redecoded = frozenset(name for table in tables if (keys := table.update.recomputed) for name in keys.segments)
         with errors_of_tasks():
             if tasks == 1 and _fits_driver(tables):
                 with sql.database() as connection:
-                    events = all_keyed_events(reader, connection, spans, again)
+                    events = all_keyed_events(reader, connection, spans, redecoded)
                 results = rows_of(update_tables(self._properties, [table.update for table in tables], events))
             else:
                 plans = [
@@ -114,7 +114,7 @@ class UpdateJob:
                     for bucket in range(buckets)
                 ]
                 with block_directory(self._spark) as directory:
-                    blocks = EventShuffle(spans, again, places, directory).blocks(self._spark, reader)
+                    blocks = EventShuffle(spans, redecoded, places, directory).blocks(self._spark, reader)
                     results = self._run_tasks(plans, tasks, blocks)
             for result in map(TaskResult._make, results):
                 _add(result, found[result.table_no])

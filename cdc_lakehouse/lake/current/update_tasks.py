@@ -594,11 +594,11 @@ class _Task:
             places_of_rows = [pa.field(name, pa.int64()) for name in (POSITION, "file_no")]
             return pa.RecordBatchReader.from_batches(pa.schema([*columns, *places_of_rows]), iter(()))
 
-        def again() -> Iterator[pa.RecordBatch]:
+        def all_batches() -> Iterator[pa.RecordBatch]:
             yield first
             yield from read
 
-        return pa.RecordBatchReader.from_batches(first.schema, again())
+        return pa.RecordBatchReader.from_batches(first.schema, all_batches())
 
     def _grouped(self, found: pa.Table | None) -> dict[str, BitMap64]:
         stored = self._update.stored
