@@ -18,7 +18,7 @@ from typing import Final
 from benchmarks import sbtest
 from cdc_lakehouse.changelog.positions import commit_time
 from cdc_lakehouse.config import Protocol
-from cdc_lakehouse.sample.sink_writer import LINE_END, RowChange, SinkWriter, canal_json, csv
+from cdc_lakehouse.sample.sink_writer import LINE_END, SampleRowChange, SinkWriter, canal_json, csv
 
 MIB: Final = 1 << 20
 _FORMAT: Final = 1
@@ -110,7 +110,7 @@ class _Writer:
         self._limit = limit
         self._lengths: dict[str, int] = {}
 
-    def write(self, table: sbtest.Sbtest, changes: Iterable[RowChange]) -> Stage:
+    def write(self, table: sbtest.Sbtest, changes: Iterable[SampleRowChange]) -> Stage:
         events: Counter[str] = Counter()
         size = 0
         for change in changes:
@@ -125,7 +125,7 @@ class _Writer:
         written = sum(path.stat().st_size for path in self.directory.rglob("CDC*[0-9].*"))
         return Stage(self.directory.name, dict(events), table.rows, written)
 
-    def _length(self, change: RowChange) -> int:
+    def _length(self, change: SampleRowChange) -> int:
         """Of the change's line, near enough: lines of a kind differ by some digits only."""
         if change.kind not in self._lengths:
             self._lengths[change.kind] = len(self._encode(change, sbtest.FILL_DAY) + LINE_END)

@@ -30,7 +30,7 @@ from cdc_lakehouse.lake.spark import build_session
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps
 from cdc_lakehouse.sample.database import create_statement
-from cdc_lakehouse.sample.sink_writer import Row, RowChange, SinkWriter, Table, canal_json
+from cdc_lakehouse.sample.sink_writer import Row, SampleRowChange, SinkWriter, Table, canal_json
 
 _COUNT: Final = click.IntRange(min=1)
 _ROWS: Final = 1000
@@ -69,7 +69,9 @@ class Log:
                 self._ts += 1 << LOGICAL_BITS
                 id = (self._passes * changes + number) % self.rows
                 row: Row = {"id": str(id), "k": str(self._passes), "c": "c" * 119, "pad": "p" * 59}
-                self._writer.write([RowChange("UPDATE" if self._passes > 1 else "INSERT", table, self._ts, row, row)])
+                self._writer.write(
+                    [SampleRowChange("UPDATE" if self._passes > 1 else "INSERT", table, self._ts, row, row)]
+                )
         self._writer.flush(commit_time(self._ts))
         self._writer.checkpoint(self._ts)
 

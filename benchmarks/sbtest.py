@@ -17,7 +17,7 @@ from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS, tso
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.sample.database import create_statement
-from cdc_lakehouse.sample.sink_writer import Row, RowChange, Table
+from cdc_lakehouse.sample.sink_writer import Row, SampleRowChange, Table
 
 NAME: Final = TableName("sbtest", "sbtest1")
 COLUMNS: Final = (
@@ -60,14 +60,14 @@ class Sbtest:
     def rows(self) -> int:
         return len(self._live)
 
-    def fill(self, rows: int) -> Iterator[RowChange]:
+    def fill(self, rows: int) -> Iterator[SampleRowChange]:
         """INSERTs, a thousand rows a transaction."""
         for number in range(rows):
             if number % _ROWS_PER_BULK_INSERT == 0:
                 self._next_transaction()
             yield self._insert()
 
-    def mix(self, changes: int) -> Iterator[RowChange]:
+    def mix(self, changes: int) -> Iterator[SampleRowChange]:
         """UPDATEs (with all old values), INSERTs and DELETEs of any row, each a transaction of its own."""
         self.last_ts = max(self.last_ts, tso(CHANGE_DAY))
         for _ in range(changes):
@@ -83,22 +83,22 @@ class Sbtest:
     def _next_transaction(self) -> None:
         self.last_ts += 1 << LOGICAL_BITS
 
-    def _insert(self) -> RowChange:
+    def _insert(self) -> SampleRowChange:
         self._last_id += 1
         self._live.append(self._last_id)
-        return RowChange("INSERT", self._table, self.last_ts, self._row(self._last_id))
+        return SampleRowChange("INSERT", self._table, self.last_ts, self._row(self._last_id))
 
-    def _update(self) -> RowChange:
+    def _update(self) -> SampleRowChange:
         id = self._rng.choice(self._live)
         old = self._row(id)
         self._changed[id] = self._changed.get(id, 0) + 1
-        return RowChange("UPDATE", self._table, self.last_ts, self._row(id), old)
+        return SampleRowChange("UPDATE", self._table, self.last_ts, self._row(id), old)
 
-    def _delete(self) -> RowChange:
+    def _delete(self) -> SampleRowChange:
         place = self._rng.randrange(len(self._live))
         id, self._live[place] = self._live[place], self._live[-1]
         self._live.pop()
-        return RowChange("DELETE", self._table, self.last_ts, self._row(id))
+        return SampleRowChange("DELETE", self._table, self.last_ts, self._row(id))
 
     def _row(self, id: int) -> Row:
         told = f"{self._seed}/{id}/{self._changed.get(id, 0)}"

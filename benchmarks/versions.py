@@ -22,7 +22,7 @@ from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
 from cdc_lakehouse.decoders.event_schema import image_text
 from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target
-from cdc_lakehouse.lake.current.update_tasks import TableUpdate, carry_out
+from cdc_lakehouse.lake.current.update_tasks import TableUpdate, update_tables
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 
 _COUNT: Final = click.IntRange(min=2)
@@ -59,7 +59,7 @@ def _seconds(versions: list[TableVersion], events: Iterable[dict[str, Any]]) -> 
             0, "d.t", target, columns[:1], ValueFormat(), schema, place, {}, None, (), (), skips_rejected=False
         )
         start = time.process_time()
-        results = [row for batch in carry_out({}, [plan], changes) for row in batch.to_pylist()]
+        results = [row for batch in update_tables({}, [plan], changes) for row in batch.to_pylist()]
         seconds = time.process_time() - start
     if {result["kind"] for result in results} != {"file", "counts"}:
         raise click.ClickException(f"the table was not updated: {results}")

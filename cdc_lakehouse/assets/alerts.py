@@ -23,7 +23,7 @@ from cdc_lakehouse.errors import AlertNotSentError, CdcError, StoredFormError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.pipeline.alert_messages import receiver_label, send
 from cdc_lakehouse.pipeline.feed_state import read_feed_state
-from cdc_lakehouse.pipeline.problems import Notice, Problem, Told, lake_problems, news
+from cdc_lakehouse.pipeline.problems import Notification, NotifiedProblem, Problem, lake_problems, plan_notifications
 
 SENSOR: Final = "cdc_alerts"
 _INTERVAL_SECONDS: Final = 60
@@ -32,29 +32,29 @@ _FORMAT: Final = 1
 
 
 @dataclass
-class _Memory:
-    """The cursor. watched: since when each feed is watched, in seconds since 1970. told: by receiver, then by key of
-    the problem."""
+class _CursorState:
+    """The cursor. watched: since when each feed is watched, in seconds since 1970. notified: by receiver, then by key
+    of the problem."""
 
     watched: dict[str, float] = field(default_factory=dict[str, float])
-    told: dict[str, dict[str, Told]] = field(default_factory=dict[str, dict[str, Told]])
+    notified: dict[str, dict[str, NotifiedProblem]] = field(default_factory=dict[str, dict[str, NotifiedProblem]])
 
     @classmethod
-    def of(cls, cursor: str | None) -> _Memory:
+    def of(cls, cursor: str | None) -> _CursorState:
         """Nothing, where it is not one that this release knows: open problems are told once more."""
         try:
             stored = stored_fields(cursor or "{}", _FORMAT, "the cursor of the alerts")
-            told = {
-                receiver: {each.problem.key: each for each in map(Told.of_stored, problems)}
+            notified = {
+                receiver: {each.problem.key: each for each in map(NotifiedProblem.of_stored, problems)}
                 for receiver, problems in stored.get("told", {}).items()
             }
-            return cls(dict(stored.get("watched", {})), told)
+            return cls(dict(stored.get("watched", {})), notified)
         except (AttributeError, KeyError, TypeError, ValueError, StoredFormError):
             return cls()
 
     def cursor(self) -> str:
-        told = {receiver: [each.stored() for each in found.values()] for receiver, found in self.told.items()}
-        return stored_text(_FORMAT, {"watched": self.watched, "told": told})
+        notified = {receiver: [each.stored() for each in found.values()] for receiver, found in self.notified.items()}
+        return stored_text(_FORMAT, {"watched": self.watched, "told": notified})
 
 
 def build_alerts(lake: Lake, config: LakehouseConfig) -> dg.Definitions:
@@ -69,20 +69,20 @@ def build_alerts(lake: Lake, config: LakehouseConfig) -> dg.Definitions:
         description="Tells the receivers of failed runs and checks, held tables, stale feeds and quarantined rows.",
     )
     def alert(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        memory = _Memory.of(context.cursor)
+        memory = _CursorState.of(context.cursor)
         checks = context.repository_def.asset_graph.asset_check_keys if context.repository_def is not None else ()
-        sent = tell(context.instance, lake, config, checks, memory, context.log)
+        sent = notify_receivers(context.instance, lake, config, checks, memory, context.log)
         return dg.SensorResult(skip_reason=dg.SkipReason(sent), cursor=memory.cursor())
 
     return dg.Definitions(sensors=[alert])
 
 
-def tell(
+def notify_receivers(
     instance: dg.DagsterInstance,
     lake: Lake,
     config: LakehouseConfig,
     checks: Collection[dg.AssetCheckKey],
-    memory: _Memory,
+    memory: _CursorState,
     log: Any,
 ) -> str:
     """Send each receiver what is new to it, and keep in the memory what it has taken. Gives a sentence about it."""
@@ -104,23 +104,25 @@ def tell(
                 log.error(f"feed {feed.name}: {error}")
     labels = [receiver_label(receiver, position) for position, receiver in enumerate(config.alerts)]
     found = [
-        news(
+        plan_notifications(
             receiver,
             problems,
             lambda problem: (problem.feed, problem.kind in KINDS) not in unread,
-            {key: each for key, each in memory.told.get(label, {}).items() if each.problem.feed in names},
+            {key: each for key, each in memory.notified.get(label, {}).items() if each.problem.feed in names},
             now,
         )
         for receiver, label in zip(config.alerts, labels, strict=True)
     ]
-    taken = _send_all([(receiver, notices) for receiver, (notices, _) in zip(config.alerts, found, strict=True)])
-    told: dict[str, dict[str, Told]] = {}
+    taken = _send_all(
+        [(receiver, notifications) for receiver, (notifications, _) in zip(config.alerts, found, strict=True)]
+    )
+    notified: dict[str, dict[str, NotifiedProblem]] = {}
     for label, error, (_, then) in zip(labels, taken, found, strict=True):
-        told[label] = then if error is None else memory.told.get(label, {})
+        notified[label] = then if error is None else memory.notified.get(label, {})
         if error is not None:
             log.error(f"{label} did not take a message, which is tried again: {error}")
-    memory.told = told
-    messages = sum(bool(notices) for notices, _ in found)
+    memory.notified = notified
+    messages = sum(bool(notifications) for notifications, _ in found)
     failed = sum(error is not None for error in taken)
     return f"{len(problems)} problems; {messages - failed} of {messages} messages were taken"
 
@@ -129,16 +131,16 @@ def _lake_problems(lake: Lake, feed: FeedConfig, now: datetime.datetime, watched
     return lake_problems(feed, read_feed_state(lake, feed, now), watched_seconds)
 
 
-def _send_all(messages: Sequence[tuple[AlertReceiver, Sequence[Notice]]]) -> list[AlertNotSentError | None]:
+def _send_all(messages: Sequence[tuple[AlertReceiver, Sequence[Notification]]]) -> list[AlertNotSentError | None]:
     """Side by side: a tick has a minute, and a receiver that does not answer takes seconds."""
     with ThreadPoolExecutor(max_workers=len(messages)) as pool:
         return list(pool.map(lambda message: _try_to_send(*message), messages))
 
 
-def _try_to_send(receiver: AlertReceiver, notices: Sequence[Notice]) -> AlertNotSentError | None:
-    if notices:
+def _try_to_send(receiver: AlertReceiver, notifications: Sequence[Notification]) -> AlertNotSentError | None:
+    if notifications:
         try:
-            send(receiver, notices)
+            send(receiver, notifications)
         except AlertNotSentError as error:
             return error
     return None

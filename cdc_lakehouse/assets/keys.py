@@ -38,14 +38,14 @@ def _key(feed: str, *parts: str) -> dg.AssetKey:
     return dg.AssetKey([*_prefixes.get(feed, ()), feed, *parts])
 
 
-def path_of(feed: str) -> list[str]:
+def feed_key_path(feed: str) -> list[str]:
     """What the keys of all assets of a feed begin with."""
     return list(_key(feed).path)
 
 
-def is_of(feed: str, key: dg.AssetKey) -> bool:
+def is_feed_key(feed: str, key: dg.AssetKey) -> bool:
     """Whether the key is of an asset of the feed."""
-    return key.has_prefix(path_of(feed))
+    return key.has_prefix(feed_key_path(feed))
 
 
 def source_key(feed: str) -> dg.AssetKey:

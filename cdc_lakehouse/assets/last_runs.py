@@ -50,10 +50,10 @@ def last_runs(instance: dg.DagsterInstance, feed: str) -> Iterator[LastRun]:
             seconds = None if record.start_time is None else ended - record.start_time
             error = _error(instance, run.run_id) if failed else None
             # The sensor asks for runs that bring the feed up to date; the others have their schedules.
-            yield LastRun(run.run_id, job, ended, seconds, error, None if job else next_try(run, ended))
+            yield LastRun(run.run_id, job, ended, seconds, error, None if job else retry_at(run, ended))
 
 
-def next_try(run: dg.DagsterRun, ended_at: float) -> float | None:
+def retry_at(run: dg.DagsterRun, ended_at: float) -> float | None:
     """When the sensor of a feed tries a run again that ended then, both in seconds since 1970: after a transient
     failure, and after a run that was cancelled. The wait doubles with each attempt. None for any other run."""
     cancelled = run.status == dg.DagsterRunStatus.CANCELED
@@ -68,7 +68,7 @@ def attempt_of(run: dg.DagsterRun) -> int:
     return int(run.tags.get(ATTEMPT_TAG, "0"))
 
 
-def telling_error(error: SerializableErrorInfo) -> SerializableErrorInfo:
+def root_error(error: SerializableErrorInfo) -> SerializableErrorInfo:
     """The project's own error among an error and its causes, else the innermost one."""
     own = _names(CdcError)
     while error.cause is not None and error.cls_name not in own:
@@ -82,7 +82,7 @@ def _error(instance: dg.DagsterInstance, run_id: str) -> str:
         event = record.event_log_entry.dagster_event
         found = None if event is None else event.step_failure_data.error
         if found is not None:
-            return _first_line(telling_error(found).message)
+            return _first_line(root_error(found).message)
     for record in instance.get_records_for_run(run_id, of_type=DagsterEventType.RUN_FAILURE, limit=1).records:
         event = record.event_log_entry.dagster_event
         if event is not None and event.message:

@@ -67,7 +67,7 @@ class Lakehouse(dg.ConfigurableResource[Any]):
                 lake,
                 lambda: self.spark.session(config),
                 dates=dates_to_decode(context),
-                load_again=frozenset(json.loads(context.run.tags.get(LOAD_TAG, "[]"))),
+                reload_tables=frozenset(json.loads(context.run.tags.get(LOAD_TAG, "[]"))),
                 repairs=_REPAIRS.pop(run_id, ()),
                 log=context.log,
                 require_lease=lease.require,
@@ -81,7 +81,7 @@ _STEPS: dict[str, Steps] = {}
 _REPAIRS: dict[str, tuple[TableRepair, ...]] = {}
 
 
-def give_repairs(run_id: str, repairs: tuple[TableRepair, ...]) -> None:
+def set_repairs(run_id: str, repairs: tuple[TableRepair, ...]) -> None:
     """What a run of this process, which is about to begin, is to repair: rows are nothing for tags."""
     _REPAIRS[run_id] = repairs
 
@@ -96,7 +96,7 @@ def configuration_of(feed: str) -> LakehouseConfig:
     return _CONFIGURATIONS[feed]
 
 
-def take_steps(run_id: str) -> Steps | None:
+def pop_steps(run_id: str) -> Steps | None:
     """The steps of a run of this process that has ended, which are kept no longer; None when none of its ops began."""
     return _STEPS.pop(run_id, None)
 

@@ -63,7 +63,7 @@ def _ended_before(instance: dg.DagsterInstance, before: datetime.datetime, which
 def _shown_runs(instance: dg.DagsterInstance, feed: str) -> set[str]:
     """The runs whose materializations the pages of assets show."""
     found: set[str] = set()
-    for record in instance.get_asset_records(instance.get_asset_keys(prefix=keys.path_of(feed))):
+    for record in instance.get_asset_records(instance.get_asset_keys(prefix=keys.feed_key_path(feed))):
         last = record.asset_entry.last_materialization_record
         found |= {last.run_id} if last is not None else set()
     for key in (keys.raw_key(feed), keys.events_key(feed)):

@@ -8,7 +8,7 @@ from typing import Any, Final
 import dagster as dg
 
 from cdc_lakehouse.assets.jobs import PRIORITY_TAG, SENSOR_PRIORITY
-from cdc_lakehouse.assets.last_runs import ATTEMPT_TAG, attempt_of, next_try
+from cdc_lakehouse.assets.last_runs import ATTEMPT_TAG, attempt_of, retry_at
 from cdc_lakehouse.assets.leases import FEED_TAG, find_backfill, find_unfinished
 from cdc_lakehouse.assets.reload import LoadedTables
 from cdc_lakehouse.changelog.positions import utc_now
@@ -49,7 +49,7 @@ def build_sensor(lake: Lake, feed: FeedConfig, job: Any, tables: Sequence[TableN
             loaded.reload_if_outdated(context.code_location_origin, context.log)
             if (backfill := find_backfill(context.instance, feed.name)) is not None:
                 return dg.SkipReason(backfill)
-            decision, state = look(context.instance, lake, feed, source, context.cursor)
+            decision, state = poll_source(context.instance, lake, feed, source, context.cursor)
         except CdcError as error:
             context.log.error(str(error))
             return dg.SkipReason(str(error))
@@ -64,7 +64,7 @@ def build_sensor(lake: Lake, feed: FeedConfig, job: Any, tables: Sequence[TableN
     return follow_source
 
 
-def look(
+def poll_source(
     instance: dg.DagsterInstance, lake: Lake, feed: FeedConfig, source: SourceMonitor, cursor: str | None
 ) -> tuple[Decision, SourceState | None]:
     """Whether a run of the feed is called for, and what the source shows; None where that was not asked for, because a
@@ -86,9 +86,9 @@ def decide(feed: str, state: SourceState, last: dg.RunRecord | None, now: dateti
 
 
 def retry_decision(last: dg.RunRecord | None, feed: str, cursor: str, now: datetime.datetime) -> Decision | None:
-    """The decision after a run that is retried (see `next_try`): to wait, or to ask for the retry. None after any other
+    """The decision after a run that is retried (see `retry_at`): to wait, or to ask for the retry. None after any other
     run. Whoever wants no runs stops the sensor."""
-    if last is None or last.end_time is None or (then := next_try(last.dagster_run, last.end_time)) is None:
+    if last is None or last.end_time is None or (then := retry_at(last.dagster_run, last.end_time)) is None:
         return None
     run = last.dagster_run
     ended = "was cancelled" if run.status == dg.DagsterRunStatus.CANCELED else "failed"

@@ -16,7 +16,7 @@ from cdc_lakehouse.changelog.ddl.clauses import ColumnDefinition
 from cdc_lakehouse.changelog.ddl.parser import parse
 from cdc_lakehouse.changelog.defaults import initial_default
 from cdc_lakehouse.changelog.mysql_types import LABELS, ColumnType
-from cdc_lakehouse.changelog.schema import Column, InitialDefault, SchemaChange, SourceColumn, UniqueKey
+from cdc_lakehouse.changelog.schema import Column, InitialDefault, SchemaChange, SourceColumn, TableUniqueKey
 from cdc_lakehouse.errors import DdlError
 
 
@@ -78,7 +78,7 @@ def match_columns(
     for column in shown:
         name = column.name.lower()
         old = explained.names.get(name)
-        if name not in explained.added and name not in explained.told and column.source_id is not None:
+        if name not in explained.added and name not in explained.stated and column.source_id is not None:
             # A name alone is no proof: columns may have exchanged theirs in a statement that is not known.
             old = by_source.get(column.source_id, old)
         if old is not None and old.id in used:
@@ -104,7 +104,7 @@ def match_columns(
 class _Explained:
     names: Mapping[str, Column]
     """New name (lower case) → the column it was."""
-    told: frozenset[str]
+    stated: frozenset[str]
     """New names of which the statement itself says what they were."""
     added: frozenset[str]
     dropped: frozenset[str]
@@ -113,7 +113,7 @@ class _Explained:
 def _explain(previous: Sequence[Column], clauses: Sequence[ddl.Clause]) -> _Explained:
     """What the clauses say became of each column. All of a statement's names are those before it (MySQL)."""
     renamed: dict[str, str] = {}
-    told: set[str] = set()
+    stated: set[str] = set()
     added: set[str] = set()
     dropped: set[str] = set()
     for clause in clauses:
@@ -123,7 +123,7 @@ def _explain(previous: Sequence[Column], clauses: Sequence[ddl.Clause]) -> _Expl
             case ddl.ChangeColumn(_, name, column):
                 renamed[name.lower()] = column.name.lower()
             case ddl.ModifyColumn(_, column):
-                told.add(column.name.lower())
+                stated.add(column.name.lower())
             case ddl.AddColumn(_, column):
                 added.add(column.name.lower())
             case ddl.DropColumn(_, name):
@@ -135,7 +135,7 @@ def _explain(previous: Sequence[Column], clauses: Sequence[ddl.Clause]) -> _Expl
         for column in previous
         if column.name.lower() not in dropped
     }
-    return _Explained(names, frozenset({*told, *renamed.values()}), frozenset(added), frozenset(dropped))
+    return _Explained(names, frozenset({*stated, *renamed.values()}), frozenset(added), frozenset(dropped))
 
 
 def _ambiguous(previous: Sequence[Column], shown: Sequence[SourceColumn], new_names: set[str]) -> bool:
@@ -198,19 +198,19 @@ def _definitions(clauses: Sequence[ddl.Clause]) -> Iterable[ColumnDefinition]:
 
 
 def unique_keys_after(
-    unique_keys: tuple[UniqueKey, ...], columns: Sequence[Column], clauses: Sequence[ddl.Clause]
-) -> tuple[UniqueKey, ...]:
+    unique_keys: tuple[TableUniqueKey, ...], columns: Sequence[Column], clauses: Sequence[ddl.Clause]
+) -> tuple[TableUniqueKey, ...]:
     """Unique keys over plain columns once the clauses are done; those with prefixes or expressions identify no row. A
     key loses the columns that are dropped."""
     present = {column.id for column in columns}
-    keys = [UniqueKey(key.name, tuple(id for id in key.columns if id in present)) for key in unique_keys]
+    keys = [TableUniqueKey(key.name, tuple(id for id in key.columns if id in present)) for key in unique_keys]
     keys = [key for key in keys if key.columns]
     for clause in clauses:  # A statement drops and renames the keys that were there, wherever that stands in it.
         match clause:
             case ddl.DropIndex(_, name) | ddl.DropConstraint(_, name):
                 keys = [key for key in keys if key.name.lower() != name.lower()]
             case ddl.RenameIndex(_, name, new_name):
-                keys = [UniqueKey(new_name, k.columns) if k.name.lower() == name.lower() else k for k in keys]
+                keys = [TableUniqueKey(new_name, k.columns) if k.name.lower() == name.lower() else k for k in keys]
             case _:
                 pass
     for clause in clauses:
@@ -228,7 +228,9 @@ def unique_keys_after(
     return tuple(keys)
 
 
-def _unique_key(unique: ddl.UniqueKey, columns: Sequence[Column], others: Sequence[UniqueKey]) -> list[UniqueKey]:
+def _unique_key(
+    unique: ddl.UniqueKey, columns: Sequence[Column], others: Sequence[TableUniqueKey]
+) -> list[TableUniqueKey]:
     """The key among the `others`; none when it does not identify rows."""
     ids = {column.name.lower(): column.id for column in columns}
     if unique.has_expression or any(part.length is not None for part in unique.parts):
@@ -237,7 +239,7 @@ def _unique_key(unique: ddl.UniqueKey, columns: Sequence[Column], others: Sequen
     there = {key.name.lower() for key in others}
     if len(parts) != len(unique.columns) or (unique.name or "").lower() in there:
         return []
-    return [UniqueKey(unique.name or key_name(unique.columns[0], (key.name for key in others)), parts)]
+    return [TableUniqueKey(unique.name or key_name(unique.columns[0], (key.name for key in others)), parts)]
 
 
 def key_name(first: str, taken: Iterable[str]) -> str:
@@ -247,7 +249,9 @@ def key_name(first: str, taken: Iterable[str]) -> str:
     return next(name for name in own if name.lower() not in names)
 
 
-def handle_key(primary: Iterable[int], unique_keys: Sequence[UniqueKey], columns: Sequence[Column]) -> tuple[int, ...]:
+def handle_key(
+    primary: Iterable[int], unique_keys: Sequence[TableUniqueKey], columns: Sequence[Column]
+) -> tuple[int, ...]:
     """The columns that identify a row: the primary key, else the shortest unique key without NULL (as TiCDC
     chooses)."""
     key = tuple(primary)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cdc_lakehouse.changelog.ddl_kinds import LOAD
-from cdc_lakehouse.changelog.live_tables import Live
+from cdc_lakehouse.changelog.live_tables import LiveTables
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange, TableName, TableVersion
 from cdc_lakehouse.changelog.versions import kind_of, versions_of
@@ -92,7 +92,7 @@ class History:
 
     def __init__(self, versions: Iterable[TableVersion] = ()) -> None:
         self._versions: list[TableVersion] = []
-        self._live = Live()
+        self._live = LiveTables()
         self._latest: dict[TableName, int] = {}
         self._latest_in_database: dict[str, int] = {}
         for version in versions:
@@ -157,7 +157,7 @@ def _place(change: SchemaChange) -> tuple[Any, ...]:
     return change.commit_ts, rank, *((place_of(change.origin),) if is_text else (change.database, change.table))
 
 
-def in_order(changes: list[SchemaChange], live: Live) -> list[SchemaChange]:
+def in_order(changes: list[SchemaChange], live: LiveTables) -> list[SchemaChange]:
     """Changes of one commit-ts in the order they were carried out.
 
     An EXCHANGE comes after the sight of the other table, which has the same commit-ts. Of a multi-table RENAME a pair

@@ -14,7 +14,7 @@ from cdc_lakehouse.changelog.schema import (
 )
 
 
-class Live:
+class LiveTables:
     """The tables that exist at a point of the history, and when a name was last given up."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Live:
                 return self.resolve(clause.table, change)
         return None
 
-    def resolve(self, name: ddl.TableName, change: SchemaChange, besides: TableName | None = None) -> TableName:
+    def resolve(self, name: ddl.TableRef, change: SchemaChange, besides: TableName | None = None) -> TableName:
         """The name of a table that a statement names `besides` another one. One without a database is of the session's,
         which schema files do not say: of the file's, or of the only one that has such a table."""
         if name.database is not None:

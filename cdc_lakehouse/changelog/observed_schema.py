@@ -15,7 +15,7 @@ from typing import Final
 
 from cdc_lakehouse.changelog.ddl.parser import parse_type
 from cdc_lakehouse.changelog.history import in_order, place_of
-from cdc_lakehouse.changelog.live_tables import Live
+from cdc_lakehouse.changelog.live_tables import LiveTables
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName, TableVersion
 from cdc_lakehouse.changelog.versions import versions_of
@@ -92,7 +92,7 @@ def schema_changes(
 def renamed_from(name: TableName, text: str) -> TableName | None:
     """The old name of a table that a statement (TiCDC's) gives this name; None where it renames none to it."""
     change = SchemaChange(0, name.database, name.table, None, text, (), "", False, kind="text")
-    return Live().rename_source(change)
+    return LiveTables().rename_source(change)
 
 
 class _Log:
@@ -100,7 +100,7 @@ class _Log:
         self._escapes = escapes
         self._types = types
         self._in_table_order = in_table_order
-        self._live = Live()
+        self._live = LiveTables()
         self._carried_out: set[tuple[str, str, int]] = set()
 
     def of_statements(self, entries: Iterable[Statement]) -> Iterator[SchemaChange]:

@@ -87,7 +87,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class UniqueKey:
+class TableUniqueKey:
     name: str
     columns: tuple[int, ...]
     """Ids of the columns."""
@@ -125,7 +125,7 @@ class TableName:
 
 
 @dataclass(frozen=True, slots=True)
-class Swap:
+class PartitionExchange:
     """An EXCHANGE PARTITION: rows of `partition` of a table and all rows of a plain one change places. Both tables get
     a version with it."""
 
@@ -157,11 +157,11 @@ class TableVersion:
     origin: str
     columns: tuple[Column, ...] = ()
     key: tuple[int, ...] = ()
-    unique_keys: tuple[UniqueKey, ...] = ()
+    unique_keys: tuple[TableUniqueKey, ...] = ()
     next_id: int = 1
     partitioning: Partitioning | None = None
     emptied: tuple[str, ...] = ()
-    swap: Swap | None = None
+    swap: PartitionExchange | None = None
     previous_name: TableName | None = None
     since: int = 0
     note: str | None = None

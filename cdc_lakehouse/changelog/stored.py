@@ -47,12 +47,12 @@ from cdc_lakehouse.changelog.schema import (
     ChangeKind,
     Column,
     InitialDefault,
+    PartitionExchange,
     SchemaChange,
     SourceColumn,
-    Swap,
     TableName,
+    TableUniqueKey,
     TableVersion,
-    UniqueKey,
 )
 from cdc_lakehouse.errors import StoredFormError
 
@@ -201,20 +201,20 @@ def _type_of(stored: Json) -> ColumnType:
     )  # fmt: skip
 
 
-def _unique_key(key: UniqueKey) -> Json:
+def _unique_key(key: TableUniqueKey) -> Json:
     return {"name": key.name, "columns": list(key.columns)}
 
 
-def _unique_key_of(stored: Json) -> UniqueKey:
-    return UniqueKey(name=stored["name"], columns=tuple(stored.get("columns", ())))
+def _unique_key_of(stored: Json) -> TableUniqueKey:
+    return TableUniqueKey(name=stored["name"], columns=tuple(stored.get("columns", ())))
 
 
-def _swap(swap: Swap) -> Json:
+def _swap(swap: PartitionExchange) -> Json:
     return {"partitioned": swap.partitioned, "partition": swap.partition, "plain": swap.plain}
 
 
-def _swap_of(stored: Json) -> Swap:
-    return Swap(partitioned=stored["partitioned"], partition=stored["partition"], plain=stored["plain"])
+def _swap_of(stored: Json) -> PartitionExchange:
+    return PartitionExchange(partitioned=stored["partitioned"], partition=stored["partition"], plain=stored["plain"])
 
 
 # --- Changes ---

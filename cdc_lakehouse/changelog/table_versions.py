@@ -16,17 +16,17 @@ from cdc_lakehouse.changelog.column_matching import (
 )
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.ddl.clauses import Partitioning
-from cdc_lakehouse.changelog.live_tables import Live
+from cdc_lakehouse.changelog.live_tables import LiveTables
 from cdc_lakehouse.changelog.mysql_types import type_change
 from cdc_lakehouse.changelog.schema import (
     Column,
     Effect,
+    PartitionExchange,
     SchemaChange,
     SourceColumn,
-    Swap,
     TableName,
+    TableUniqueKey,
     TableVersion,
-    UniqueKey,
 )
 from cdc_lakehouse.errors import DdlError
 
@@ -48,12 +48,12 @@ class TableChange:
     notes: tuple[str, ...] = ()
 
 
-def create(change: TableChange, live: Live) -> Iterator[TableVersion]:
+def create(change: TableChange, live: LiveTables) -> Iterator[TableVersion]:
     previous = live.get(change.name)
     if previous is not None:
         yield replaced(previous, change)
     like = None
-    unique_keys: tuple[UniqueKey, ...] = ()
+    unique_keys: tuple[TableUniqueKey, ...] = ()
     partitioning = None
     for clause in change.clauses or ():
         if isinstance(clause, ddl.CreateTableLike):
@@ -64,16 +64,16 @@ def create(change: TableChange, live: Live) -> Iterator[TableVersion]:
     if like is not None:
         unique_keys, partitioning = _keys_like(like, matched.columns), like.partitioning
     unique_keys = unique_keys_after(unique_keys, matched.columns, change.clauses or ())
-    note = joined(change.reason, *change.notes)
-    yield born(change, live, matched, unique_keys, change.source.commit_ts, note, partitioning)
+    note = join_notes(change.reason, *change.notes)
+    yield first_version(change, live, matched, unique_keys, change.source.commit_ts, note, partitioning)
 
 
-def _keys_like(like: TableVersion, columns: Sequence[Column]) -> tuple[UniqueKey, ...]:
+def _keys_like(like: TableVersion, columns: Sequence[Column]) -> tuple[TableUniqueKey, ...]:
     """The unique keys of another table, over columns of the same names."""
     ids = {column.name.lower(): column.id for column in columns}
     names = {column.id: column.name.lower() for column in like.columns}
     return tuple(
-        UniqueKey(key.name, tuple(ids[names[id]] for id in key.columns))
+        TableUniqueKey(key.name, tuple(ids[names[id]] for id in key.columns))
         for key in like.unique_keys
         if all(names[id] in ids for id in key.columns)
     )
@@ -84,18 +84,18 @@ def replaced(previous: TableVersion, change: TableChange) -> TableVersion:
     return next_version(previous, change, "drop", note=note)
 
 
-def first_known(change: TableChange, live: Live) -> TableVersion:
+def first_known(change: TableChange, live: LiveTables) -> TableVersion:
     """A table that is older than the feed. Its name was its own since the last table of that name gave it up."""
     matched = first_columns(change.columns, change.clauses or ())
     unique_keys = unique_keys_after((), matched.columns, change.clauses or ())
-    return born(change, live, matched, unique_keys, live.vacated(change.name), _OLDER)
+    return first_version(change, live, matched, unique_keys, live.vacated(change.name), _OLDER)
 
 
-def born(
+def first_version(
     change: TableChange,
-    live: Live,
+    live: LiveTables,
     matched: MatchedColumns,
-    unique_keys: tuple[UniqueKey, ...],
+    unique_keys: tuple[TableUniqueKey, ...],
     since: int,
     note: str | None,
     partitioning: Partitioning | None = None,
@@ -124,7 +124,7 @@ def born(
     )
 
 
-def rename(change: TableChange, live: Live, source: TableName | None) -> Iterator[TableVersion]:
+def rename(change: TableChange, live: LiveTables, source: TableName | None) -> Iterator[TableVersion]:
     previous = None if source is None else live.get(source)
     if previous is None:
         if (same := live.get(change.name)) is not None:
@@ -157,12 +157,12 @@ def alter(previous: TableVersion, change: TableChange) -> TableVersion:
         unique_keys=unique_keys,
         next_id=matched.next_id,
         partitioning=partitions.after(previous.partitioning, clauses),
-        note=joined(*matched.notes, *change.notes, mattered),
+        note=join_notes(*matched.notes, *change.notes, mattered),
         primary_key=primary_key,
         charset=change.charset or previous.charset,
     )
     if version.key != previous.key and version.key:
-        return replace(version, effect="rewrite", note=joined(_rekeyed(previous, version), version.note))
+        return replace(version, effect="rewrite", note=join_notes(_rekeyed(previous, version), version.note))
     return version
 
 
@@ -171,7 +171,7 @@ def _rekeyed(previous: TableVersion, version: TableVersion) -> str:
     return f"rows are identified by {', '.join(version.key_names)} from here on, before by {before or 'nothing'}"
 
 
-def exchange(previous: TableVersion, change: TableChange, live: Live) -> list[TableVersion]:
+def exchange(previous: TableVersion, change: TableChange, live: LiveTables) -> list[TableVersion]:
     found = next((clause for clause in change.clauses or () if isinstance(clause, ddl.ExchangePartition)), None)
     if found is None:
         return [held_version(previous, change, f"the statement does not say which rows change places: {change.reason}")]
@@ -182,7 +182,7 @@ def exchange(previous: TableVersion, change: TableChange, live: Live) -> list[Ta
     reason = _no_swap(previous, other, found.partition)
     if reason is not None:
         return [held_version(table, change, reason) for table in (previous, other)]
-    swap = Swap(previous.incarnation, found.partition, other.incarnation)
+    swap = PartitionExchange(previous.incarnation, found.partition, other.incarnation)
     return [next_version(table, change, "swap", swap=swap) for table in (previous, other)]
 
 
@@ -292,5 +292,5 @@ def next_version(previous: TableVersion, change: TableChange, effect: Effect, **
     )
 
 
-def joined(*notes: str | None) -> str | None:
+def join_notes(*notes: str | None) -> str | None:
     return "; ".join(note for note in notes if note) or None

@@ -20,7 +20,7 @@ from cdc_lakehouse.changelog.column_matching import (
 from cdc_lakehouse.changelog.ddl import apply
 from cdc_lakehouse.changelog.ddl import clauses as ddl
 from cdc_lakehouse.changelog.defaults import of_schema_file
-from cdc_lakehouse.changelog.live_tables import Live
+from cdc_lakehouse.changelog.live_tables import LiveTables
 from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, TEXTS, ColumnType, type_text
 from cdc_lakehouse.changelog.schema import (
     SchemaChange,
@@ -30,13 +30,13 @@ from cdc_lakehouse.changelog.schema import (
 from cdc_lakehouse.changelog.table_versions import (
     TableChange,
     alter,
-    born,
     create,
     empty_partitions,
     exchange,
     first_known,
+    first_version,
     held_version,
-    joined,
+    join_notes,
     next_version,
     plain_version,
     rename,
@@ -61,7 +61,7 @@ def kind_of(change: SchemaChange) -> str:
     return ddl_kinds.NOT_UNDERSTOOD if change.action is None else ddl_kinds.kind_of(change.action)
 
 
-def versions_of(change: SchemaChange, live: Live) -> Iterator[TableVersion]:
+def versions_of(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
     """The versions that a change makes, in order. `live` must hold each of them before the next one is asked for: a
     statement can rename a table twice."""
     name = TableName(change.database, change.table)
@@ -85,7 +85,7 @@ def versions_of(change: SchemaChange, live: Live) -> Iterator[TableVersion]:
 # --- What each kind of source gives ---
 
 
-def _of_columns(change: SchemaChange, live: Live) -> Iterable[TableVersion]:
+def _of_columns(change: SchemaChange, live: LiveTables) -> Iterable[TableVersion]:
     """A statement with the columns of one table after it, or these alone."""
     clauses, reason = clauses_of(change)
     kind = kind_of(change)
@@ -113,7 +113,7 @@ def _of_columns(change: SchemaChange, live: Live) -> Iterable[TableVersion]:
             return _change_known(previous, of_table, kind, live)
 
 
-def _change_known(previous: TableVersion, change: TableChange, kind: str, live: Live) -> list[TableVersion]:
+def _change_known(previous: TableVersion, change: TableChange, kind: str, live: LiveTables) -> list[TableVersion]:
     """What a statement with the columns after it makes of a table that stays."""
     match kind:
         case "exchange_partition":
@@ -128,7 +128,7 @@ def _change_known(previous: TableVersion, change: TableChange, kind: str, live: 
             return [alter(previous, change)]
 
 
-def _of_database(change: SchemaChange, live: Live, kind: str, shown: str) -> Iterator[TableVersion]:
+def _of_database(change: SchemaChange, live: LiveTables, kind: str, shown: str) -> Iterator[TableVersion]:
     match kind:
         case "create_database":
             yield plain_version(change, "create", shown)
@@ -140,7 +140,7 @@ def _of_database(change: SchemaChange, live: Live, kind: str, shown: str) -> Ite
             yield plain_version(change, "none", shown)
 
 
-def _of_text(change: SchemaChange, live: Live) -> Iterator[TableVersion]:
+def _of_text(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
     """A statement alone: what its clauses make of the tables that are known. Of a table that is not known the next row
     tells. A statement that is not understood holds the table that the log names with it: it may be another one now."""
     clauses, reason = clauses_of(change)
@@ -172,7 +172,7 @@ def _of_text(change: SchemaChange, live: Live) -> Iterator[TableVersion]:
 
 
 def _by_table(
-    change: SchemaChange, live: Live, clauses: Sequence[ddl.Clause]
+    change: SchemaChange, live: LiveTables, clauses: Sequence[ddl.Clause]
 ) -> dict[TableName, list[ddl.TableClause]]:
     found: dict[TableName, list[ddl.TableClause]] = {}
     for clause in clauses:
@@ -181,7 +181,7 @@ def _by_table(
     return found
 
 
-def _alter_by_text(previous: TableVersion, change: TableChange, live: Live) -> Iterable[TableVersion]:
+def _alter_by_text(previous: TableVersion, change: TableChange, live: LiveTables) -> Iterable[TableVersion]:
     match change.kind:
         case "exchange_partition":
             return exchange(previous, change, live)
@@ -192,7 +192,7 @@ def _alter_by_text(previous: TableVersion, change: TableChange, live: Live) -> I
             return [alter(previous, replace(change, columns=after.columns, charset=after.charset, notes=after.notes))]
 
 
-def _of_clause(change: SchemaChange, live: Live, clause: ddl.Clause) -> Iterable[TableVersion]:
+def _of_clause(change: SchemaChange, live: LiveTables, clause: ddl.Clause) -> Iterable[TableVersion]:
     """What a clause makes that is not of an ALTER TABLE."""
     kind = ddl_kinds.kind_of_statement([clause])
     match clause:
@@ -219,14 +219,14 @@ def _of_clause(change: SchemaChange, live: Live, clause: ddl.Clause) -> Iterable
             return []
 
 
-def _drop_all(change: SchemaChange, live: Live, names: Iterable[TableName], kind: str) -> Iterator[TableVersion]:
+def _drop_all(change: SchemaChange, live: LiveTables, names: Iterable[TableName], kind: str) -> Iterator[TableVersion]:
     for name in names:
         if (previous := live.get(name)) is not None:
             yield next_version(previous, TableChange(change, name, kind), "drop")
 
 
 def _create_by_text(
-    change: SchemaChange, live: Live, clause: ddl.CreateTable | ddl.CreateTableLike | ddl.CreateTableAsSelect
+    change: SchemaChange, live: LiveTables, clause: ddl.CreateTable | ddl.CreateTableLike | ddl.CreateTableAsSelect
 ) -> Iterable[TableVersion]:
     name = live.resolve(clause.table, change)
     definition = clause.definition if isinstance(clause, ddl.CreateTableAsSelect) else clause
@@ -252,7 +252,7 @@ def _create_by_text(
     return create(replace(of_table, columns=after.columns, charset=after.charset), live)
 
 
-def _of_row(change: SchemaChange, live: Live) -> Iterator[TableVersion]:
+def _of_row(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
     """The columns of a row: a table's that is not known, or news of one that is."""
     name = TableName(change.database, change.table)
     of_table = TableChange(change, name, kind_of(change), change.columns)
@@ -272,7 +272,7 @@ def _of_row(change: SchemaChange, live: Live) -> Iterator[TableVersion]:
         yield alter(previous, replace(of_table, columns=(*apply.columns_of(previous), *new), charset=previous.charset))
 
 
-def _of_load(change: SchemaChange, live: Live) -> Iterator[TableVersion]:
+def _of_load(change: SchemaChange, live: LiveTables) -> Iterator[TableVersion]:
     """A table as a dump has it, of which it begins anew: what the log had of it before is in the dump's rows, or was
     gone. What the dump calls it counts, for its statement says no database."""
     clauses, _ = clauses_of(change)
@@ -290,8 +290,8 @@ def _of_load(change: SchemaChange, live: Live) -> Iterator[TableVersion]:
         yield next_version(previous, of_table, "drop", note="from here on its rows are those of the dump")
     matched = first_columns(columns, (clause,))
     unique_keys = unique_keys_after((), matched.columns, (clause,))
-    note = joined(*after.notes)
-    yield born(of_table, live, matched, unique_keys, change.commit_ts, note, clause.partitioning)
+    note = join_notes(*after.notes)
+    yield first_version(of_table, live, matched, unique_keys, change.commit_ts, note, clause.partitioning)
 
 
 def _same_family(known: ColumnType, shown: ColumnType) -> bool:

@@ -17,12 +17,12 @@ from cdc_lakehouse.changelog.ddl.clauses import (
     ColumnDefinition,
     CreateDatabase,
     DropDatabase,
-    TableName,
+    TableRef,
     UseDatabase,
 )
 from cdc_lakehouse.changelog.ddl.parser import parse
 from cdc_lakehouse.changelog.ddl.tokens import DdlSyntaxError
-from cdc_lakehouse.changelog.live_tables import Live
+from cdc_lakehouse.changelog.live_tables import LiveTables
 from cdc_lakehouse.changelog.mysql_types import ColumnType, server_type_text, type_text
 from cdc_lakehouse.changelog.schema import SchemaChange, TableVersion
 from cdc_lakehouse.changelog.versions import versions_of
@@ -112,7 +112,7 @@ class _Server:
     def __init__(self, session: str) -> None:
         self.databases: set[str] = set()
         self._session = session
-        self._live = Live()
+        self._live = LiveTables()
         self._place = 0
 
     def run(self, text: str) -> Iterator[str]:
@@ -165,7 +165,7 @@ def _parsed(statement: ScriptStatement, clauses: Sequence[Clause], fault: DdlErr
 
 def _plain(value: Any) -> Any:
     """What JSON has of a value; a part's class tells literals and positions from each other."""
-    if isinstance(value, TableName):
+    if isinstance(value, TableRef):
         return {"database": value.database, "name": value.name}
     if dataclasses.is_dataclass(value):
         fields = {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}

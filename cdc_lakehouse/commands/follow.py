@@ -27,11 +27,11 @@ _Result = TypeVar("_Result")
 class FollowedFeed:
     """One feed that is followed.
 
-    look: as `assets.sensors.look`, with the cursor of the last pass. make_pass: a pass, given the number of tries that
-    failed; raises what kept it from beginning. interval: seconds from one look to the next."""
+    poll: as `assets.sensors.poll_source`, with the cursor of the last pass. make_pass: a pass, given the number
+    of tries that failed; raises what kept it from beginning. interval: seconds from one look to the next."""
 
     name: str
-    look: Callable[[str | None], tuple[Decision, SourceState | None]]
+    poll: Callable[[str | None], tuple[Decision, SourceState | None]]
     make_pass: Callable[[int], object]
     interval: float
     _cursor: str | None = None
@@ -47,7 +47,7 @@ class FollowedFeed:
         problem, state, made = "", None, False
         failures, self._failures = self._failures, 0
         try:
-            decision, state = self.look(self._cursor)
+            decision, state = self.poll(self._cursor)
             problem = decision.reason if state is None else "; ".join(map(str, state.faults))
             if state is not None and decision.run_key is not None:
                 self.make_pass(decision.attempt)

@@ -18,10 +18,10 @@ import dagster as dg
 
 from cdc_lakehouse.assets.jobs import dates_job_name, decide_op_name, new_job_name, partition_tags, tables_job_name
 from cdc_lakehouse.assets.keys import known_tables, partitions_of
-from cdc_lakehouse.assets.last_runs import telling_error
+from cdc_lakehouse.assets.last_runs import root_error
 from cdc_lakehouse.assets.leases import find_unfinished, release_leases, take_lease
-from cdc_lakehouse.assets.resources import DATES_TAG, LOAD_TAG, give_repairs, take_steps
-from cdc_lakehouse.assets.sensors import look, run_tags
+from cdc_lakehouse.assets.resources import DATES_TAG, LOAD_TAG, pop_steps, set_repairs
+from cdc_lakehouse.assets.sensors import poll_source, run_tags
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, utc_now
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.commands.common import (
@@ -128,12 +128,12 @@ def load(config: LakehouseConfig, feed_name: str | None, tables: Sequence[str], 
         raise ConfigurationError("no feed has a dump to load", advice="set source.initial")
     with dg.DagsterInstance.get() as instance:
         runner = _Runner(config, instance, progress=progress)
-        again = tables or ("*",)
-        results = unless_signalled(lambda: [runner.try_run(feed, load_again=again) for feed in feeds])
+        reload_tables = tables or ("*",)
+        results = unless_signalled(lambda: [runner.try_run(feed, reload_tables=reload_tables) for feed in feeds])
     return _print(results, as_json=as_json)
 
 
-def repair(config: LakehouseConfig, feed: FeedConfig, repairs: Sequence[TableRepair], *, progress: Shown) -> FeedResult:
+def repair(config: LakehouseConfig, feed: FeedConfig, repairs: Sequence[TableRepair], *, progress: Shown) -> RunResult:
     """Make a pass over a feed that repairs rows on its way."""
     prepare_instance()
     with dg.DagsterInstance.get() as instance:
@@ -179,7 +179,7 @@ def _has_table(lake: Lake, feed: FeedConfig, table: str) -> bool:
     return any(str(name) == table for name in known_tables(lake, feed))
 
 
-def _print(results: Sequence[FeedResult], *, as_json: bool) -> int:
+def _print(results: Sequence[RunResult], *, as_json: bool) -> int:
     """Gives the exit code."""
     if as_json:
         print_json({"feeds": [asdict(result) for result in results]})
@@ -189,7 +189,7 @@ def _print(results: Sequence[FeedResult], *, as_json: bool) -> int:
 
 
 @dataclass
-class FeedResult:
+class RunResult:
     """What a run of one feed did, as the command prints it in JSON. `checkpoint_ts` is a TSO. `loaded_rows` came from
     the initial dump.
     `warnings` say what may be a mistake in the configuration; they do not change the exit code.
@@ -222,12 +222,12 @@ class _Runner:
         self._config = config
         self._definitions: dict[str, tuple[Sequence[TableName], dg.Definitions]] = {}
 
-    def try_run(self, feed: FeedConfig, partitions: Sequence[str] = (), **options: Any) -> FeedResult:
+    def try_run(self, feed: FeedConfig, partitions: Sequence[str] = (), **options: Any) -> RunResult:
         """As `run`; what keeps the run from beginning is in the result."""
         try:
             return self.run(feed, partitions, **options)
         except CdcError as error:
-            return FeedResult(feed.name, error=str(error), exit_code=exit_code(error))
+            return RunResult(feed.name, error=str(error), exit_code=exit_code(error))
 
     def run(
         self,
@@ -235,35 +235,35 @@ class _Runner:
         partitions: Sequence[str] = (),
         *,
         attempt: int = 0,
-        load_again: Sequence[str] = (),
+        reload_tables: Sequence[str] = (),
         repairs: Sequence[TableRepair] = (),
         rebuild_tables: Sequence[str] = (),
-    ) -> FeedResult:
+    ) -> RunResult:
         """One pass over a feed: over what is new, or over these partitions. `attempt` counts earlier tries that failed,
-        `load_again` are tables of the initial dump, `rebuild_tables` those to recompute. Raises what keeps the run from
-        beginning."""
+        `reload_tables` are tables of the initial dump, `rebuild_tables` those to recompute. Raises what keeps the run
+        from beginning."""
         run_id = str(uuid.uuid4())
         settings: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "WARNING"}}}}
         job, tags = new_job_name(feed.name), run_tags(feed, attempt)
         if partitions:
             job = dates_job_name(feed.name)
             tags |= {DATES_TAG: ",".join(sorted(partitions)), **partition_tags(partitions)}
-        if load_again:
-            tags[LOAD_TAG] = json.dumps(load_again)
+        if reload_tables:
+            tags[LOAD_TAG] = json.dumps(reload_tables)
         if rebuild_tables:
             job = tables_job_name(feed.name)
             settings["ops"] = {decide_op_name(feed.name): {"config": {"rebuild": list(rebuild_tables)}}}
         try:
             _take_lease(self.instance, self.lake, feed, run_id)
-            give_repairs(run_id, tuple(repairs))
+            set_repairs(run_id, tuple(repairs))
             if partitions or rebuild_tables or repairs or open_monitor(self.lake, feed).new_dates():
                 # There is something to do: the JVM starts while the run does.
                 start_session(self._config.lake, self._config.storage)
             executed = self._execute(self._job(feed, job), feed, run_id, tags, settings)
         finally:
             release_leases()
-        result = FeedResult(feed.name, run_id)
-        steps = take_steps(run_id)
+        result = RunResult(feed.name, run_id)
+        steps = pop_steps(run_id)
         if not executed.success:
             result.error, result.exit_code = _failure(executed)
         elif steps is not None:
@@ -309,7 +309,7 @@ def _follow(runner: _Runner, feeds: Sequence[FeedConfig], interval: float, *, as
 
         return FollowedFeed(
             feed.name,
-            lambda cursor: look(runner.instance, runner.lake, feed, monitor, cursor),
+            lambda cursor: poll_source(runner.instance, runner.lake, feed, monitor, cursor),
             make_pass,
             interval,
         )
@@ -339,12 +339,12 @@ def _failure(executed: dg.ExecuteInProcessResult) -> tuple[str, int]:
     """The error of the step that failed, and its exit code: the project's own, else the innermost one."""
     for event in executed.all_events:
         if event.is_step_failure and (found := event.step_failure_data.error) is not None:
-            told = telling_error(found)
-            return told.message.strip(), exit_code_named(told.cls_name)
+            root = root_error(found)
+            return root.message.strip(), exit_code_named(root.cls_name)
     return "the run failed; see its log", HELD
 
 
-def _describe(result: FeedResult, steps: Steps) -> None:
+def _describe(result: RunResult, steps: Steps) -> None:
     published, applied = steps.published, steps.applied
     if published.cut.checkpoint_ts != BEGINNING:
         result.checkpoint_ts = published.cut.checkpoint_ts
@@ -381,7 +381,7 @@ def _tables(steps: Steps) -> list[dict[str, Any]]:
     return [rows[name] for name in sorted(rows)]
 
 
-def _text(result: FeedResult) -> str:
+def _text(result: RunResult) -> str:
     lines = [f"feed {result.feed}"]
     if result.error is not None:
         return "\n".join([*lines, f"  failed: {result.error}"])

@@ -32,7 +32,7 @@ from cdc_lakehouse.pipeline.planned_repairs import TableRepair
 from cdc_lakehouse.pipeline.repairs import plan_repair
 from cdc_lakehouse.pipeline.row_differences import MOST_KEYS, Difference, Values
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.verify import FeedResult, TableResult, VerifyOptions, verify_feed
+from cdc_lakehouse.pipeline.verify import TableResult, VerifyOptions, VerifyResult, verify_feed
 
 _CODES: Final = {"equal": DONE, "different": HELD, "unchecked": BAD_INPUT}
 _WIDTH: Final = 60
@@ -121,7 +121,7 @@ class _Repair:
     is_whole: bool = False
 
 
-def _repair(config: LakehouseConfig, lake: Lake, result: FeedResult, *, ask: bool, progress: Shown) -> _Repair:
+def _repair(config: LakehouseConfig, lake: Lake, result: VerifyResult, *, ask: bool, progress: Shown) -> _Repair:
     """Repair the tables of a feed that differ, as far as they can be."""
     feed, done = config.feed(result.feed), _Repair()
     planned: list[TableRepair] = []
@@ -161,7 +161,7 @@ def _repair_lines(repair: _Repair) -> list[str]:
     return lines or ["  nothing to repair"]
 
 
-def _document(result: FeedResult, rows: int, repair: _Repair | None) -> dict[str, Any]:
+def _document(result: VerifyResult, rows: int, repair: _Repair | None) -> dict[str, Any]:
     """Binary values are hexadecimal digits, all others texts. `repair` is there with --repair."""
     found = {} if repair is None else {"repair": _repair_document(repair)}
     return {
@@ -224,7 +224,7 @@ def _printable(values: Values | None) -> dict[str, str | None] | None:
     return {name: value.hex() if isinstance(value, bytes) else value for name, value in values.items()}
 
 
-def _text(result: FeedResult, rows: int) -> str:
+def _text(result: VerifyResult, rows: int) -> str:
     lines = [f"feed {result.feed}: {result.result}", f"  cut     {result.checkpoint_ts or 'none'}"]
     if result.server is not None:
         lines.append(f"  source  {result.server}")

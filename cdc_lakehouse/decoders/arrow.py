@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -27,6 +27,12 @@ def batch_of(rows: Sequence[Sequence[object]], schema: pa.Schema) -> pa.RecordBa
     columns = zip(*rows, strict=True) if rows else [()] * len(schema)
     arrays = [pa.array(column, of.type) for column, of in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
+    """Rows, as a job of Spark gives those of its tasks."""
+    for batch in batches:
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 def where(rows: Any, mask: Mask) -> Any:

@@ -60,6 +60,11 @@ NEW_EVENTS: Final = pa.schema([each for each in EVENTS if each.name not in ("com
 SYNTHETIC_EVENTS: Final = NEW_EVENTS.append(EVENTS.field(SYNTHETIC))
 """The same of events that the feed writes itself."""
 
+CHANGE_COLUMNS: Final = (
+    "schema_name", "table_name", "op", "commit_ts", "before", "after", "segment", "line", SYNTHETIC,
+)  # fmt: skip
+"""The columns of the table `events` that say what changed, and where in the order of the feed."""
+
 DECODED: Final = pa.schema([
     *(EVENTS.field(name) for name in ("line", "op", "commit_ts", "before", "after")),
     ("problem", pa.string()),

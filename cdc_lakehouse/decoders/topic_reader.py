@@ -22,8 +22,8 @@ from pyspark.sql import SparkSession
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin, RowChange, TransactionEnd, Watermark
 from cdc_lakehouse.changelog.observed_schema import ObservedColumns, Statement
 from cdc_lakehouse.changelog.positions import AHEAD_MS, LOGICAL_BITS
+from cdc_lakehouse.decoders.arrow import rows_of
 from cdc_lakehouse.decoders.event_schema import NEW_EVENTS, EventRows, image_text
-from cdc_lakehouse.decoders.files.tasks import errors_of_tasks, errors_to_driver, rows_of
 from cdc_lakehouse.decoders.messages.format import UsualRows
 from cdc_lakehouse.decoders.messages.registry import format_of
 from cdc_lakehouse.decoders.observed_columns import ColumnObserver
@@ -35,6 +35,7 @@ from cdc_lakehouse.decoders.partition_summary import (
     Summaries,
     origin_of,
 )
+from cdc_lakehouse.decoders.task_errors import errors_of_tasks, errors_to_driver
 from cdc_lakehouse.duckdb_sql import database
 
 _ROWS_AT_ONCE: Final = 8192

@@ -18,9 +18,17 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from cdc_lakehouse.errors import CatalogUnreachableError, TransientError
-from cdc_lakehouse.lake.current.cut_tags import NO_TAG_CHANGES, TagChanges
-from cdc_lakehouse.lake.current.schema_plan import Add, Drop, Move, Rename, SchemaOperation, Widen
 from cdc_lakehouse.lake.names import CATALOG, Identifier
+from cdc_lakehouse.lake.table_operations import (
+    NO_TAG_CHANGES,
+    Add,
+    Drop,
+    Move,
+    Rename,
+    SchemaOperation,
+    TagChanges,
+    Widen,
+)
 
 _FEW_MANIFESTS: Final = 16
 """So many are read one after the other: that takes no longer than to hand them to other threads and wait for these."""

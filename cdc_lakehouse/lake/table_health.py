@@ -62,30 +62,32 @@ def table_health(table: Table) -> TableHealth:
 
 
 @dataclass(frozen=True, slots=True)
-class Worn:
+class RewriteCandidates:
     """Files of a table that should be written anew."""
 
     files: int = 0
     bytes: int = 0
 
 
-def worn_files(table: Table, target_bytes: int, min_small_files: int, max_delete_ratio: float) -> Worn:
+def rewrite_candidates(
+    table: Table, target_bytes: int, min_small_files: int, max_delete_ratio: float
+) -> RewriteCandidates:
     """The files with too many deleted rows, and the small ones of the partitions with too many of these: what Iceberg's
     `rewrite_data_files` rewrites with the options of the same meaning. Raises `StoredFormError` as `live_files`."""
     health = table_health(table)
     if health.files < min_small_files and not health.deleted_rows:
-        return Worn()
+        return RewriteCandidates()
     partitions: dict[Collection[str | None], list[StoredFile]] = defaultdict(list)
-    worn: list[StoredFile] = []
+    found: list[StoredFile] = []
     for file in live_files(table, ()):
         if file.deletes and file.deleted_rows / file.record_count >= max_delete_ratio:
-            worn.append(file)
+            found.append(file)
         elif file.size < target_bytes // SMALL_SHARE:
             partitions[file.partition].append(file)
     for small in partitions.values():
         if len(small) >= min_small_files:
-            worn += small
-    return Worn(len(worn), sum(file.size for file in worn))
+            found += small
+    return RewriteCandidates(len(found), sum(file.size for file in found))
 
 
 def manifest_count(table: Table) -> int:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from cdc_lakehouse.config import AlertReceiver, EmailReceiver, SlackReceiver
 from cdc_lakehouse.errors import AlertNotSentError
-from cdc_lakehouse.pipeline.problems import Notice
+from cdc_lakehouse.pipeline.problems import Notification
 
 _TIMEOUT_SECONDS: Final = 10
 _SHOWN: Final = 20
@@ -29,10 +29,10 @@ def receiver_label(receiver: AlertReceiver, position: int) -> str:
     return f"alerts[{position}] ({receiver.type})"
 
 
-def send(receiver: AlertReceiver, notices: Sequence[Notice]) -> None:
+def send(receiver: AlertReceiver, notifications: Sequence[Notification]) -> None:
     """Tell a receiver of problems, in one message. Raises `AlertNotSentError`."""
-    documents = [notice.document() for notice in notices]
-    _deliver(receiver, _subject(notices), [_line(notice) for notice in notices], documents)
+    documents = [notification.document() for notification in notifications]
+    _deliver(receiver, _subject(notifications), [_line(notification) for notification in notifications], documents)
 
 
 def send_test(receiver: AlertReceiver) -> None:
@@ -40,21 +40,23 @@ def send_test(receiver: AlertReceiver) -> None:
     _deliver(receiver, "a test", ["This is a test: alerts of cdc_lakehouse reach you."], [])
 
 
-def _subject(notices: Sequence[Notice]) -> str:
-    first, others = notices[0], len(notices) - 1
+def _subject(notifications: Sequence[Notification]) -> str:
+    first, others = notifications[0], len(notifications) - 1
     about = " ".join(word for word in (first.problem.feed, first.problem.kind, first.problem.subject) if word)
     return f"{_WORDS[first.event]}: {about}" + (f", and {others} more" if others else "")
 
 
-def _line(notice: Notice) -> str:
-    text = notice.problem.text
+def _line(notification: Notification) -> str:
+    text = notification.problem.text
     text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
-    since = datetime.datetime.fromtimestamp(notice.since, datetime.UTC)
-    seen = "" if notice.event == "opened" else f" (since {since:%Y-%m-%d %H:%M} UTC)"
-    return f"{_WORDS[notice.event]}: feed {notice.problem.feed}: {text}{seen}"
+    since = datetime.datetime.fromtimestamp(notification.since, datetime.UTC)
+    seen = "" if notification.event == "opened" else f" (since {since:%Y-%m-%d %H:%M} UTC)"
+    return f"{_WORDS[notification.event]}: feed {notification.problem.feed}: {text}{seen}"
 
 
-def _deliver(receiver: AlertReceiver, subject: str, lines: Sequence[str], notices: Sequence[dict[str, Any]]) -> None:
+def _deliver(
+    receiver: AlertReceiver, subject: str, lines: Sequence[str], notifications: Sequence[dict[str, Any]]
+) -> None:
     more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
     text = "\n".join([*lines[:_SHOWN], *more])
     if isinstance(receiver, EmailReceiver):
@@ -65,7 +67,7 @@ def _deliver(receiver: AlertReceiver, subject: str, lines: Sequence[str], notice
         _post(receiver.url, {}, {"text": f"*cdc_lakehouse*\n{escaped}"})
     else:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        _post(receiver.url, receiver.headers, {"sent_at": now, "text": text, "notices": list(notices)})
+        _post(receiver.url, receiver.headers, {"sent_at": now, "text": text, "notices": list(notifications)})
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

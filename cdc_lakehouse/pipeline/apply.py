@@ -30,7 +30,7 @@ from cdc_lakehouse.pipeline.moved_rows import write_moved_rows
 from cdc_lakehouse.pipeline.progress import Progress
 from cdc_lakehouse.pipeline.repairs import write_repairs
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.table_changes import EventCounts, TableChanges, find_changed_tables
+from cdc_lakehouse.pipeline.table_changes import EventEstimates, TableChanges, find_changed_tables
 from cdc_lakehouse.pipeline.table_renames import rename_to_source_names
 from cdc_lakehouse.pipeline.table_update import PlannedUpdate, commit, location_of, plan_update
 from cdc_lakehouse.pipeline.taken_tables import is_taken, left_ts
@@ -112,7 +112,7 @@ def _update_tables(
     committed: list[PlannedUpdate] = []
     left, tries = list(changed), _TRIES
     while left:
-        counts, tries = EventCounts(run), tries - 1
+        counts, tries = EventEstimates(run), tries - 1
         left = [replace(each, events=counts.of(each)) for each in left]
         run.require_lease()
         planned, failed, away = _plan_all(run, tables, left)
@@ -126,11 +126,11 @@ def _update_tables(
         done_now, uncommitted, lost = _commit_all(run, audited, updated)
         committed += done_now
         failed |= uncommitted
-        again = _rewritten(tables, left, failed) if tries else []
-        holds |= unsound | failed.without([each.life.id for each in again])
-        if again:
-            run.log.info("tables to be updated again, whose files were rewritten meanwhile: %d", len(again))
-        left = [*again, *collide, *_retried(tables, {**away, **lost}, left, tries)]
+        replanned = _rewritten(tables, left, failed) if tries else []
+        holds |= unsound | failed.without([each.life.id for each in replanned])
+        if replanned:
+            run.log.info("tables to be updated again, whose files were rewritten meanwhile: %d", len(replanned))
+        left = [*replanned, *collide, *_retried(tables, {**away, **lost}, left, tries)]
     holds = _close_dropped(run, tables, lives, holds)
     locations = [location_of(tables, each.changes, each.state.identifier) for each in committed]
     blocked = rename_to_source_names(tables, locations, lives, functools.partial(_rename, run))
@@ -163,7 +163,7 @@ def _give_up_unreadable(run: FeedRun, tables: CurrentTables, lives: Mapping[str,
     """Tables that a person asks to recompute, and that cannot be read, make way for those that take their place."""
     for life in lives.values():
         if life.last.name in run.rebuild and life.dropped_ts is None:
-            identifier = tables.give_up(life)
+            identifier = tables.drop_unreadable(life)
             if identifier is not None:
                 run.log.warning("table %s cannot be read: it is taken out of the catalog, and made anew", identifier)
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
-from cdc_lakehouse.lake.tables.canal_positions import find_place
+from cdc_lakehouse.lake.tables.canal_positions import find_binlog_position
 from cdc_lakehouse.lake.tables.canal_records import EntryRecords
 from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch
 from cdc_lakehouse.pipeline.context import FeedContext
@@ -44,7 +44,7 @@ class CanalServer(RecordSource):
 
     def join(self, position: DumpPosition) -> JoinPoint:
         run, sought = self._run, self._sought(position)
-        found = find_place(run.lake, run.feed.name, run.feed.canal.destination, sought, run.signals.last_ts)
+        found = find_binlog_position(run.lake, run.feed.name, run.feed.canal.destination, sought, run.signals.last_ts)
         other = contradiction(position, found.before, found.beyond, found.server_ids)
         if other is not None:
             raise SourceError(

@@ -44,7 +44,7 @@ _LOG: Final = logging.getLogger("cdc_lakehouse")
 @dataclass
 class FeedContext:
     """One run of a feed, as its source sees it. `dates` are feed dates to decode again, whatever is known of them;
-    `load_again` tables of the initial dump to load anew, as `database.table`, or `*` for all of them. `repairs` are
+    `reload_tables` tables of the initial dump to load anew, as `database.table`, or `*` for all of them. `repairs` are
     written before tables are brought up to date. `only` are the tables to bring to the checkpoint, where these are not
     all; `rebuild` those to recompute from all of their events. `require_lease` raises `ConcurrentRunError` where the
     feed is another run's by now."""
@@ -53,7 +53,7 @@ class FeedContext:
     lake: Lake
     spark_session: Callable[[], SparkSession]
     dates: frozenset[str] = frozenset()
-    load_again: frozenset[str] = frozenset()
+    reload_tables: frozenset[str] = frozenset()
     repairs: tuple[TableRepair, ...] = ()
     only: frozenset[TableName] | None = None
     rebuild: frozenset[TableName] = frozenset()

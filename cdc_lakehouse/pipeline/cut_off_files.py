@@ -52,10 +52,10 @@ def _redelivery(run: FeedContext, cut: Segment) -> Segment | None:
         return None
     source = run.feed.storage_sink
     for later in candidates[:_LOOKED_AT]:
-        again = _content(run, later)
-        if again is None or not all(_is_cut_off_there(row, again) for row in _bad_lines(run, later)):
+        redelivered = _content(run, later)
+        if redelivered is None or not all(_is_cut_off_there(row, redelivered) for row in _bad_lines(run, later)):
             continue
-        if FORMATS[source.protocol].redelivers(content, again, source.csv):
+        if FORMATS[source.protocol].redelivers(content, redelivered, source.csv):
             return later
     return None
 

@@ -20,9 +20,9 @@ from pyiceberg.io import FileIO, load_file_io
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.changelog.stored import Json
 from cdc_lakehouse.config import DatabaseConnection, InitialLoad
-from cdc_lakehouse.decoders.files.tasks import errors_of_tasks, errors_to_driver
+from cdc_lakehouse.decoders.task_errors import errors_of_tasks, errors_to_driver
 from cdc_lakehouse.errors import SourceError, in_one_line
-from cdc_lakehouse.pipeline.database_progress import ProgressTeller
+from cdc_lakehouse.pipeline.database_progress import ProgressReporter
 from cdc_lakehouse.pipeline.loads import require_no_gap
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.sources.database.client import Row, SourceDatabase, TableChangedError
@@ -163,7 +163,7 @@ class DatabaseDump:
 
     def read(self) -> Dump:
         """Raises `SourceUnreachableError`, and `SourceError` where the database cannot be read."""
-        wanted = sorted(self._run.load_again) or [_ALL]
+        wanted = sorted(self._run.reload_tables) or [_ALL]
         number = self._number(wanted)
         if not has_document(self._store, number, DUMP):
             self._make(number, wanted)
@@ -172,7 +172,7 @@ class DatabaseDump:
     def _number(self, wanted: Sequence[str]) -> int:
         """Of the dump that is there, or that is to be made or gone on with."""
         numbers = last_number(self._store)
-        if not self._run.load_again:
+        if not self._run.reload_tables:
             finished = (number for number in range(numbers, 0, -1) if has_document(self._store, number, DUMP))
             return next(finished, max(1, numbers))
         if numbers and read_document(self._store, numbers, PLAN)["wanted"] == wanted and not self._is_used(numbers):
@@ -334,7 +334,7 @@ class DatabaseDump:
         tso = None if plan.position is None else plan.position.tso
         io = dict(run.lake.catalog.properties)
         read = functools.partial(_read_shares, self._database, tso, io, self._store.uri, self._failed, shares)
-        with errors_of_tasks(), ProgressTeller(run.log, self._store, number, self._initial.chunk_rows):
+        with errors_of_tasks(), ProgressReporter(run.log, self._store, number, self._initial.chunk_rows):
             run.spark.range(0, tasks, 1, tasks).mapInArrow(read, "done boolean").collect()
 
 

@@ -102,7 +102,7 @@ def _seconds_left(ended: Iterable[tuple[datetime.datetime, int]], rows: int) -> 
     return round(rows * seconds / read) if read and seconds else None
 
 
-class ProgressTeller:
+class ProgressReporter:
     """Says every few seconds, as long as its block lasts, how far the reading of a dump is."""
 
     def __init__(self, log: logging.Logger, store: ObjectStore, number: int, chunk_rows: int) -> None:

@@ -9,8 +9,8 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from cdc_lakehouse.decoders.files.tasks import errors_of_tasks
 from cdc_lakehouse.decoders.problems import Rejected
+from cdc_lakehouse.decoders.task_errors import errors_of_tasks
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.isolation import SPARK_ERRORS, run_isolated
 from cdc_lakehouse.lake.properties import of_batch

@@ -22,9 +22,9 @@ from cdc_lakehouse.decoders.time_zone_detection import detect_offset
 from cdc_lakehouse.errors import ConfigurationError, SourceError
 from cdc_lakehouse.sources.canal.client import CanalClient
 from cdc_lakehouse.sources.dump.detection import detect_dump
-from cdc_lakehouse.sources.kafka import Client, RangeReader, Topic, read_topics
+from cdc_lakehouse.sources.kafka import KafkaClient, RangeReader, Topic, read_topics
 from cdc_lakehouse.sources.object_store import ObjectStore, open_store
-from cdc_lakehouse.sources.record_log import OffsetRange, Partition
+from cdc_lakehouse.sources.record_log import LogPartition, OffsetRange
 from cdc_lakehouse.sources.sink.detection import (
     DEFAULT_SEPARATOR,
     LOOKED_AT,
@@ -214,15 +214,15 @@ def _detect_topics(uri: str) -> Detected:
     source: dict[str, Any] = {"type": "kafka", "bootstrap_servers": list(asked.bootstrap_servers), "topics": topics}
     partitions = sum(len(topic.partitions) for topic in known)
     found, unsure = [f"{len(known)} topics with {partitions} partitions: {_some(topics)}"], list[str]()
-    told = detect_format(values)
-    if told is None:
+    detected = detect_format(values)
+    if detected is None:
         unsure.append(
             f"the format does not show in {len(values)} messages: see docs/topics.md for the formats" if values else
             "the topics have no message yet: format is a guess"
         )  # fmt: skip
     else:
-        found.append(f"messages of the format {told['format']}")
-    source |= told or {"format": DEFAULT}
+        found.append(f"messages of the format {detected['format']}")
+    source |= detected or {"format": DEFAULT}
     _tell_time_zone(detect_offset(values), source, found, unsure)
     return Detected(_feed_name(topics[0]), source, utc_now().date(), tuple(found), tuple(unsure))
 
@@ -230,13 +230,15 @@ def _detect_topics(uri: str) -> Detected:
 def _first_messages(source: KafkaSource, topics: Sequence[Topic]) -> list[bytes]:
     """Values of the first messages that the topics still have."""
     ranges = [
-        OffsetRange(Partition(topic.name, number), bounds.low, min(bounds.end, bounds.low + _MESSAGES), _MESSAGE_BYTES)
+        OffsetRange(
+            LogPartition(topic.name, number), bounds.low, min(bounds.end, bounds.low + _MESSAGES), _MESSAGE_BYTES
+        )
         for topic in topics
         for number, bounds in topic.partitions.items()
         if bounds.end > bounds.low
     ]
     values: list[bytes] = []
-    reader = RangeReader(Client.of(source), ranges[:_SHOWN])
+    reader = RangeReader(KafkaClient.of(source), ranges[:_SHOWN])
     for messages in reader.messages():
         values += [value for value in messages.values if value is not None]
         if len(values) >= _MESSAGES:

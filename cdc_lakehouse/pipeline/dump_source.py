@@ -20,13 +20,12 @@ from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.config import InitialLoad
 from cdc_lakehouse.decoders.files.dump_rows import decode_rows
 from cdc_lakehouse.decoders.files.dump_values import DumpContext
-from cdc_lakehouse.decoders.files.tasks import SegmentRef
 from cdc_lakehouse.decoders.problems import BAD_TABLE_OF_DUMP, Rejected
 from cdc_lakehouse.errors import DdlError, DumpError, SourceError
 from cdc_lakehouse.lake.properties import of_batch
 from cdc_lakehouse.lake.tables.event_files import EventWriter
 from cdc_lakehouse.lake.tables.segment_decoding import DecodedFiles, SegmentFile, decode_segments
-from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Kind, Segment, landed_again
+from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Kind, Segment, replayed_segment
 from cdc_lakehouse.pipeline.batches import Batches
 from cdc_lakehouse.pipeline.database_load import DatabaseDump
 from cdc_lakehouse.pipeline.database_progress import ReadingProgress, location_of, reading_of
@@ -39,6 +38,7 @@ from cdc_lakehouse.sources.dump.contents import Compression, Dump, DumpedTable, 
 from cdc_lakehouse.sources.dump.directory import read_dump
 from cdc_lakehouse.sources.dump.reading import open_pieces
 from cdc_lakehouse.sources.object_store import open_store
+from cdc_lakehouse.sources.object_store.segments import SegmentRef
 
 if TYPE_CHECKING:
     from cdc_lakehouse.config import StorageConfig
@@ -141,8 +141,8 @@ class DumpSource:
         run, names = self._run, {str(table.name): table.name for table in self._dump.tables}
         taken_names = self._taken
         taken = {name for name, known in names.items() if taken_names.takes_name(known)}
-        again = set(run.load_again) if run.load_again != {"*"} else taken
-        for name in sorted(again - taken):
+        reloaded = set(run.reload_tables) if run.reload_tables != {"*"} else taken
+        for name in sorted(reloaded - taken):
             why = "has no such table" if name not in names else "has it, and the feed does not take it"
             raise SourceError(
                 f"{name} cannot be loaded: the dump at {self._store.uri} {why}",
@@ -153,7 +153,7 @@ class DumpSource:
         return [
             table
             for table in self._dump.tables
-            if str(table.name) in again or (str(table.name) in taken and table.name not in landed)
+            if str(table.name) in reloaded or (str(table.name) in taken and table.name not in landed)
         ]
 
     def _landed(self) -> Mapping[TableName, set[int | None]]:
@@ -183,7 +183,7 @@ class DumpSource:
                 landed_at=self._run.landed_at,
             )
 
-    def look(self) -> None:
+    def peek(self) -> None:
         _ = self._dump
 
     def decode(self, segments: Sequence[Segment], *, append: bool) -> tuple[Sequence[Segment], Sequence[Rejected]]:
@@ -264,14 +264,16 @@ class DumpSource:
     def land_left_out(self) -> Sequence[Segment]:
         return ()
 
-    def land_again(self, segments: Sequence[Segment]) -> Sequence[Segment]:
+    def replay(self, segments: Sequence[Segment]) -> Sequence[Segment]:
         self._require_files(segments)
         run, snapshot = self._run, self._run.events_snapshot()
         batches = Batches(run.segments.batch + 1, _MAX_FILES, _MAX_BYTES)
-        again = [landed_again(segment, batches.of_file(segment.size), snapshot, run.landed_at) for segment in segments]
-        if again:
-            run.segments.land(again, of_batch(batches.number))
-        return again
+        replayed = [
+            replayed_segment(segment, batches.of_file(segment.size), snapshot, run.landed_at) for segment in segments
+        ]
+        if replayed:
+            run.segments.land(replayed, of_batch(batches.number))
+        return replayed
 
     def first_ts(self) -> int | None:
         return self.load_ts[0]

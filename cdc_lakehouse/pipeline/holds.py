@@ -83,11 +83,11 @@ def hold_reason(error: Exception, what: str, table: TableName) -> str:
     if fault is not None:
         raise fault from (None if fault is error else error)
     if isinstance(error, DdlError) and error.advice is None:
-        return f"{error}. {way_out_of_ddl(table)}"
+        return f"{error}. {ddl_advice(table)}"
     return str(error) if isinstance(error, CdcError) else f"the table could not {what}: {described(error)}"
 
 
-def way_out_of_ddl(table: TableName) -> str:
+def ddl_advice(table: TableName) -> str:
     """What to do about a table whose rows are not known from a statement on."""
     return (
         f"Load the table again from a dump that was made after the statement (`cdc-lakehouse load --table {table}`), "
@@ -189,7 +189,7 @@ def waiting_reason(life: Incarnation, waiting: Sequence[TableVersion]) -> str:
 def _of_history(feed: FeedConfig, life: Incarnation, reasons: _Reasons) -> None:
     for version in life.versions:
         if version.hold is not None:
-            reasons.add(f"{_statement(version)}: {version.hold}", way_out_of_ddl(life.last.name))
+            reasons.add(f"{_statement(version)}: {version.hold}", ddl_advice(life.last.name))
     if life.dropped_ts is not None:
         return
     name = life.last.name

@@ -37,8 +37,8 @@ from cdc_lakehouse.lake.table_health import (
     SMALL_SHARE,
     TableHealth,
     manifest_count,
+    rewrite_candidates,
     table_health,
-    worn_files,
 )
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints
 from cdc_lakehouse.lake.tables.events import snapshots_of_batches
@@ -239,7 +239,7 @@ class Maintenance:
         table = self._load(target)
         manifests = manifest_count(table)
         yield Actions(
-            compacted_files=self._worn(table).files,
+            compacted_files=self._rewrite_candidates(table).files,
             superseded_events=self._remove_superseded(target, dry_run=True),
             rewritten_manifests=manifests if manifests > _MANY_MANIFESTS else 0,
             expired_snapshots=len(self._outdated_snapshots(target, table, targets)),
@@ -247,7 +247,7 @@ class Maintenance:
         )
 
     def _to_compact(self, target: _Target) -> Iterator[Actions]:
-        yield Actions(compacted_files=self._worn(self._load(target)).files)
+        yield Actions(compacted_files=self._rewrite_candidates(self._load(target)).files)
 
     def _done(self, targets: Sequence[_Target], target: _Target) -> Iterator[Actions]:
         yield Actions(superseded_events=self._remove_superseded(target))
@@ -276,11 +276,13 @@ class Maintenance:
 
     def _compact(self, target: _Target) -> Iterator[Actions]:
         """A part of a large table at a time, so that runs come in between."""
-        while self._worn(self._load(target)).files:
+        while self._rewrite_candidates(self._load(target)).files:
             with self._lease():
                 table = self._load(target)
-                worn = self._worn(table)
-                done = self._procedures.rewrite_data_files(target.identifier, self._options(worn.files, worn.bytes))
+                candidates = self._rewrite_candidates(table)
+                done = self._procedures.rewrite_data_files(
+                    target.identifier, self._options(candidates.files, candidates.bytes)
+                )
                 if done:
                     self._log.info("rewrote %d data files of %s", done, target.identifier)
                     now = self._clock().isoformat(timespec="seconds")
@@ -303,10 +305,10 @@ class Maintenance:
                 if files:
                     self._iceberg.remove_deletes(target.identifier, table.metadata.current_snapshot_id, files)
 
-    def _worn(self, table: Table) -> Any:
+    def _rewrite_candidates(self, table: Table) -> Any:
         settings = self._settings
         target = settings.target_file_mb * _MB
-        return worn_files(table, target, settings.min_small_files, settings.max_delete_ratio)
+        return rewrite_candidates(table, target, settings.min_small_files, settings.max_delete_ratio)
 
     def _options(self, files: int, size: int) -> dict[str, int | float]:
         target = self._settings.target_file_mb * _MB

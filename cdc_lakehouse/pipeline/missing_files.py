@@ -67,7 +67,7 @@ def covered_before(checkpoint_ts: int) -> datetime.datetime:
     return commit_time(checkpoint_ts) - _CLOCKS
 
 
-def look_at_last_files(run: FeedContext, listing: Listing, checkpoint_ts: int) -> LastFiles:
+def check_last_files(run: FeedContext, listing: Listing, checkpoint_ts: int) -> LastFiles:
     """See which last data files should be there and are not: a hole in the numbers does not show them.
 
     Some versions of TiCDC write the index file before the data file that it names, so a file that is missing is one

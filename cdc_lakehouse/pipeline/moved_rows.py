@@ -19,7 +19,7 @@ from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import row_stage
 from cdc_lakehouse.changelog.schema import Column, TableVersion
 from cdc_lakehouse.decoders.event_schema import SYNTHETIC_EVENTS, spark_columns
-from cdc_lakehouse.decoders.files.tasks import errors_of_tasks
+from cdc_lakehouse.decoders.task_errors import errors_of_tasks
 from cdc_lakehouse.errors import TableHeldError, TransientError
 from cdc_lakehouse.lake.current.key_texts import TableKey
 from cdc_lakehouse.lake.current.keyed_events import KeyedSpan, commit_ts_range
@@ -37,10 +37,10 @@ from cdc_lakehouse.lake.tables.segments import (
     Segment,
     may_hold,
 )
-from cdc_lakehouse.pipeline.holds import Holds, hold_reason, way_out_of_ddl
+from cdc_lakehouse.pipeline.holds import Holds, ddl_advice, hold_reason
 from cdc_lakehouse.pipeline.row_keys import key_before_version, key_changes
 from cdc_lakehouse.pipeline.run import FeedRun
-from cdc_lakehouse.pipeline.table_changes import EventCounts, emptied_partitions, keyed_spans
+from cdc_lakehouse.pipeline.table_changes import EventEstimates, emptied_partitions, keyed_spans
 
 _compute: Any = pc  # What its functions take is hidden from type checkers.
 _DRIVER_EVENTS: Final = 50_000
@@ -184,7 +184,7 @@ def _carry_out(run: FeedRun, move: _RowMove) -> None:
     others = [tables[1].version, tables[0].version] if len(tables) > 1 else [None]
     readers = [_reader(run, table, other) for table, other in zip(tables, others, strict=True)]
     with errors_of_tasks():
-        if EventCounts(run).of_names({name for table in tables for name in table.life.names}) <= _DRIVER_EVENTS:
+        if EventEstimates(run).of_names({name for table in tables for name in table.life.names}) <= _DRIVER_EVENTS:
             _write_in_driver(run, move, spans, readers)
         else:
             _write_in_tasks(run, move, spans, readers)
@@ -201,7 +201,7 @@ def _write_in_driver(run: FeedRun, move: _RowMove, spans: Sequence[KeyedSpan], r
 
 def _partial_rows(move: _RowMove) -> TableHeldError:
     return TableHeldError(
-        "the log does not have all columns of the rows before it", advice=way_out_of_ddl(move.tables[0].version.name)
+        "the log does not have all columns of the rows before it", advice=ddl_advice(move.tables[0].version.name)
     )
 
 

@@ -9,13 +9,14 @@ from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.schema import TableVersion, as_lines, column_changes
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import UnreadableTableError
-from cdc_lakehouse.lake.current.schema_plan import Add, Drop, Move, Plan, Rename, SchemaOperation, Widen, plan_evolution
+from cdc_lakehouse.lake.current.schema_plan import Plan, plan_evolution
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState
 from cdc_lakehouse.lake.current.typed_rows import lake_columns, lake_name
 from cdc_lakehouse.lake.names import quote
 from cdc_lakehouse.lake.row_deletes import FIRST_WITH_VECTORS
+from cdc_lakehouse.lake.table_operations import Add, Drop, Move, Rename, SchemaOperation, Widen
 from cdc_lakehouse.pipeline.dump_source import DumpSource, PendingLoad
-from cdc_lakehouse.pipeline.holds import unapproved, waiting_reason, way_out_of_ddl
+from cdc_lakehouse.pipeline.holds import ddl_advice, unapproved, waiting_reason
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.table_changes import format_refusal, is_purged
 from cdc_lakehouse.pipeline.table_update import converted_columns, target_of
@@ -98,7 +99,7 @@ def _format_version(feed: FeedConfig, life: Incarnation) -> int:
 def _foreseen(run: FeedRun) -> tuple[int, History]:
     """The checkpoint that the next run would apply, and the history as it will be with all that waits: of topics, with
     what has landed."""
-    run.source.look()
+    run.source.peek()
     waiting, _ = run.source.schema_changes()
     history = History()
     history.apply({**run.history.changes, **{change.origin: change for change in waiting}}.values())
@@ -130,7 +131,7 @@ def _table(run: FeedRun, tables: CurrentTables, life: Incarnation) -> TablePlan:
         return TablePlan(str(life.last.name), str(wanted), 0, 0, (), str(error))
     applied = life.upto(run.last_cut.checkpoint_ts)
     new = life.between(run.last_cut.checkpoint_ts, life.last.commit_ts)
-    way_out = way_out_of_ddl(life.last.name)
+    way_out = ddl_advice(life.last.name)
     hold = next((f"{version.hold}. {way_out}" for version in life.versions if version.hold is not None), None)
     waiting = unapproved(run, life, tables.find)
     hold = hold or (waiting_reason(life, waiting) if waiting else dict(run.last_cut.held).get(life.id))

@@ -33,26 +33,26 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class NotifiedProblem:
     """An open problem that a receiver was told of. Times are seconds since 1970: since when it is open, and when the
     receiver was told last."""
 
     problem: Problem
     since: float
-    told_at: float
+    notified_at: float
 
     def stored(self) -> dict[str, Any]:
-        return {**self.problem.document(), "since": self.since, "told_at": self.told_at}
+        return {**self.problem.document(), "since": self.since, "told_at": self.notified_at}
 
     @classmethod
-    def of_stored(cls, stored: Mapping[str, Any]) -> Told:
+    def of_stored(cls, stored: Mapping[str, Any]) -> NotifiedProblem:
         """Raises `KeyError`, `TypeError` or `ValueError` for what is another thing."""
         problem = Problem(feed=stored["feed"], kind=stored["kind"], subject=stored["subject"], text=stored["text"])
-        return cls(problem, since=float(stored["since"]), told_at=float(stored["told_at"]))
+        return cls(problem, since=float(stored["since"]), notified_at=float(stored["told_at"]))
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class Notification:
     """One problem in a message. since: when it was first seen, in seconds since 1970."""
 
     event: Literal["opened", "reminder", "over"]
@@ -83,36 +83,36 @@ def lake_problems(feed: FeedConfig, state: FeedState, watched_seconds: float) ->
         yield Problem(feed.name, "stale", str(table), f"{text}; its freshness_minutes is {allowed}")
 
 
-def news(
+def plan_notifications(
     receiver: AlertReceiver,
     problems: Sequence[Problem],
     is_known: Callable[[Problem], bool],
-    told: Mapping[str, Told],
+    notified: Mapping[str, NotifiedProblem],
     now: float,
-) -> tuple[list[Notice], dict[str, Told]]:
+) -> tuple[list[Notification], dict[str, NotifiedProblem]]:
     """What a receiver is to be told, and what it was told of once it has taken that.
 
     `is_known` says whether a problem of before would be among `problems` if it were still there; where that could not
-    be read, it stays open. `told` and the result are by the problems' keys."""
-    notices: list[Notice] = []
-    then: dict[str, Told] = {}
+    be read, it stays open. `notified` and the result are by the problems' keys."""
+    notifications: list[Notification] = []
+    then: dict[str, NotifiedProblem] = {}
     for problem in problems:
         if not receiver.takes(problem.feed, problem.kind):
             continue
-        before = told.get(problem.key)
+        before = notified.get(problem.key)
         if before is None:
-            notices.append(Notice("opened", problem, now))
-            then[problem.key] = Told(problem, now, now)
-        elif now - before.told_at >= REMINDER_SECONDS:
-            notices.append(Notice("reminder", problem, before.since))
-            then[problem.key] = Told(problem, before.since, now)
+            notifications.append(Notification("opened", problem, now))
+            then[problem.key] = NotifiedProblem(problem, now, now)
+        elif now - before.notified_at >= REMINDER_SECONDS:
+            notifications.append(Notification("reminder", problem, before.since))
+            then[problem.key] = NotifiedProblem(problem, before.since, now)
         else:
             then[problem.key] = before
-    for key, before in told.items():
+    for key, before in notified.items():
         if key in then or not receiver.takes(before.problem.feed, before.problem.kind):
             continue
         if is_known(before.problem):
-            notices.append(Notice("over", before.problem, before.since))
+            notifications.append(Notification("over", before.problem, before.since))
         else:
             then[key] = before
-    return notices, then
+    return notifications, then

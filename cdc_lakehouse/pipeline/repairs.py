@@ -15,8 +15,7 @@ import pyarrow as pa
 from cdc_lakehouse.changelog.mysql_types import FLOATS, ColumnType
 from cdc_lakehouse.changelog.schema import Column, TableVersion
 from cdc_lakehouse.decoders.event_schema import SYNTHETIC, SYNTHETIC_EVENTS, image_text
-from cdc_lakehouse.decoders.files.dump_values import CellError, DumpContext, Number
-from cdc_lakehouse.decoders.files.dump_values import Column as ColumnNotation
+from cdc_lakehouse.decoders.files.dump_values import CellError, DumpColumn, DumpContext, SqlNumber
 from cdc_lakehouse.errors import PermanentError
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.properties import of_batch
@@ -84,7 +83,7 @@ class _EventTexts:
             zone="UTC",
             feed_zone=self._format.zone,
         )
-        self._notations = {name: ColumnNotation.of(name, type, context) for name, type in self._types.items()}
+        self._notations = {name: DumpColumn.of(name, type, context) for name, type in self._types.items()}
 
     def repair(self, difference: Difference, *, whole: bool) -> RowRepair:
         if difference.correct is None:
@@ -125,7 +124,7 @@ def _cell(value: str | bytes, type: ColumnType) -> bytes:
         # As many digits as the column has.
         whole, _, fraction = value.partition(".")
         value = ".".join(filter(None, (whole, fraction[: type.fraction])))
-    return Number(value.encode()) if type.name == "bit" else value.encode()
+    return SqlNumber(value.encode()) if type.name == "bit" else value.encode()
 
 
 def _in_zone(text: str, value_format: ValueFormat) -> str:

@@ -37,7 +37,7 @@ def replay(run: FeedRun, rows: Sequence[Quarantined]) -> Replay:
             wanted[segment.kind].append(segment)
     landed: list[Segment] = []
     for kind, segments in wanted.items():
-        landed += _source(run, kind).land_again(segments)
+        landed += _source(run, kind).replay(segments)
     # Last: where this ends before, the command can be repeated.
     run.quarantine.reopen({row.id for row in rows})
     names = {segment.segment for segment in landed}

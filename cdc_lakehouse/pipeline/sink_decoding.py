@@ -9,8 +9,8 @@ from typing import Final
 from cdc_lakehouse.changelog.positions import end_ts_at
 from cdc_lakehouse.decoders.files.file_format import FileContext
 from cdc_lakehouse.decoders.files.registry import FORMATS
-from cdc_lakehouse.decoders.files.tasks import SegmentRef, errors_of_tasks, read_in_parts, read_whole
 from cdc_lakehouse.decoders.problems import NO_COMMIT_TS, NOT_LOOKED_AT, PROBLEMS, Rejected
+from cdc_lakehouse.decoders.task_errors import errors_of_tasks
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.tables.event_files import EventWriter
 from cdc_lakehouse.lake.tables.segment_decoding import DecodedFiles, SegmentFile, decode_segments
@@ -25,6 +25,7 @@ from cdc_lakehouse.pipeline.deferred_segments import (
     find_unreadable,
 )
 from cdc_lakehouse.pipeline.sink_schemas import SchemaFiles
+from cdc_lakehouse.sources.object_store.segments import SegmentRef, read_in_parts, read_whole
 
 _HEAD: Final = 1024 * 1024
 """Bytes of a segment that are looked at for its first line."""

@@ -10,11 +10,17 @@ from cdc_lakehouse.decoders.files.registry import layout_of
 from cdc_lakehouse.decoders.problems import MISSING_FILE, UNREADABLE_DIRECTORY, UNREADABLE_INDEX
 from cdc_lakehouse.lake.tables.segments import index_gaps
 from cdc_lakehouse.pipeline.context import FeedContext
-from cdc_lakehouse.pipeline.missing_files import LastFiles, covered_before, look_at_last_files
+from cdc_lakehouse.pipeline.missing_files import LastFiles, check_last_files, covered_before
 from cdc_lakehouse.pipeline.sink_schemas import SchemaFiles
 from cdc_lakehouse.pipeline.taken_tables import TakenNames
 from cdc_lakehouse.sources.sink.incremental_listing import list_new
-from cdc_lakehouse.sources.sink.listing_state import Circumstances, Frontier, advance, is_of_settings, settings_digest
+from cdc_lakehouse.sources.sink.listing_state import (
+    Frontier,
+    ListingContext,
+    is_of_settings,
+    next_frontier,
+    settings_digest,
+)
 from cdc_lakehouse.sources.sink.paths import Listing, list_sink, schema_file_at
 
 WATCHED_LIMIT: Final = 500
@@ -55,13 +61,13 @@ def list_source(run: FeedContext, checkpoint_ts: int) -> SinkListing:
 def _found(run: FeedContext, listing: Listing, checkpoint_ts: int, since: Frontier | None) -> SinkListing:
     schemas = SchemaFiles(run.feed, run.store, run.history, listing.schemas)
     taken = TakenNames.of(run.feed.tables, schemas.history.incarnations().values(), run.last_cut.checkpoint_ts)
-    return SinkListing(listing, schemas, taken, look_at_last_files(run, listing, checkpoint_ts), since)
+    return SinkListing(listing, schemas, taken, check_last_files(run, listing, checkpoint_ts), since)
 
 
 def save_listing_state(run: FeedContext, found: SinkListing, checkpoint_ts: int, *, unclear: bool) -> None:
     """Leave the listing state for the next run. All that it does not list again must have landed."""
     covered = covered_before(checkpoint_ts)
-    given = Circumstances(
+    given = ListingContext(
         layout_of(run.feed.storage_sink),
         settings_digest(run.feed, found.taken.earlier),
         run.clock(),
@@ -71,7 +77,7 @@ def save_listing_state(run: FeedContext, found: SinkListing, checkpoint_ts: int,
         unclear,
     )
     last = run.frontiers.last()
-    frontier = advance(found.since, found.listing, given)
+    frontier = next_frontier(found.since, found.listing, given)
     if last is None or frontier.adds_to(last) or (found.since is None and _is_old(run, last)):
         run.frontiers.write(frontier)
 

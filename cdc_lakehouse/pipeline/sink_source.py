@@ -16,7 +16,7 @@ from cdc_lakehouse.errors import CheckpointError, SourceError
 from cdc_lakehouse.lake.archive import Archive
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.properties import of_batch
-from cdc_lakehouse.lake.tables.segments import DECODED, FILE, LANDED, Kind, Segment, landed_again
+from cdc_lakehouse.lake.tables.segments import DECODED, FILE, LANDED, Kind, Segment, replayed_segment
 from cdc_lakehouse.pipeline.batches import Batches
 from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.cut_off_files import resolve_redelivered
@@ -77,7 +77,7 @@ class Sink:
         save_listing_state(run, found, self._checkpoint_ts, unclear=unclear)
         return Landed(new, tuple(faults), source_ts, len(listing.data))
 
-    def look(self) -> None:
+    def peek(self) -> None:
         run = self._run
         self._checkpoint_ts = max(read_checkpoint(run.store, run.clock()), run.last_cut.checkpoint_ts)
         self._listing = list_sink(run.store, layout_of(run.feed.storage_sink))
@@ -100,7 +100,7 @@ class Sink:
     def land_left_out(self) -> Sequence[Segment]:
         return ()  # Schema files tell names before anything is decoded.
 
-    def land_again(self, segments: Sequence[Segment]) -> Sequence[Segment]:
+    def replay(self, segments: Sequence[Segment]) -> Sequence[Segment]:
         run, source = self._run, self._run.feed.storage_sink
         unreadable = find_unreadable(run, segments)
         if unreadable:
@@ -113,10 +113,10 @@ class Sink:
             )
         batches = Batches(run.segments.batch + 1, source.max_files, source.max_bytes)
         events = functools.cache(run.events_snapshot)
-        again = [landed_again(s, batches.of_file(s.size), _replaced(s, events), run.landed_at) for s in segments]
-        if again:
-            run.segments.land(again, of_batch(batches.number))
-        return again
+        replayed = [replayed_segment(s, batches.of_file(s.size), _replaced(s, events), run.landed_at) for s in segments]
+        if replayed:
+            run.segments.land(replayed, of_batch(batches.number))
+        return replayed
 
     def checkpoint_ts(self) -> int:
         return self._checkpoint_ts
@@ -210,7 +210,7 @@ def _new_segments(
             replaces_snapshot=None if old is None else _replaced(old, events),
         )
     for row in expired:
-        yield landed_again(row, batches.of_file(row.size), _replaced(row, events), run.landed_at)
+        yield replayed_segment(row, batches.of_file(row.size), _replaced(row, events), run.landed_at)
 
 
 def _expired(run: FeedContext, present: set[str], taken: TakenNames) -> list[Segment]:

@@ -40,7 +40,7 @@ class Landed:
 
 class Source(Protocol):
     """One source, opened for one run. Opening it does nothing. The steps call, in this order, `land`, `decode` for each
-    batch, `checkpoint_ts` and `schema_changes`; a plan calls `look` in the place of the first two."""
+    batch, `checkpoint_ts` and `schema_changes`; a plan calls `peek` in the place of the first two."""
 
     @property
     def kind(self) -> Kind:
@@ -53,7 +53,7 @@ class Source(Protocol):
         Raises `SourceUnreachableError`, and `SourceError` where the source as a whole cannot be used."""
         ...
 
-    def look(self) -> None:
+    def peek(self) -> None:
         """Read what the source has, as far as the schema is concerned, and land nothing.
 
         Raises `SourceUnreachableError`, `SourceError` and `CheckpointError`."""
@@ -61,7 +61,7 @@ class Source(Protocol):
 
     def first_ts(self) -> int | None:
         """The least commit-ts (a TSO) from which on the source has all changes, as far as it shows it: what is older is
-        in a dump, if anywhere. Raises as `look` does."""
+        in a dump, if anywhere. Raises as `peek` does."""
         ...
 
     def decode(self, segments: Sequence[Segment], *, append: bool) -> tuple[Sequence[Segment], Sequence[Rejected]]:
@@ -77,7 +77,7 @@ class Source(Protocol):
         table which is taken had another name before."""
         ...
 
-    def land_again(self, segments: Sequence[Segment]) -> Sequence[Segment]:
+    def replay(self, segments: Sequence[Segment]) -> Sequence[Segment]:
         """Land decoded segments again, with what has to be decoded with them: the next run decodes them, and their
         events take the place of the earlier ones. Needs no JVM. Gives what landed.
 

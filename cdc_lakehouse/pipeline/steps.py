@@ -61,7 +61,7 @@ class Loaded:
 def load(steps: Steps) -> Loaded:
     """The initial dump is in `events`, and the first cut is its point."""
     run, dump = steps.run, steps.dump
-    if dump is None or not (dump.has_rows_left or run.load_again or is_cut_missing(run)):
+    if dump is None or not (dump.has_rows_left or run.reload_tables or is_cut_missing(run)):
         return Loaded()
     if dump.waits is not None:
         run.log.warning("%s", dump.waits)

@@ -14,7 +14,7 @@ import pyarrow.compute
 from pyroaring import BitMap64
 
 from cdc_lakehouse.changelog.positions import BEGINNING, row_stage, tso
-from cdc_lakehouse.decoders.files.tasks import errors_of_tasks
+from cdc_lakehouse.decoders.task_errors import errors_of_tasks
 from cdc_lakehouse.lake.current.key_texts import TableKey
 from cdc_lakehouse.lake.current.superseded_changes import VersionSpan, find_superseded
 from cdc_lakehouse.lake.engine_faults import engine_errors

@@ -290,17 +290,17 @@ class _News:
         counts = pc.field("kind").isin([DUMP, REPAIR])
         if void_upto_ts < applied_ts:
             counts = counts | (pc.field("max_commit_ts") > void_upto_ts)
-        again = (pc.field("batch") > batch) & (passed & counts | replaced) & may_hold(life.names)
+        late = (pc.field("batch") > batch) & (passed & counts | replaced) & may_hold(life.names)
         own = {row.segment for row in self._unusable if TableName(row.database or "", row.table or "") in life.names}
         passed_by = passed & pc.field("segment").isin(pa.array(sorted(own), pa.string()))
-        return self._segments.select((pc.field("state") == DECODED) & (again | passed_by))
+        return self._segments.select((pc.field("state") == DECODED) & (late | passed_by))
 
 
 _EVENT_BYTES: Final = 2048
 """Of the source. A task has so much memory for an event; larger ones count as several."""
 
 
-class EventCounts:
+class EventEstimates:
     """About how many events a run reads of a table: what the segments say that can hold some."""
 
     def __init__(self, run: FeedRun) -> None:

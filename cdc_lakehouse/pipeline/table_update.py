@@ -14,7 +14,7 @@ from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.mysql_types import converts
 from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.errors import ConcurrentRunError, TransientError
-from cdc_lakehouse.lake.current.cut_tags import NO_TAG_CHANGES, TagChanges, plan_tags, shown_state, tags_of
+from cdc_lakehouse.lake.current.cut_tags import plan_tags, shown_state, tags_of
 from cdc_lakehouse.lake.current.schema_plan import Plan, plan_evolution
 from cdc_lakehouse.lake.current.tables import CurrentTables, TableState, column_names, schema_fingerprint
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target, lake_columns, lake_name
@@ -42,6 +42,7 @@ from cdc_lakehouse.lake.properties import (
     of_batch,
 )
 from cdc_lakehouse.lake.row_deletes import FIRST_WITH_VECTORS, delete_rows
+from cdc_lakehouse.lake.table_operations import NO_TAG_CHANGES, TagChanges
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.table_changes import TableChanges
 from cdc_lakehouse.pipeline.table_renames import TableLocation

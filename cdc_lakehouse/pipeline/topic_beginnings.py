@@ -10,8 +10,8 @@ from cdc_lakehouse.changelog.events import Message, MessageError, Watermark
 from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.decoders.messages.format import Decode
 from cdc_lakehouse.errors import SourceUnreachableError
-from cdc_lakehouse.sources.kafka import Client, RangeReader, find_pending, read_topics
-from cdc_lakehouse.sources.record_log import LandedOffsets, OffsetRange, Partition
+from cdc_lakehouse.sources.kafka import KafkaClient, RangeReader, find_pending, read_topics
+from cdc_lakehouse.sources.record_log import LandedOffsets, LogPartition, OffsetRange
 
 _LOOKED_AT: Final = 500
 """Messages of a partition. TiCDC sends a watermark every second."""
@@ -23,7 +23,7 @@ class Beginning:
     """Of a partition: the offset that it is read from, and the commit-ts (a TSO) of the first watermark; of rows and
     statements before it the least one. None for what the first messages do not show."""
 
-    partition: Partition
+    partition: LogPartition
     offset: int
     watermark: int | None
     change_ts: int | None
@@ -44,14 +44,14 @@ class Beginning:
 def read_beginnings(source: KafkaSource, decode: Decode) -> list[Beginning]:
     """Of all partitions that have messages, for a feed of which nothing has landed. Raises as `read_topics` and
     `RangeReader.messages` do, and `SourceUnreachableError`."""
-    client = Client.of(source)
+    client = KafkaClient.of(source)
     pending = find_pending(source, read_topics(source, client), LandedOffsets())
     ranges = [
         OffsetRange(partition, start, min(end, start + _LOOKED_AT), _BYTES)
         for partition, (start, end) in pending.offsets.items()
         if end > start
     ]
-    values: dict[Partition, list[tuple[bytes | None, bytes | None]]] = {}
+    values: dict[LogPartition, list[tuple[bytes | None, bytes | None]]] = {}
     reader = RangeReader(client, ranges)
     for found in reader.messages():
         values.setdefault(found.range.partition, []).extend(zip(found.keys, found.values, strict=True))
@@ -61,8 +61,8 @@ def read_beginnings(source: KafkaSource, decode: Decode) -> list[Beginning]:
 
 
 def beginnings_of(
-    offsets: Mapping[Partition, int],
-    values: Mapping[Partition, Iterable[tuple[bytes | None, bytes | None]]],
+    offsets: Mapping[LogPartition, int],
+    values: Mapping[LogPartition, Iterable[tuple[bytes | None, bytes | None]]],
     decode: Decode,
 ) -> list[Beginning]:
     """By the first offsets, and the keys and values from there on."""

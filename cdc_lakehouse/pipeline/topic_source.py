@@ -22,7 +22,6 @@ from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import SchemaChange
 from cdc_lakehouse.decoders.event_schema import spark_columns
-from cdc_lakehouse.decoders.files.tasks import fits_driver
 from cdc_lakehouse.decoders.messages.format import Format, Options
 from cdc_lakehouse.decoders.messages.registry import format_of
 from cdc_lakehouse.decoders.partition_summary import Summaries
@@ -36,7 +35,8 @@ from cdc_lakehouse.lake.tables.events import settings_of_batches
 from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch, LandedSegment, LandedState, landed_offsets, last_batch
 from cdc_lakehouse.lake.tables.record_files import PartitionRecords, record_reader
 from cdc_lakehouse.lake.tables.records import Records, first_batch, records_frame, removed_upto
-from cdc_lakehouse.lake.tables.segments import DECODED, LANDED, OFFSETS, Kind, Segment, landed_again
+from cdc_lakehouse.lake.tables.segment_decoding import fits_driver
+from cdc_lakehouse.lake.tables.segments import DECODED, LANDED, OFFSETS, Kind, Segment, replayed_segment
 from cdc_lakehouse.lake.tables.source_metadata import Position
 from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.loads import join_at_tso, load_changes
@@ -45,7 +45,7 @@ from cdc_lakehouse.pipeline.taken_tables import TakenNames
 from cdc_lakehouse.pipeline.topic_beginnings import Beginning, read_beginnings
 from cdc_lakehouse.sources.dump.contents import DumpPosition
 from cdc_lakehouse.sources.kafka import choose_ranges, find_pending, read_topics
-from cdc_lakehouse.sources.record_log import Partition, parse_segment
+from cdc_lakehouse.sources.record_log import LogPartition, parse_segment
 
 
 class RecordSource(abc.ABC):
@@ -114,7 +114,7 @@ class RecordSource(abc.ABC):
             raise self._gone(f"{gone[0]} cannot be decoded again: its messages are no longer all in `records`")
         records = records_frame(run.spark, run.feed.name)
         dated = records.where(F.col("feed_date").isin(*run.dates)).select("batch").distinct().collect()
-        return self._land_again(pc.field("record_batch").isin([row["batch"] for row in dated]))
+        return self._replay(pc.field("record_batch").isin([row["batch"] for row in dated]))
 
     def land_left_out(self) -> Sequence[Segment]:
         left_out = self._run.signals.left_out()
@@ -128,20 +128,20 @@ class RecordSource(abc.ABC):
             return ()
         self._run.log.info("decoding again from batch %d: it has rows of tables that are taken now", min(batches))
         undecoded = self._run.segments.undecoded(OFFSETS)
-        return [*self._land_again(pc.field("record_batch") >= min(batches)), *self._land_behind(undecoded.values())]
+        return [*self._replay(pc.field("record_batch") >= min(batches)), *self._land_behind(undecoded.values())]
 
-    def land_again(self, segments: Sequence[Segment]) -> Sequence[Segment]:
+    def replay(self, segments: Sequence[Segment]) -> Sequence[Segment]:
         # Whole batches, for the order of events goes through them.
         batches = {segment.record_batch for segment in segments if segment.record_batch is not None}
         # The person who asks for it may have set the clock right.
-        return self._land_again(pc.field("record_batch").isin(sorted(batches)), self._run.landed_at)
+        return self._replay(pc.field("record_batch").isin(sorted(batches)), self._run.landed_at)
 
     def _taken(self) -> TakenNames:
         """The names that are wanted, as all that was decoded tells."""
         lives = self._incarnations(load_changes(self._run.history))
         return TakenNames.of(self._run.feed.tables, lives.values(), self._run.last_cut.checkpoint_ts)
 
-    def _land_again(self, wanted: Any, landed_at: datetime.datetime | None = None) -> list[Segment]:
+    def _replay(self, wanted: Any, landed_at: datetime.datetime | None = None) -> list[Segment]:
         """Times of messages are judged by when they landed, which is `landed_at` from now on, if it is given."""
         rows = self._run.segments.select((pc.field("kind") == OFFSETS) & (pc.field("state") == DECODED) & wanted)
         if rows:
@@ -176,7 +176,8 @@ class RecordSource(abc.ABC):
         # Of those that were not counted, no table has applied what came after the snapshot that they named.
         replaced = (snapshot if each.state == DECODED else each.replaces_snapshot or snapshot for each in segments)
         rows = [
-            landed_again(each, batch, before, each.landed_at) for each, before in zip(segments, replaced, strict=True)
+            replayed_segment(each, batch, before, each.landed_at)
+            for each, before in zip(segments, replaced, strict=True)
         ]
         run.segments.land(rows, of_batch(batch))
         return rows
@@ -201,7 +202,7 @@ class RecordSource(abc.ABC):
             advice="they were removed by maintenance.keep_records_days; their events are there and were not touched",
         )
 
-    def look(self) -> None:
+    def peek(self) -> None:
         return  # What has landed says it all.
 
     def first_ts(self) -> int | None:
@@ -324,13 +325,13 @@ class RecordSource(abc.ABC):
         return frozenset(
             name
             for name, topic in landed.topics.items()
-            if name not in pending.ids or all(Partition(name, number) in ends for number in topic.ends)
+            if name not in pending.ids or all(LogPartition(name, number) in ends for number in topic.ends)
         )
 
     def schema_changes(self, upto: int | None = None) -> tuple[Sequence[SchemaChange], Sequence[Rejected]]:
         """What all that has landed says of tables, in order."""
         changes = observed_schema.schema_changes(
-            self._run.signals.told(),
+            self._run.signals.schema_signals(),
             escapes=self._format.backslash_escapes,
             types=self._run.feed.types,
             in_table_order=self._format.in_table_order,
@@ -417,10 +418,10 @@ def _since(of_partition: Mapping[int, tuple[int, int]], offset: int) -> int:
     return max((n for n, (first, _) in of_partition.items() if first <= offset), default=min(of_partition))
 
 
-def _landed_ranges(run: FeedContext) -> dict[Partition, dict[int, tuple[int, int]]]:
+def _landed_ranges(run: FeedContext) -> dict[LogPartition, dict[int, tuple[int, int]]]:
     """By partition and batch of records: the first offset, and the bytes."""
     ranges = run.segments.rows.filter(pc.field("kind") == OFFSETS)
-    landed: dict[Partition, dict[int, tuple[int, int]]] = {}
+    landed: dict[LogPartition, dict[int, tuple[int, int]]] = {}
     columns = (ranges[name].to_pylist() for name in ("segment", "record_batch", "size"))
     for segment, batch, size in zip(*columns, strict=True):
         partition, start = parse_segment(segment)

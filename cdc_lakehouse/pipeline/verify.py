@@ -62,7 +62,7 @@ class TableResult:
 
 
 @dataclass(frozen=True)
-class FeedResult:
+class VerifyResult:
     """Of one feed. `checkpoint_ts` is that of the cut, None where none is published. `server` is the database's
     version. `held` tables are not in the cut. `error` says why nothing could be checked."""
 
@@ -93,7 +93,7 @@ class VerifyOptions:
 
 def verify_feed(
     open_run: Callable[[], FeedRun], config: VerifyConfig, wanted: Collection[str], options: VerifyOptions
-) -> FeedResult:
+) -> VerifyResult:
     """Compare the tables of the last cut with the source's: those that are `wanted` (`database.table`), or all. A run
     sees the cut that was the last when it was opened."""
     run = open_run()
@@ -101,7 +101,7 @@ def verify_feed(
     found = held_by_name(cut.held, run.history.history.incarnations())
     held = {table: why for table, why in found.items() if not wanted or str(table) in wanted}
     if cut.checkpoint_ts == BEGINNING:
-        return FeedResult(feed.name, None, None, (), held, "no cut is published")
+        return VerifyResult(feed.name, None, None, (), held, "no cut is published")
     rows = run.checkpoints.rows(cut.checkpoint_ts)
     taken = [TableName(row.database, row.table) for row in rows if feed.tables.takes(row.database, row.table)]
     names = sorted((name for name in taken if not wanted or str(name) in wanted), key=str)
@@ -112,9 +112,9 @@ def verify_feed(
             for name in names:
                 tables.append(_verified(open_run, database, name, options))
                 progress.add()
-            return FeedResult(feed.name, cut.checkpoint_ts, database.version, tuple(tables), held)
+            return VerifyResult(feed.name, cut.checkpoint_ts, database.version, tuple(tables), held)
     except CdcError as error:
-        return FeedResult(feed.name, cut.checkpoint_ts, None, (), held, str(error))
+        return VerifyResult(feed.name, cut.checkpoint_ts, None, (), held, str(error))
 
 
 def _verified(
@@ -147,7 +147,7 @@ class _Verification:
             found = self._compare(sides, opened)
         changing = 0
         if found.total and found.total <= MOST_KEYS and not self._database.is_tidb:
-            found, changing = self._compare_again(opened, found)
+            found, changing = self._recheck(opened, found)
         return TableResult(
             self._name,
             "different" if found.total else "equal",
@@ -179,17 +179,17 @@ class _Verification:
                 found.compare(source, lake, among)
         return found
 
-    def _compare_again(self, buckets: Sequence[int], first: Differences) -> tuple[Differences, int]:
+    def _recheck(self, buckets: Sequence[int], first: Differences) -> tuple[Differences, int]:
         """The keys that differ each time, and in one way; and how many others differ each time."""
         found, changing = first, set[str]()
         for _ in range(self._options.attempts - 1):
             self._options.sleep(self._options.pause_seconds)
             self._run = self._open_run()
             with self._sides() as sides:
-                again = self._compare(sides, buckets, found.keys.keys())
-            changing |= {key for key, how in again.keys.items() if how != found.keys[key]}
-            changing &= again.keys.keys()
-            found = again
+                repeated = self._compare(sides, buckets, found.keys.keys())
+            changing |= {key for key, how in repeated.keys.items() if how != found.keys[key]}
+            changing &= repeated.keys.keys()
+            found = repeated
             if not found.keys:
                 return found, 0
         steady = found.keys.keys() - changing

@@ -18,7 +18,7 @@ from cdc_lakehouse.changelog import ddl_kinds
 from cdc_lakehouse.changelog.mysql_types import INTEGERS, type_text
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName, quoted
-from cdc_lakehouse.sample.sink_writer import Key, Row, RowChange, Table
+from cdc_lakehouse.sample.sink_writer import Key, Row, SampleRowChange, Table
 
 _ADD_COLUMN: Final = 5
 _DROP_COLUMN: Final = 6
@@ -87,7 +87,7 @@ class Database:
         """Delete the row with this one's key."""
         del self._rows[name][self._remember(name, row)]
 
-    def commit(self, moment: datetime.datetime) -> list[RowChange]:
+    def commit(self, moment: datetime.datetime) -> list[SampleRowChange]:
         """End the transaction; empty when it changed nothing. In TiDB's order: DELETE, UPDATE, INSERT, then by key."""
         before, self._before = self._before, {}
         changed = [(name, old, self._rows[name].get(key)) for (name, key), old in before.items()]
@@ -225,11 +225,11 @@ def _default(column: SourceColumn) -> str:
     return f" DEFAULT _UTF8MB4'{text}'"
 
 
-def _change(table: Table, commit_ts: int, old: Row | None, new: Row | None) -> RowChange:
+def _change(table: Table, commit_ts: int, old: Row | None, new: Row | None) -> SampleRowChange:
     if new is None:
         assert old is not None
-        return RowChange("DELETE", table, commit_ts, old)
-    return RowChange("INSERT" if old is None else "UPDATE", table, commit_ts, new, old)
+        return SampleRowChange("DELETE", table, commit_ts, old)
+    return SampleRowChange("INSERT" if old is None else "UPDATE", table, commit_ts, new, old)
 
 
 def _sortable(key: Key) -> tuple[tuple[int, str], ...]:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.sample.database import Database
-from cdc_lakehouse.sample.sink_writer import Row, RowChange
+from cdc_lakehouse.sample.sink_writer import Row, SampleRowChange
 
 _DATABASE: Final = "shop"
 CUSTOMERS: Final = TableName(_DATABASE, "customers")
@@ -139,7 +139,7 @@ class Shop:
             changes.append(self._database.create_table(name, columns, moment + number * _BETWEEN_STATEMENTS))
         return changes
 
-    def trade(self, moment: datetime.datetime) -> list[RowChange]:
+    def trade(self, moment: datetime.datetime) -> list[SampleRowChange]:
         """One transaction, which changes at least one row."""
         self._trades += 1
         # Every transaction has its own generator, so that no generator's state need be saved.

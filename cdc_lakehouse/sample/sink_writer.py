@@ -63,7 +63,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class RowChange:
+class SampleRowChange:
     """One row that changed.
 
     `row` is the row after an INSERT or UPDATE and before a DELETE; only an UPDATE has `old`. Columns that are not in
@@ -77,7 +77,7 @@ class RowChange:
     partition: str = ""
 
 
-Encode = Callable[[RowChange, datetime.datetime], str]
+Encode = Callable[[SampleRowChange, datetime.datetime], str]
 """A change as lines of a data file, without the last line end. The time is that of the encoding."""
 
 
@@ -90,10 +90,10 @@ class SinkWriter:
         self._directory = directory
         self._encode = encode or canal_json
         self._extension = extension
-        self._waiting: dict[str, list[RowChange]] = {}
+        self._waiting: dict[str, list[SampleRowChange]] = {}
         self._last_index: dict[Path, int] = {}
 
-    def write(self, changes: Iterable[RowChange]) -> None:
+    def write(self, changes: Iterable[SampleRowChange]) -> None:
         """Add rows to those that wait."""
         for change in changes:
             name = change.table.name
@@ -143,7 +143,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     part.replace(path)
 
 
-def canal_json(change: RowChange, encoded: datetime.datetime) -> str:
+def canal_json(change: SampleRowChange, encoded: datetime.datetime) -> str:
     """A change as one line of canal-json."""
     columns = [column for column in change.table.columns if column.name in change.row]
 
@@ -170,19 +170,19 @@ def canal_json(change: RowChange, encoded: datetime.datetime) -> str:
     )
 
 
-def csv(change: RowChange, encoded: datetime.datetime) -> str:
+def csv(change: SampleRowChange, encoded: datetime.datetime) -> str:
     """A change as a csv row, with include-commit-ts."""
     return _csv_row(change, change.kind[0], change.row)
 
 
-def csv_with_old_values(change: RowChange, encoded: datetime.datetime) -> str:
+def csv_with_old_values(change: SampleRowChange, encoded: datetime.datetime) -> str:
     """A change as csv with include-commit-ts and output-old-value: an UPDATE is two rows."""
     if change.old is None:
         return _csv_row(change, change.kind[0], change.row, "false")
     return _csv_row(change, "D", change.old, "true") + LINE_END + _csv_row(change, "I", change.row, "true")
 
 
-def _csv_row(change: RowChange, op: str, row: Row, *is_update: str) -> str:
+def _csv_row(change: SampleRowChange, op: str, row: Row, *is_update: str) -> str:
     name = change.table.name
     values = (_csv_value(row[column.name], column.type.name) for column in change.table.columns)
     return ",".join((f'"{op}"', f'"{name.table}"', f'"{name.database}"', str(change.commit_ts), *is_update, *values))

@@ -15,7 +15,7 @@ from cdc_lakehouse.errors import SourceError
 Headers = list[tuple[str, bytes | None]]
 
 
-class Partition(NamedTuple):
+class LogPartition(NamedTuple):
     """One partition of a topic."""
 
     topic: str
@@ -35,7 +35,7 @@ class OffsetRange:
     """Offsets of a partition from `start` on, before `end`; what is read ends before that where keys and values come
     to `max_bytes`."""
 
-    partition: Partition
+    partition: LogPartition
     start: int
     end: int
     max_bytes: int
@@ -49,10 +49,10 @@ class OffsetRange:
         return f"{self.partition}/{self.start:020d}"
 
 
-def parse_segment(name: str) -> tuple[Partition, int]:
+def parse_segment(name: str) -> tuple[LogPartition, int]:
     """The partition and first offset of the range that has this name. Raises `ValueError` for another name."""
     topic, number, start = name.rsplit("/", 2)
-    return Partition(topic, int(number)), int(start)
+    return LogPartition(topic, int(number)), int(start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class LandedOffsets:
     topics: Mapping[str, LandedTopic] = field(default_factory=dict[str, LandedTopic])
     began: bool = False
 
-    def end(self, partition: Partition) -> int | None:
+    def end(self, partition: LogPartition) -> int | None:
         """The first offset of a partition that is not in the lake; None where nothing of it is."""
         topic = self.topics.get(partition.topic)
         return None if topic is None else topic.ends.get(partition.number)
@@ -90,7 +90,7 @@ class Pending:
 
     `ids` are those of the topics."""
 
-    offsets: Mapping[Partition, tuple[int, int]]
+    offsets: Mapping[LogPartition, tuple[int, int]]
     ids: Mapping[str, str]
     faults: tuple[SourceError, ...]
 

@@ -25,7 +25,7 @@ from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import CatalogUnreachableError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
-from cdc_lakehouse.pipeline.problems import Problem, Told
+from cdc_lakehouse.pipeline.problems import NotifiedProblem, Problem
 from tests.kit.lakes import TestLake
 from tests.kit.receivers import HttpReceiver, MailReceiver, http_receiver, mail_receiver
 from tests.lake import CREATE, NOON, RENAME, change, segment
@@ -447,13 +447,15 @@ def test_a_cursor_of_another_form_begins_anew(
 def test_what_the_cursor_stores() -> None:
     """Cursors outlive a release. Those of before have no number; a later one may have keys that are not known here."""
     problem = Problem(feed="f", kind="held", subject="d.ö", text="why")
-    memory = alerts._Memory({"f": 1.5}, {"alerts[0] (slack)": {problem.key: Told(problem, since=2.5, told_at=3.5)}})
+    memory = alerts._CursorState(
+        {"f": 1.5}, {"alerts[0] (slack)": {problem.key: NotifiedProblem(problem, since=2.5, notified_at=3.5)}}
+    )
     known = '"feed": "f", "kind": "held", "subject": "d.ö", "text": "why", "since": 2.5, "told_at": 3.5'
     rest = f'"watched": {{"f": 1.5}}, "told": {{"alerts[0] (slack)": [{{{known}}}]}}}}'
     assert memory.cursor() == f'{{"format": 1, {rest}'
     of_later = f'{{"format": 1, "of later": 1, {rest}'.replace('"kind"', '"of later": 1, "kind"')
     for cursor in (memory.cursor(), f"{{{rest}", of_later):
-        assert alerts._Memory.of(cursor) == memory
+        assert alerts._CursorState.of(cursor) == memory
 
 
 def sensors(definitions: dg.Definitions) -> Sequence[Any]:

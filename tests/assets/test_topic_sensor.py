@@ -7,15 +7,15 @@ from pathlib import Path
 from cdc_lakehouse.assets.sensors import decide
 from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.pipeline.monitors import state_of
-from cdc_lakehouse.sources.record_log import Partition, Pending
+from cdc_lakehouse.sources.record_log import LogPartition, Pending
 from tests.kit.lakes import write_config
 from tests.lake import NOON
 
-TOPIC = Partition("t", 0)
+TOPIC = LogPartition("t", 0)
 
 
 def pending(start: int, end: int) -> Pending:
-    return Pending({TOPIC: (start, end), Partition("t", 1): (5, 5)}, {"t": "id"}, ())
+    return Pending({TOPIC: (start, end), LogPartition("t", 1): (5, 5)}, {"t": "id"}, ())
 
 
 def run_key(pending: Pending, cursor: str | None) -> str | None:

@@ -7,7 +7,7 @@ import pytest
 from cdc_lakehouse.changelog import column_matching
 from cdc_lakehouse.changelog.column_matching import MatchedColumns, clauses_of, first_columns, match_columns
 from cdc_lakehouse.changelog.ddl.parser import parse
-from cdc_lakehouse.changelog.schema import Column, UniqueKey
+from cdc_lakehouse.changelog.schema import Column, TableUniqueKey
 from tests.changelog.statements import change, columns
 
 ABC = "a b c"
@@ -186,7 +186,7 @@ def test_labels_come_from_the_statement_or_stay(clauses: str, after: str, labels
 TABLE = first("", "a:int:!null b:int:!null c")
 
 
-def keys(*statements: str, start: tuple[UniqueKey, ...] = ()) -> list[tuple[str, tuple[int, ...]]]:
+def keys(*statements: str, start: tuple[TableUniqueKey, ...] = ()) -> list[tuple[str, tuple[int, ...]]]:
     for statement in statements:
         start = column_matching.unique_keys_after(start, TABLE, parse(statement))
     return [(key.name, key.columns) for key in start]
@@ -215,8 +215,8 @@ def test_unique_keys(statements: list[str], expected: list[tuple[str, tuple[int,
 
 def test_a_key_goes_with_its_column() -> None:
     """MySQL, "ALTER TABLE Statement": a dropped column is taken out of its keys; a key without columns is dropped."""
-    left = column_matching.unique_keys_after((UniqueKey("u", (2,)), UniqueKey("v", (1, 2))), TABLE[:1], ())
-    assert left == (UniqueKey("v", (1,)),)
+    left = column_matching.unique_keys_after((TableUniqueKey("u", (2,)), TableUniqueKey("v", (1, 2))), TABLE[:1], ())
+    assert left == (TableUniqueKey("v", (1,)),)
 
 
 @pytest.mark.parametrize(
@@ -233,5 +233,5 @@ def test_a_key_goes_with_its_column() -> None:
 def test_rows_are_known_by_the_primary_or_else_the_shortest_key_without_null(
     primary: list[int], unique: list[tuple[int, ...]], expected: tuple[int, ...]
 ) -> None:
-    keys = [UniqueKey(f"u{n}", key) for n, key in enumerate(unique)]
+    keys = [TableUniqueKey(f"u{n}", key) for n, key in enumerate(unique)]
     assert column_matching.handle_key(primary, keys, TABLE) == expected

@@ -39,9 +39,9 @@ VERSION = TableVersion(
         Column(3, "e", ColumnType("enum", elements=("a", "b'"), charset="latin1"), initial=schema.InitialDefault("a")),
         Column(4, "d", ColumnType("datetime", scale=0), carried=False),
     ),
-    key=(1,), unique_keys=(schema.UniqueKey("u", (3, 1)),), next_id=5, partitioning=PARTITIONING, emptied=("p",),
-    swap=schema.Swap("d.t#1", "p", "d.u#1"), previous_name=TableName("d", "s"), since=9, note="a note", hold="why",
-    primary_key=(1,),
+    key=(1,), unique_keys=(schema.TableUniqueKey("u", (3, 1)),), next_id=5, partitioning=PARTITIONING, emptied=("p",),
+    swap=schema.PartitionExchange("d.t#1", "p", "d.u#1"), previous_name=TableName("d", "s"), since=9, note="a note",
+    hold="why", primary_key=(1,),
 )  # fmt: skip
 CHANGE = SchemaChange(
     11, "d", "t", 42, "ALTER TABLE t …",

@@ -180,9 +180,9 @@ def test_a_statement_has_one_verdict(statement: str) -> None:
 
 def _tables_before(clauses: Sequence[ddl.Clause]) -> dict[TableName, str]:
     """The tables that a statement needs, so that it changes something, with their partitions."""
-    found: dict[ddl.TableName, str] = {}
-    made: set[ddl.TableName] = set()
-    own = ddl.TableName(None, "t")
+    found: dict[ddl.TableRef, str] = {}
+    made: set[ddl.TableRef] = set()
+    own = ddl.TableRef(None, "t")
     for clause in clauses or [ddl.NoEffect(own, "other", "")]:
         match clause:
             case ddl.CreateTable() | ddl.CreateTableAsSelect() | ddl.RecoverTable():
@@ -199,7 +199,7 @@ def _tables_before(clauses: Sequence[ddl.Clause]) -> dict[TableName, str]:
             case ddl.Flashback(_, None, tables):
                 found |= dict.fromkeys(tables or (own,), PARTITIONS)
             case ddl.Flashback(_, database) | ddl.DropDatabase(database):
-                found[ddl.TableName(database, "t")] = PARTITIONS
+                found[ddl.TableRef(database, "t")] = PARTITIONS
             case _:
                 found[getattr(clause, "table", None) or own] = PARTITIONS
     return {TableName(name.database or SESSION, name.name): partitions for name, partitions in found.items()}

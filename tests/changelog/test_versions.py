@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cdc_lakehouse.changelog.schema import SchemaChange, Swap, TableVersion
+from cdc_lakehouse.changelog.schema import PartitionExchange, SchemaChange, TableVersion
 from tests.changelog.statements import ADD, CREATE, DROP, DROP_COLUMN, MODIFY, RENAME, SEEN, TRUNCATE, change, history
 
 TABLE = "id:bigint:pk a b:varchar"
@@ -192,7 +192,7 @@ def test_an_exchange_is_of_both_tables(other: str, older: bool) -> None:
     swapped = change(20, "db.t", 42, EXCHANGE.format(other), TABLE)
     made = versions(PARTITIONED, *([] if older else [plain]), swapped, change(20, f"db.{other}", SEEN, "", TABLE))
     found = {version.name.table: version.swap for version in made if version.effect == "swap"}
-    assert found == dict.fromkeys(("t", other), Swap("db.t#1", "p0", f"db.{other}#1"))
+    assert found == dict.fromkeys(("t", other), PartitionExchange("db.t#1", "p0", f"db.{other}#1"))
 
 
 @pytest.mark.parametrize(

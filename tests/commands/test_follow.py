@@ -17,7 +17,7 @@ import dagster as dg
 import pytest
 
 from cdc_lakehouse.assets.leases import FAILURE_TAG
-from cdc_lakehouse.assets.sensors import Decision, look
+from cdc_lakehouse.assets.sensors import Decision, poll_source
 from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.commands.follow import FollowedFeed, follow, until_signalled
 from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError, SourceUnreachableError
@@ -40,7 +40,7 @@ def sink(lake: TestLake) -> Sink:
 
 
 def followed(lake: TestLake, make_pass: Callable[[int], object], instance: dg.DagsterInstance) -> FollowedFeed:
-    see = partial(look, instance, lake.lake, lake.feed, open_monitor(lake.lake, lake.feed))
+    see = partial(poll_source, instance, lake.lake, lake.feed, open_monitor(lake.lake, lake.feed))
     return FollowedFeed(lake.name, see, make_pass, interval=2)
 
 

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
-from cdc_lakehouse.sources.kafka import Client
+from cdc_lakehouse.sources.kafka import KafkaClient
 from tests.commands import call, run_that_fails
 from tests.kit.kafka import with_timeout
 from tests.kit.lakes import TestLake
@@ -157,8 +157,8 @@ def test_a_source_that_does_not_answer_is_down_and_keeps_nothing_back(
         source = {"type": "kafka", "format": "dts-canal-json", "bootstrap_servers": brokers, "topics": ["t"]}
         lake = lake_in(tmp_path, source={**source, "kafka": {"socket.connection.setup.timeout.ms": "1000"}})
         monkeypatch.setenv("CDC_LAKEHOUSE_CONFIG", str(lake.config_path))
-        client = with_timeout(Client.of(lake.feed.kafka), 3)
-        monkeypatch.setattr(Client, "of", lambda _: client)
+        client = with_timeout(KafkaClient.of(lake.feed.kafka), 3)
+        monkeypatch.setattr(KafkaClient, "of", lambda _: client)
         monkeypatch.setattr("cdc_lakehouse.commands.metrics._PATIENCE_SECONDS", 0.2)
         feed = (("feed", lake.name),)
         assert metrics(lake)["source_up", feed] == 0

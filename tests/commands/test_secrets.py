@@ -15,7 +15,7 @@ import pytest
 from cdc_lakehouse.assets.leases import FAILURE_TAG
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.sources.canal.wire import packets_pb2 as wire
-from cdc_lakehouse.sources.kafka import Client
+from cdc_lakehouse.sources.kafka import KafkaClient
 from tests.commands import call
 from tests.kit.lakes import TestLake
 from tests.lake import NOON, segment
@@ -103,7 +103,9 @@ def test_a_source_that_refuses_shows_and_stores_no_secret(
     source: Callable[[contextlib.ExitStack], dict[str, Any]],
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    monkeypatch.setattr(Client, "of", lambda asked: Client(asked.bootstrap_servers[0], dict(asked.kafka), 1, 1))
+    monkeypatch.setattr(
+        KafkaClient, "of", lambda asked: KafkaClient(asked.bootstrap_servers[0], dict(asked.kafka), 1, 1)
+    )
     path = lake.sink.parent / "lakehouse.yaml"
     document = json.loads(path.read_text())
     with contextlib.ExitStack() as servers:

@@ -19,7 +19,7 @@ from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.tables.checkpoints import Cut, CutRow
 from cdc_lakehouse.lake.tables.lease import Lease
 from cdc_lakehouse.pipeline.database_progress import location_of
-from cdc_lakehouse.sources.kafka import Client
+from cdc_lakehouse.sources.kafka import KafkaClient
 from tests.commands import call, run_that_fails
 from tests.kit.kafka import with_timeout
 from tests.kit.lakes import TestLake
@@ -101,8 +101,8 @@ def test_a_checkpoint_that_cannot_be_read_is_told(lake: TestLake) -> None:
 def test_messages_that_contradict_an_option_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nobody = {"type": "kafka", "format": "dts-canal-json", "bootstrap_servers": "127.0.0.1:1", "topics": ["t"]}
     lake = lake_in(tmp_path, source={**nobody, "kafka": {"socket.connection.setup.timeout.ms": "1000"}})
-    client = with_timeout(Client.of(lake.feed.kafka), 1)
-    monkeypatch.setattr(Client, "of", lambda _: client)
+    client = with_timeout(KafkaClient.of(lake.feed.kafka), 1)
+    monkeypatch.setattr(KafkaClient, "of", lambda _: client)
     monkeypatch.setenv("CDC_LAKEHOUSE_CONFIG", str(lake.sink.parent / "lakehouse.yaml"))
     finds = PartitionSummary(0, 0, option_conflict=OptionConflict("t", 0, 17, "a row of DELETE is in old"))
     lake.run().signals.write(1, {("t", 0, 1): finds})

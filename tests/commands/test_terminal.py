@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cdc_lakehouse.commands import common
-from cdc_lakehouse.commands.run import FeedResult, _text
+from cdc_lakehouse.commands.run import RunResult, _text
 
 
 def _said(text: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -19,7 +19,7 @@ def _said(text: str, capsys: pytest.CaptureFixture[str]) -> str:
 def test_no_command_for_a_terminal_goes_through(escape: str, capsys: pytest.CaptureFixture[str]) -> None:
     table = {"database": "d", "table": f"t{escape}", "ddl": [], "rows": 1}
     counts = dict.fromkeys(("rows_in", "inserts", "updates", "deletes"), 0)
-    result = FeedResult("f", checkpoint_ts=1, checkpoint_time="x", tables=[{**table, **counts}])
+    result = RunResult("f", checkpoint_ts=1, checkpoint_time="x", tables=[{**table, **counts}])
     lines = [_text(result), *common.problem_lines({f"d.{escape}": escape}, 0, [escape], [escape])]
 
     said = _said("\n".join(lines), capsys)

@@ -14,7 +14,7 @@ from cdc_lakehouse.changelog.positions import END_TS
 from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders.files import row_images
 from cdc_lakehouse.decoders.files.csv_format import Dialect
-from cdc_lakehouse.decoders.files.csv_strict import RecordReader
+from cdc_lakehouse.decoders.files.csv_strict import CsvRecordReader
 from tests.decoders.csv_reading import NAMES, PIECES, options, read, strictly
 from tests.decoders.damage import damaged
 from tests.decoders.ticdc_csv import DATABASE, TABLE, AmbiguousError, Bare, Change, Encoder, Row, Value, events
@@ -137,7 +137,7 @@ def test_a_bad_record_leaves_its_neighbours_alone(
 @example(b'"I","a","b",1,"c', options())
 def test_no_byte_is_lost(content: bytes, csv_options: CsvOptions) -> None:
     at = 0
-    for record in RecordReader(content, Dialect.of(csv_options)).records(0, len(content)):
+    for record in CsvRecordReader(content, Dialect.of(csv_options)).records(0, len(content)):
         assert not content[at : record.start].strip(b"\r\n") and record.start < record.end <= record.following
         at = record.end
     assert not content[at:].strip(b"\r\n")

@@ -12,7 +12,7 @@ from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SourceColumn, TableName
 from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders.files.registry import FORMATS
-from cdc_lakehouse.sample.sink_writer import RowChange, Table, canal_json, csv, csv_with_old_values
+from cdc_lakehouse.sample.sink_writer import SampleRowChange, Table, canal_json, csv, csv_with_old_values
 from tests.lake import ID, NOON
 
 COLUMNS = (ID, SourceColumn("old", ColumnType.of("VARCHAR", length=50)), SourceColumn("ts", ColumnType.of("INT")))
@@ -21,10 +21,10 @@ OPTIONS = CsvOptions.model_validate({"include-commit-ts": True})
 WRITERS = {"canal-json": canal_json, "csv": csv, "csv with old values": csv_with_old_values}
 
 
-def change(at: int) -> RowChange:
+def change(at: int) -> SampleRowChange:
     row: dict[str, str | None] = {"id": str(at), "old": f'one\r\n"two","old":[{at}', "ts": "1234"}
     before = {**row, "ts": None} if at % 3 == 0 else None
-    return RowChange("UPDATE" if before else "INSERT", TABLE, 1_000_000 + at, row, before)
+    return SampleRowChange("UPDATE" if before else "INSERT", TABLE, 1_000_000 + at, row, before)
 
 
 def lines(kind: str, ats: Sequence[int], minutes: int = 0) -> list[bytes]:

@@ -64,7 +64,7 @@ def survive(variant: Variant, value: bytes) -> None:
 # --- Files of a sink ---
 
 
-def _changes() -> list[sink_writer.RowChange]:
+def _changes() -> list[sink_writer.SampleRowChange]:
     types = {
         "id": ColumnType.of("bigint"), "v": ColumnType.of("varchar", length=20), "t": ColumnType.of("datetime"),
         "d": ColumnType.of("decimal", length=12, scale=2), "e": ColumnType.of("enum", elements=("a", "b")),
@@ -79,10 +79,10 @@ def _changes() -> list[sink_writer.RowChange]:
     row = dict(zip(types, texts, strict=True))
     nothing: dict[str, str | None] = {**dict.fromkeys(types), "id": "2"}
     return [
-        sink_writer.RowChange("INSERT", table, _TS, row),
-        sink_writer.RowChange("UPDATE", table, _TS + 1, {**row, "v": None}, row),
-        sink_writer.RowChange("INSERT", table, _TS + 2, nothing),
-        sink_writer.RowChange("DELETE", table, _TS + 3, row),
+        sink_writer.SampleRowChange("INSERT", table, _TS, row),
+        sink_writer.SampleRowChange("UPDATE", table, _TS + 1, {**row, "v": None}, row),
+        sink_writer.SampleRowChange("INSERT", table, _TS + 2, nothing),
+        sink_writer.SampleRowChange("DELETE", table, _TS + 3, row),
     ]
 
 

@@ -10,7 +10,7 @@ import pytest
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.tables.canal_positions import PlaceInLog, commit_ts_of, find_place
+from cdc_lakehouse.lake.tables.canal_positions import FoundPosition, commit_ts_of, find_binlog_position
 from cdc_lakehouse.lake.tables.canal_records import EntryRecords
 from cdc_lakehouse.sources.canal.binlog_position import BinlogPosition
 from cdc_lakehouse.sources.canal.entry_identity import placed
@@ -43,8 +43,8 @@ class Landed:
                 self.commit_ts.append(after[len(before) :])
             last = found[-1][-1] if found[-1] else last
 
-    def find(self, position: BinlogPosition) -> PlaceInLog:
-        return find_place(self.lake, "shop", "example", position, self.seeds.__getitem__)
+    def find(self, position: BinlogPosition) -> FoundPosition:
+        return find_binlog_position(self.lake, "shop", "example", position, self.seeds.__getitem__)
 
     def headers(self) -> list[wire.Header]:
         return [wire.Entry.FromString(entry).header for entry in self.entries]
@@ -91,10 +91,10 @@ def test_a_log_that_begins_behind_the_place(tmp_path: Path) -> None:
 
 
 def test_nothing_has_landed(tmp_path: Path) -> None:
-    found = find_place(
+    found = find_binlog_position(
         Lake(lake_config(tmp_path)), "shop", "example", BinlogPosition.of("bin.000001", 4), {}.__getitem__
     )
-    assert found == PlaceInLog(reached=False, commit_ts=None, first=None, last=None, covered=False)
+    assert found == FoundPosition(reached=False, commit_ts=None, first=None, last=None, covered=False)
 
 
 def test_the_binlog_of_another_server(tmp_path: Path) -> None:

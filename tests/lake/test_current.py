@@ -159,9 +159,9 @@ def test_a_table_whose_metadata_is_gone_is_neither_found_nor_taken_for_none(
             again.find(life)
         assert again.find(dropped) is None and again.at(where) is None and not again.is_free(where)
     file.unlink()
-    assert again.give_up(dropped) is None
-    assert again.give_up(life) == where and again.is_free(where) and again.find(life) is None
-    assert again.give_up(life) is None
+    assert again.drop_unreadable(dropped) is None
+    assert again.drop_unreadable(life) == where and again.is_free(where) and again.find(life) is None
+    assert again.drop_unreadable(life) is None
 
 
 def test_a_table_whose_properties_are_damaged_cannot_be_read(lake: TestLake, tables: CurrentTables) -> None:

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.schema import Schema
 
-from cdc_lakehouse.decoders.files.tasks import errors_of_tasks
+from cdc_lakehouse.decoders.task_errors import errors_of_tasks
 from cdc_lakehouse.errors import TransientError
-from cdc_lakehouse.lake.current.event_shuffle import EventShuffle, of_blocks
+from cdc_lakehouse.lake.current.event_shuffle import EventShuffle, events_of_blocks
 from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS
 from cdc_lakehouse.lake.data_files import StoredFile
 from cdc_lakehouse.lake.tables.event_files import EventReader
@@ -41,7 +41,7 @@ def shuffled(rows: list[dict[str, Any]], directory: Path | None) -> dict[int, li
     keyed = pa.Table.from_pylist(rows, KEYED_EVENTS)
     blocks = pa.Table.from_batches([shuffle.divided(connection(), keyed)])
     return {
-        task: of_blocks(blocks.filter(pc.field("task") == task)).to_pylist()
+        task: events_of_blocks(blocks.filter(pc.field("task") == task)).to_pylist()
         for task in blocks.column("task").to_pylist()
     }
 

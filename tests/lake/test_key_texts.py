@@ -22,11 +22,11 @@ from pyroaring import BitMap64
 from cdc_lakehouse.changelog.mysql_types import ColumnType, type_change
 from cdc_lakehouse.changelog.positions import row_stage
 from cdc_lakehouse.changelog.schema import Column, TableName, TableVersion
-from cdc_lakehouse.decoders.event_schema import EVENTS, SYNTHETIC, image_text
+from cdc_lakehouse.decoders.event_schema import CHANGE_COLUMNS, EVENTS, SYNTHETIC, image_text
 from cdc_lakehouse.lake.current.key_texts import TableKey
-from cdc_lakehouse.lake.current.keyed_events import EVENT_COLUMNS, KeyedSpan, KeyedSpans
+from cdc_lakehouse.lake.current.keyed_events import KeyedSpan, KeyedSpans
 from cdc_lakehouse.lake.current.typed_rows import COMMIT_TS, Target
-from cdc_lakehouse.lake.current.update_tasks import StoredTable, TableUpdate, carry_out
+from cdc_lakehouse.lake.current.update_tasks import StoredTable, TableUpdate, update_tables
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.data_files import StoredFile, write_file
 from tests.kit.duckdb_sql import connection
@@ -94,14 +94,14 @@ class Table:
             KeyedSpan(0, n, "d", "t", row_stage(ends[n]), row_stage(ends[n + 1]), ("k",), key.texts(each))
             for n, each in enumerate(versions)
         ]
-        schema = pa.schema([EVENTS.field(name) for name in EVENT_COLUMNS])
+        schema = pa.schema([EVENTS.field(name) for name in CHANGE_COLUMNS])
         keyed = KeyedSpans(spans).keyed(connection(), pa.Table.from_pylist([*map(row, events)], schema))
         stored = self.stored()
         plan = TableUpdate(
             0, "d.t", Target(now.columns, dict(enumerate(versions))), key.read_as, self.value_format,
             self.schema(now), f"file://{self.directory}", {}, stored, (), (), skips_rejected=False,
         )  # fmt: skip
-        results = [result for batch in carry_out({}, [plan], keyed) for result in batch.to_pylist()]
+        results = [result for batch in update_tables({}, [plan], keyed) for result in batch.to_pylist()]
         assert {result["kind"] for result in results} <= {"file", "counts", "deleted"}, results
         for result in results:
             if result["kind"] == "deleted":
@@ -215,6 +215,6 @@ def test_an_update_of_the_same_key_in_another_text_moves_no_row() -> None:
     key = TableKey.of(found.columns[:1], [found], CANAL)
     event = row(Event("U", 10, "1.0", None, "1.00"))
     span = KeyedSpan(0, 0, "d", "t", 0, 1000, ("k",), key.texts(found))
-    schema = pa.schema([EVENTS.field(name) for name in EVENT_COLUMNS])
+    schema = pa.schema([EVENTS.field(name) for name in CHANGE_COLUMNS])
     keyed = KeyedSpans([span]).keyed(connection(), pa.Table.from_pylist([event], schema)).to_pylist()
     assert [(each["key"], each["upsert"]) for each in keyed] == [(["1.00"], True)]

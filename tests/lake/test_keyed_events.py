@@ -13,18 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.positions import row_stage, synthetic_stage
-from cdc_lakehouse.decoders.event_schema import EVENTS, SYNTHETIC, image_text
-from cdc_lakehouse.lake.current.keyed_events import (
-    EVENT_COLUMNS,
-    KEYED_EVENTS,
-    KeyedSpan,
-    KeyedSpans,
-    commit_ts_range,
-)
+from cdc_lakehouse.decoders.event_schema import CHANGE_COLUMNS, EVENTS, SYNTHETIC, image_text
+from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan, KeyedSpans, commit_ts_range
 from tests.kit.duckdb_sql import connection
 
 Image = dict[str, str | None] | None
-SCHEMA: Final = pa.schema([EVENTS.field(name) for name in EVENT_COLUMNS])
+SCHEMA: Final = pa.schema([EVENTS.field(name) for name in CHANGE_COLUMNS])
 
 
 def span(

@@ -19,13 +19,13 @@ from cdc_lakehouse.lake.tables.landed_offsets import records_table, state_of
 from cdc_lakehouse.lake.tables.record_files import PartitionRecords, RecordReader, record_reader
 from cdc_lakehouse.lake.tables.record_writer import RecordFiles, RecordRows, RecordTable
 from cdc_lakehouse.lake.tables.records import RecordCommits
-from cdc_lakehouse.sources.record_log import Messages, OffsetRange, Partition
+from cdc_lakehouse.sources.record_log import LogPartition, Messages, OffsetRange
 from tests.kit.lakes import lake_config
 
 DAY_MS = 86_400_000
 TOPICS = ("orders", "returns")
 
-Record = tuple[Partition, int, int, int, bytes | None]
+Record = tuple[LogPartition, int, int, int, bytes | None]
 """Partition, offset, batch, time, value."""
 Chunk = list[Record]
 """Records of one partition and batch."""
@@ -94,12 +94,12 @@ def logs(draw: st.DrawFn) -> tuple[list[list[Chunk]], list[PartitionRecords]]:
     """Files as tasks write them, some with their records out of order; and of some partitions and batches all."""
     files: list[list[Chunk]] = []
     wanted: list[PartitionRecords] = []
-    starts: dict[Partition, list[tuple[int, int]]] = {}
-    ends: dict[Partition, int] = {}
+    starts: dict[LogPartition, list[tuple[int, int]]] = {}
+    ends: dict[LogPartition, int] = {}
     for batch in range(1, draw(st.integers(1, 3)) + 1):
         tasks: list[list[Chunk]] = [[] for _ in range(draw(st.integers(1, 3)))]
         for topic, number in itertools.product(TOPICS, range(2)):
-            partition = Partition(topic, number)
+            partition = LogPartition(topic, number)
             start = ends.get(partition, draw(st.integers(0, 5)))
             offsets = [start + n for n in range(draw(st.integers(0, 8))) if draw(st.integers(0, 3))]
             if not offsets:
@@ -151,7 +151,7 @@ def test_each_partition_comes_whole_and_in_order(
 
 
 def test_what_many_partitions_share_is_read_once(tmp_path: Path) -> None:
-    partitions = [Partition("orders", number) for number in range(4)]
+    partitions = [LogPartition("orders", number) for number in range(4)]
     chunks = [[(each, n * 10 + k, 1, n * DAY_MS, b"v") for k in range(10)] for n in range(3) for each in partitions]
     wanted = [PartitionRecords(each, 1, 0, 0, 1, 100) for each in partitions]
     reader = Log(tmp_path, [chunks[:6], chunks[6:]]).reader(wanted)
@@ -163,7 +163,7 @@ def test_what_many_partitions_share_is_read_once(tmp_path: Path) -> None:
 
 
 def test_batches_are_small_though_values_are_large(tmp_path: Path) -> None:
-    one = Partition("orders", 0)
+    one = LogPartition("orders", 0)
     sizes = [1, 9 << 20, 9 << 20, 1, 40 << 20, 1]
     chunk = [(one, n, 1, 0, bytes(size)) for n, size in enumerate(sizes)]
     reader = Log(tmp_path, [[chunk]]).reader([PartitionRecords(one, 1, 0, 0, 1, 1)])
@@ -173,7 +173,7 @@ def test_batches_are_small_though_values_are_large(tmp_path: Path) -> None:
 
 
 def test_files_that_have_nothing_of_it_are_left_alone(tmp_path: Path) -> None:
-    one = Partition("orders", 0)
+    one = LogPartition("orders", 0)
     log = Log(tmp_path, [[[(one, batch * 10, batch, 0, b"v")]] for batch in range(1, 6)])
     (share,) = log.reader([PartitionRecords(one, 4, 40, 30, 3, 1)]).shares
     assert len(share.files) == 2
@@ -183,7 +183,9 @@ def test_files_that_have_nothing_of_it_are_left_alone(tmp_path: Path) -> None:
 
 def test_tasks_have_about_as_much_to_read(tmp_path: Path) -> None:
     sizes = [24, 25, 26, 25]
-    chunks = [[(Partition("orders", n), offset, 1, 0, b"v") for offset in range(size)] for n, size in enumerate(sizes)]
-    wanted = [PartitionRecords(Partition("orders", n), 1, 0, 0, 1, size) for n, size in enumerate(sizes)]
+    chunks = [
+        [(LogPartition("orders", n), offset, 1, 0, b"v") for offset in range(size)] for n, size in enumerate(sizes)
+    ]
+    wanted = [PartitionRecords(LogPartition("orders", n), 1, 0, 0, 1, size) for n, size in enumerate(sizes)]
     reader = Log(tmp_path, [chunks]).reader(wanted, 2)
     assert [[each.partition.number for each in share.in_order] for share in reader.shares] == [[0, 1], [2, 3]]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cdc_lakehouse.config import DateSeparator
 from cdc_lakehouse.lake.tables.record_writer import RecordRows
-from cdc_lakehouse.sources.record_log import Messages, OffsetRange, Partition
+from cdc_lakehouse.sources.record_log import LogPartition, Messages, OffsetRange
 
 ZONES = ["UTC", "Asia/Shanghai", "America/St_Johns", "America/Havana", "Africa/Monrovia", "Pacific/Kiritimati"]
 LAST_MS = 253_402_300_799_999
@@ -23,7 +23,7 @@ times = st.integers(0, 4 * 10**12) | st.integers(0, LAST_MS)
 def messages(timestamps: list[tuple[int, int]], **columns: Any) -> Messages:
     count = len(timestamps)
     keys, values, headers = (columns.get(name, [None] * count) for name in ("keys", "values", "headers"))
-    where = OffsetRange(Partition("orders", 3), 100, 100 + count, 1)
+    where = OffsetRange(LogPartition("orders", 3), 100, 100 + count, 1)
     return Messages(where, list(range(100, 100 + count)), timestamps, keys, values, headers, 0)
 
 

@@ -73,7 +73,7 @@ def test_what_is_left_out_changes_no_schema(told: list[str], rng: Any) -> None:
         for each in log[first:end]:
             parts[rng.randrange(2)].append(each)
         signals.write(batch, {("x", number, batch): finds(*part) for number, part in enumerate(parts)})
-    assert made(signals.told()) == made(log)
+    assert made(signals.schema_signals()) == made(log)
 
 
 class _NoTable:

@@ -31,9 +31,9 @@ from cdc_lakehouse.lake.current.update_tasks import (
     RecomputedKeys,
     StoredTable,
     TableUpdate,
-    carry_out,
     pickled,
     run_tasks,
+    update_tables,
 )
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
 from cdc_lakehouse.lake.data_files import StoredFile, write_file
@@ -169,7 +169,7 @@ def rewrite(directory: Path, rows: pa.Table, deleted: set[int]) -> list[dict[str
         0, "d.t", Target(VERSION.columns, {0: VERSION}), (ID,), ValueFormat(), SCHEMA, f"file://{directory}/new", {},
         StoredTable((file,), SCHEMA, {1: 1, 2: 2}, VERSION), (), (), skips_rejected=False,
     )  # fmt: skip
-    batches = carry_out({}, [FileRewrite(plan, file, BitMap64(deleted).serialize())], KEYED_EVENTS.empty_table())
+    batches = update_tables({}, [FileRewrite(plan, file, BitMap64(deleted).serialize())], KEYED_EVENTS.empty_table())
     return [result for batch in batches for result in batch.to_pylist()]
 
 
@@ -208,7 +208,7 @@ def _plan(directory: Path, number: int = 0, stored: StoredTable | None = None) -
 
 
 def _carried_out(plans: Sequence[TableUpdate], events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    batches = carry_out({}, plans, pa.Table.from_pylist(events, KEYED_EVENTS))
+    batches = update_tables({}, plans, pa.Table.from_pylist(events, KEYED_EVENTS))
     return [result for batch in batches for result in batch.to_pylist()]
 
 

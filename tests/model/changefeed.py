@@ -46,7 +46,7 @@ class Changefeed:
     _writer: SinkWriter | TopicWriter = field(init=False)
     _tables: Tables = field(default_factory=dict)
     _versions: dict[str, int] = field(default_factory=dict)
-    _sent: list[sink_writer.RowChange] = field(default_factory=list)
+    _sent: list[sink_writer.SampleRowChange] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.restart()
@@ -104,21 +104,21 @@ class Changefeed:
             SchemaChange(commit_ts, self.database, name, action, query, columns, origin=""), self._now()
         )
 
-    def _changes(self, change: RowChange, table: Table) -> Iterable[sink_writer.RowChange]:
+    def _changes(self, change: RowChange, table: Table) -> Iterable[sink_writer.SampleRowChange]:
         """The messages of a change. What of the images they carry depends on the format and the change's style."""
         before, after = change.before, change.after
         name = TableName(self.database, change.table)
         written = sink_writer.Table(name, self._versions[change.table], tuple(_source_columns(table)))
 
-        def inserted(row: Values) -> sink_writer.RowChange:
+        def inserted(row: Values) -> sink_writer.SampleRowChange:
             place = _partition(change, table, row)
-            return sink_writer.RowChange("INSERT", written, change.commit_ts, row, partition=place)
+            return sink_writer.SampleRowChange("INSERT", written, change.commit_ts, row, partition=place)
 
-        def deleted(row: Values) -> sink_writer.RowChange:
+        def deleted(row: Values) -> sink_writer.SampleRowChange:
             # Some changefeeds send nothing but the key of a deleted row.
             image = {name: row[name] for name in table.key} if change.style % 3 == 0 and not self.csv else row
             place = _partition(change, table, row)
-            return sink_writer.RowChange("DELETE", written, change.commit_ts, image, partition=place)
+            return sink_writer.SampleRowChange("DELETE", written, change.commit_ts, image, partition=place)
 
         if before is None:
             assert after is not None
@@ -139,7 +139,7 @@ class Changefeed:
             changed = {name: text for name, text in before.items() if text != after[name]}
             old = changed if change.style % 3 else before
         partition = _partition(change, table, after)
-        yield sink_writer.RowChange("UPDATE", written, change.commit_ts, row, old, partition)
+        yield sink_writer.SampleRowChange("UPDATE", written, change.commit_ts, row, old, partition)
 
 
 def _partition(change: RowChange, table: Table, row: Values) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from cdc_lakehouse.changelog.positions import physical_ms
 from cdc_lakehouse.changelog.schema import SchemaChange
-from cdc_lakehouse.sample.sink_writer import RowChange, canal_json
+from cdc_lakehouse.sample.sink_writer import SampleRowChange, canal_json
 
 _TYPES: Final = {3: "CREATE", 4: "ERASE", 11: "TRUNCATE", 14: "RENAME", 42: "QUERY"}
 _AGAIN: Final = 0.1
@@ -36,11 +36,11 @@ class TopicWriter:
     chance: random.Random
 
     def __post_init__(self) -> None:
-        self._waiting: list[RowChange] = []
+        self._waiting: list[SampleRowChange] = []
         self._sent: list[Record] = []
         self._flushed = datetime.datetime.now(datetime.UTC)
 
-    def write(self, changes: Iterable[RowChange]) -> None:
+    def write(self, changes: Iterable[SampleRowChange]) -> None:
         self._waiting += changes
 
     def flush(self, now: datetime.datetime, _: int | None = None) -> None:
@@ -69,7 +69,7 @@ class TopicWriter:
         value = json.dumps(message).encode()
         self.send([Record(partition, value, _ms(now)) for partition in range(self.partitions)])
 
-    def _partition(self, change: RowChange) -> int:
+    def _partition(self, change: SampleRowChange) -> int:
         name = change.table.name
         told = [name.database, name.table, *(change.table.key_of(change.row) if self.by_key else ())]
         return zlib.crc32(json.dumps(told).encode()) % self.partitions

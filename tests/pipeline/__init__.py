@@ -11,7 +11,7 @@ from cdc_lakehouse.changelog.positions import tso
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import Landed
-from cdc_lakehouse.sample.sink_writer import RowChange, SinkWriter, Table
+from cdc_lakehouse.sample.sink_writer import SampleRowChange, SinkWriter, Table
 from tests.kit.lakes import TestLake
 from tests.lake import CREATE, ID
 
@@ -55,7 +55,7 @@ class Sink:
         """One row, in a data file of its own; gives the file's path."""
         before = set(self.directory.rglob("CDC*.json"))
         source = Table(TableName("d", table), T0 + version, (ID,))
-        self.writer.write([RowChange("INSERT", source, T0 + at, {"id": str(at)})])
+        self.writer.write([SampleRowChange("INSERT", source, T0 + at, {"id": str(at)})])
         self.writer.flush(DAY + datetime.timedelta(days=days))
         (new,) = set(self.directory.rglob("CDC*.json")) - before
         return str(new.relative_to(self.directory))

@@ -14,7 +14,7 @@ from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.lake.tables.segments import Segment
 from cdc_lakehouse.pipeline.cut_off_files import resolve_redelivered
 from cdc_lakehouse.pipeline.holds import find_holds
-from cdc_lakehouse.sample.sink_writer import LINE_END, RowChange, Table, canal_json
+from cdc_lakehouse.sample.sink_writer import LINE_END, SampleRowChange, Table, canal_json
 from tests.kit.lakes import TestLake
 from tests.lake import CREATE, ID, LATER, NOON, change
 from tests.pipeline import DAY, lake_in
@@ -25,7 +25,7 @@ CUT, AGAIN = (f"d/a/10/2026-06-01/CDC00000{index}.json" for index in (1, 2))
 
 
 def messages(ats: Sequence[int]) -> bytes:
-    changes = (RowChange("INSERT", ROWS, 100 + at, {"id": str(at)}) for at in ats)
+    changes = (SampleRowChange("INSERT", ROWS, 100 + at, {"id": str(at)}) for at in ats)
     return "".join(canal_json(each, DAY) + LINE_END for each in changes).encode()
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from cdc_lakehouse.changelog.positions import AHEAD_MS, LOGICAL_BITS
-from cdc_lakehouse.decoders.files import tasks
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.pipeline import sink_decoding
 from cdc_lakehouse.pipeline.run import FeedRun
+from cdc_lakehouse.sources.object_store import segments
 from tests.kit.lakes import TestLake
 from tests.pipeline import DAY, Sink
 
@@ -38,7 +38,7 @@ def test_a_file_that_is_too_large_waits_with_its_table(
     limit = (lake.sink / large).stat().st_size
     with (lake.sink / large).open("a") as file:
         file.write("\r\n")
-    monkeypatch.setattr(tasks, "SEGMENT_LIMIT", limit)
+    monkeypatch.setattr(segments, "SEGMENT_LIMIT", limit)
     run, appended = fresh(lake)
     decoded, rejected = run.source.decode(run.source.land().new, append=True)
     assert ([segment.segment for segment in decoded], list(rejected)) == (others, [])

@@ -18,7 +18,7 @@ from cdc_lakehouse.decoders.problems import BAD_VALUE, MISSING_FILE, UNREADABLE_
 from cdc_lakehouse.errors import PermanentError, QuarantineLimitError, SourceError
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.tables.events import BatchCounts
-from cdc_lakehouse.lake.tables.segments import Segment, landed_again
+from cdc_lakehouse.lake.tables.segments import Segment, replayed_segment
 from cdc_lakehouse.pipeline import apply as applying
 from cdc_lakehouse.pipeline.dump_source import DumpSource
 from cdc_lakehouse.pipeline.holds import find_holds
@@ -29,7 +29,7 @@ from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.steps import Steps, apply, decode, publish
 from cdc_lakehouse.pipeline.table_changes import find_changed_tables
 from cdc_lakehouse.pipeline.table_update import plan_update
-from cdc_lakehouse.sources.record_log import OffsetRange, Partition
+from cdc_lakehouse.sources.record_log import LogPartition, OffsetRange
 from cdc_lakehouse.sources.sink.paths import Listing
 from tests.kit import dumps
 from tests.kit.lakes import TestLake
@@ -103,7 +103,7 @@ def decode_again(decoder: Decoder) -> FeedRun:
     """All segments in a new batch, as though they were asked for."""
     run = decoder.run()
     rows = run.segments.find([ONE, TWO]).values()
-    run.segments.land([landed_again(row, run.segments.batch + 1, 7, NOON) for row in rows], {})
+    run.segments.land([replayed_segment(row, run.segments.batch + 1, 7, NOON) for row in rows], {})
     run = decoder.run()
     Steps(run).upto(decode)
     return run
@@ -330,7 +330,8 @@ def test_a_replay_of_a_range_of_a_topic_lands_its_whole_batch(tmp_path: Path) ->
     source = {"type": "kafka", "format": "canal-json", "bootstrap_servers": "k:9092", "topics": ["t"]}
     lake = lake_in(tmp_path, source=source)
     ranges = [
-        OffsetRange(Partition("t", number), start, start + 9, 10).segment for number, start in ((0, 0), (1, 0), (0, 10))
+        OffsetRange(LogPartition("t", number), start, start + 9, 10).segment
+        for number, start in ((0, 0), (1, 0), (0, 10))
     ]
     rows = [
         Segment(

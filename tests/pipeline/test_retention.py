@@ -58,7 +58,7 @@ class Feed:
             counts = {"events": 1, "inserts": 1, "min_commit_ts": T0 + 1, "max_commit_ts": T0 + self.at}
             done = [replace(each, state="decoded", decoded_at=run.clock(), **counts) for each in landed]
             run.segments.mark_decoded(batch, done, of_batch(batch))
-        run.source.look()
+        run.source.peek()
         found, _ = run.source.schema_changes(None)
         run.history.record(
             [change for change in found if run.history.changes.get(change.origin) != change], run.clock()

@@ -9,10 +9,10 @@ import pytest
 
 from cdc_lakehouse.decoders.messages.registry import format_of
 from cdc_lakehouse.pipeline.topic_beginnings import beginnings_of
-from cdc_lakehouse.sources.record_log import Partition
+from cdc_lakehouse.sources.record_log import LogPartition
 
 FIRST = 466_100_000_000_000_000
-PLACE = Partition("t", 0)
+PLACE = LogPartition("t", 0)
 
 
 def message(type: str, **tidb: int) -> tuple[None, bytes]:

@@ -11,9 +11,9 @@ import pytest
 from cdc_lakehouse.lake.tables.record_files import PartitionRecords
 from cdc_lakehouse.lake.tables.segments import OFFSETS
 from cdc_lakehouse.pipeline.topic_source import wanted_records
-from cdc_lakehouse.sources.record_log import OffsetRange, Partition
+from cdc_lakehouse.sources.record_log import LogPartition, OffsetRange
 
-ONE, TWO = Partition("t", 0), Partition("t", 1)
+ONE, TWO = LogPartition("t", 0), LogPartition("t", 1)
 LANDED = [(ONE, 0, 1), (ONE, 100, 2), (ONE, 150, 4), (TWO, 7, 2), (TWO, 900, 4)]
 """Partition, first offset, batch."""
 

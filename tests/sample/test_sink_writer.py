@@ -15,7 +15,7 @@ from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.positions import tso, utc_now
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.sample import sink_writer
-from cdc_lakehouse.sample.sink_writer import LINE_END, RowChange, SinkWriter, Table
+from cdc_lakehouse.sample.sink_writer import LINE_END, SampleRowChange, SinkWriter, Table
 from cdc_lakehouse.sources.object_store import LocalStore
 from cdc_lakehouse.sources.sink.paths import list_sink, read_checkpoint
 from cdc_lakehouse.sources.sink.schema_file import read_schema_file
@@ -32,8 +32,8 @@ TABLE = Table(TableName("shop", "things"), tso(DAY), COLUMNS)
 FILES = ["CDC00000000000000000001.json", "CDC00000000000000000002.json"]
 
 
-def insert(number: int) -> RowChange:
-    return RowChange("INSERT", TABLE, tso(DAY) + number, {"id": str(number), "s": None})
+def insert(number: int) -> SampleRowChange:
+    return SampleRowChange("INSERT", TABLE, tso(DAY) + number, {"id": str(number), "s": None})
 
 
 def without_chance(content: bytes) -> bytes:
@@ -62,7 +62,7 @@ def test_a_simulated_sink_is_written_byte_for_byte(name: str, data_sets: Path, t
         lines = [json.loads(line) for line in (simulated / file.path).read_bytes().split(b"\r\n")[:-1]]
         for line in lines:
             old = None if line["old"] is None else line["old"][0]
-            writer.write([RowChange(line["type"], table, line["_tidb"]["commitTs"], line["data"][0], old)])
+            writer.write([SampleRowChange(line["type"], table, line["_tidb"]["commitTs"], line["data"][0], old)])
         writer.flush(datetime.datetime.fromtimestamp(lines[0]["ts"] / 1000, datetime.UTC))
     writer.checkpoint(read_checkpoint(store, utc_now()))
 
@@ -106,7 +106,9 @@ def csv_again(content: str, table: Table) -> Iterator[str]:
             continue
         kind = "UPDATE" if is_update or op == "U" else {"I": "INSERT", "D": "DELETE"}[str(op)]
         write = sink_writer.csv_with_old_values if has_old else sink_writer.csv
-        yield write(RowChange(kind, table, int(str(commit_ts)), row, before if is_update else None), DAY) + LINE_END
+        yield (
+            write(SampleRowChange(kind, table, int(str(commit_ts)), row, before if is_update else None), DAY) + LINE_END
+        )
 
 
 def test_a_ddl_waits_for_the_rows_before_it(tmp_path: Path) -> None:
@@ -161,8 +163,8 @@ def test_a_partition_and_a_limit_of_changes_make_files_of_their_own(tmp_path: Pa
 
 
 def test_an_image_has_the_columns_of_the_row(tmp_path: Path) -> None:
-    change = RowChange("UPDATE", TABLE, tso(DAY), {"id": "1", "s": "b"}, {"s": "a"})
-    gone = RowChange("DELETE", TABLE, tso(DAY), {"id": "1"})
+    change = SampleRowChange("UPDATE", TABLE, tso(DAY), {"id": "1", "s": "b"}, {"s": "a"})
+    gone = SampleRowChange("DELETE", TABLE, tso(DAY), {"id": "1"})
     messages = [json.loads(sink_writer.canal_json(each, DAY)) for each in (change, gone)]
     images = [(message["data"], message["old"]) for message in messages]
     assert images == [([{"id": "1", "s": "b"}], [{"s": "a"}]), ([{"id": "1"}], None)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pymysql
 
-from cdc_lakehouse.changelog.live_tables import Live
+from cdc_lakehouse.changelog.live_tables import LiveTables
 from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, server_type_text
 from cdc_lakehouse.changelog.schema import Column, SchemaChange, TableVersion
 from cdc_lakehouse.changelog.versions import versions_of
@@ -40,7 +40,7 @@ class Oracle:
 
     def begin(self) -> None:
         """An empty database, in use."""
-        self._live, self.log = Live(), []
+        self._live, self.log = LiveTables(), []
         for statement in (
             f"DROP DATABASE IF EXISTS {self.database}", f"CREATE DATABASE {self.database}", f"USE {self.database}"
         ):  # fmt: skip

@@ -95,7 +95,7 @@ def test_a_table_that_cannot_be_read_does_not_stop_the_others(load: Load, writer
     assert {name for _, name in load.feed.lake.tables()} == set(writer.tables()) - {"bytes"}
     writer.run(f"GRANT SELECT ON d.bytes TO {READER}@'%'", "INSERT INTO bytes VALUES (x'ff', 7)")
     load.land()
-    load.run(load_again=frozenset({"d.bytes"}))
+    load.run(reload_tables=frozenset({"d.bytes"}))
     writer.run("INSERT INTO bytes VALUES (x'fe', 8)")
     load.feed.check(load.catch_up())
 
@@ -125,11 +125,11 @@ def test_tables_are_read_while_they_change(
     # Once more, of a table alone.
     writer.run("UPDATE still SET e = 'b'", "DELETE FROM still WHERE id = 7")
     load.land()
-    again = load.run(load_again=frozenset({"d.still"}))
+    again = load.run(reload_tables=frozenset({"d.still"}))
     writer.run("INSERT INTO still VALUES (8, 'b')")
     load.land()
     if again.loaded.waits is not None:
-        again = load.run(load_again=frozenset({"d.still"}))
+        again = load.run(reload_tables=frozenset({"d.still"}))
     assert [each["table"] for each in load.document(2)["tables"]] == ["still"] and again.loaded.commit_ts is not None
     load.feed.check(load.run())
 

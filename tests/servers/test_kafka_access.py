@@ -12,7 +12,7 @@ from confluent_kafka.admin import AclOperation
 
 from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.errors import CdcError, ConfigurationError, SourceError, SourceUnreachableError
-from cdc_lakehouse.sources.kafka import Client, RangeReader, choose_ranges, find_pending, read_topics
+from cdc_lakehouse.sources.kafka import KafkaClient, RangeReader, choose_ranges, find_pending, read_topics
 from cdc_lakehouse.sources.record_log import LandedOffsets, OffsetRange
 from tests.kit.kafka import with_timeout
 from tests.servers.kafka import Broker
@@ -49,8 +49,8 @@ def source(brokers: str, *topics: str, **settings: str) -> KafkaSource:
     )
 
 
-def client(source: KafkaSource, seconds: float = 4) -> Client:
-    return with_timeout(Client.of(source), seconds)
+def client(source: KafkaSource, seconds: float = 4) -> KafkaClient:
+    return with_timeout(KafkaClient.of(source), seconds)
 
 
 def ranges(broker: Broker, topic: str) -> tuple[OffsetRange, ...]:
@@ -195,5 +195,5 @@ def test_settings_that_the_client_does_not_take(kafka: Broker, topic: str, setti
 
 
 def test_a_client_does_not_show_its_settings(kafka: Broker, topic: str) -> None:
-    shown = repr(Client.of(secure(kafka, topic)))
+    shown = repr(KafkaClient.of(secure(kafka, topic)))
     assert kafka.secure in shown and Broker.PASSWORD not in shown

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from cdc_lakehouse.config import KafkaSource
-from cdc_lakehouse.sources.kafka import Client, RangeReader, read_topics, reading
-from cdc_lakehouse.sources.record_log import OffsetRange, Partition
+from cdc_lakehouse.sources.kafka import KafkaClient, RangeReader, read_topics, reading
+from cdc_lakehouse.sources.record_log import LogPartition, OffsetRange
 from tests.kit.kafka import with_timeout
 from tests.servers.kafka import Broker, Sent
 
@@ -45,7 +45,7 @@ def topic(kafka: Broker) -> str:
 
 
 def read(broker: Broker, topic: str, ranges: Sequence[OffsetRange]) -> Found:
-    reader = RangeReader(with_timeout(Client.of(source(broker, topic)), 20), ranges)
+    reader = RangeReader(with_timeout(KafkaClient.of(source(broker, topic)), 20), ranges)
     found: Found = {number: [] for number in range(PARTITIONS)}
     for messages in reader.messages():
         number = messages.range.partition.number
@@ -71,7 +71,7 @@ def test_ranges_are_read_whole_however_they_are_cut(
         assert bounds.low == 0 and bounds.end > there_is[number][-1][0]
         cuts = sorted(rng.sample(range(1, bounds.end), len(rounds) - 1))
         for each, start, end in zip(rounds, [0, *cuts], [*cuts, bounds.end], strict=True):
-            each.append(OffsetRange(Partition(topic, number), start, end, 1 << 40))
+            each.append(OffsetRange(LogPartition(topic, number), start, end, 1 << 40))
     found: Found = {number: [] for number in range(PARTITIONS)}
     for ranges in rounds:
         for number, messages in read(kafka, topic, ranges).items():
@@ -86,8 +86,8 @@ def test_bytes_end_a_range(kafka: Broker, topic: str, limit: int) -> None:
     there_is, start = list(kafka.read(topic, number)), 0
     found: list[tuple[int, bytes | None]] = []
     while start < bounds.end:
-        whole = OffsetRange(Partition(topic, number), start, bounds.end, limit)
-        reader = RangeReader(Client.of(source(kafka, topic)), [whole])
+        whole = OffsetRange(LogPartition(topic, number), start, bounds.end, limit)
+        reader = RangeReader(KafkaClient.of(source(kafka, topic)), [whole])
         read = [
             (offset, value, len(key or b"") + len(value or b""))
             for messages in reader.messages()
@@ -107,8 +107,8 @@ def test_many_partitions_by_one_client(kafka: Broker) -> None:
     topic = kafka.create(partitions=40)
     kafka.send(topic, [Sent(b"%d" % n, partition=n % 40) for n in range(4000)])
     (there,) = read_topics(source(kafka, topic))
-    ranges = [OffsetRange(Partition(topic, number), 10, 90, 1 << 40) for number in there.partitions]
-    reader = RangeReader(Client.of(source(kafka, topic)), ranges)
+    ranges = [OffsetRange(LogPartition(topic, number), 10, 90, 1 << 40) for number in there.partitions]
+    reader = RangeReader(KafkaClient.of(source(kafka, topic)), ranges)
     found: dict[int, list[bytes | None]] = {}
     for messages in reader.messages():
         found.setdefault(messages.range.partition.number, []).extend(messages.values)

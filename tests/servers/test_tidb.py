@@ -13,7 +13,7 @@ from click.testing import Result
 
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.pipeline.steps import Steps
-from cdc_lakehouse.sample.sink_writer import Row, RowChange, SinkWriter, Table, canal_json
+from cdc_lakehouse.sample.sink_writer import Row, SampleRowChange, SinkWriter, Table, canal_json
 from tests import LONG
 from tests.commands import call
 from tests.kit.hand_sinks import ID, integer, text
@@ -74,7 +74,7 @@ class TidbFeed:
     def log(self, kind: Any, statement: str, row: Row, old: Row | None = None) -> None:
         """Change a row of table `t`, and write it to the sink."""
         assert self.logged is not None
-        self.sink.write([RowChange(kind, self.logged, self.commit(statement), row, old)])
+        self.sink.write([SampleRowChange(kind, self.logged, self.commit(statement), row, old)])
 
     def follow(self, table: str, *columns: SourceColumn) -> None:
         """The sink goes on from here, as a changefeed that begins: with a schema file of the table as it is."""

@@ -13,7 +13,7 @@ from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch, landed_offsets, last_batch
 from cdc_lakehouse.lake.tables.records import Appended, Records
-from cdc_lakehouse.sources.kafka import Client, choose_ranges, find_pending, read_topics
+from cdc_lakehouse.sources.kafka import KafkaClient, choose_ranges, find_pending, read_topics
 from cdc_lakehouse.sources.record_log import OffsetRange, Pending
 from tests.kit.kafka import with_timeout
 from tests.kit.lakes import TestLake
@@ -32,7 +32,7 @@ class TopicFeed:
         told = {"type": "kafka", "format": "canal-json", "bootstrap_servers": broker.bootstrap, **named, **source}
         self.lake = new_lake(source=told, **(lake or {}))
         self.source = self.lake.feed.kafka
-        self.client = with_timeout(Client.of(self.source), 8)
+        self.client = with_timeout(KafkaClient.of(self.source), 8)
 
     @property
     def topic(self) -> str:

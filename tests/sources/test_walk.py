@@ -19,7 +19,7 @@ from cdc_lakehouse.errors import SourceUnreachableError
 from cdc_lakehouse.sources.object_store import LocalStore, UnreadableDirectory
 from cdc_lakehouse.sources.sink import incremental_listing
 from cdc_lakehouse.sources.sink.incremental_listing import list_new
-from cdc_lakehouse.sources.sink.listing_state import Circumstances, Frontier, advance
+from cdc_lakehouse.sources.sink.listing_state import Frontier, ListingContext, next_frontier
 from cdc_lakehouse.sources.sink.paths import Listing, list_sink
 from tests.kit.sink_layouts import layout_with
 from tests.sources.changing_sink import NOW, ChangingSink, CountingStore
@@ -57,8 +57,8 @@ class Follower:
         else:
             listing = list_new(store, layout, self.frontier, self.watched)
         if not dies:
-            given = Circumstances(layout, "", NOW, dict(self.ddl))
-            self.frontier = advance(self.frontier, listing, given)
+            given = ListingContext(layout, "", NOW, dict(self.ddl))
+            self.frontier = next_frontier(self.frontier, listing, given)
         self.landed |= {file.path: file.etag for file in listing.data}
         self.ddl = dict(self.sink.ddl)
         return listing

@@ -9,7 +9,7 @@ import pytest
 
 from cdc_lakehouse.changelog.schema import SourceColumn, TableName
 from cdc_lakehouse.sample import sink_writer
-from cdc_lakehouse.sample.sink_writer import RowChange, SinkWriter, Table
+from cdc_lakehouse.sample.sink_writer import SampleRowChange, SinkWriter, Table
 from tests.kit.hand_sinks import ADD_COLUMN, ADD_KEY, CREATE, CSV, ID, MODIFY, T0, HandSink, integer
 from tests.kit.lakes import TestLake
 from tests.lake import NOON
@@ -46,7 +46,7 @@ def test_columns_of_any_name(name: str, protocol: str, format_version: int, new_
                 {**dict.fromkeys(column.name for column in shown), "id": str(id), **dict.fromkeys(names, str(value))}
                 for value in values
             )
-            files.write([RowChange(kind, table, T0 + at, row, *old)])
+            files.write([SampleRowChange(kind, table, T0 + at, row, *old)])
         files.flush(NOON)
 
     put(1, columns, ("INSERT", 2, 1, 10), ("INSERT", 2, 2, 20), ("INSERT", 2, 3, 30))

@@ -9,15 +9,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdc_lakehouse.changelog.positions import row_stage
-from cdc_lakehouse.decoders.event_schema import EVENTS, SYNTHETIC, image_text, spark_columns
-from cdc_lakehouse.lake.current.keyed_events import EVENT_COLUMNS, KeyedSpan
+from cdc_lakehouse.decoders.event_schema import CHANGE_COLUMNS, EVENTS, SYNTHETIC, image_text, spark_columns
+from cdc_lakehouse.lake.current.keyed_events import KeyedSpan
 from cdc_lakehouse.lake.current.superseded_changes import _CHANGES, VersionSpan, _Changes, _superseded
 
 pytestmark = pytest.mark.spark
 
 NAME: Final = 'a"b/c~ü'
 PLACE: Final = (("_file", pa.string()), ("_pos", pa.int64()))
-SCHEMA: Final = pa.schema([*(EVENTS.field(name) for name in EVENT_COLUMNS), *PLACE])
+SCHEMA: Final = pa.schema([*(EVENTS.field(name) for name in CHANGE_COLUMNS), *PLACE])
 
 
 def versions(table_no: int, table: str) -> list[VersionSpan]:

@@ -41,7 +41,7 @@ def _at_statement_end(cursor: Cursor) -> bool:
     return cursor.at_end or cursor.at(";")
 
 
-def _read_clauses(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
+def _read_clauses(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     """What stands between two commas."""
     options = tuple(read_options(cursor, table))
     if options:
@@ -55,7 +55,7 @@ def _read_clauses(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
 # --- ADD, DROP ---
 
 
-def _add(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
+def _add(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     element = read_key_element(cursor)
     if element is not None:
         return (added(cursor, table, element),)
@@ -81,7 +81,7 @@ def _add(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
     return (ddl.AddColumn(table, column, read_position(cursor), if_not_exists),)
 
 
-def _drop(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
+def _drop(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     cursor.accept("COLUMN")
     if_exists = cursor.if_exists()
     name = cursor.column_name()
@@ -89,12 +89,12 @@ def _drop(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
     return (ddl.DropColumn(table, name, if_exists),)
 
 
-def _drop_index(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
+def _drop_index(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     if_exists = cursor.if_exists()
     return (ddl.DropIndex(table, cursor.name("an index"), if_exists),)
 
 
-def _drop_constraint(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
+def _drop_constraint(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     cursor.if_exists()
     return (ddl.DropConstraint(table, cursor.name("a constraint")),)
 
@@ -102,7 +102,7 @@ def _drop_constraint(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
 # --- CHANGE, MODIFY, ALTER, RENAME ---
 
 
-def _change(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
+def _change(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     cursor.accept("COLUMN")
     if_exists = cursor.if_exists()
     name = cursor.column_name()
@@ -110,14 +110,14 @@ def _change(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
     return (ddl.ChangeColumn(table, name, column, read_position(cursor), if_exists),)
 
 
-def _modify(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
+def _modify(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     cursor.accept("COLUMN")
     if_exists = cursor.if_exists()
     column = read_definition(cursor, cursor.column_name())
     return (ddl.ModifyColumn(table, column, read_position(cursor), if_exists),)
 
 
-def _alter_column(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
+def _alter_column(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     cursor.accept("COLUMN")
     cursor.if_exists()
     name = cursor.column_name()
@@ -130,19 +130,19 @@ def _alter_column(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
     return (ddl.SetColumnDefault(table, name, read_default(cursor)),)
 
 
-def _rename_table(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
+def _rename_table(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     cursor.accept_any(("TO", "AS", "="))
     return (ddl.RenameTable(table, cursor.table_name(), altering=True),)
 
 
-def _rename_column(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
+def _rename_column(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     if_exists = cursor.if_exists()
     name = cursor.column_name()
     cursor.expect("TO")
     return (ddl.RenameColumn(table, name, cursor.column_name(), if_exists),)
 
 
-def _rename_index(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
+def _rename_index(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     cursor.if_exists()
     name = cursor.name("an index")
     cursor.expect("TO")
@@ -152,21 +152,21 @@ def _rename_index(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
 # --- What changes no row ---
 
 
-def _no_effect(kind: ddl.NoEffectKind) -> Callable[[Cursor, ddl.TableName], tuple[ddl.NoEffect]]:
-    def read(cursor: Cursor, table: ddl.TableName) -> tuple[ddl.NoEffect]:
+def _no_effect(kind: ddl.NoEffectKind) -> Callable[[Cursor, ddl.TableRef], tuple[ddl.NoEffect]]:
+    def read(cursor: Cursor, table: ddl.TableRef) -> tuple[ddl.NoEffect]:
         cursor.skip_clause()
         return (cursor.no_effect(table, kind),)
 
     return read
 
 
-def _execution(cursor: Cursor, _: ddl.TableName) -> ddl.Clauses:
+def _execution(cursor: Cursor, _: ddl.TableRef) -> ddl.Clauses:
     """ALGORITHM, LOCK and VALIDATION say how the statement runs: no clause."""
     cursor.skip_clause()
     return ()
 
 
-def _order_by(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
+def _order_by(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     def skip_column() -> None:
         cursor.column_name()
         cursor.accept_any(("ASC", "DESC"))
@@ -175,14 +175,14 @@ def _order_by(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
     return (cursor.no_effect(table, "table_option"),)
 
 
-def _drop_statistics(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
+def _drop_statistics(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     """TiDB's extended statistics; a name follows, or it would be a column."""
     cursor.if_exists()
     cursor.name("extended statistics")
     return (cursor.no_effect(table, "table_option"),)
 
 
-def _alter_partition(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
+def _alter_partition(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     """ALTER PARTITION of TiDB 5.0, which later versions have no more."""
     cursor.name("a partition")
     cursor.expect_any(("ADD", "ALTER", "DROP"), "ADD, ALTER or DROP")
@@ -204,7 +204,7 @@ _NO_EFFECT: Final[dict[ddl.NoEffectKind, tuple[str, ...]]] = {
         "DISABLE KEYS", "ENABLE KEYS", "FORCE", "READ ONLY", "READ WRITE", "SECONDARY_LOAD", "SECONDARY_UNLOAD",
     ),
 }  # fmt: skip
-_CLAUSES: Final[dict[tuple[str, ...], Callable[[Cursor, ddl.TableName], ddl.Clauses]]] = {
+_CLAUSES: Final[dict[tuple[str, ...], Callable[[Cursor, ddl.TableRef], ddl.Clauses]]] = {
     **{tuple(words.split()): _no_effect(kind) for kind, rows in _NO_EFFECT.items() for words in rows},
     **PARTITION_CLAUSES,
     ("ADD",): _add,

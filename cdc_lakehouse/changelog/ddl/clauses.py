@@ -19,7 +19,7 @@ from cdc_lakehouse.changelog.mysql_types import ColumnType
 
 
 @dataclass(frozen=True, slots=True)
-class TableName:
+class TableRef:
     """A table as the statement names it; `database` is None where the session's database is meant."""
 
     database: str | None
@@ -247,7 +247,7 @@ def _clause(kind: str) -> Callable[[type[_C]], type[_C]]:
 
 @dataclass(frozen=True, slots=True)
 class _OfTable(_Clause):
-    table: TableName
+    table: TableRef
 
 
 NoEffectKind = Literal[
@@ -264,7 +264,7 @@ class NoEffect:
     `table` is None where the statement is about no table: a view, a user, a placement policy.
     """
 
-    table: TableName | None
+    table: TableRef | None
     kind: NoEffectKind
     text: str
 
@@ -399,7 +399,7 @@ class ExchangePartition(_OfTable):
     """EXCHANGE PARTITION `partition` WITH TABLE `other`: the rows change places."""
 
     partition: str
-    other: TableName
+    other: TableRef
 
 
 @_clause("reorganize_partition")
@@ -468,7 +468,7 @@ class CreateTable(_OfTable):
 
 @_clause("create_table_like")
 class CreateTableLike(_OfTable):
-    source: TableName
+    source: TableRef
     if_not_exists: bool = False
     temporary: bool = False
 
@@ -484,7 +484,7 @@ class CreateTableAsSelect(_Clause):
     selected: tuple[str, ...] | None = None
 
     @property
-    def table(self) -> TableName:
+    def table(self) -> TableRef:
         return self.definition.table
 
     @property
@@ -507,7 +507,7 @@ class TruncateTable(_OfTable):
 class RenameTable(_OfTable):
     """One pair of RENAME TABLE, whose pairs count from left to right, or ALTER TABLE ... RENAME (`altering`)."""
 
-    new_name: TableName
+    new_name: TableRef
     if_exists: bool = False
     altering: bool = False
 
@@ -516,7 +516,7 @@ class RenameTable(_OfTable):
 class RecoverTable(_Clause):
     """RECOVER or FLASHBACK TABLE (TiDB): a dropped table is back; `table` is None where a job is named."""
 
-    table: TableName | None
+    table: TableRef | None
     new_name: str | None = None
 
 
@@ -526,7 +526,7 @@ class Flashback(_Clause):
 
     scope: Literal["cluster", "database", "table"]
     database: str | None = None
-    tables: tuple[TableName, ...] = ()
+    tables: tuple[TableRef, ...] = ()
 
 
 # --- Databases ---

@@ -55,7 +55,7 @@ def _read_element(cursor: Cursor, columns: list[ddl.ColumnDefinition], keys: lis
 
 
 def _read_options(
-    cursor: Cursor, table: ddl.TableName
+    cursor: Cursor, table: ddl.TableRef
 ) -> tuple[ddl.Partitioning | None, str | None, str | None, str | None]:
     """What stands after the columns: partitioning, character set, collation, comment."""
     partitioning = charset = collation = comment = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping
 from typing import Final, TypeVar
 
-from cdc_lakehouse.changelog.ddl.clauses import NoEffect, NoEffectKind, TableName
+from cdc_lakehouse.changelog.ddl.clauses import NoEffect, NoEffectKind, TableRef
 from cdc_lakehouse.changelog.ddl.tokens import DdlSyntaxError, SqlMode, Token, name_value, string_value, tokenize
 
 _T = TypeVar("_T")
@@ -139,9 +139,9 @@ class Cursor:
                 names.append(self.name(what))
         return tuple(names)
 
-    def table_name(self) -> TableName:
+    def table_name(self) -> TableRef:
         names = self.dotted_name("a table", 2)
-        return TableName(None, names[0]) if len(names) == 1 else TableName(names[0], names[1])
+        return TableRef(None, names[0]) if len(names) == 1 else TableRef(names[0], names[1])
 
     def column_name(self) -> str:
         """A column, possibly after its table or its database and table."""
@@ -233,7 +233,7 @@ class Cursor:
             self.skip_until(ends)
         return self.text_between(start, self.position)
 
-    def no_effect(self, table: TableName | None, kind: NoEffectKind) -> NoEffect:
+    def no_effect(self, table: TableRef | None, kind: NoEffectKind) -> NoEffect:
         """The clause that ends here, which changes no row."""
         return NoEffect(table, kind, self.text_between(self.clause_start, self.position))
 

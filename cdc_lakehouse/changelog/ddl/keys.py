@@ -59,7 +59,7 @@ def _at_index(cursor: Cursor) -> bool:
     return word in _INDEX_KINDS and cursor.next_token.word in _INDEX_WORDS
 
 
-def added(cursor: Cursor, table: ddl.TableName, element: ddl.Key | ddl.NoEffectKind) -> ddl.Clause:
+def added(cursor: Cursor, table: ddl.TableRef, element: ddl.Key | ddl.NoEffectKind) -> ddl.Clause:
     """The clause that adds what was read up to here."""
     match element:
         case ddl.PrimaryKey():

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from cdc_lakehouse.changelog.ddl.clauses import NoEffect, NoEffectKind, SetTableCharset, TableName
+from cdc_lakehouse.changelog.ddl.clauses import NoEffect, NoEffectKind, SetTableCharset, TableRef
 from cdc_lakehouse.changelog.ddl.cursor import Cursor
 
 _KINDS: Final[dict[NoEffectKind, tuple[str, ...]]] = {
@@ -39,13 +39,13 @@ _OPTIONS: Final[dict[tuple[str, ...], NoEffectKind]] = {
 }
 
 
-def read_options(cursor: Cursor, table: TableName) -> Iterator[SetTableCharset | NoEffect]:
+def read_options(cursor: Cursor, table: TableRef) -> Iterator[SetTableCharset | NoEffect]:
     """Options one after the other, without commas."""
     while (option := read_option(cursor, table)) is not None:
         yield option
 
 
-def read_option(cursor: Cursor, table: TableName) -> SetTableCharset | NoEffect | None:
+def read_option(cursor: Cursor, table: TableRef) -> SetTableCharset | NoEffect | None:
     """The option at the cursor; None, with nothing consumed, where there is none."""
     cursor.clause_start = cursor.position
     cursor.accept_any(("DEFAULT", "FORCE"))
@@ -71,7 +71,7 @@ def _read_collation(cursor: Cursor) -> str | None:
     return cursor.charset_name() if said else None
 
 
-def read_conversion(cursor: Cursor, table: TableName) -> SetTableCharset:
+def read_conversion(cursor: Cursor, table: TableRef) -> SetTableCharset:
     """CONVERT TO CHARACTER SET, after CONVERT."""
     cursor.expect("TO")
     if not cursor.accept_charset():

@@ -1,7 +1,7 @@
 """DDL text of MySQL (5.7 to 8.4), MariaDB and TiDB, as clauses.
 
     >>> parse("RENAME TABLE a TO b")[0].new_name
-    TableName(database=None, name='b')
+    TableRef(database=None, name='b')
     >>> parse_type("INT(10) UNSIGNED").unsigned
     True
 

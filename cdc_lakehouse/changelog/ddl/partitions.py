@@ -141,7 +141,7 @@ def _skip_subpartition(cursor: Cursor) -> None:
 _NOT_REPLICATED: Final = ("LOCAL", "NO_WRITE_TO_BINLOG")
 
 
-def _add(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
+def _add(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     if_not_exists = cursor.if_not_exists()
     cursor.accept_any(_NOT_REPLICATED)
     if cursor.accept("PARTITIONS"):
@@ -158,12 +158,12 @@ def _names_or_all(cursor: Cursor) -> tuple[str, ...] | None:
     return None if cursor.accept("ALL") else _names(cursor)
 
 
-def _drop(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
+def _drop(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     if_exists = cursor.if_exists()
     return (ddl.DropPartitions(table, _names(cursor), if_exists),)
 
 
-def _exchange(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
+def _exchange(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     name = cursor.name("a partition")
     cursor.expect("WITH", "TABLE")
     other = cursor.table_name()
@@ -172,7 +172,7 @@ def _exchange(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
     return (ddl.ExchangePartition(table, name, other),)
 
 
-def _reorganize(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
+def _reorganize(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     cursor.accept_any(_NOT_REPLICATED)
     if not cursor.at_name:
         return (ddl.ReorganizePartitions(table),)
@@ -181,12 +181,12 @@ def _reorganize(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
     return (ddl.ReorganizePartitions(table, names, _read_partitions(cursor)),)
 
 
-def _coalesce(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
+def _coalesce(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     cursor.accept_any(_NOT_REPLICATED)
     return (ddl.CoalescePartitions(table, cursor.integer()),)
 
 
-def _partition_option(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
+def _partition_option(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     """TiDB's options of one partition."""
     cursor.name("a partition")
     if not (cursor.accept("PLACEMENT", "POLICY") or cursor.accept("ATTRIBUTES")):
@@ -195,10 +195,10 @@ def _partition_option(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
     return (cursor.no_effect(table, "placement_tiflash_ttl_etc"),)
 
 
-def _maintain(kind: ddl.NoEffectKind) -> Callable[[Cursor, ddl.TableName], ddl.Clauses]:
+def _maintain(kind: ddl.NoEffectKind) -> Callable[[Cursor, ddl.TableRef], ddl.Clauses]:
     """What does something to the files of partitions and changes no row. It stands alone in its statement."""
 
-    def read(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
+    def read(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
         cursor.accept_any(_NOT_REPLICATED)
         _names_or_all(cursor)
         cursor.skip_until(())
@@ -208,7 +208,7 @@ def _maintain(kind: ddl.NoEffectKind) -> Callable[[Cursor, ddl.TableName], ddl.C
 
 
 _MAINTENANCE: Final = ("ANALYZE", "CHECK", "DISCARD", "IMPORT", "OPTIMIZE", "REBUILD", "REPAIR")
-PARTITION_CLAUSES: Final[dict[tuple[str, ...], Callable[[Cursor, ddl.TableName], ddl.Clauses]]] = {
+PARTITION_CLAUSES: Final[dict[tuple[str, ...], Callable[[Cursor, ddl.TableRef], ddl.Clauses]]] = {
     ("ADD", "PARTITION"): _add,
     ("DROP", "PARTITION"): _drop,
     ("TRUNCATE", "PARTITION"): lambda cursor, table: (ddl.TruncatePartitions(table, _names_or_all(cursor)),),

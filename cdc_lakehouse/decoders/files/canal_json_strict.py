@@ -11,7 +11,7 @@ from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.event_schema import image_text
 from cdc_lakehouse.decoders.files.canal_json_form import Event
 from cdc_lakehouse.decoders.files.file_format import FileContext, commit_ts_of
-from cdc_lakehouse.decoders.messages.json_object import Number, parse
+from cdc_lakehouse.decoders.messages.json_object import JsonNumber, parse
 
 _OPERATIONS: Final = {"INSERT": "I", "UPDATE": "U", "DELETE": "D"}
 
@@ -54,7 +54,7 @@ def _judged(message: Mapping[str, Any], context: FileContext) -> Event | str:
         return problems.NO_ROW
     # A text with a number is none.
     number = tidb.get("commitTs") if isinstance(tidb, dict) else None
-    commit_ts = commit_ts_of(number, context.end_ts) if isinstance(number, Number) else None
+    commit_ts = commit_ts_of(number, context.end_ts) if isinstance(number, JsonNumber) else None
     if commit_ts is None:
         return problems.NO_COMMIT_TS
     if (message.get("database"), message.get("table")) != (context.database, context.table):

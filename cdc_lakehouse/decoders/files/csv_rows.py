@@ -33,7 +33,7 @@ from cdc_lakehouse.decoders.files.csv_format import (
     Fields,
     Layout,
 )
-from cdc_lakehouse.decoders.files.csv_strict import Record, RecordReader
+from cdc_lakehouse.decoders.files.csv_strict import CsvRecord, CsvRecordReader
 from cdc_lakehouse.decoders.files.file_format import FileContext, commit_ts_of
 
 __all__ = ["Layout", "behind_header", "decode", "first_row", "header_names"]
@@ -53,7 +53,7 @@ def decode(connection: Any, content: bytes, context: FileContext, *, piece: int 
     assert options is not None, "they are known of each file of csv"
     assert layout is not None, "it is known of each file of csv"
     dialect, fields, piece = Dialect.of(options), Fields.of(options, layout), max(piece, _SMALLER)
-    strict = RecordReader(content, dialect)
+    strict = CsvRecordReader(content, dialect)
     fast = PieceReader(content, dialect, fields, context.end_ts)
     strict_rows = functools.partial(_strict_rows, content, strict, dialect, fields, context.end_ts)
     at, header = behind_header(strict, content)
@@ -75,7 +75,7 @@ def first_row(head: bytes, options: CsvOptions, *, whole: bool) -> list[str | No
     """The fields of a file's first record that is one: not the header, and not a record that is not csv or not UTF-8.
 
     `head` is the file, or, if not `whole`, its beginning. None when there is no such record, or not all of it."""
-    reader = RecordReader(head, Dialect.of(options))
+    reader = CsvRecordReader(head, Dialect.of(options))
     at, _ = behind_header(reader, head)
     for record in reader.records(at, len(head)):
         if record.following == record.end and not whole:
@@ -92,7 +92,7 @@ def first_row(head: bytes, options: CsvOptions, *, whole: bool) -> list[str | No
 def header_names(head: bytes, options: CsvOptions) -> list[str] | None:
     """The names of a file's header, those of the leading columns too; None when it has none, or not all of it is there
     or UTF-8. A name with the delimiter in it makes two of one."""
-    at, found = behind_header(RecordReader(head, Dialect.of(options)), head)
+    at, found = behind_header(CsvRecordReader(head, Dialect.of(options)), head)
     if not found or at == len(head):
         return None
     try:
@@ -101,7 +101,7 @@ def header_names(head: bytes, options: CsvOptions) -> list[str] | None:
         return None
 
 
-def behind_header(reader: RecordReader, content: bytes) -> tuple[int, bool]:
+def behind_header(reader: CsvRecordReader, content: bytes) -> tuple[int, bool]:
     """Where the first record that is not the header begins, and whether there is a header."""
     at = len(content) - len(content.lstrip(LINE_ENDS))
     # Its names may hold anything, quotes too: it is taken for one line, whatever stands in it.
@@ -109,7 +109,7 @@ def behind_header(reader: RecordReader, content: bytes) -> tuple[int, bool]:
 
 
 def _strict_rows(
-    content: bytes, reader: RecordReader, dialect: Dialect, fields: Fields, end_ts: int, start: int, stop: int
+    content: bytes, reader: CsvRecordReader, dialect: Dialect, fields: Fields, end_ts: int, start: int, stop: int
 ) -> tuple[pa.RecordBatch, int]:
     """The rows of the records that begin from `start` to before `stop`, and where what follows them begins."""
     null = dialect.null.decode()
@@ -124,7 +124,7 @@ def _strict_rows(
     return batch_of(rows, schema), stop
 
 
-def _row(record: Record, null: str, fields: Fields, end_ts: int) -> tuple[object, ...] | str:
+def _row(record: CsvRecord, null: str, fields: Fields, end_ts: int) -> tuple[object, ...] | str:
     """A record as a row of `Fields.rows`, or what is wrong with it."""
     try:
         texts = _texts(record)
@@ -149,7 +149,7 @@ def _row(record: Record, null: str, fields: Fields, end_ts: int) -> tuple[object
     return (*row, *texts[fields.width - fields.columns :], None, None)
 
 
-def _texts(record: Record) -> list[str | None] | None:
+def _texts(record: CsvRecord) -> list[str | None] | None:
     """Raises UnicodeDecodeError."""
     if record.fields is None:
         return None

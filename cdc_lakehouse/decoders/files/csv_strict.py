@@ -16,7 +16,7 @@ from cdc_lakehouse.decoders.files.csv_format import BACKSLASH, LINE_ENDS, Dialec
 Fields = list[bytes | None]
 
 
-class Record(NamedTuple):
+class CsvRecord(NamedTuple):
     start: int
     end: int
     """Behind its last byte. The line end is not part of it."""
@@ -26,7 +26,7 @@ class Record(NamedTuple):
     """None for NULL; no fields when the record is not csv."""
 
 
-class RecordReader:
+class CsvRecordReader:
     def __init__(self, content: bytes, dialect: Dialect) -> None:
         self._content = content
         self._dialect = dialect
@@ -41,7 +41,7 @@ class RecordReader:
         escapes = [*map(re.escape, dialect.escapes), delimiter, re.escape(BACKSLASH)]
         self._tokens = re.compile(b"|".join(escapes))
 
-    def records(self, start: int, stop: int) -> Iterator[Record]:
+    def records(self, start: int, stop: int) -> Iterator[CsvRecord]:
         """The records that begin before `stop`; empty lines are nothing. The last may reach beyond `stop`."""
         at = start
         while True:
@@ -53,13 +53,13 @@ class RecordReader:
             yield record
             at = record.following
 
-    def line(self, start: int, *, escaped: bool = False) -> Record:
+    def line(self, start: int, *, escaped: bool = False) -> CsvRecord:
         """The record that is one line; `fields` only of an escaped one."""
         end = self._line_end.search(self._content, start)
         span = end.span() if end else (len(self._content), len(self._content))
-        return Record(start, *span, self._escaped_fields(self._content[start : span[0]]) if escaped else None)
+        return CsvRecord(start, *span, self._escaped_fields(self._content[start : span[0]]) if escaped else None)
 
-    def quoted(self, start: int) -> Record:
+    def quoted(self, start: int) -> CsvRecord:
         content, delimiter, fields = self._content, self._dialect.delimiter, Fields()
         if not content.startswith(self._dialect.quote, start):
             return self._not_csv(start)
@@ -71,9 +71,9 @@ class RecordReader:
             if content.startswith(delimiter, at):
                 at += len(delimiter)
             elif at == len(content):
-                return Record(start, at, at, fields)
+                return CsvRecord(start, at, at, fields)
             elif end := self._line_end.match(content, at):
-                return Record(start, at, end.end(), fields)
+                return CsvRecord(start, at, end.end(), fields)
             else:  # Text behind a closing quote, or a quote in a bare field.
                 return self._not_csv(start)
 
@@ -95,13 +95,13 @@ class RecordReader:
                 return at
         return -1
 
-    def _not_csv(self, start: int, *, closed: bool = True) -> Record:
+    def _not_csv(self, start: int, *, closed: bool = True) -> CsvRecord:
         found = self._next_record.search(self._content, start) if start < self._last_record else None
         if found:
-            return Record(start, *found.span(), None)
+            return CsvRecord(start, *found.span(), None)
         self._last_record = min(self._last_record, start)
         # Nothing more is a record. Of a file that ends in one, this is the rest; one that never had any comes by lines.
-        return self.line(start) if closed else Record(start, len(self._content), len(self._content), None)
+        return self.line(start) if closed else CsvRecord(start, len(self._content), len(self._content), None)
 
     def _escaped_fields(self, line: bytes) -> Fields | None:
         dialect = self._dialect

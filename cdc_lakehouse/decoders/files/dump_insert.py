@@ -10,7 +10,7 @@ from cdc_lakehouse.decoders.files import dump_records
 from cdc_lakehouse.decoders.files.dump_insert_fast import read_tuples
 from cdc_lakehouse.decoders.files.dump_insert_strict import Head, InsertRecordReader, NotSoundError, behind_space
 from cdc_lakehouse.decoders.files.dump_records import MoreNeededError, RowBuilder, Rows, sound_rows
-from cdc_lakehouse.decoders.files.dump_values import Column, DumpContext, columns_of
+from cdc_lakehouse.decoders.files.dump_values import DumpColumn, DumpContext, columns_of
 from cdc_lakehouse.sources.dump.notation import InsertNotation
 
 _KEPT: Final = 32
@@ -23,7 +23,7 @@ class InsertReader:
     def __init__(self, context: DumpContext, notation: InsertNotation) -> None:
         self._context = context
         self._notation = notation
-        self._columns_by_names: dict[tuple[str, ...], list[Column]] = {}
+        self._columns_by_names: dict[tuple[str, ...], list[DumpColumn]] = {}
         self._columns = self._columns_of(notation.columns)
         """Of the statement that the next tuple is of, or the last one."""
         self._records = InsertRecordReader(backslash_escapes=notation.backslash_escapes)
@@ -147,7 +147,7 @@ class InsertReader:
         self._within = self._within and (comma or content.startswith(b"(", at))
         return at + (self._within and comma)
 
-    def _columns_of(self, names: Sequence[str] | None) -> list[Column]:
+    def _columns_of(self, names: Sequence[str] | None) -> list[DumpColumn]:
         """Those that a statement lists, else the notation's: the same list for the same names."""
         own = self._context.own_names(self._notation.columns if names is None else names)
         if own not in self._columns_by_names:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from cdc_lakehouse.decoders.arrow import Bytes, Mask, Positions, compute, cut
 from cdc_lakehouse.decoders.files.arrow_csv import Marks, NotUsualError
 from cdc_lakehouse.decoders.files.dump_insert_strict import ESCAPES
-from cdc_lakehouse.decoders.files.dump_values import CellError, Column, Octets
+from cdc_lakehouse.decoders.files.dump_values import CellError, DumpColumn, Octets
 
 _LEAST: Final = 4096
 """In fewer bytes a statement's tuples are not worth it."""
@@ -65,7 +65,7 @@ class Tuples(NamedTuple):
 
 
 def read_tuples(
-    content: bytes, start: int, stop: int, head: bytes, columns: Sequence[Column], *, backslash_escapes: bool
+    content: bytes, start: int, stop: int, head: bytes, columns: Sequence[DumpColumn], *, backslash_escapes: bool
 ) -> Tuples | None:
     """The tuples from that at `start` on which end before `stop`: of a statement that begins with `head`, and of those
     behind it that begin so, too. None when not all of them are sound and as usual, or when there are few."""
@@ -102,7 +102,7 @@ def _found(content: bytes, part: bytes, start: int, stop: int) -> Iterator[int]:
 
 
 def _texts(
-    text: bytes, joints: Sequence[int], width: int, columns: Sequence[Column], backslash_escapes: bool
+    text: bytes, joints: Sequence[int], width: int, columns: Sequence[DumpColumn], backslash_escapes: bool
 ) -> list[pa.Array]:
     """The values of tuples. `joints`: where one statement ends and the next one begins, up to its tuple, in so many
     bytes."""
@@ -154,7 +154,7 @@ def _pieces(text: bytes, joints: Sequence[int], width: int) -> Iterator[bytes]:
 
 
 def _columns(
-    text: Bytes, separators: Positions, quotes: int, columns: Sequence[Column], marks: Marks
+    text: Bytes, separators: Positions, quotes: int, columns: Sequence[DumpColumn], marks: Marks
 ) -> list[pa.Array]:
     """The columns of values between separators, of which each row of them has one more than there are columns.
     `quotes`: how many there are in the text."""
@@ -182,7 +182,7 @@ def _columns(
     ]
 
 
-def _column(column: Column, cells: pa.Array, literal: bytes | None) -> pa.Array:
+def _column(column: DumpColumn, cells: pa.Array, literal: bytes | None) -> pa.Array:
     """`literal` is what hexadecimal literals begin with, where there are some."""
     if literal is None and column.kind != "bit":
         return column.texts(cells)

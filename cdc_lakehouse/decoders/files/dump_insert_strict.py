@@ -18,7 +18,7 @@ import re
 from typing import Final, NamedTuple
 
 from cdc_lakehouse.decoders.files.dump_records import Cells, MoreNeededError
-from cdc_lakehouse.decoders.files.dump_values import Number, Octets
+from cdc_lakehouse.decoders.files.dump_values import Octets, SqlNumber
 
 _HEAD_LIMIT: Final = 1024 * 1024
 """Of what stands before a tuple, in bytes: MySQL has 4096 columns of 64 characters at most."""
@@ -173,7 +173,7 @@ class InsertRecordReader:
             raise NotSoundError(at)
         if found.end() == len(content) and not final:
             raise MoreNeededError
-        return Number(found[0]), found.end()
+        return SqlNumber(found[0]), found.end()
 
     def _converted(self, content: bytes, at: int, final: bool) -> tuple[bytes, int]:
         text, at = self._text(content, at, final)

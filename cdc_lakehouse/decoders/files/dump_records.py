@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.arrow import batch_of
-from cdc_lakehouse.decoders.files.dump_values import CellError, Column
+from cdc_lakehouse.decoders.files.dump_values import CellError, DumpColumn
 
 RECORD_LIMIT: Final = 512 * 1024 * 1024
 """In bytes. A longer record is not held in memory to see whether it is sound."""
@@ -26,7 +26,7 @@ class Rows(NamedTuple):
     """Rows with the same columns: `batch` has their texts in columns named `0`, `1`, …, then `problem` and `value` of
     `event_schema.DECODED`; of a row that cannot be used, all else is null."""
 
-    columns: Sequence[Column]
+    columns: Sequence[DumpColumn]
     batch: pa.RecordBatch
     end: int
     """Where in the content the next row is to be looked for."""
@@ -53,7 +53,7 @@ class Reader(Protocol):
 class RowBuilder:
     """Collects rows with the same columns."""
 
-    def __init__(self, columns: Sequence[Column]) -> None:
+    def __init__(self, columns: Sequence[DumpColumn]) -> None:
         self._columns = columns
         self._rows: list[tuple[str | bytes | None, ...]] = []
 
@@ -81,13 +81,13 @@ class RowBuilder:
         return Rows(self._columns, batch_of(self._rows, rows_schema(self._columns)), end)
 
 
-def sound_rows(columns: Sequence[Column], texts: Sequence[pa.Array], end: int) -> Rows:
+def sound_rows(columns: Sequence[DumpColumn], texts: Sequence[pa.Array], end: int) -> Rows:
     """Rows that can all be used, of at least one column."""
     count = len(texts[0])
     nothing = [pa.nulls(count, pa.string()), pa.nulls(count, pa.binary())]
     return Rows(columns, pa.RecordBatch.from_arrays([*texts, *nothing], schema=rows_schema(columns)), end)
 
 
-def rows_schema(columns: Sequence[Column]) -> pa.Schema:
+def rows_schema(columns: Sequence[DumpColumn]) -> pa.Schema:
     texts = [(str(number), pa.string()) for number in range(len(columns))]
     return pa.schema([*texts, ("problem", pa.string()), ("value", pa.binary())])

@@ -19,7 +19,7 @@ from cdc_lakehouse.decoders.files import dump_records
 from cdc_lakehouse.decoders.files.dump_insert import InsertReader
 from cdc_lakehouse.decoders.files.dump_records import Reader, Rows
 from cdc_lakehouse.decoders.files.dump_text import TextReader
-from cdc_lakehouse.decoders.files.dump_values import Column, DumpContext
+from cdc_lakehouse.decoders.files.dump_values import DumpColumn, DumpContext
 from cdc_lakehouse.decoders.files.row_images import most_rows, row_images
 from cdc_lakehouse.sources.dump.notation import TextNotation
 
@@ -88,7 +88,7 @@ class _EventBuilder:
         self._commit_ts = context.commit_ts
         self._least = least
         self._line = 1
-        self._columns: Sequence[Column] = ()
+        self._columns: Sequence[DumpColumn] = ()
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
 
@@ -131,7 +131,7 @@ class _EventBuilder:
         ]
         return row_images([column.name for column in self._columns], texts, batch.num_rows)
 
-    def _in_feed_zone(self, column: Column, texts: pa.Array) -> pa.Array:
+    def _in_feed_zone(self, column: DumpColumn, texts: pa.Array) -> pa.Array:
         found = duckdb_sql.query(
             self._connection, f"SELECT {column.expression('text')} FROM texts", texts=pa.table({"text": texts})
         )

@@ -23,7 +23,7 @@ from cdc_lakehouse.decoders.files.arrow_csv import (
 )
 from cdc_lakehouse.decoders.files.dump_records import Rows, sound_rows
 from cdc_lakehouse.decoders.files.dump_text_strict import ESCAPES
-from cdc_lakehouse.decoders.files.dump_values import CellError, Column
+from cdc_lakehouse.decoders.files.dump_values import CellError, DumpColumn
 from cdc_lakehouse.sources.dump.notation import TextNotation
 
 _CR: Final = ord("\r")
@@ -31,7 +31,7 @@ _LF: Final = ord("\n")
 
 
 class TextPieceReader:
-    def __init__(self, notation: TextNotation, columns: Sequence[Column]) -> None:
+    def __init__(self, notation: TextNotation, columns: Sequence[DumpColumn]) -> None:
         self._notation = notation
         self._columns = columns
         special = (notation.quote[:1], notation.separator[:1], b"'", b'"', b"\\")

@@ -21,7 +21,7 @@ ESCAPES: Final = {b"0": b"\0", b"b": b"\b", b"n": b"\n", b"r": b"\r", b"t": b"\t
 """By what stands behind the backslash; anything else is itself."""
 
 
-class Record(NamedTuple):
+class TextRecord(NamedTuple):
     end: int
     """Behind its last byte."""
     following: int
@@ -53,19 +53,19 @@ class TextRecordReader:
             re.DOTALL,
         )
 
-    def record(self, content: bytes, start: int, final: bool) -> Record:
+    def record(self, content: bytes, start: int, final: bool) -> TextRecord:
         """The record at `start`, of content that is not at its end there. Raises MoreNeededError."""
         found = self._sound(content, start, final)
         if found is not None and found.end - start <= dump_records.RECORD_LIMIT:
             return found
         end = content.find(self._notation.terminator, start)
         if end >= 0:
-            return Record(end, end + len(self._notation.terminator), None)
+            return TextRecord(end, end + len(self._notation.terminator), None)
         if not final:
             raise MoreNeededError
-        return Record(len(content), len(content), None)
+        return TextRecord(len(content), len(content), None)
 
-    def _sound(self, content: bytes, start: int, final: bool) -> Record | None:
+    def _sound(self, content: bytes, start: int, final: bool) -> TextRecord | None:
         notation, cells, at = self._notation, Cells(), start
         while True:
             cell, at = self._cell(content, at, final)
@@ -76,11 +76,11 @@ class TextRecordReader:
             if at + self._beyond > len(content) and not final:
                 raise MoreNeededError
             if content.startswith(notation.terminator, at):
-                return Record(at, at + len(notation.terminator), cells)
+                return TextRecord(at, at + len(notation.terminator), cells)
             if content.startswith(notation.separator, at):
                 at += len(notation.separator)
             elif at == len(content):
-                return Record(at, at, cells)
+                return TextRecord(at, at, cells)
             else:  # Text behind a closing quote, or a quote in a bare value, or a backslash at the end of the file.
                 return None
 

@@ -65,7 +65,7 @@ class DumpContext:
         )
 
 
-class Number(bytes):
+class SqlNumber(bytes):
     """The digits of a number of SQL, which were not in quotes."""
 
 
@@ -82,7 +82,7 @@ class CellError(Exception):
 
 
 @dataclass(frozen=True)
-class Column:
+class DumpColumn:
     """How the cells of one column become texts."""
 
     name: str
@@ -121,7 +121,7 @@ class Column:
         """Raises CellError."""
         if isinstance(cell, Octets) and self.number:
             raise CellError(problems.NOT_A_VALUE)
-        if self.kind == "bit" and isinstance(cell, Number):
+        if self.kind == "bit" and isinstance(cell, SqlNumber):
             return cell.decode()
         value = self._decoded(cell)
         match self.kind:
@@ -199,9 +199,9 @@ class Column:
         raise CellError(problems.NOT_A_VALUE)
 
 
-def columns_of(names: Sequence[str], context: DumpContext) -> list[Column]:
+def columns_of(names: Sequence[str], context: DumpContext) -> list[DumpColumn]:
     """Of names as the CREATE TABLE has them."""
-    return [Column.of(name, context.columns[name], context) for name in names]
+    return [DumpColumn.of(name, context.columns[name], context) for name in names]
 
 
 def _kind(of: ColumnType, context: DumpContext) -> Kind:

@@ -16,7 +16,7 @@ from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders.files.csv_format import LINE_ENDS, Dialect
 from cdc_lakehouse.decoders.files.csv_rows import behind_header
-from cdc_lakehouse.decoders.files.csv_strict import RecordReader
+from cdc_lakehouse.decoders.files.csv_strict import CsvRecordReader
 from cdc_lakehouse.decoders.messages.json_object import parse, utf8
 
 _SENT_AT: Final = b',"ts":'
@@ -43,13 +43,13 @@ def redelivers_csv(cut: bytes, later: bytes, csv: CsvOptions | None) -> bool:
     """Of csv, where a row always has the same bytes."""
     assert csv is not None, "they are known of each file of csv"
     dialect = Dialect.of(csv)
-    reader = RecordReader(cut, dialect)
+    reader = CsvRecordReader(cut, dialect)
     first, _ = behind_header(reader, cut)
     starts = [record.start for record in reader.records(first, len(cut))]
     if len(starts) < 2 or cut[-1:] in (b"\r", b"\n"):
         return False
     rest, part = cut[first:], len(cut) - starts[-1]
-    later_reader = RecordReader(later, dialect)
+    later_reader = CsvRecordReader(later, dialect)
     at = later.find(rest)
     while at >= 0:
         if at == 0 or later[at - 1] in LINE_ENDS:

@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from typing import Final, Literal
 
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, MessagePart, Origin, RowChange, TransactionEnd
-from cdc_lakehouse.decoders.messages.dts_record import Image, Record, read_record
+from cdc_lakehouse.decoders.messages.dts_record import DtsRecord, Image, read_record
 from cdc_lakehouse.decoders.messages.dts_types import column_type
 from cdc_lakehouse.decoders.messages.dts_values import is_absent, value_text
 from cdc_lakehouse.decoders.messages.format import Format, Redelivery, Row, shown
@@ -73,7 +73,7 @@ def _named(error: MessageError, object_name: str | None) -> MessageError:
     return error.within(database, rest[-1] if rest else None)
 
 
-def _origin(record: Record) -> Origin:
+def _origin(record: DtsRecord) -> Origin:
     position = _POSITION.fullmatch(record.source_position)
     return Origin(
         time_ms=record.source_timestamp * 1000,
@@ -84,7 +84,7 @@ def _origin(record: Record) -> Origin:
     )
 
 
-def _parts(record: Record) -> tuple[MessagePart, ...]:
+def _parts(record: DtsRecord) -> tuple[MessagePart, ...]:
     match record.operation:
         case "INSERT" | "UPDATE" | "DELETE":
             return (_row_change(record),)
@@ -100,7 +100,7 @@ def _parts(record: Record) -> tuple[MessagePart, ...]:
             return ()
 
 
-def _ddl(record: Record) -> Ddl:
+def _ddl(record: DtsRecord) -> Ddl:
     _check_source(record)
     if not isinstance(record.after_images, str) or not record.after_images:
         raise MessageError("a DDL has no statement")
@@ -108,7 +108,7 @@ def _ddl(record: Record) -> Ddl:
     return Ddl(names[0] if names else "", names[-1] if len(names) > 1 else "", record.after_images)
 
 
-def _row_change(record: Record) -> RowChange:
+def _row_change(record: DtsRecord) -> RowChange:
     _check_source(record)
     names = _names(record.object_name or "")
     if len(names) < 2:
@@ -134,7 +134,7 @@ def _row_change(record: Record) -> RowChange:
         raise error.within(database, table) from error
 
 
-def _check_source(record: Record) -> None:
+def _check_source(record: DtsRecord) -> None:
     if record.source_type not in _SOURCES:
         raise MessageError(
             f"the change is of a source {record.source_type}", advice="only those of MySQL and TiDB can be read"
@@ -152,7 +152,7 @@ Columns = Mapping[str, int]
 """The `dataTypeNumber` of each column, in order."""
 
 
-def _columns(record: Record) -> Columns:
+def _columns(record: DtsRecord) -> Columns:
     if not record.fields or isinstance(record.fields, str):
         raise MessageError("the row's columns are not named: fields is no list of them")
     columns = {field["name"]: field["dataTypeNumber"] for field in record.fields}

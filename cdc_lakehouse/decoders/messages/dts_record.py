@@ -24,7 +24,7 @@ Image = tuple[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class DtsRecord:
     """What of a Record is used. `source_timestamp` is in seconds since 1970 (UTC), the other names are the schema's."""
 
     source_timestamp: int
@@ -104,7 +104,7 @@ _LONGEST_LONG: Final = 10
 """Bytes of Avro's longest long."""
 
 
-def read_record(value: bytes) -> Record:
+def read_record(value: bytes) -> DtsRecord:
     """The record that the bytes are, all of them. Raises MessageError.
 
     Values of rows are as Avro has them, and not looked at: a byte string may not be text, a month may be 13."""
@@ -123,7 +123,7 @@ def read_record(value: bytes) -> Record:
         ) from error
     if rest:
         raise MessageError(f"after the record of DTS in Avro {rest} bytes are left over")
-    return Record(
+    return DtsRecord(
         read["sourceTimestamp"], read["sourcePosition"], read["source"]["sourceType"], read["operation"],
         read["objectName"], read["tags"], read["fields"], read["beforeImages"], read["afterImages"],
     )  # fmt: skip

@@ -16,14 +16,14 @@ from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.decoders.messages.format import Row, shown, sized
 
 JsonObject = dict[str, Any]
-"""Values are None, bool, str, Number (or int and float, see `parse`), lists and further objects."""
+"""Values are None, bool, str, JsonNumber (or int and float, see `parse`), lists and further objects."""
 
 _MAX_INTEGER: Final = (1 << 63) - 1
 _DIGITS: Final = re.compile("[0-9]{1,19}")
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-class Number(str):
+class JsonNumber(str):
     """A number, as it is written in the JSON text."""
 
     __slots__ = ()
@@ -45,14 +45,18 @@ def utf8(value: bytes) -> str:
 
 
 def parse(text: str, what: str = "the message", *, exact: bool = True) -> JsonObject:
-    """The object that the text is; `what` names it in errors. An `exact` one has a Number for each number, and no name
-    twice; else numbers are int and float, and the last value of a name counts, in a fifth of the time.
+    """The object that the text is; `what` names it in errors. An `exact` one has a JsonNumber for each number, and no
+    name twice; else numbers are int and float, and the last value of a name counts, in a fifth of the time.
 
     Raises MessageError for text that is no JSON object, or has half of a surrogate pair."""
     try:
         if exact:
             parsed = json.loads(
-                text, parse_int=Number, parse_float=Number, parse_constant=_no_constant, object_pairs_hook=unique
+                text,
+                parse_int=JsonNumber,
+                parse_float=JsonNumber,
+                parse_constant=_no_constant,
+                object_pairs_hook=unique,
             )
         else:
             parsed = json.loads(text)
@@ -127,7 +131,7 @@ def key_of(parsed: JsonObject) -> tuple[str, ...] | None:
 
 def is_text(value: object) -> bool:
     """Whether a value of an object is text, and not a number that an exact object has as its digits."""
-    return isinstance(value, str) and not isinstance(value, Number)
+    return isinstance(value, str) and not isinstance(value, JsonNumber)
 
 
 def _value(value: object, name: str) -> str | None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from pyiceberg.table import Table
@@ -25,22 +25,11 @@ from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from cdc_lakehouse.changelog.positions import commit_time, tso
 from cdc_lakehouse.config import CutsConfig
 from cdc_lakehouse.lake.properties import APPLIED_TS, CHECKPOINT_TS, summary_of
+from cdc_lakehouse.lake.table_operations import TagChanges
 
 _CUT: Final = re.compile(r"cut_(\d+)")
 _DAY: Final = re.compile(r"day_(\d{4}-\d\d-\d\d)")
 _ONE_DAY: Final = datetime.timedelta(days=1)
-
-
-@dataclass(frozen=True, slots=True)
-class TagChanges:
-    """Tags of one commit: new ones and moved ones with their snapshots, and the names of those that go."""
-
-    added: Mapping[str, int] = field(default_factory=dict[str, int])
-    moved: Mapping[str, int] = field(default_factory=dict[str, int])
-    removed: tuple[str, ...] = ()
-
-
-NO_TAG_CHANGES: Final = TagChanges()
 
 
 @dataclass(frozen=True, slots=True)

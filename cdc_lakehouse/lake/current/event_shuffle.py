@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.decoders.event_schema import spark_columns
-from cdc_lakehouse.decoders.files.tasks import TaskError
+from cdc_lakehouse.decoders.task_errors import TaskError
 from cdc_lakehouse.errors import TransientError
 from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan, KeyedSpans, commit_ts_range
 from cdc_lakehouse.lake.tables.event_files import EventReader
@@ -47,7 +47,7 @@ _OF_THE_MACHINE: Final = (OSError, MemoryError, duckdb.OutOfMemoryException, duc
 def read_keyed_events(
     reader: EventReader, connection: Any, spans: Sequence[KeyedSpan], decoded_again: Collection[str] = ()
 ) -> Iterator[pa.Table]:
-    """The events of some spans, with the columns of `KEYED_EVENTS`, and as `before_all` the keys that events of the
+    """The events of some spans, with the columns of `KEYED_EVENTS`, and as `key_deletes` the keys that events of the
     segments `decoded_again` had earlier. Raises `TaskError`."""
     if not spans:
         return
@@ -178,7 +178,7 @@ def _write(sink: pa.NativeFile, keyed: pa.Table, options: pa.ipc.IpcWriteOptions
         stream.write_table(keyed)
 
 
-def of_blocks(rows: pa.Table) -> pa.Table:
+def events_of_blocks(rows: pa.Table) -> pa.Table:
     """The keyed events of blocks, which are rows with the columns of `BLOCKS`; others have neither `events` nor
     a `file`. Raises `TaskError`."""
     sources = [events.as_buffer() for events in rows.column("events").drop_null()]

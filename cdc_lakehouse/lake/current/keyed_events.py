@@ -38,11 +38,6 @@ and its version, `key` are the texts of the key's parts, one for each value (see
 the event leaves a row, whose image (see `decoders.event_schema`) is `image`, and `is_insert` whether nothing of a row
 before it counts."""
 
-EVENT_COLUMNS: Final = (
-    "schema_name", "table_name", "op", "commit_ts", "before", "after", "segment", "line", SYNTHETIC,
-)  # fmt: skip
-"""The columns of the table `events` that keyed events are made of."""
-
 _INSERTS: Final = pa.array(["I", "R"])
 BEFORE_ALL: Final = -1
 """The stage of a delete before all events."""
@@ -72,7 +67,7 @@ def commit_ts_range(spans: Sequence[KeyedSpan]) -> tuple[int, int]:
 
 class KeyedSpans:
     """Makes keyed events of the events of some spans, in tasks. Spans of one name do not overlap. With `earlier_of` the
-    events are those of before some segments were decoded again: only theirs count, and each as `before_all`."""
+    events are those of before some segments were decoded again: only theirs count, and each as `key_deletes`."""
 
     def __init__(self, spans: Iterable[KeyedSpan], earlier_of: frozenset[str] | None = None) -> None:
         self._earlier_of = earlier_of
@@ -81,12 +76,12 @@ class KeyedSpans:
             self._by_name.setdefault((span.database, span.table), []).append(span)
 
     def keyed(self, connection: Any, events: pa.Table) -> pa.Table:
-        """Those of the events (columns of `EVENT_COLUMNS`) that are of a span, with the columns of `KEYED_EVENTS`. An
+        """Those of the events (columns of `CHANGE_COLUMNS`) that are of a span, with the columns of `KEYED_EVENTS`. An
         UPDATE that changes the key gives two rows: a delete of the old key, and an upsert of the new one."""
         if self._earlier_of is None:
             return self._keyed(connection, events)
         own = _compute.is_in(events.column("segment"), pa.array(sorted(self._earlier_of), pa.string()))
-        return before_all(self._keyed(connection, events.filter(own)))
+        return key_deletes(self._keyed(connection, events.filter(own)))
 
     def _keyed(self, connection: Any, events: pa.Table) -> pa.Table:
         stages = events.column("commit_ts").to_numpy() * 2 + events.column(SYNTHETIC).to_numpy()
@@ -218,7 +213,7 @@ def _lists(parts: pa.Table, kind: str, width: np.ndarray[Any, Any]) -> pa.ListAr
     return pa.ListArray.from_arrays(pa.array(np.concatenate([[0], np.cumsum(width)]), pa.int32()), values)
 
 
-def before_all(keys: pa.Table) -> pa.Table:
+def key_deletes(keys: pa.Table) -> pa.Table:
     """For each row (table_no, key) a delete before all events, as a keyed event: a key without an event is deleted."""
     count = keys.num_rows
     columns = {

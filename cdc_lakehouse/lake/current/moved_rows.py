@@ -22,10 +22,10 @@ from cdc_lakehouse import duckdb_sql as sql
 from cdc_lakehouse.changelog.mysql_types import converts
 from cdc_lakehouse.changelog.schema import Column, TableVersion
 from cdc_lakehouse.decoders.event_schema import SYNTHETIC, SYNTHETIC_EVENTS, spark_columns
-from cdc_lakehouse.decoders.files.tasks import TaskError
+from cdc_lakehouse.decoders.task_errors import TaskError
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.current import value_parsing
-from cdc_lakehouse.lake.current.event_shuffle import EventShuffle, all_keyed_events, of_blocks
+from cdc_lakehouse.lake.current.event_shuffle import EventShuffle, all_keyed_events, events_of_blocks
 from cdc_lakehouse.lake.current.keyed_events import KeyedSpan
 from cdc_lakehouse.lake.current.latest_changes import latest_changes
 from cdc_lakehouse.lake.current.partial_rows import fold_events
@@ -69,7 +69,7 @@ def rows_at(spark: SparkSession, events: EventReader, spans: Sequence[KeyedSpan]
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for_task = list(batches)
         if for_task:
-            yield from reader(of_blocks(pa.Table.from_batches(for_task)).to_batches())
+            yield from reader(events_of_blocks(pa.Table.from_batches(for_task)).to_batches())
 
     blocks = shuffle.blocks(spark, events)
     return blocks.repartitionById(tasks, F.col("task")).mapInArrow(read, spark_columns(LIVE_ROWS))

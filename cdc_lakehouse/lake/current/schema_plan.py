@@ -11,43 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cdc_lakehouse.changelog.mysql_types import promotable
-
-
-@dataclass(frozen=True, slots=True)
-class Add:
-    """`default` is the Iceberg initial default as a Python value, None for NULL."""
-
-    name: str
-    type: str
-    default: Any = None
-
-
-@dataclass(frozen=True, slots=True)
-class Drop:
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Rename:
-    name: str
-    new_name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Widen:
-    name: str
-    type: str
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """To the place after another column, or to the first."""
-
-    name: str
-    after: str | None
-
-
-SchemaOperation = Add | Drop | Rename | Widen | Move
+from cdc_lakehouse.lake.table_operations import Add, Drop, Move, Rename, SchemaOperation, Widen
 
 
 @dataclass(frozen=True, slots=True)

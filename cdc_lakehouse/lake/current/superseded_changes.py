@@ -19,15 +19,9 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from cdc_lakehouse import duckdb_sql as sql
-from cdc_lakehouse.decoders.event_schema import EVENTS, SYNTHETIC, spark_columns
+from cdc_lakehouse.decoders.event_schema import CHANGE_COLUMNS, EVENTS, SYNTHETIC, spark_columns
 from cdc_lakehouse.lake.catalog import system_table
-from cdc_lakehouse.lake.current.keyed_events import (
-    EVENT_COLUMNS,
-    KEYED_EVENTS,
-    KeyedSpan,
-    KeyedSpans,
-    commit_ts_range,
-)
+from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan, KeyedSpans, commit_ts_range
 
 _compute: Any = pc  # What its functions take is hidden from type checkers.
 
@@ -67,7 +61,7 @@ def find_superseded(
     events = spark.read.format("iceberg").load(system_table(feed, "events").sql)
     within = events.where((F.col("commit_ts") >= lowest) & (F.col("commit_ts") <= highest))
     keyed = _Changes(versions, excluded_segments)
-    changes = within.select(*EVENT_COLUMNS, _FILE, _POSITION).mapInArrow(keyed, spark_columns(_CHANGES))
+    changes = within.select(*CHANGE_COLUMNS, _FILE, _POSITION).mapInArrow(keyed, spark_columns(_CHANGES))
     files = _superseded(changes).repartition("file").mapInArrow(_by_file, spark_columns(_DELETED))
     # All positions of a file are in one task.
     return {row["file"]: BitMap64.deserialize(bytes(row["positions"])) for row in files.collect()}
@@ -102,7 +96,7 @@ def _tables_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 class _Changes:
-    """Makes changes of keys (columns of `_CHANGES`) of events (`EVENT_COLUMNS`, and where they are), in tasks."""
+    """Makes changes of keys (columns of `_CHANGES`) of events (`CHANGE_COLUMNS`, and where they are), in tasks."""
 
     def __init__(self, versions: Sequence[VersionSpan], excluded_segments: frozenset[str]) -> None:
         self._spans = [version.span for version in versions]
@@ -120,7 +114,7 @@ class _Changes:
         # Keyed events have the line of theirs: here it says which event of the batch it is.
         number = events.column_names.index("line")
         numbered = events.set_column(number, EVENTS.field("line"), pa.array(np.arange(events.num_rows)))
-        changes = keyed.keyed(connection, numbered.select(list(EVENT_COLUMNS)))
+        changes = keyed.keyed(connection, numbered.select(list(CHANGE_COLUMNS)))
         places = changes.column("line").to_numpy()
         columns = {
             **{name: changes.column(name) for name in (*_IN_KEY, *_ORDER)},

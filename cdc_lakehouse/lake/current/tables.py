@@ -172,7 +172,7 @@ class CurrentTables:
                 advice="restore it",
             ) from error
 
-    def give_up(self, life: Incarnation) -> Identifier | None:
+    def drop_unreadable(self, life: Incarnation) -> Identifier | None:
         """Take a table that cannot be read out of the catalog, so that it can be made anew; its files stay. Gives where
         it was; None where the table can be read, or what cannot may be another's."""
         try:

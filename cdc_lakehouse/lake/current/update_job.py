@@ -17,22 +17,23 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cdc_lakehouse import duckdb_sql as sql
+from cdc_lakehouse.decoders.arrow import rows_of
 from cdc_lakehouse.decoders.event_schema import spark_columns
-from cdc_lakehouse.decoders.files.tasks import errors_of_tasks, rows_of
 from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
+from cdc_lakehouse.decoders.task_errors import errors_of_tasks
 from cdc_lakehouse.lake.current.event_shuffle import EventShuffle, all_keyed_events, block_directory
 from cdc_lakehouse.lake.current.keyed_events import KEYED_EVENTS, KeyedSpan
 from cdc_lakehouse.lake.current.update_tasks import (
     RESULTS,
     TASK_ROWS,
-    Counts,
     FileRewrite,
-    Result,
+    RowCounts,
     TableUpdate,
-    carry_out,
+    TaskResult,
     pickled,
     run_tasks,
     summarized,
+    update_tables,
 )
 from cdc_lakehouse.lake.isolation import run_isolated
 from cdc_lakehouse.lake.tables.event_files import EventReader
@@ -79,7 +80,7 @@ class UpdatedTable:
     files: list[str] = field(default_factory=list[str])
     rewritten: list[str] = field(default_factory=list[str])
     deleted: dict[str, BitMap64] = field(default_factory=dict[str, BitMap64])
-    counts: Counts = field(default_factory=lambda: Counts(0, 0, 0, 0))
+    counts: RowCounts = field(default_factory=lambda: RowCounts(0, 0, 0, 0))
     rejections: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     failure: str | None = None
     collides: bool = False
@@ -115,12 +116,12 @@ class UpdateJob:
         found = {table.update.table_no: UpdatedTable(table.update) for table in tables}
         places, tasks = _places(tables, self._spark.sparkContext.defaultParallelism)
         spans = tuple(span for table in tables for span in table.spans)
-        again = frozenset(name for table in tables if (keys := table.update.recomputed) for name in keys.segments)
+        redecoded = frozenset(name for table in tables if (keys := table.update.recomputed) for name in keys.segments)
         with errors_of_tasks():
             if tasks == 1 and _fits_driver(tables):
                 with sql.database() as connection:
-                    events = all_keyed_events(reader, connection, spans, again)
-                results = rows_of(carry_out(self._properties, [table.update for table in tables], events))
+                    events = all_keyed_events(reader, connection, spans, redecoded)
+                results = rows_of(update_tables(self._properties, [table.update for table in tables], events))
             else:
                 plans = [
                     (first + bucket, table.update)
@@ -129,9 +130,9 @@ class UpdateJob:
                     for bucket in range(buckets)
                 ]
                 with block_directory(self._spark) as directory:
-                    blocks = EventShuffle(spans, again, places, directory).blocks(self._spark, reader)
+                    blocks = EventShuffle(spans, redecoded, places, directory).blocks(self._spark, reader)
                     results = self._run_tasks(plans, tasks, blocks)
-            for result in map(Result._make, results):
+            for result in map(TaskResult._make, results):
                 _add(result, found[result.table_no])
         rewrites = [
             FileRewrite(table.update, file, updated.deleted.get(file.path, BitMap64()).serialize())
@@ -148,10 +149,10 @@ class UpdateJob:
     def _rewrite(self, rewrites: Sequence[FileRewrite], found: Mapping[int, UpdatedTable]) -> None:
         with errors_of_tasks():
             if sum(rewrite.file.record_count for rewrite in rewrites) <= _DRIVER_ROWS:
-                results = rows_of(carry_out(self._properties, rewrites, KEYED_EVENTS.empty_table()))
+                results = rows_of(update_tables(self._properties, rewrites, KEYED_EVENTS.empty_table()))
             else:
                 results = self._run_tasks([*enumerate(rewrites)], len(rewrites), None)
-            for result in map(Result._make, results):
+            for result in map(TaskResult._make, results):
                 table = found[result.table_no]
                 if result.kind == "file":
                     table.rewritten.append(result.text or "")
@@ -198,7 +199,7 @@ def _places(tables: Sequence[PlannedTable], parallelism: int) -> tuple[dict[int,
     return places, tasks
 
 
-def _add(result: Result, table: UpdatedTable) -> None:
+def _add(result: TaskResult, table: UpdatedTable) -> None:
     text = result.text or ""
     match result.kind:
         case "file":
@@ -208,8 +209,8 @@ def _add(result: Result, table: UpdatedTable) -> None:
             found = BitMap64.deserialize(bytes(result.data))
             table.deleted[text] = table.deleted.get(text, BitMap64()) | found
         case "counts":
-            counts = Counts(**json.loads(text))
-            table.counts = Counts(*map(operator.add, table.counts, counts))
+            counts = RowCounts(**json.loads(text))
+            table.counts = RowCounts(*map(operator.add, table.counts, counts))
         case "colliding":
             table.collides = True
         case "rejected":

@@ -26,13 +26,13 @@ from cdc_lakehouse.changelog import schema
 from cdc_lakehouse.changelog.ddl.clauses import Partitioning
 from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.decoders.arrow import where
-from cdc_lakehouse.decoders.files.tasks import TaskError
+from cdc_lakehouse.decoders.task_errors import TaskError
 from cdc_lakehouse.errors import CdcError, TableHeldError, TransientError, in_one_line
 from cdc_lakehouse.lake import data_files
 from cdc_lakehouse.lake.current import value_parsing
 from cdc_lakehouse.lake.current.conversions import convert_through
-from cdc_lakehouse.lake.current.event_shuffle import BLOCKS, all_keyed_events, of_blocks
-from cdc_lakehouse.lake.current.keyed_events import BEFORE_ALL, KeyedSpan, before_all
+from cdc_lakehouse.lake.current.event_shuffle import BLOCKS, all_keyed_events, events_of_blocks
+from cdc_lakehouse.lake.current.keyed_events import BEFORE_ALL, KeyedSpan, key_deletes
 from cdc_lakehouse.lake.current.latest_changes import key_part, key_texts, latest_changes
 from cdc_lakehouse.lake.current.partial_rows import fold_events
 from cdc_lakehouse.lake.current.partition_filter import partition_condition
@@ -74,7 +74,7 @@ TASK_ROWS: Final = pa.schema([("plan", pa.binary()), *BLOCKS])
 RESULTS: Final = pa.schema(
     [("table_no", pa.int32()), ("kind", pa.string()), ("text", pa.string()), ("data", pa.binary())]
 )
-"""What tasks give: see `Result`."""
+"""What tasks give: see `TaskResult`."""
 
 _BATCH_ROWS: Final = 131_072
 _NO_ROOM: Final = (
@@ -83,7 +83,7 @@ _NO_ROOM: Final = (
 )
 
 
-class Counts(NamedTuple):
+class RowCounts(NamedTuple):
     """Of a table or a part of it: rows written, changed keys, those of them that leave no row, and zero dates that
     became NULL."""
 
@@ -93,12 +93,12 @@ class Counts(NamedTuple):
     zero_dates: int
 
 
-class Result(NamedTuple):
+class TaskResult(NamedTuple):
     """One thing that a task found, by `kind`:
 
     - `file`: a data file that it wrote; text is Iceberg's JSON of it
     - `deleted`: rows that are replaced or deleted; text is the path of their data file, data a bitmap of positions
-    - `counts`: text is JSON of `Counts`
+    - `counts`: text is JSON of `RowCounts`
     - `colliding`: keys of it may be one in the lake; nothing was done, since all of its events have to be read
     - `rejected`: a row that cannot be used; text is JSON: segment, line, after, count
     - `failed`: why the table cannot be updated
@@ -216,10 +216,10 @@ def run_tasks(properties: Mapping[str, str], batches: Iterable[pa.RecordBatch]) 
         return
     rows = pa.Table.from_batches(read)
     plans = [pickle.loads(plan) for plan in rows.column("plan").drop_null().to_pylist()]
-    yield from carry_out(properties, plans, of_blocks(rows))
+    yield from update_tables(properties, plans, events_of_blocks(rows))
 
 
-def carry_out(
+def update_tables(
     properties: Mapping[str, str], plans: Sequence[TableUpdate | FileRewrite], changes: pa.Table
 ) -> Iterator[pa.RecordBatch]:
     """What `run_tasks` does, of plans and keyed events (columns of `KEYED_EVENTS`)."""
@@ -231,7 +231,7 @@ def carry_out(
 
 def _results(
     plan: TableUpdate | FileRewrite, connection: Any, properties: Mapping[str, str], changes: pa.Table
-) -> list[Result]:
+) -> list[TaskResult]:
     update = plan.update if isinstance(plan, FileRewrite) else plan
     task = _Task(update, connection, load_file_io(dict(properties), update.location))
     try:
@@ -239,17 +239,17 @@ def _results(
             return list(task.rewrite(plan.file, BitMap64.deserialize(plan.deleted)))
         return list(task.update(where(changes, changes.column("table_no").to_numpy() == update.table_no)))
     except FileNotFoundError as error:
-        return [Result(update.table_no, "failed", f"a file of the table is not there: {error}")]
+        return [TaskResult(update.table_no, "failed", f"a file of the table is not there: {error}")]
     except (MemoryError, duckdb.OutOfMemoryException) as error:
         # It may be what this table holds, and it may pass.
-        return [Result(update.table_no, "failed", f"{_NO_ROOM}: {in_one_line(error)}")]
+        return [TaskResult(update.table_no, "failed", f"{_NO_ROOM}: {in_one_line(error)}")]
     except Exception as error:  # One bad table never stops the others, whatever is wrong with it.
         fault = error if isinstance(error, TransientError) else engine_fault(error)
         if fault is not None:
             fault.table = fault.table or update.name
             raise TaskError(fault) from error
         reason = str(error) if isinstance(error, CdcError) else f"the table could not be written: {described(error)}"
-        return [Result(update.table_no, "failed", reason)]
+        return [TaskResult(update.table_no, "failed", reason)]
 
 
 def fold_table(
@@ -281,13 +281,13 @@ class _Task:
     def _query(self, query: str, **relations: Any) -> pa.Table:
         return sql.query(self._connection, query, **relations)
 
-    def update(self, events: pa.Table) -> Iterator[Result]:
+    def update(self, events: pa.Table) -> Iterator[TaskResult]:
         """Of the table's keyed events that are the task's."""
         number = self._update.table_no
         if self._update.recomputed is not None:
             events = self._of_recomputed(events, self._update.recomputed)
         elif self._update.tells_collisions and self._may_collide(events):
-            yield Result(number, "colliding")
+            yield TaskResult(number, "colliding")
             return
         latest, upserts = self._latest(events)
         typed = self._typed(upserts)
@@ -301,16 +301,16 @@ class _Task:
         if rejected and not self._update.skips_rejected:
             return
         if values.num_rows:
-            yield Result(number, "file", self._write(events, _TypedRows(values, typed.places)))
-        counts = Counts(
+            yield TaskResult(number, "file", self._write(events, _TypedRows(values, typed.places)))
+        counts = RowCounts(
             values.num_rows,
             latest.num_rows,
             latest.num_rows - upserts.num_rows,
             _compute.sum(values.column("zero_dates")).as_py() or 0,
         )
-        yield Result(number, "counts", json.dumps(counts._asdict()))
+        yield TaskResult(number, "counts", json.dumps(counts._asdict()))
         for path, positions in deleted.items():
-            yield Result(number, "deleted", path, positions.serialize())
+            yield TaskResult(number, "deleted", path, positions.serialize())
 
     def rows(self, events: pa.Table) -> pa.Table:
         """What keyed events leave of a table of which nothing is stored."""
@@ -344,7 +344,7 @@ class _Task:
             segments=pa.table({"segment": pa.array(sorted(wanted.segments), pa.string())}),
         )
         own = events.take(found.column("place"))
-        return pa.concat_tables([before_all(own.filter(found.column("first"))), own])
+        return pa.concat_tables([key_deletes(own.filter(found.column("first"))), own])
 
     def _may_collide(self, events: pa.Table) -> bool:
         condition = self._collision()
@@ -455,7 +455,7 @@ class _Task:
         before = base.drop_columns(keys).take(place)
         return pa.table([*rows.columns, *before.columns], [*rows.column_names, *before.column_names])
 
-    def _sound(self, changes: pa.Table, typed: _TypedRows) -> tuple[pa.Table, list[Result]]:
+    def _sound(self, changes: pa.Table, typed: _TypedRows) -> tuple[pa.Table, list[TaskResult]]:
         """Rows without those of emptied partitions, and without those that cannot be used; these."""
         values = typed.values
         if self._update.emptied and values.num_rows:
@@ -472,12 +472,12 @@ class _Task:
         rejected = changes.select(["segment", "line", "image"]).take(pa.array(places))
         return values.filter(_compute.invert(values.column("fault"))), self._rejected(rejected)
 
-    def _rejected(self, rows: pa.Table) -> list[Result]:
+    def _rejected(self, rows: pa.Table) -> list[TaskResult]:
         found = [
             {"segment": segment, "line": line, "after": image, "count": 1}
             for segment, line, image in zip(*(each.to_pylist() for each in rows.columns), strict=True)
         ]
-        return [Result(self._update.table_no, "rejected", _json(row)) for row in summarized(found)]
+        return [TaskResult(self._update.table_no, "rejected", _json(row)) for row in summarized(found)]
 
     def _named(self, changes: pa.Table, typed: _TypedRows) -> pa.Table:
         """Typed rows with the columns of the table."""
@@ -594,11 +594,11 @@ class _Task:
             places_of_rows = [pa.field(name, pa.int64()) for name in (POSITION, "file_no")]
             return pa.RecordBatchReader.from_batches(pa.schema([*columns, *places_of_rows]), iter(()))
 
-        def again() -> Iterator[pa.RecordBatch]:
+        def all_batches() -> Iterator[pa.RecordBatch]:
             yield first
             yield from read
 
-        return pa.RecordBatchReader.from_batches(first.schema, again())
+        return pa.RecordBatchReader.from_batches(first.schema, all_batches())
 
     def _grouped(self, found: pa.Table | None) -> dict[str, BitMap64]:
         stored = self._update.stored
@@ -610,7 +610,7 @@ class _Task:
             for number in np.unique(files).tolist()
         }
 
-    def rewrite(self, file: StoredFile, deleted: BitMap64) -> Iterator[Result]:
+    def rewrite(self, file: StoredFile, deleted: BitMap64) -> Iterator[TaskResult]:
         """The file's rows that stay, with the values that their columns have now."""
         update, stored = self._update, self._update.stored
         assert stored is not None
@@ -634,7 +634,7 @@ class _Task:
                 if written.waiting >= ROW_GROUP_BYTES:
                     written.flush()
         if written is not None:
-            yield Result(update.table_no, "file", written.close())
+            yield TaskResult(update.table_no, "file", written.close())
 
 
 def summarized(rejected: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

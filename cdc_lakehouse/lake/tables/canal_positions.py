@@ -24,7 +24,7 @@ from cdc_lakehouse.lake.properties import CANAL_POSITION
 from cdc_lakehouse.lake.tables.landed_offsets import landed_offsets, records_table, state_of
 from cdc_lakehouse.lake.tables.small_table import equal
 from cdc_lakehouse.sources.canal.binlog_position import BinlogPosition, BinlogSearch, ends_at
-from cdc_lakehouse.sources.record_log import Partition
+from cdc_lakehouse.sources.record_log import LogPartition
 
 _AT_ONCE: Final = 500_000
 """Keys of so many entries are read at once."""
@@ -32,7 +32,7 @@ _VALUES_AT_ONCE: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceInLog:
+class FoundPosition:
     """Where a place of the binlog is among the entries that have landed.
 
     reached: whether all entries before the place have landed. commit_ts: the answer; None while it is not reached, and
@@ -53,7 +53,7 @@ class PlaceInLog:
 def landed_position(lake: Lake, feed: str, destination: str) -> tuple[int, str | None]:
     """How many entries of a feed are landed, and in words where in the binlog the last one was; for people."""
     table = lake.load(records_table(feed))
-    landed = state_of(table).landed.end(Partition(destination, 0)) or 0
+    landed = state_of(table).landed.end(LogPartition(destination, 0)) or 0
     key = None if table is None else table.properties.get(CANAL_POSITION)
     place = [] if key is None else json.loads(key)
     if len(place) < 4:
@@ -62,15 +62,15 @@ def landed_position(lake: Lake, feed: str, destination: str) -> tuple[int, str |
     return landed, f"{place[1]}:{place[2]} of {moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def find_place(
+def find_binlog_position(
     lake: Lake, feed: str, destination: str, sought: BinlogPosition, seed: Callable[[int], int]
-) -> PlaceInLog:
+) -> FoundPosition:
     """Look for a place among the entries of a feed, all of which have been decoded. `seed` is the greatest commit-ts of
     the batches before one.
 
     Raises `SourceError` when the log is not the one of the place."""
     table = lake.load(records_table(feed))
-    end = landed_offsets(lake, feed).end(Partition(destination, 0)) or 0
+    end = landed_offsets(lake, feed).end(LogPartition(destination, 0)) or 0
     search = BinlogSearch(sought)
     if table is not None:
         for start in range(0, end, _AT_ONCE):
@@ -82,7 +82,7 @@ def find_place(
     covered = search.first is not None and (search.before is not None or search.first[:3] == sought[:3])
     commit_ts = _commit_ts(table, search, end, seed) if table is not None and reached else None
     ids = frozenset(search.server_ids)
-    return PlaceInLog(reached, commit_ts, search.first, search.last, covered, before, beyond, ids)
+    return FoundPosition(reached, commit_ts, search.first, search.last, covered, before, beyond, ids)
 
 
 def _value(table: Table | None, offset: int | None) -> bytes | None:

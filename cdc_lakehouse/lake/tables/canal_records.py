@@ -26,7 +26,7 @@ from cdc_lakehouse.lake.tables.records import RecordCommits, offsets_summary
 from cdc_lakehouse.lake.tables.small_table import between, missing
 from cdc_lakehouse.sources.canal.entry_identity import EntryStream, KnownEntries, PlacedEntry
 from cdc_lakehouse.sources.canal.rounds import Round
-from cdc_lakehouse.sources.record_log import Messages, OffsetRange, Partition, Pending
+from cdc_lakehouse.sources.record_log import LogPartition, Messages, OffsetRange, Pending
 
 _AT_ONCE: Final = 10_000
 _CREATE_TIME: Final = 1
@@ -44,7 +44,7 @@ class EntryRecords:
         """`batch` is above all numbers before."""
         self._lake = lake
         self._source = feed.canal
-        self._partition = Partition(feed.canal.destination, 0)
+        self._partition = LogPartition(feed.canal.destination, 0)
         self._commits = RecordCommits(lake, feed.name)
         self._stream = EntryStream()
         self._state = state_of(self._commits.load())

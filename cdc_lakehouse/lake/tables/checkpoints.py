@@ -113,9 +113,9 @@ class Checkpoints:
             SETTINGS: cut.settings,
             HELD: json.dumps([list(pair) for pair in cut.held]),
         }
-        again = self.last().checkpoint_ts == cut.checkpoint_ts
+        is_same_cut = self.last().checkpoint_ts == cut.checkpoint_ts
         same = equal("checkpoint_ts", cut.checkpoint_ts)
-        self._table.write(rows, replacing=same if again else None, properties=properties)
+        self._table.write(rows, replacing=same if is_same_cut else None, properties=properties)
 
     def named_snapshots(self, before: datetime.datetime | None = None) -> set[int]:
         """The snapshots that the cuts name; with `before`, those which `forget` would leave."""

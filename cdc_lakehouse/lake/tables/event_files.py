@@ -18,9 +18,8 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import MapType
 
 from cdc_lakehouse.changelog.positions import LOGICAL_BITS
-from cdc_lakehouse.decoders.event_schema import EVENTS, SYNTHETIC, image_text
+from cdc_lakehouse.decoders.event_schema import CHANGE_COLUMNS, EVENTS, SYNTHETIC, image_text
 from cdc_lakehouse.lake.catalog import Lake, system_table
-from cdc_lakehouse.lake.current.keyed_events import EVENT_COLUMNS
 from cdc_lakehouse.lake.data_files import (
     ROW_GROUP_BYTES,
     DataFileWriter,
@@ -164,7 +163,7 @@ class EventReader:
         names: Collection[tuple[str, str]],
         lowest: int,
         highest: int,
-        columns: Sequence[str] = EVENT_COLUMNS,
+        columns: Sequence[str] = CHANGE_COLUMNS,
     ) -> Iterator[pa.Table]:
         """Events of some tables, by (database, table), with a commit-ts in [lowest, highest], and others that lie
         beside them: these columns, with those two names and `commit_ts` among them. Names, operations and segments

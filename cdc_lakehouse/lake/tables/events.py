@@ -28,7 +28,6 @@ from cdc_lakehouse.decoders.event_schema import EVENTS, NEW_EVENTS, SYNTHETIC, s
 from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.errors import TransientError
 from cdc_lakehouse.lake.catalog import Lake, system_table
-from cdc_lakehouse.lake.current.schema_plan import Add, Drop, Move
 from cdc_lakehouse.lake.data_files import (
     POSITION,
     StoredFile,
@@ -40,6 +39,7 @@ from cdc_lakehouse.lake.data_files import (
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.properties import BATCH, SETTINGS, of_batch, summary_of
 from cdc_lakehouse.lake.row_deletes import delete_rows
+from cdc_lakehouse.lake.table_operations import Add, Drop, Move
 from cdc_lakehouse.lake.tables.event_files import WRITTEN, EventReader, EventWriter, reader_of
 from cdc_lakehouse.lake.tables.segments import DECODED, MOVED_ROWS_PREFIX, Segment
 

@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.names import Identifier
 from cdc_lakehouse.lake.properties import BATCH, BATCH_SEGMENTS, LANDED
-from cdc_lakehouse.sources.record_log import LandedOffsets, LandedTopic, Partition, Pending
+from cdc_lakehouse.sources.record_log import LandedOffsets, LandedTopic, LogPartition, Pending
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class LandedSegment:
     """A range of offsets that is in `records`: those from `start` on, before `end`. `dates` are its feed dates."""
 
     segment: str
-    partition: Partition
+    partition: LogPartition
     start: int
     end: int
     records: int
@@ -87,7 +87,7 @@ def state_of(table: Table | None) -> LandedState:
             ends = {int(number): end for number, end in stored["ends"].items()}
             topics[key.removeprefix(LANDED)] = LandedTopic(stored["id"], ends, stored["bytes"])
     segments = [
-        LandedSegment(segment, Partition(topic, number), start, end, records, size, tuple(dates))
+        LandedSegment(segment, LogPartition(topic, number), start, end, records, size, tuple(dates))
         for segment, topic, number, start, end, records, size, dates in json.loads(properties.get(BATCH_SEGMENTS, "[]"))
     ]
     last = LandedBatch(int(properties.get(BATCH, "0")), tuple(segments))

@@ -23,7 +23,7 @@ from cdc_lakehouse.decoders.topic_reader import RECORDS
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.data_files import Range, StoredFile, column, live_files, may_contain, read_rows
 from cdc_lakehouse.lake.tables.landed_offsets import records_table
-from cdc_lakehouse.sources.record_log import Partition
+from cdc_lakehouse.sources.record_log import LogPartition
 
 _compute: Any = pc  # What its functions take is hidden from type checkers.
 
@@ -38,7 +38,7 @@ class PartitionRecords:
     `before` on, which are read with them and landed with the batch `since` or later. `bytes` is how many there are,
     about."""
 
-    partition: Partition
+    partition: LogPartition
     batch: int
     start: int
     before: int
@@ -204,7 +204,7 @@ def _matches(
     rows: pa.Table, wanted: Sequence[PartitionRecords], window: Range | None = None
 ) -> Iterator[tuple[PartitionRecords, np.ndarray[Any, Any], bool]]:
     """Which rows are of what is wanted; True for those that come before it. Without those of which there is none."""
-    by_partition: dict[Partition, list[PartitionRecords]] = {}
+    by_partition: dict[LogPartition, list[PartitionRecords]] = {}
     for each in wanted:
         by_partition.setdefault(each.partition, []).append(each)
     topics = rows.column("topic").combine_chunks().dictionary_encode()
@@ -216,7 +216,7 @@ def _matches(
     for code, at in zip(distinct.tolist(), np.split(order, starts[1:]), strict=True):
         if window is not None:
             at = at[(offsets[at] >= window[0]) & (offsets[at] <= window[1])]
-        for each in by_partition.get(Partition(names[code >> 32], code & 0xFFFFFFFF), ()):
+        for each in by_partition.get(LogPartition(names[code >> 32], code & 0xFFFFFFFF), ()):
             own = batches[at] == each.batch
             before = (offsets[at] >= each.before) & (offsets[at] < each.start)
             for chosen, is_before in ((before & ~own, True), (own, False)):

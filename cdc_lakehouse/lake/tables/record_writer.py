@@ -43,7 +43,7 @@ from cdc_lakehouse.config.section import zone_of
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.file_io import pyiceberg_file_io
-from cdc_lakehouse.sources.kafka import Client, RangeReader
+from cdc_lakehouse.sources.kafka import KafkaClient, RangeReader
 from cdc_lakehouse.sources.record_log import Headers, Messages, OffsetRange
 
 _HEADER: Final = StructType(NestedField(14, "key", StringType()), NestedField(15, "value", BinaryType()))
@@ -302,7 +302,7 @@ class ReadGroup:
 class RecordTask:
     """What all tasks of a batch have in common. `name` is the batch's own among all that write to the table."""
 
-    client: Client
+    client: KafkaClient
     rows: RecordRows
     table: RecordTable
     name: str

@@ -41,7 +41,7 @@ from cdc_lakehouse.lake.tables.record_writer import (
     RecordTask,
     run_tasks,
 )
-from cdc_lakehouse.sources.kafka import Client, split_ranges, useful_task_count
+from cdc_lakehouse.sources.kafka import KafkaClient, split_ranges, useful_task_count
 from cdc_lakehouse.sources.record_log import OffsetRange, Pending
 
 _TRIES: Final = 3
@@ -185,12 +185,12 @@ class Records:
     """`spark` is asked for its session where there is work for several tasks."""
 
     def __init__(
-        self, lake: Lake, feed: FeedConfig, spark: Callable[[], SparkSession], client: Client | None = None
+        self, lake: Lake, feed: FeedConfig, spark: Callable[[], SparkSession], client: KafkaClient | None = None
     ) -> None:
         self._lake = lake
         self._feed = feed.name
         self._source = feed.kafka
-        self._client = client or Client.of(feed.kafka)
+        self._client = client or KafkaClient.of(feed.kafka)
         self._spark = spark
         self._commits = RecordCommits(lake, feed.name)
         self.identifier = self._commits.identifier

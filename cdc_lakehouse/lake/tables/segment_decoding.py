@@ -4,8 +4,9 @@ what it decoded. What cannot be used comes to the driver, the first records of e
 from __future__ import annotations
 
 import functools
+import math
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,19 +14,26 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from cdc_lakehouse.decoders.arrow import rows_of
 from cdc_lakehouse.decoders.event_schema import DECODED, NEW_EVENTS, SYNTHETIC, SYNTHETIC_EVENTS
 from cdc_lakehouse.decoders.files.dump_values import DumpContext
 from cdc_lakehouse.decoders.files.file_format import FileContext
-from cdc_lakehouse.decoders.files.tasks import SegmentRef, errors_to_driver, rows_of_segments
 from cdc_lakehouse.decoders.problems import LISTED_PER_SEGMENT, PROBLEMS, RAW_LIMIT, Rejected
+from cdc_lakehouse.decoders.task_errors import errors_to_driver
 from cdc_lakehouse.duckdb_sql import database
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.tables.event_files import EventWriter
+from cdc_lakehouse.sources.object_store.segments import SegmentRef
 
 if TYPE_CHECKING:
     # For types alone: workers import this module, and need nothing of catalogs.
     from cdc_lakehouse.lake.tables.segments import Segment
 
+_REQUEST: Final = 1024 * 1024
+"""A request costs about as much time as this many bytes."""
+_TASK_BYTES: Final = 4 * 1024 * 1024
+_DRIVER_SEGMENTS: Final = 64
+_GROUP_BYTES: Final = 128 * 1024 * 1024
 _RESULTS: Final = "data_file string, found binary"
 """A row is a data file, or what a task found beside them: the rejected records, and the lines of its files."""
 
@@ -68,9 +76,9 @@ def decode_segments(
     """Decode files; without a writer only for what is rejected. `read` gives the content of each in tasks, `decode`
     makes batches of `event_schema.DECODED` of a connection to DuckDB, a content and a file's context."""
     by_path = {file.ref.path: file for file in files}
-    work = functools.partial(_decode, read, decode, by_path, writer)
+    decode_refs = functools.partial(_decode, read, decode, by_path, writer)
     found = DecodedFiles()
-    results = rows_of_segments(spark, [file.ref for file in files], work, _RESULTS)
+    results = _rows_of_segments(spark, [file.ref for file in files], decode_refs)
     for data_file, beside in results:
         if data_file is not None:
             found.data_files.append(data_file)
@@ -185,3 +193,46 @@ class _Rejections:
 
     def listed(self) -> list[Rejected]:
         return self._first if self._more is None else [*self._first, self._more]
+
+
+def _rows_of_segments(
+    spark: SparkSession,
+    segments: Sequence[SegmentRef],
+    decode: Callable[[Sequence[SegmentRef]], Iterator[pa.RecordBatch]],
+) -> Sequence[tuple[Any, ...]]:
+    """What `decode` gives for segments; a task has several, one after the other. Few and small ones are read in the
+    driver."""
+    if fits_driver([segment.size for segment in segments]):
+        return list(rows_of(decode(segments)))
+    groups = _groups(segments, spark.sparkContext.defaultParallelism)
+
+    def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from decode(groups[number])
+
+    return spark.range(0, len(groups), 1, len(groups)).mapInArrow(rows, _RESULTS).collect()
+
+
+def fits_driver(sizes: Sequence[int]) -> bool:
+    """Whether segments of these sizes, in bytes, are worked on in the driver: a job would take longer than the
+    work."""
+    return len(sizes) <= _DRIVER_SEGMENTS and sum(sizes) <= _TASK_BYTES
+
+
+def _groups(segments: Sequence[SegmentRef], tasks: int) -> list[list[SegmentRef]]:
+    """Neighbours together, for they are of one table, in parts that take about the same time."""
+    weights = [segment.size + _REQUEST for segment in segments]
+    total = sum(weights)
+    # A task costs something too: a handful of small files is not worth one each.
+    wanted = max(1, min(2 * tasks, math.ceil(total / _TASK_BYTES)), math.ceil(total / _GROUP_BYTES))
+    share = total / wanted
+    groups: list[list[SegmentRef]] = []
+    filled = share
+    for segment, weight in zip(segments, weights, strict=True):
+        if filled >= share:
+            groups.append([])
+            filled = 0
+        groups[-1].append(segment)
+        filled += weight
+    return groups

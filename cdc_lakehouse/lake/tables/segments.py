@@ -134,7 +134,7 @@ COUNTS: Final = (
 """What is known of a segment once it is decoded; of offsets `lines` are known before."""
 
 
-def landed_again(segment: Segment, batch: int, replaces_snapshot: int | None, now: datetime.datetime) -> Segment:
+def replayed_segment(segment: Segment, batch: int, replaces_snapshot: int | None, now: datetime.datetime) -> Segment:
     """A segment that is to be decoded again, in a batch of its own. `replaces_snapshot`: as of the class."""
     uncounted = dict.fromkeys(COUNTS)
     if segment.kind == OFFSETS:

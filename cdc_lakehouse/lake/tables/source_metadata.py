@@ -188,7 +188,7 @@ class Signals:
         rows = sorted((row for row in self.rows if row.kind == "left out"), key=lambda row: -row.batch)
         return {TableName(row.database or "", row.table or ""): row.batch for row in rows}
 
-    def told(self) -> Iterator[Statement | ObservedColumns]:
+    def schema_signals(self) -> Iterator[Statement | ObservedColumns]:
         """Statements and observed columns, as the log of DDL takes them."""
         for row in self.rows:
             origin = origin_of(row.topic, row.partition, row.offset or 0, row.commit_ts)

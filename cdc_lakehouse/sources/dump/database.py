@@ -57,7 +57,7 @@ def done_name(number: int, token: str, rows: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadRange:
+class CompletedRange:
     """A range that was read whole: its files in order, how many rows they have, and when it was."""
 
     files: tuple[StoredObject, ...]
@@ -80,7 +80,7 @@ def list_dump(store: ObjectStore, number: int) -> Mapping[str, Sequence[StoredOb
     return {directory: sorted(each, key=lambda found: found.path) for directory, each in objects.items()}
 
 
-def read_ranges(objects: Iterable[StoredObject]) -> Mapping[int, ReadRange]:
+def read_ranges(objects: Iterable[StoredObject]) -> Mapping[int, CompletedRange]:
     """The ranges of a table that have been read, by number, of what is in its directory."""
     parts: dict[tuple[str, str], list[StoredObject]] = {}
     done: dict[int, tuple[tuple[str, str], int, datetime.datetime]] = {}
@@ -90,7 +90,7 @@ def read_ranges(objects: Iterable[StoredObject]) -> Mapping[int, ReadRange]:
             done[int(match["range"])] = (match["range"], match["token"]), int(match["rows"]), found.modified
         elif match := _PART.fullmatch(name):
             parts.setdefault((match["range"], match["token"]), []).append(found)
-    return {number: ReadRange(tuple(parts.get(of, ())), rows, ended) for number, (of, rows, ended) in done.items()}
+    return {number: CompletedRange(tuple(parts.get(of, ())), rows, ended) for number, (of, rows, ended) in done.items()}
 
 
 def has_document(store: ObjectStore, number: int, name: str) -> bool:
@@ -154,7 +154,7 @@ def stored_table(
     definition: TableDefinition,
     position: DumpPosition,
     directory: str,
-    ranges: Mapping[int, ReadRange],
+    ranges: Mapping[int, CompletedRange],
     unread: str | None,
 ) -> dict[str, Any]:
     """A table of `dump.json`, read into a directory; `unread` says why it could not be."""

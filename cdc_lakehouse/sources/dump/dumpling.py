@@ -88,7 +88,7 @@ def decode_name(name: str) -> str:
 
 
 def _read_table(store: ObjectStore, table: TableFiles, csv: DumpCsv) -> DumpedTable | UnreadTable:
-    schema = table.the_schema()
+    schema = table.only_schema()
     name = TableName(decode_name(table.database), decode_name(table.table))
     try:
         statement = read_create_table(store, schema)

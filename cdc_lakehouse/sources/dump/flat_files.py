@@ -79,7 +79,7 @@ class TableFiles:
         """Whether it is a table of which the dump has more than its triggers."""
         return self.stand_in is None and bool(self.schemas or self.rows)
 
-    def the_schema(self) -> StoredObject:
+    def only_schema(self) -> StoredObject:
         """The one schema file. Raises `SourceError` when there is none, or several."""
         if not self.schemas:
             raise SourceError(

@@ -175,7 +175,7 @@ def _database_name(store: ObjectStore, files: FlatFiles, name: str) -> str:
 
 
 def _read_table(store: ObjectStore, table: TableFiles, database: str, metadata: _Metadata) -> DumpedTable | UnreadTable:
-    schema = table.the_schema()
+    schema = table.only_schema()
     try:
         statement = read_create_table(store, schema)
     except StatementError as error:

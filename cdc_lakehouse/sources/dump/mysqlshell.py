@@ -129,7 +129,7 @@ class _Files:
         self.known: set[str] = set()
         self.left_out: list[str] = []
 
-    def the(self, path: str) -> StoredObject:
+    def required(self, path: str) -> StoredObject:
         """An object that must be there. Raises `SourceError` when it is not."""
         if path not in self.objects:
             raise SourceError("a file of the dump is not there", segment=path, advice=_AGAIN)
@@ -138,7 +138,7 @@ class _Files:
 
     def document(self, path: str) -> _Document:
         """Raises `SourceError` when it is not there, or not a JSON object."""
-        content = read_small(self.store, self.the(path))
+        content = read_small(self.store, self.required(path))
         try:
             document: Any = json.loads(content)
         except (ValueError, RecursionError) as error:
@@ -235,7 +235,7 @@ def _tables(files: _Files, schema: _Document, name: str, done: _Document) -> Ite
 
 def _read_table(files: _Files, name: TableName, basename: str, rows: int | None) -> DumpedTable | UnreadTable:
     document = files.document(f"{basename}.json")
-    schema = files.the(f"{basename}.sql")
+    schema = files.required(f"{basename}.sql")
     try:
         statement = read_create_table(files.store, schema)
     except StatementError as error:

@@ -47,7 +47,7 @@ _SETTING: Final = re.compile(r'configuration property:? "([\w.]+)"')
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class KafkaClient:
     """How the brokers are reached. It is handed to tasks, secrets and all, and never shown.
 
     A request is given up after `timeout_seconds`; a read without progress after `patience_seconds`."""

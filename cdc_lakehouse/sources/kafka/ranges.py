@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from cdc_lakehouse.sources.record_log import LandedOffsets, OffsetRange, Partition
+from cdc_lakehouse.sources.record_log import LandedOffsets, LogPartition, OffsetRange
 
 _UNKNOWN_SIZE: Final = 1024.0
 """Bytes of a record of a topic of which none was read."""
@@ -23,7 +23,7 @@ _SLACK: Final = 2
 
 
 def choose_ranges(
-    offsets: Mapping[Partition, tuple[int, int]], landed: LandedOffsets, max_records: int, max_bytes: int
+    offsets: Mapping[LogPartition, tuple[int, int]], landed: LandedOffsets, max_records: int, max_bytes: int
 ) -> tuple[OffsetRange, ...]:
     """What to read of partitions with (from, before) offsets: at most `max_records` offsets, and about `max_bytes` of
     keys and values. What a partition does not need is shared by the others. Each that has something gets one offset
@@ -54,9 +54,9 @@ def _size(landed: LandedOffsets, topic: str) -> float:
     return _UNKNOWN_SIZE if known is None else max(1.0, known)
 
 
-def _share(needs: Mapping[Partition, int], total: int) -> dict[Partition, int]:
+def _share(needs: Mapping[LogPartition, int], total: int) -> dict[LogPartition, int]:
     """Parts of a total, as equal as the needs allow: whoever needs less than the others get leaves the rest to them."""
-    shares: dict[Partition, int] = {}
+    shares: dict[LogPartition, int] = {}
     for position, partition in enumerate(sorted(needs, key=lambda partition: (needs[partition], partition))):
         shares[partition] = min(needs[partition], total // (len(needs) - position))
         total -= shares[partition]
@@ -65,7 +65,7 @@ def _share(needs: Mapping[Partition, int], total: int) -> dict[Partition, int]:
 
 def useful_task_count(ranges: Sequence[OffsetRange], landed: LandedOffsets) -> int:
     """How many tasks at most have enough to do: at least 1."""
-    return max(1, math.ceil(sum(_work(part, landed) for part in ranges) / _WORTH_A_TASK))
+    return max(1, math.ceil(sum(_cost(part, landed) for part in ranges) / _WORTH_A_TASK))
 
 
 def split_ranges(
@@ -75,23 +75,23 @@ def split_ranges(
 
     Large ranges are cut, and each part is a group of its own; but not where the size of records is not known: a part
     might have to end early, and what is behind would be read twice."""
-    work = {part: _work(part, landed) for part in ranges}
-    share = max(_WORTH_A_TASK, math.ceil(sum(work.values()) / tasks))
+    costs = {part: _cost(part, landed) for part in ranges}
+    share = max(_WORTH_A_TASK, math.ceil(sum(costs.values()) / tasks))
     parts: list[OffsetRange] = []
     whole: list[OffsetRange] = []
     for part in ranges:
-        count = min(round(work[part] / share), len(part))
+        count = min(round(costs[part] / share), len(part))
         if count > 1 and landed.record_bytes(part.partition.topic) is not None:
             parts += _parts(part, count)
         else:
             whole.append(part)
-    groups: list[list[OffsetRange]] = [[] for _ in range(math.ceil(sum(map(work.__getitem__, whole)) / share))]
-    for part in sorted(whole, key=work.__getitem__, reverse=True):
-        min(groups, key=lambda group: sum(map(work.__getitem__, group))).append(part)
+    groups: list[list[OffsetRange]] = [[] for _ in range(math.ceil(sum(map(costs.__getitem__, whole)) / share))]
+    for part in sorted(whole, key=costs.__getitem__, reverse=True):
+        min(groups, key=lambda group: sum(map(costs.__getitem__, group))).append(part)
     return (*((part,) for part in parts), *(tuple(group) for group in groups if group))
 
 
-def _work(part: OffsetRange, landed: LandedOffsets) -> float:
+def _cost(part: OffsetRange, landed: LandedOffsets) -> float:
     """What a range costs, in records of a usual size: larger ones take longer."""
     return len(part) * max(1.0, (landed.record_bytes(part.partition.topic) or 0) / _USUAL_SIZE)
 

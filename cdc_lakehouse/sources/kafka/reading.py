@@ -10,9 +10,9 @@ from typing import Any, Final, cast
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
-from cdc_lakehouse.sources.kafka.client import OUT_OF_RANGE, Client, ClientErrors, topic_fault
+from cdc_lakehouse.sources.kafka.client import OUT_OF_RANGE, ClientErrors, KafkaClient, topic_fault
 from cdc_lakehouse.sources.kafka.topics import log_truncated, offsets_expired
-from cdc_lakehouse.sources.record_log import Messages, OffsetRange, Partition
+from cdc_lakehouse.sources.record_log import LogPartition, Messages, OffsetRange
 
 _MESSAGES_AT_ONCE: Final = 500
 """Measured: of 10,000 each costs twice as much, for they do not stay in the processor's cache."""
@@ -44,7 +44,7 @@ class RangeReader:
     the ranges were read, and `faults` what went wrong: `SourceError` for messages that are gone, that may not or cannot
     be read, or that are larger than the client takes; `SourceUnreachableError` when for a while nothing came."""
 
-    def __init__(self, client: Client, ranges: Sequence[OffsetRange]) -> None:
+    def __init__(self, client: KafkaClient, ranges: Sequence[OffsetRange]) -> None:
         self._client = client
         self._parts = [_Part(whole) for whole in ranges]
         self.faults: list[CdcError] = []
@@ -144,7 +144,7 @@ class _Part:
 class _Session:
     """Parts that one consumer reads."""
 
-    def __init__(self, client: Client, parts: Sequence[_Part], faults: list[CdcError]) -> None:
+    def __init__(self, client: KafkaClient, parts: Sequence[_Part], faults: list[CdcError]) -> None:
         self._client = client
         self._faults = faults
         self._errors = ClientErrors()
@@ -193,7 +193,7 @@ class _Session:
                 if (error := message.error()) is not None:
                     self._take_error(message, error)
 
-    def _runs(self, messages: Sequence[Message]) -> Iterator[tuple[Partition, Sequence[Message]]]:
+    def _runs(self, messages: Sequence[Message]) -> Iterator[tuple[LogPartition, Sequence[Message]]]:
         """The messages that stand together in a partition."""
         if self._single is not None:
             if messages:
@@ -202,7 +202,7 @@ class _Session:
         first = 0
         for place, run in itertools.groupby(zip(map(_topic, messages), map(_number, messages), strict=True)):
             last = first + sum(1 for _ in run)
-            yield Partition(*place), messages[first:last]
+            yield LogPartition(*place), messages[first:last]
             first = last
 
     def _hand_on(self) -> Iterator[Messages]:
@@ -219,7 +219,7 @@ class _Session:
 
     def _take_error(self, message: Message, error: KafkaError) -> None:
         topic, number, offset = message.topic(), message.partition(), message.offset()
-        part = None if topic is None or number is None else self._open.get(Partition(topic, number))
+        part = None if topic is None or number is None else self._open.get(LogPartition(topic, number))
         if part is None or part.over:
             # Of the client's own group, which is not used, or of what has been read.
             return

@@ -16,8 +16,8 @@ from tenacity import Retrying, retry_if_exception_type, stop_before_delay, wait_
 
 from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.errors import CdcError, SourceError, SourceUnreachableError
-from cdc_lakehouse.sources.kafka.client import NO_LEADER, Client, ClientErrors, topic_fault
-from cdc_lakehouse.sources.record_log import LandedOffsets, Partition, Pending
+from cdc_lakehouse.sources.kafka.client import NO_LEADER, ClientErrors, KafkaClient, topic_fault
+from cdc_lakehouse.sources.record_log import LandedOffsets, LogPartition, Pending
 
 _NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 """Zeros, as ids of topics are written."""
@@ -45,12 +45,12 @@ class Topic:
     partitions: Mapping[int, Bounds]
 
 
-def read_topics(source: KafkaSource, client: Client | None = None) -> tuple[Topic, ...]:
+def read_topics(source: KafkaSource, client: KafkaClient | None = None) -> tuple[Topic, ...]:
     """The topics that the source names or its pattern matches, as they are now. Costs three requests or four.
 
     Raises `SourceError` when a named topic is not there or may not be read, `SourceUnreachableError` when the brokers
     do not answer, `ConfigurationError` when the client does not take its settings."""
-    client = client or Client.of(source)
+    client = client or KafkaClient.of(source)
     retrying = Retrying(
         retry=retry_if_exception_type(_NoLeaderError),
         wait=wait_fixed(_WAIT_SECONDS),
@@ -72,7 +72,7 @@ class _NoLeaderError(Exception):
 
 
 class _Cluster:
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: KafkaClient) -> None:
         self._client = client
         self._errors = ClientErrors()
         self._admin: Any = client.admin(self._errors)  # Its answers have no types.
@@ -80,13 +80,13 @@ class _Cluster:
 
     def topics(self, source: KafkaSource) -> tuple[Topic, ...]:
         described = self._describe(list(source.topics or self._matching(source)))
-        partitions = [Partition(name, number) for name, (_, numbers) in described.items() for number in numbers]
+        partitions = [LogPartition(name, number) for name, (_, numbers) in described.items() for number in numbers]
         # Both are on their way at once.
         asked = [self._ask(partitions, which) for which in (_OffsetSpec.earliest(), _OffsetSpec.latest())]
         lows, ends = map(self._offsets, asked)
         bounds = {partition: Bounds(lows[partition], ends[partition]) for partition in partitions}
         return tuple(
-            Topic(name, id, {number: bounds[Partition(name, number)] for number in numbers})
+            Topic(name, id, {number: bounds[LogPartition(name, number)] for number in numbers})
             for name, (id, numbers) in described.items()
         )
 
@@ -110,7 +110,7 @@ class _Cluster:
             if not topic.is_internal
         }
 
-    def _ask(self, partitions: Sequence[Partition], which: Any) -> Mapping[TopicPartition, Future[Any]]:
+    def _ask(self, partitions: Sequence[LogPartition], which: Any) -> Mapping[TopicPartition, Future[Any]]:
         if not partitions:
             return {}
         return self._admin.list_offsets(
@@ -119,9 +119,9 @@ class _Cluster:
             request_timeout=self._left(),
         )
 
-    def _offsets(self, asked: Mapping[TopicPartition, Future[Any]]) -> dict[Partition, int]:
+    def _offsets(self, asked: Mapping[TopicPartition, Future[Any]]) -> dict[LogPartition, int]:
         return {
-            Partition(partition.topic, partition.partition): self._result(future, partition.topic).offset
+            LogPartition(partition.topic, partition.partition): self._result(future, partition.topic).offset
             for partition, future in asked.items()
         }
 
@@ -158,7 +158,7 @@ def _id(topic: Any) -> str:
 def find_pending(source: KafkaSource, topics: Sequence[Topic], landed: LandedOffsets) -> Pending:
     """What of the topics is not in the lake. `topics` are all that `read_topics` found. Raises nothing: what stands in
     the way of a topic or a partition is in `faults`."""
-    offsets: dict[Partition, tuple[int, int]] = {}
+    offsets: dict[LogPartition, tuple[int, int]] = {}
     faults: list[SourceError] = list(_vanished(source, topics, landed))
     for topic in topics:
         known = landed.topics.get(topic.name)
@@ -169,7 +169,7 @@ def find_pending(source: KafkaSource, topics: Sequence[Topic], landed: LandedOff
             faults.append(_without_order(topic))
             continue
         for number, bounds in sorted(topic.partitions.items()):
-            partition = Partition(topic.name, number)
+            partition = LogPartition(topic.name, number)
             try:
                 offsets[partition] = _start(source, partition, bounds, landed), bounds.end
             except SourceError as error:
@@ -177,7 +177,7 @@ def find_pending(source: KafkaSource, topics: Sequence[Topic], landed: LandedOff
     return Pending(offsets, {topic.name: topic.id for topic in topics}, tuple(faults))
 
 
-def _start(source: KafkaSource, partition: Partition, bounds: Bounds, landed: LandedOffsets) -> int:
+def _start(source: KafkaSource, partition: LogPartition, bounds: Bounds, landed: LandedOffsets) -> int:
     start, end = source.start, landed.end(partition)
     chosen = start.get(partition.topic, {}).get(partition.number) if isinstance(start, dict) else None
     if end is None:
@@ -199,7 +199,7 @@ def _start(source: KafkaSource, partition: Partition, bounds: Bounds, landed: La
     return end
 
 
-def offsets_expired(partition: Partition, wanted: int, low: int) -> SourceError:
+def offsets_expired(partition: LogPartition, wanted: int, low: int) -> SourceError:
     """The error when messages were removed before they were read."""
     return SourceError(
         f"{partition.named} has lost the offsets from {wanted} on, before {low}, by retention or by deletion: they "
@@ -209,7 +209,7 @@ def offsets_expired(partition: Partition, wanted: int, low: int) -> SourceError:
     )
 
 
-def log_truncated(partition: Partition, wanted: int, end: int) -> SourceError:
+def log_truncated(partition: LogPartition, wanted: int, end: int) -> SourceError:
     """The error when a log ends before what was read of it."""
     return SourceError(
         f"{partition.named} ends at offset {end}, though it was read up to {wanted}: it was cut off, or the topic "

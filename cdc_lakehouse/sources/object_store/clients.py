@@ -26,7 +26,7 @@ _DEFAULT_REGION: Final = "us-east-1"
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class StoreClient:
     """A service's client; `credentials` know why they could not be had."""
 
     store: S3Store | GCSStore | AzureStore
@@ -38,7 +38,7 @@ class Client:
         return None if self.credentials is None else self.credentials.failure
 
 
-def open_client(location: Location, storage: StorageConfig) -> Client:
+def open_client(location: Location, storage: StorageConfig) -> StoreClient:
     """The client of a bucket. No request is made.
 
     Raises `ConfigurationError` when a setting is missing or the client does not take it, and `ValueError` for a local
@@ -69,7 +69,7 @@ def open_client(location: Location, storage: StorageConfig) -> Client:
         store = kind(location.bucket, config=config, client_options=options, retry_config=RETRIES, **provider)
     except CLIENT_ERRORS as error:
         raise settings_fault(location, error) from None
-    return Client(store, credentials)
+    return StoreClient(store, credentials)
 
 
 def _s3_config(location: Location, settings: S3Storage, credentials: S3Credentials | None) -> S3Config:

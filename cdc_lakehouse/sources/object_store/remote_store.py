@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 import obstore
 
 from cdc_lakehouse.errors import CdcError, ObjectChangedError, SourceError, SourceUnreachableError
-from cdc_lakehouse.sources.object_store.clients import Client
+from cdc_lakehouse.sources.object_store.clients import StoreClient
 from cdc_lakehouse.sources.object_store.location import Location
 from cdc_lakehouse.sources.object_store.remote_errors import CLIENT_ERRORS, beyond_the_end, broke_off, fault
 from cdc_lakehouse.sources.object_store.store import TOO_LARGE, StoredObject, require_directory_prefix
@@ -40,7 +40,7 @@ class _Body(NamedTuple):
 class RemoteStore:
     """The `ObjectStore` of a bucket, or of what lies below a prefix of it."""
 
-    def __init__(self, location: Location, client: Client) -> None:
+    def __init__(self, location: Location, client: StoreClient) -> None:
         self._location = location
         self._client = client
         self._root = f"{location.prefix}/" if location.prefix else ""

@@ -125,7 +125,7 @@ class Frontier:
 
 
 @dataclass(frozen=True)
-class Circumstances:
+class ListingContext:
     """What a frontier depends on beside what was listed. `ddl` has the version of the last DDL of tables' directories
     that was known before the sink was listed; `kept` are data directories to look at again, whatever their age."""
 
@@ -137,7 +137,7 @@ class Circumstances:
     unclear: bool = False
 
 
-def advance(older: Frontier | None, listing: Listing, given: Circumstances) -> Frontier:
+def next_frontier(older: Frontier | None, listing: Listing, given: ListingContext) -> Frontier:
     """The frontier after a listing from an older one, or (with None) of the whole sink."""
     oldest_date = _oldest_date(listing.data, given)
     if older is not None and older.oldest_date is not None:
@@ -211,7 +211,7 @@ def _extended(before: FileSequence, listed: Iterable[DataFile], index: IndexFile
     return FileSequence(before.place, before.dispatcher, files, last, previous, etags.get(last, ""), index_etag)
 
 
-def _without_closed_places(table: KnownTable, given: Circumstances, oldest_date: str | None) -> KnownTable:
+def _without_closed_places(table: KnownTable, given: ListingContext, oldest_date: str | None) -> KnownTable:
     """The table without the directories that gain no files any more."""
     table = replace(table, oldest_version=max(table.oldest_version, given.ddl.get(table.directory, 0)))
 
@@ -229,7 +229,7 @@ def _without_closed_places(table: KnownTable, given: Circumstances, oldest_date:
     return replace(table, places=stay, sequences=sequences)
 
 
-def _oldest_date(files: Iterable[DataFile], given: Circumstances) -> str | None:
+def _oldest_date(files: Iterable[DataFile], given: ListingContext) -> str | None:
     """The first date whose directories may gain files, None where that is not known.
 
     A date is the wall clock's at the flush, so a directory is left for good once there is one that is later by more

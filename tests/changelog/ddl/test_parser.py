@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from cdc_lakehouse.changelog.ddl import clauses as ddl
-from cdc_lakehouse.changelog.ddl.clauses import AddColumn, ColumnDefinition, KeyPart, TableName
+from cdc_lakehouse.changelog.ddl.clauses import AddColumn, ColumnDefinition, KeyPart, TableRef
 from cdc_lakehouse.changelog.ddl.parser import parse, parse_type
 from cdc_lakehouse.changelog.ddl.tokens import DdlSyntaxError
 from cdc_lakehouse.changelog.mysql_types import ColumnType
@@ -92,16 +92,16 @@ def test_what_is_not_understood_is_an_error_with_its_place(statement: str, offse
     ],
 )
 def test_one_statement_in_many_wrappings(statement: str) -> None:
-    assert parse(statement) == (AddColumn(TableName(None, "t"), ColumnDefinition("a", INT)),)
+    assert parse(statement) == (AddColumn(TableRef(None, "t"), ColumnDefinition("a", INT)),)
 
 
 def test_a_name_over_lines() -> None:
-    assert parse("DROP TABLE `d`\n.\n`t`") == (ddl.DropTable(TableName("d", "t")),)
+    assert parse("DROP TABLE `d`\n.\n`t`") == (ddl.DropTable(TableRef("d", "t")),)
 
 
 def test_ansi_quotes_enclose_names_everywhere() -> None:
     (clause,) = parse(r"""ALTER TABLE "a\" ADD "x""y" INT COMMENT 'it''s "\\"' """, ansi_quotes=True)
-    assert clause == AddColumn(TableName(None, "a\\"), ColumnDefinition('x"y', INT, comment='it\'s "\\"'))
+    assert clause == AddColumn(TableRef(None, "a\\"), ColumnDefinition('x"y', INT, comment='it\'s "\\"'))
     with pytest.raises(DdlSyntaxError, match="expected a value"):
         parse('ALTER TABLE t ADD a INT DEFAULT "x"', ansi_quotes=True)
 
@@ -163,5 +163,5 @@ def test_key_columns() -> None:
 def test_a_table_from_a_query_is_a_table() -> None:
     (clause,) = parse("CREATE TEMPORARY TABLE d.t AS SELECT 1")
     assert isinstance(clause, ddl.CreateTableAsSelect)
-    assert (clause.table, clause.temporary) == (TableName("d", "t"), True)
-    assert (str(clause.table), str(TableName(None, "t"))) == ("d.t", "t")
+    assert (clause.table, clause.temporary) == (TableRef("d", "t"), True)
+    assert (str(clause.table), str(TableRef(None, "t"))) == ("d.t", "t")

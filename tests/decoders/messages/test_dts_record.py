@@ -11,7 +11,7 @@ import pytest
 
 from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.decoders.messages import format as message_format
-from cdc_lakehouse.decoders.messages.dts_record import Record, read_record
+from cdc_lakehouse.decoders.messages.dts_record import DtsRecord, read_record
 from tests.decoders.messages.dts_records import NEWER, OLDER, TIME_PARTS, body, integer, row_body, sdk_records
 from tests.kit.memory import memory_below
 
@@ -51,7 +51,7 @@ def test_records_of_the_tests_are_written_by_the_sdks_schema(value: bytes) -> No
 @pytest.mark.parametrize(("value", "expected"), sdk_records(), ids=map(str, range(24)))
 def test_every_value_of_the_sdks_records(value: bytes, expected: dict[str, Any]) -> None:
     assert len(value) == expected["len"]
-    assert read_record(value) == Record(
+    assert read_record(value) == DtsRecord(
         expected["sourceTimestamp"],
         expected["sourcePosition"],
         expected["sourceType"],

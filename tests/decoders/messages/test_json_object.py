@@ -6,7 +6,7 @@ import pytest
 
 from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.decoders.messages import format as message_format
-from cdc_lakehouse.decoders.messages.json_object import Number, integer_of, parse, parse_value, row_of, text_of
+from cdc_lakehouse.decoders.messages.json_object import JsonNumber, integer_of, parse, parse_value, row_of, text_of
 from cdc_lakehouse.decoders.messages.registry import format_of
 from tests.kit.memory import memory_below
 
@@ -56,23 +56,23 @@ def test_numbers_keep_their_digits() -> None:
     digits = "9" * 10_000
     parsed = parse(f'{{"a":{digits},"b":-0.10,"c":1e999999,"d":"1"}}')
     assert parsed == {"a": digits, "b": "-0.10", "c": "1e999999", "d": "1"}
-    assert [isinstance(parsed[name], Number) for name in "abcd"] == [True, True, True, False]
+    assert [isinstance(parsed[name], JsonNumber) for name in "abcd"] == [True, True, True, False]
     assert {name: type(text) for name, text in row_of(parsed).items()} == dict.fromkeys("abcd", str)
 
 
 def test_numbers_and_text_are_not_the_same() -> None:
     assert text_of({"a": "1"}, "a") == "1"
     with pytest.raises(MessageError, match="a is not text"):
-        text_of({"a": Number("1")}, "a")
+        text_of({"a": JsonNumber("1")}, "a")
 
 
-@pytest.mark.parametrize("value", [Number("0"), "007", Number(str((1 << 63) - 1))])
+@pytest.mark.parametrize("value", [JsonNumber("0"), "007", JsonNumber(str((1 << 63) - 1))])
 def test_whole_numbers(value: str) -> None:
     assert integer_of({"a": value}, "a") == int(value)
 
 
 @pytest.mark.parametrize(
-    "value", [Number("-1"), Number("1.0"), "", "1 ", "٣", str(1 << 63), "9" * 10_000, True, [], {}]
+    "value", [JsonNumber("-1"), JsonNumber("1.0"), "", "1 ", "٣", str(1 << 63), "9" * 10_000, True, [], {}]
 )
 def test_what_is_no_whole_number_is_an_error(value: object) -> None:
     with pytest.raises(MessageError, match="a is not a whole number"):

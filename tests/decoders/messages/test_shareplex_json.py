@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_lakehouse.changelog.ddl import parser
-from cdc_lakehouse.changelog.ddl.clauses import DropColumn, TableName, TruncateTable
+from cdc_lakehouse.changelog.ddl.clauses import DropColumn, TableRef, TruncateTable
 from cdc_lakehouse.changelog.events import Ddl, Message, MessageError, Origin, RowChange
 from cdc_lakehouse.decoders.messages.shareplex_json import FORMAT, decode
 from cdc_lakehouse.decoders.partition_sequence import UpdatePairing
@@ -81,7 +81,7 @@ identifiers = st.text(
 @given(identifiers.filter(lambda name: "." not in name), identifiers, st.lists(identifiers, min_size=1, max_size=3))
 def test_statements_name_what_the_message_names(database: str, table: str, columns: list[str]) -> None:
     meta = {"table": f"{database}.{table}"}
-    named = TableName(database, table)
+    named = TableRef(database, table)
     (truncate,) = decode(None, message("truncate", meta=meta)).parts
     assert isinstance(truncate, Ddl)
     assert parser.parse(truncate.sql) == (TruncateTable(named),)

@@ -18,7 +18,7 @@ from cdc_lakehouse.sources.database.table_reading import TableDefinition
 from cdc_lakehouse.sources.dump.contents import DumpPosition
 from cdc_lakehouse.sources.dump.database import (
     DUMP,
-    ReadRange,
+    CompletedRange,
     read_database_dump,
     read_document,
     stored_dump,
@@ -65,8 +65,8 @@ def store(tmp_path: Path) -> ObjectStore:
 def test_what_is_stored() -> None:
     now = datetime.datetime.now(datetime.UTC)
     ranges = {
-        1: ReadRange((StoredObject(SECOND, 2, "", now),), 2, now),
-        0: ReadRange((StoredObject(FIRST, 3, "", now),), 3, now),
+        1: CompletedRange((StoredObject(SECOND, 2, "", now),), 2, now),
+        0: CompletedRange((StoredObject(FIRST, 3, "", now),), 3, now),
     }
     tables = [
         stored_table(TableDefinition(TableName("d", "a"), STATEMENT, ""), BEGIN, "000001/t000001/", ranges, None),

@@ -8,7 +8,7 @@ import pytest
 
 from cdc_lakehouse.config import KafkaSource
 from cdc_lakehouse.sources.kafka import Bounds, Topic, find_pending
-from cdc_lakehouse.sources.record_log import LandedOffsets, LandedTopic, Partition, Pending
+from cdc_lakehouse.sources.record_log import LandedOffsets, LandedTopic, LogPartition, Pending
 
 NEW = LandedOffsets()
 
@@ -115,7 +115,7 @@ def test_a_topic_that_the_feed_left_is_not_missed() -> None:
 def test_brokers_without_ids_of_topics() -> None:
     pending = find_pending(source(), [topic("a", (0, 9), id="")], landed(a={0: 7}))
     assert offsets(pending) == {"a/0": (7, 9)}
-    assert list(pending.offsets) == [Partition("a", 0)]
+    assert list(pending.offsets) == [LogPartition("a", 0)]
 
 
 def test_a_topic_that_can_give_no_order_is_refused() -> None:

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from cdc_lakehouse.sources.kafka import choose_ranges, split_ranges, useful_task_count
 from cdc_lakehouse.sources.kafka import ranges as ranges_module
-from cdc_lakehouse.sources.record_log import LandedOffsets, LandedTopic, OffsetRange, Partition
+from cdc_lakehouse.sources.record_log import LandedOffsets, LandedTopic, LogPartition, OffsetRange
 
-Offsets = Mapping[Partition, tuple[int, int]]
+Offsets = Mapping[LogPartition, tuple[int, int]]
 TOPICS = ("a", "b")
 GREAT = 10**12
 
-partitions = st.builds(Partition, st.sampled_from(TOPICS), st.integers(0, 3))
+partitions = st.builds(LogPartition, st.sampled_from(TOPICS), st.integers(0, 3))
 spans = st.tuples(st.integers(0, 10**6), st.integers(0, 500) | st.integers(0, 10**6)).map(lambda p: (p[0], sum(p)))
 offsets = st.dictionaries(partitions, spans, max_size=8)
 sizes = st.fixed_dictionaries({topic: st.none() | st.floats(0, 2000) for topic in TOPICS})
@@ -103,7 +103,7 @@ def test_tasks_share_the_ranges_whole(
 
 
 def test_a_large_partition_is_cut_for_all_tasks() -> None:
-    whole = OffsetRange(Partition("a", 0), 1000, 2_001_000, 10**9)
+    whole = OffsetRange(LogPartition("a", 0), 1000, 2_001_000, 10**9)
     groups = split_ranges([whole], landed({"a": 250.0}), 4)
     assert [(part.start, part.end) for (part,) in groups] == [
         (1000, 501_000),
@@ -114,7 +114,7 @@ def test_a_large_partition_is_cut_for_all_tasks() -> None:
 
 
 def test_large_records_are_worth_a_task() -> None:
-    whole = OffsetRange(Partition("a", 0), 0, 1000, 10**9)
+    whole = OffsetRange(LogPartition("a", 0), 0, 1000, 10**9)
     assert (useful_task_count([whole], landed({"a": 250.0})), useful_task_count([whole], landed({"a": 400_000.0}))) == (
         1,
         4,
@@ -124,13 +124,13 @@ def test_large_records_are_worth_a_task() -> None:
 
 
 def test_small_partitions_are_one_task() -> None:
-    small = [OffsetRange(Partition("a", number), 0, 100, 1000) for number in range(50)]
+    small = [OffsetRange(LogPartition("a", number), 0, 100, 1000) for number in range(50)]
     (group,) = split_ranges(small, landed({"a": 250.0}), 4)
     assert sorted(group, key=lambda part: part.partition) == small
 
 
 def test_names_of_segments_are_in_the_order_of_offsets() -> None:
     starts = [0, 9, 10, 99, 10**6, 2**62]
-    names = [OffsetRange(Partition("a.b-c_d", 12), start, start + 1, 1).segment for start in starts]
+    names = [OffsetRange(LogPartition("a.b-c_d", 12), start, start + 1, 1).segment for start in starts]
     assert names == sorted(names)
     assert names[1] == "a.b-c_d/12/00000000000000000009"

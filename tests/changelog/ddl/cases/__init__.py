@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cdc_lakehouse.changelog.ddl.clauses import TableName
+from cdc_lakehouse.changelog.ddl.clauses import TableRef
 from cdc_lakehouse.changelog.mysql_types import ColumnType
 
 _DIRECTORY = Path(__file__).parent
@@ -29,9 +29,9 @@ def cases(name: str) -> Iterator[tuple[str, str]]:
 
 def show(value: Any) -> str:
     match value:
-        case TableName(None, name):
+        case TableRef(None, name):
             return _quoted(name)
-        case TableName(database, name):
+        case TableRef(database, name):
             return f"{_quoted(database)}.{_quoted(name)}"
         case ColumnType(name):
             fields = _different(value, set())
