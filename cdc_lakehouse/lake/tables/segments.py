@@ -28,7 +28,7 @@ from pyiceberg.expressions import AlwaysTrue
 
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.tables.small_table import SmallTable, among, equal
+from cdc_lakehouse.lake.tables.small_table import SmallTable, among, equal, schema_of
 
 Kind = Literal["file", "offsets", "dump", "moved_rows", "repair", "summary"]
 
@@ -49,38 +49,6 @@ _GREATEST: Final = ("feed_date", "modified_at", "batch", "landed_at", "decoded_a
 """What a summary has of its segments: sums of these, and of those the greatest."""
 _GAPS_LISTED: Final = 1000
 
-SCHEMA: Final = pa.schema([
-    pa.field("segment", pa.string(), nullable=False),
-    pa.field("kind", pa.string(), nullable=False),
-    pa.field("database", pa.string()),
-    pa.field("table", pa.string()),
-    pa.field("table_version", pa.int64()),
-    pa.field("physical_partition", pa.int64()),
-    pa.field("feed_date", pa.string()),
-    pa.field("dispatcher", pa.string()),
-    pa.field("file_index", pa.int64()),
-    pa.field("size", pa.int64(), nullable=False),
-    pa.field("etag", pa.string()),
-    pa.field("modified_at", pa.timestamp("us", tz="UTC")),
-    pa.field("record_batch", pa.int64()),
-    pa.field("fingerprint", pa.string()),
-    pa.field("batch", pa.int64(), nullable=False),
-    pa.field("state", pa.string(), nullable=False),
-    pa.field("landed_at", pa.timestamp("us", tz="UTC"), nullable=False),
-    pa.field("decoded_at", pa.timestamp("us", tz="UTC")),
-    pa.field("events", pa.int64()),
-    pa.field("inserts", pa.int64()),
-    pa.field("updates", pa.int64()),
-    pa.field("deletes", pa.int64()),
-    pa.field("quarantined", pa.int64()),
-    pa.field("min_commit_ts", pa.int64()),
-    pa.field("max_commit_ts", pa.int64()),
-    pa.field("replaces_snapshot", pa.int64()),
-    pa.field("lines", pa.int64()),
-    pa.field("requested_by", pa.string()),
-    pa.field("others", pa.int64()),
-])  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
@@ -98,10 +66,6 @@ class Segment:
 
     segment: str
     kind: Kind
-    size: int
-    batch: int
-    state: str
-    landed_at: datetime.datetime
     database: str | None = None
     table: str | None = None
     table_version: int | None = None
@@ -109,10 +73,14 @@ class Segment:
     feed_date: str | None = None
     dispatcher: str | None = None
     file_index: int | None = None
+    size: int
     etag: str | None = None
     modified_at: datetime.datetime | None = None
     record_batch: int | None = None
     fingerprint: str | None = None
+    batch: int
+    state: str
+    landed_at: datetime.datetime
     decoded_at: datetime.datetime | None = None
     events: int | None = None
     inserts: int | None = None
@@ -125,6 +93,9 @@ class Segment:
     lines: int | None = None
     requested_by: str | None = None
     others: int | None = None
+
+
+SCHEMA: Final = schema_of(Segment)
 
 
 COUNTS: Final = (
