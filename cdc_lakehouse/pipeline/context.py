@@ -17,17 +17,19 @@ from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.config.feed import LABELS
+from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.lake.archive import Archive, SourceFiles
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
+from cdc_lakehouse.lake.properties import of_batch
 from cdc_lakehouse.lake.tables.approvals import Approvals
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, Cut, CutRow
-from cdc_lakehouse.lake.tables.events import Events
+from cdc_lakehouse.lake.tables.events import BatchCounts, Events, with_counts
 from cdc_lakehouse.lake.tables.frontiers import Frontiers
 from cdc_lakehouse.lake.tables.manual_holds import ManualHolds
 from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
-from cdc_lakehouse.lake.tables.segments import Segments
+from cdc_lakehouse.lake.tables.segments import Segment, Segments
 from cdc_lakehouse.lake.tables.source_metadata import Signals
 from cdc_lakehouse.pipeline.planned_repairs import TableRepair
 from cdc_lakehouse.sources.object_store import ObjectStore, open_store
@@ -159,3 +161,13 @@ class FeedContext:
     @functools.cached_property
     def events(self) -> Events:
         return Events(self.lake, self.feed.name, self.spark, self.iceberg)
+
+    def mark_decoded(
+        self, segments: Sequence[Segment], rejected: Sequence[Rejected] = ()
+    ) -> tuple[list[Segment], BatchCounts]:
+        """Segments of a batch whose events are committed are decoded, with the counts of the commit: gives both."""
+        batch = segments[0].batch
+        counts = self.events.counts(batch)
+        decoded = with_counts(segments, counts, rejected, self.clock())
+        self.segments.mark_decoded(batch, decoded, of_batch(batch))
+        return decoded, counts

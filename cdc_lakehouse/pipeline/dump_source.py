@@ -205,8 +205,7 @@ class DumpSource:
                 faults[fault.segment] = error.advised
                 continue
             if append:
-                replaced = [segment.segment for segment in ready if segment.replaces_snapshot is not None]
-                run.events.commit(decoded.data_files, ready[0].batch, replaced)
+                run.events.commit(decoded.data_files, ready)
             return decoded.counted(ready), decoded.rejected
 
     def _decode(self, segments: Sequence[Segment], writer: EventWriter | None) -> DecodedFiles:

@@ -28,7 +28,6 @@ from cdc_lakehouse.lake.current.tables import schema_fingerprint
 from cdc_lakehouse.lake.current.typed_rows import Target
 from cdc_lakehouse.lake.current.update_tasks import EmptiedPartition
 from cdc_lakehouse.lake.properties import of_batch
-from cdc_lakehouse.lake.tables.events import with_counts
 from cdc_lakehouse.lake.tables.segments import (
     DECODED,
     LANDED,
@@ -156,7 +155,7 @@ def _is_current(run: FeedRun, move: _RowMove) -> bool:
     for row in done:
         if row is not None and row.state == LANDED and run.events.snapshot_of(row.batch) is not None:
             # A run ended between its commit and this.
-            _finish(run, row.batch, [each for each in done if each is not None])
+            run.mark_decoded([each for each in done if each is not None])
             return _is_current(run, move)
         if row is None or row.state == LANDED or row.fingerprint != fingerprint:
             return False
@@ -267,9 +266,8 @@ def _commit(run: FeedRun, move: _RowMove, data_files: Sequence[str]) -> None:
     """Land, append, count: as for a segment of the source."""
     now = run.clock()
     new = _landed(run, move)
-    batch = new[0].batch
-    run.events.commit(data_files, batch, [each.segment for each in new if each.replaces_snapshot is not None])
-    _finish(run, batch, new)
+    run.events.commit(data_files, new)
+    run.mark_decoded(new)
     names = " and ".join(str(table.version.name) for table in move.tables)
     run.log.info("wrote moved rows of %s in %s", names, run.clock() - now)
 
@@ -306,11 +304,6 @@ def _segment(run: FeedRun, table: _Table, known: Segment | None, fingerprint: st
     )
 
 
-def _finish(run: FeedRun, batch: int, segments: Sequence[Segment]) -> None:
-    done = with_counts(segments, run.events.counts(batch), (), run.clock())
-    run.segments.mark_decoded(batch, done, of_batch(batch))
-
-
 def _delete_obsolete(run: FeedRun, wanted: set[str]) -> None:
     """Remove the synthetic events of DDL that is no longer in the history (or the configuration)."""
     rows = run.segments.select(pc.field("kind") == MOVED_ROWS)
@@ -327,10 +320,11 @@ def _delete_obsolete(run: FeedRun, wanted: set[str]) -> None:
             state=LANDED,
             fingerprint=None,
             landed_at=run.clock(),
-            replaces_snapshot=snapshot if row.state == DECODED else row.replaces_snapshot,
+            # One that landed may be committed, by a run that ended then.
+            replaces_snapshot=snapshot if row.state == DECODED else row.replaces_snapshot or snapshot,
         )
         for row in over
     ]
     run.segments.land(new, of_batch(batch))
-    run.events.commit((), batch, [row.segment for row in new])
-    _finish(run, batch, new)
+    run.events.commit((), new)
+    run.mark_decoded(new)

@@ -224,8 +224,7 @@ class RecordSource(abc.ABC):
         results, found = changes_in_tasks(spark, tasks, records.read, topic_format, take, spark_columns(WRITTEN))
         data_files = [data_file for (data_file,) in results]
         if append:
-            replaced = [segment.segment for segment in segments if segment.replaces_snapshot is not None]
-            run.events.commit(data_files, segments[0].batch, replaced, taken.digest)
+            run.events.commit(data_files, segments, taken.digest)
         for number in batches:
             run.signals.write(number, {place: finds for place, finds in found.items() if place[2] == number})
         replays = sum(finds.replays for finds in found.values())
