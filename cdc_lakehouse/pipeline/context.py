@@ -21,7 +21,6 @@ from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.lake.archive import Archive, SourceFiles
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
-from cdc_lakehouse.lake.properties import of_batch
 from cdc_lakehouse.lake.tables.approvals import Approvals
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, Cut, CutRow
 from cdc_lakehouse.lake.tables.events import BatchCounts, Events, with_counts
@@ -169,5 +168,5 @@ class FeedContext:
         batch = segments[0].batch
         counts = self.events.counts(batch)
         decoded = with_counts(segments, counts, rejected, self.clock())
-        self.segments.mark_decoded(batch, decoded, of_batch(batch))
+        self.segments.mark_decoded(decoded)
         return decoded, counts

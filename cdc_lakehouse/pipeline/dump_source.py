@@ -23,7 +23,6 @@ from cdc_lakehouse.decoders.files.dump_values import DumpContext
 from cdc_lakehouse.decoders.files.tasks import SegmentRef, errors_of_tasks
 from cdc_lakehouse.decoders.problems import BAD_TABLE_OF_DUMP, Rejected
 from cdc_lakehouse.errors import DdlError, DumpError, SourceError
-from cdc_lakehouse.lake.properties import of_batch
 from cdc_lakehouse.lake.tables.event_files import EventWriter
 from cdc_lakehouse.lake.tables.segment_decoding import DecodedFiles, SegmentFile, decode_segments
 from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Kind, Segment, landed_again
@@ -132,7 +131,7 @@ class DumpSource:
         known = run.segments.known(segment.segment for segment in segments)
         new = tuple(segment for segment in segments if segment.segment not in known)
         if new:
-            run.segments.land(new, of_batch(batches.number))
+            run.segments.land(new)
             run.log.info("landed %d files of %d tables of the dump", len(new), len(tables))
         return Landed(new)
 
@@ -269,7 +268,7 @@ class DumpSource:
         batches = Batches(run.segments.batch + 1, _MAX_FILES, _MAX_BYTES)
         again = [landed_again(segment, batches.of_file(segment.size), snapshot, run.landed_at) for segment in segments]
         if again:
-            run.segments.land(again, of_batch(batches.number))
+            run.segments.land(again)
         return again
 
     def first_ts(self) -> int | None:

@@ -27,14 +27,14 @@ from cdc_lakehouse.lake.current.moved_rows import LiveRows, SyntheticEvents, rea
 from cdc_lakehouse.lake.current.tables import schema_fingerprint
 from cdc_lakehouse.lake.current.typed_rows import Target
 from cdc_lakehouse.lake.current.update_tasks import EmptiedPartition
-from cdc_lakehouse.lake.properties import of_batch
 from cdc_lakehouse.lake.tables.segments import (
-    DECODED,
     LANDED,
     MOVED_ROWS,
     MOVED_ROWS_PREFIX,
     Segment,
+    landed_again,
     may_hold,
+    replaced_snapshot,
 )
 from cdc_lakehouse.pipeline.holds import Holds, hold_reason, way_out_of_ddl
 from cdc_lakehouse.pipeline.row_keys import key_before_version, key_changes
@@ -280,14 +280,11 @@ def _landed(run: FeedRun, move: _RowMove) -> list[Segment]:
     if len(waiting) == len(move.tables):
         return waiting
     new = [_segment(run, table, known.get(table.segment), fingerprint, newest + 1) for table in move.tables]
-    run.segments.land(new, of_batch(newest + 1))
+    run.segments.land(new)
     return new
 
 
 def _segment(run: FeedRun, table: _Table, known: Segment | None, fingerprint: str, batch: int) -> Segment:
-    replaces = None
-    if known is not None:
-        replaces = run.events_snapshot() if known.state == DECODED else known.replaces_snapshot
     name = table.version.name
     return Segment(
         segment=table.segment,
@@ -300,7 +297,7 @@ def _segment(run: FeedRun, table: _Table, known: Segment | None, fingerprint: st
         batch=batch,
         state=LANDED,
         landed_at=run.clock(),
-        replaces_snapshot=replaces,
+        replaces_snapshot=None if known is None else replaced_snapshot(known, run.events_snapshot()),
     )
 
 
@@ -313,18 +310,7 @@ def _delete_obsolete(run: FeedRun, wanted: set[str]) -> None:
         return
     batch = run.segments.batch + 1
     snapshot = run.events_snapshot()
-    new = [
-        replace(
-            row,
-            batch=batch,
-            state=LANDED,
-            fingerprint=None,
-            landed_at=run.clock(),
-            # One that landed may be committed, by a run that ended then.
-            replaces_snapshot=snapshot if row.state == DECODED else row.replaces_snapshot or snapshot,
-        )
-        for row in over
-    ]
-    run.segments.land(new, of_batch(batch))
+    new = [replace(landed_again(row, batch, snapshot, run.clock()), fingerprint=None) for row in over]
+    run.segments.land(new)
     run.events.commit((), new)
     run.mark_decoded(new)

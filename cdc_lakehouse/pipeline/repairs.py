@@ -19,7 +19,6 @@ from cdc_lakehouse.decoders.files.dump_values import CellError, DumpContext, Num
 from cdc_lakehouse.decoders.files.dump_values import Column as ColumnNotation
 from cdc_lakehouse.errors import PermanentError
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
-from cdc_lakehouse.lake.properties import of_batch
 from cdc_lakehouse.lake.tables.segments import LANDED, REPAIR, Segment
 from cdc_lakehouse.pipeline.planned_repairs import Image, RowRepair, TableRepair
 from cdc_lakehouse.pipeline.row_differences import MOST_KEYS, Difference, Values
@@ -150,7 +149,7 @@ def write_repairs(run: FeedRun) -> None:
     run.events.ensure()
     batch = run.segments.batch + 1
     landed = [_segment(run, repair, batch) for repair in repairs]
-    run.segments.land(landed, of_batch(batch))
+    run.segments.land(landed)
     run.events.commit(run.events.write(_events(run, repairs, landed)), landed)
     run.mark_decoded(landed)
     for repair in repairs:
