@@ -34,8 +34,7 @@ from cdc_lakehouse.pipeline.planned_repairs import TableRepair
 from cdc_lakehouse.sources.object_store import ObjectStore, open_store
 
 
-def no_spark() -> NoReturn:
-    """The Spark session of a run that only reads. Raises `AssertionError`."""
+def _no_spark() -> NoReturn:
     raise AssertionError("a run that only reads starts no JVM")
 
 
@@ -44,15 +43,15 @@ _LOG: Final = logging.getLogger("cdc_lakehouse")
 
 @dataclass
 class FeedContext:
-    """One run of a feed, as its source sees it. `dates` are feed dates to decode again, whatever is known of them;
-    `load_again` tables of the initial dump to load anew, as `database.table`, or `*` for all of them. `repairs` are
-    written before tables are brought up to date. `only` are the tables to bring to the checkpoint, where these are not
-    all; `rebuild` those to recompute from all of their events. `require_lease` raises `ConcurrentRunError` where the
-    feed is another run's by now."""
+    """One run of a feed, as its source sees it; without `spark_session` it only reads. `dates` are feed dates to decode
+    again, whatever is known of them; `load_again` tables of the initial dump to load anew, as `database.table`, or `*`
+    for all of them. `repairs` are written before tables are brought up to date. `only` are the tables to bring to the
+    checkpoint, where these are not all; `rebuild` those to recompute from all of their events. `require_lease` raises
+    `ConcurrentRunError` where the feed is another run's by now."""
 
     feed: FeedConfig
     lake: Lake
-    spark_session: Callable[[], SparkSession]
+    spark_session: Callable[[], SparkSession] = _no_spark
     dates: frozenset[str] = frozenset()
     load_again: frozenset[str] = frozenset()
     repairs: tuple[TableRepair, ...] = ()
