@@ -172,9 +172,7 @@ class SmallTable:
             # What others wrote meanwhile may have let expire what this one has read; else a file is lost.
             if isinstance(error, FileNotFoundError) and not self._is_outdated(table):
                 raise
-            raise ConcurrentRunError(
-                f"another run has written to {self._identifier}", advice="wait for it to end, then run again"
-            ) from error
+            raise ConcurrentRunError(f"another run has written to {self._identifier}") from error
         if expired:
             _delete_orphans(table, expired)
 
@@ -206,7 +204,7 @@ class SmallTable:
                     self._identifier.parts, self._schema, properties=_PROPERTIES
                 )
             except TableAlreadyExistsError as error:
-                raise ConcurrentRunError(f"another run has just made {self._identifier}", advice="run again") from error
+                raise ConcurrentRunError(f"another run has just made {self._identifier}") from error
         assert self._table is not None
         return self._table
 
