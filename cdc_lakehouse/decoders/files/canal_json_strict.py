@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.event_schema import image_text
 from cdc_lakehouse.decoders.files.canal_json_form import Event
 from cdc_lakehouse.decoders.files.file_format import FileContext, commit_ts_of
-from cdc_lakehouse.decoders.messages.canal_event_types import OPS
 from cdc_lakehouse.decoders.messages.json_object import Number, parse
+
+_OPERATIONS: Final = {"INSERT": "I", "UPDATE": "U", "DELETE": "D"}
 
 Image = dict[str, str | None]
 
@@ -41,7 +42,7 @@ def lacks_commit_ts(head: bytes) -> bool:
 def _judged(message: Mapping[str, Any], context: FileContext) -> Event | str:
     kind, tidb = message.get("type"), message.get("_tidb")
     # A number is a text here, and no operation.
-    op = OPS.get(kind) if isinstance(kind, str) else None
+    op = _OPERATIONS.get(kind) if isinstance(kind, str) else None
     if op is None or message.get("isDdl") not in (None, False):
         return problems.NOT_A_ROW_CHANGE
     row, old = _only_row(message.get("data")), None
