@@ -18,7 +18,8 @@ from typing import Final
 from benchmarks import sbtest
 from cdc_lakehouse.changelog.positions import commit_time
 from cdc_lakehouse.config import Protocol
-from cdc_lakehouse.sample.sink_writer import LINE_END, SampleRowChange, SinkWriter, canal_json, csv
+from cdc_lakehouse.sample.sink_writer import LINE_END, SampleRowChange, SinkWriter, canal_json
+from tests.kit.csv_sinks import csv
 
 MIB: Final = 1 << 20
 _FORMAT: Final = 1

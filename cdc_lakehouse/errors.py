@@ -148,6 +148,8 @@ class StoredFormError(PermanentError):
 class ConcurrentRunError(TransientError):
     """Another run of the same feed is active."""
 
+    default_advice = "wait for it to end, then run again"
+
 
 class AlertNotSentError(TransientError):
     """A receiver of alerts did not take a message."""

@@ -28,7 +28,7 @@ from cdc_lakehouse.errors import UnreadableTableError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.current.tables import CurrentTables
 from cdc_lakehouse.lake.tables.segments import DECODED, DUMP, Segment, Totals, as_rows, totals
-from cdc_lakehouse.pipeline.held_tables import held_by_name
+from cdc_lakehouse.pipeline.feed_state import held_by_name
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.source import SourceMonitor
 from cdc_lakehouse.pipeline.steps import Steps

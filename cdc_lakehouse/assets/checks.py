@@ -39,12 +39,11 @@ from cdc_lakehouse.lake.tables.quarantine import Quarantine, Quarantined
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import Segments, index_gaps
 from cdc_lakehouse.lake.tables.source_metadata import OPTION_CONFLICT_ADVICE, Signals
-from cdc_lakehouse.pipeline.context import no_spark
-from cdc_lakehouse.pipeline.held_tables import held_of_cut
-from cdc_lakehouse.pipeline.included_tables import unmatched_patterns
+from cdc_lakehouse.pipeline.feed_state import held_of_cut
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import SourceMonitor
+from cdc_lakehouse.pipeline.taken_tables import unmatched_patterns
 from cdc_lakehouse.pipeline.verify import TableResult, VerifyOptions, verify_feed
 
 EQUALS_SOURCE: Final = "equals_source"
@@ -239,7 +238,7 @@ def _labels(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
 
 def _patterns_match(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
     """Each pattern of tables.include matches a table that was seen."""
-    unmatched = unmatched_patterns(feed, SchemaHistory(lake, feed.name).history)
+    unmatched = unmatched_patterns(feed.tables, SchemaHistory(lake, feed.name).history)
     metadata = {"patterns": len(unmatched), "which": _where(unmatched, none="none")}
     advice = "Correct the patterns, in letter case too. One for a table that is still to come can stay."
     return _result(not unmatched, advice, metadata, warns=True)
@@ -248,7 +247,7 @@ def _patterns_match(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
 def _equals_source(lake: Lake, feed: FeedConfig) -> dg.AssetCheckResult:
     """The tables of the published cut are those of the source database, as `cdc-lakehouse verify` compares them."""
     assert feed.verify is not None  # Else the check does not exist.
-    found = verify_feed(functools.partial(FeedRun, feed, lake, no_spark), feed.verify, (), VerifyOptions())
+    found = verify_feed(functools.partial(FeedRun, feed, lake), feed.verify, (), VerifyOptions())
     unchecked = [f"{table.name}: {table.reason}" for table in found.tables if table.result == "unchecked"]
     unchecked += [f"{table}: held: {reason}" for table, reason in sorted(found.held.items(), key=str)]
     unchecked += [found.error] if found.error is not None else []

@@ -11,7 +11,6 @@ from cdc_lakehouse.changelog.positions import commit_time
 from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option, print_json, say
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.pipeline.context import no_spark
 from cdc_lakehouse.pipeline.dump_source import PendingLoad
 from cdc_lakehouse.pipeline.plan import FeedPlan, PendingStatement, TablePlan, plan_ddl
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -30,7 +29,7 @@ def command(config: LakehouseConfig, feed_name: str | None, as_json: bool) -> in
       cdc-lakehouse plan --feed shop
     """
     lake = Lake(config.lake, config.storage)
-    plans = [plan_ddl(FeedRun(feed, lake, no_spark)) for feed in chosen(config, feed_name)]
+    plans = [plan_ddl(FeedRun(feed, lake)) for feed in chosen(config, feed_name)]
     if as_json:
         print_json({"feeds": [asdict(plan) for plan in plans]})
     else:

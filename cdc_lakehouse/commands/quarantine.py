@@ -37,7 +37,6 @@ from cdc_lakehouse.errors import ConcurrentRunError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.tables.lease import last_holder
 from cdc_lakehouse.lake.tables.quarantine import Quarantine, Quarantined, State
-from cdc_lakehouse.pipeline.context import no_spark
 from cdc_lakehouse.pipeline.deferred_segments import UNKNOWN_COLUMNS, UNREADABLE_SEGMENT
 from cdc_lakehouse.pipeline.replay import replay as replay_rows
 from cdc_lakehouse.pipeline.run import FeedRun
@@ -247,7 +246,7 @@ def _meant(
     """The rows in these states that are meant, by feed. Raises `ConfigurationError` for an ID that there is not, and
     `ConcurrentRunError` where a run has a feed that has such rows."""
     lake = Lake(config.lake, config.storage)
-    runs = [FeedRun(feed, lake, no_spark) for feed in chosen(config, feed_name)]
+    runs = [FeedRun(feed, lake) for feed in chosen(config, feed_name)]
     unknown = set(ids) - {row.id for run in runs for row in run.quarantine.rows}
     if unknown:
         raise _no_such(sorted(unknown))

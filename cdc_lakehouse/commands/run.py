@@ -46,11 +46,11 @@ from cdc_lakehouse.definitions import build_definitions
 from cdc_lakehouse.errors import CdcError, ConcurrentRunError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.spark import start_session
-from cdc_lakehouse.pipeline.held_tables import held_by_name
-from cdc_lakehouse.pipeline.included_tables import unmatched_patterns
+from cdc_lakehouse.pipeline.feed_state import held_by_name
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.planned_repairs import TableRepair
 from cdc_lakehouse.pipeline.steps import Steps
+from cdc_lakehouse.pipeline.taken_tables import unmatched_patterns
 
 _INSTANCE: Final = Path(__file__).with_name("dagster.yaml")
 """The settings of an instance that has none."""
@@ -355,7 +355,7 @@ def _describe(result: RunResult, steps: Steps) -> None:
     result.held = {str(table): reason for table, reason in held.items()}
     result.quarantined = steps.run.quarantine.count()
     result.faults = list(steps.landed.faults)
-    result.warnings = unmatched_patterns(steps.run.feed, steps.run.history.history)
+    result.warnings = unmatched_patterns(steps.run.feed.tables, steps.run.history.history)
     if steps.loaded.waits is not None:
         result.warnings.insert(0, steps.loaded.waits)
     result.tables = _tables(steps)

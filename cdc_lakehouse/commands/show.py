@@ -16,7 +16,6 @@ from cdc_lakehouse.commands.common import DONE, chosen, configured, feed_option,
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.pipeline.context import no_spark
 from cdc_lakehouse.pipeline.reading import AsOf, ReadableTable, readable_tables
 from cdc_lakehouse.pipeline.run import FeedRun
 
@@ -86,7 +85,7 @@ def command(
 def find_tables(config: LakehouseConfig, table: str | None, feed: str | None, as_of: AsOf) -> list[ReadableTable]:
     """The published tables of all feeds or one, or those of that name. Raises `ConfigurationError` for none."""
     lake = Lake(config.lake, config.storage)
-    runs = [FeedRun(each, lake, no_spark) for each in chosen(config, feed)]
+    runs = [FeedRun(each, lake) for each in chosen(config, feed)]
     found = [each for run in runs for each in readable_tables(run, as_of)]
     wanted = [each for each in found if table in (None, str(each.name))]
     if not wanted:

@@ -38,10 +38,10 @@ from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Segments, totals
 from cdc_lakehouse.lake.tables.source_metadata import OPTION_CONFLICT_ADVICE
 from cdc_lakehouse.pipeline.database_progress import ReadingProgress, reading_of
 from cdc_lakehouse.pipeline.feed_state import FeedState, read_feed_state, read_health, stale_tables
-from cdc_lakehouse.pipeline.included_tables import unmatched_patterns
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.progress import time_span
 from cdc_lakehouse.pipeline.source import SourceStatus
+from cdc_lakehouse.pipeline.taken_tables import unmatched_patterns
 
 
 @click.command()
@@ -114,7 +114,7 @@ def _status(
             f"{conflict.topic}/{conflict.partition} from offset {conflict.offset} on: {conflict.reason}"
             for conflict in source.option_conflicts
         ],
-        "warnings": unmatched_patterns(feed, history),
+        "warnings": unmatched_patterns(feed.tables, history),
         "error": None if source.error is None else str(source.error),
     }
     return {**status, "attention": _attention(feed, state, status)}

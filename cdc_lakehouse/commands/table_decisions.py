@@ -14,7 +14,6 @@ from cdc_lakehouse.commands.common import DONE, HELD, chosen, configured, feed_o
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.errors import ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.pipeline.context import no_spark
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.table_decisions import Resumed, hold_table, resume_table
 
@@ -82,7 +81,7 @@ def resume(config: LakehouseConfig, table: str, feed_name: str | None, as_json: 
 
 def _runs(config: LakehouseConfig, feed_name: str | None) -> list[FeedRun]:
     lake = Lake(config.lake, config.storage)
-    return [FeedRun(feed, lake, no_spark) for feed in chosen(config, feed_name)]
+    return [FeedRun(feed, lake) for feed in chosen(config, feed_name)]
 
 
 def _document(run: FeedRun, table: str, resumed: Resumed) -> dict[str, Any]:

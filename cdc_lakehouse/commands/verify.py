@@ -27,7 +27,6 @@ from cdc_lakehouse.commands.run import repair
 from cdc_lakehouse.config import LakehouseConfig
 from cdc_lakehouse.errors import CdcError, ConfigurationError
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.pipeline.context import no_spark
 from cdc_lakehouse.pipeline.planned_repairs import TableRepair
 from cdc_lakehouse.pipeline.repairs import plan_repair
 from cdc_lakehouse.pipeline.row_differences import MOST_KEYS, Difference, Values
@@ -84,7 +83,7 @@ def command(
     options = VerifyOptions(attempts, pause, MOST_KEYS if repairs else rows)
     with ProgressLine(progress):
         results = [
-            verify_feed(functools.partial(FeedRun, feed, lake, no_spark), verify, tables, options)
+            verify_feed(functools.partial(FeedRun, feed, lake), verify, tables, options)
             for feed, verify in feeds
             if verify is not None
         ]
@@ -125,7 +124,7 @@ def _repair(config: LakehouseConfig, lake: Lake, result: VerifyResult, *, ask: b
     """Repair the tables of a feed that differ, as far as they can be."""
     feed, done = config.feed(result.feed), _Repair()
     planned: list[TableRepair] = []
-    run = FeedRun(feed, lake, no_spark)
+    run = FeedRun(feed, lake)
     for table in result.tables:
         if table.result == "different":
             try:
@@ -143,7 +142,7 @@ def _repair(config: LakehouseConfig, lake: Lake, result: VerifyResult, *, ask: b
     if made.error is not None:
         done.refused |= {str(each.name): made.error for each in planned}
         return done
-    held = FeedRun(feed, lake, no_spark).last_cut.held_incarnations
+    held = FeedRun(feed, lake).last_cut.held_incarnations
     done.refused |= {str(e.name): "written, and the table is held" for e in planned if e.incarnation in held}
     done.tables = planned
     left = any(table.result == "unchecked" for table in result.tables)

@@ -7,7 +7,6 @@ by now. Nothing here needs a JVM; what is written goes into the table by `iceber
 from __future__ import annotations
 
 import datetime
-import json
 import struct
 import uuid
 from collections import defaultdict
@@ -50,8 +49,9 @@ from pyiceberg.utils.truncate import truncate_upper_bound_binary_string, truncat
 from pyroaring import BitMap64
 
 from cdc_lakehouse.errors import StoredFormError
-from cdc_lakehouse.lake.deletion_vectors import FIRST_SPEC, StoredVector, read_vector, vector_json
-from cdc_lakehouse.lake.position_deletes import DATA_FILE, StoredPositions, positions_json, read_positions
+from cdc_lakehouse.lake.content_files import FIRST_SPEC, content_file_json
+from cdc_lakehouse.lake.deletion_vectors import StoredVector, place_in_file, read_vector
+from cdc_lakehouse.lake.position_deletes import DATA_FILE, StoredPositions, read_positions
 
 POSITION: Final = "position"
 """The column of `read_rows` with a row's position in its file, from 0."""
@@ -203,7 +203,6 @@ def _deletes_of(entry: Record, spec_id: int, table: Table) -> tuple[str, StoredD
     offset, size, file_size, cardinality = _values(
         entry, "content_offset", "content_size_in_bytes", "file_size_in_bytes", "record_count"
     )
-    place: dict[str, Any] = {"spec_id": spec_id, "partition": _partition_of(entry)}
     kind = file_format.upper() if content == _POSITION_DELETES else "others"
     if kind == _PARQUET:
         # Writers that do not name the data file show it by the bounds.
@@ -213,10 +212,18 @@ def _deletes_of(entry: Record, spec_id: int, table: Table) -> tuple[str, StoredD
             data_file = least.decode()
     if kind not in (_PARQUET, _PUFFIN) or data_file is None:
         raise _foreign(table, f"it has deletes that are not by position, or not of one data file ({path})")
+    text = content_file_json(
+        path,
+        kind.lower(),
+        file_size=file_size,
+        rows=cardinality,
+        deletes_of=data_file,
+        spec_id=spec_id,
+        partition=_partition_of(entry),
+        others=place_in_file(offset, size) if kind == _PUFFIN else {},
+    )
     if kind == _PARQUET:
-        text = positions_json(path, data_file, cardinality=cardinality, file_size=file_size, **place)
         return data_file, StoredPositions(path, cardinality, text)
-    text = vector_json(path, data_file, offset=offset, size=size, cardinality=cardinality, file_size=file_size, **place)
     return data_file, StoredVector(path, offset, size, cardinality, text)
 
 
@@ -468,25 +475,21 @@ class DataFileWriter:
         table = _complete(rows, self._schema, self._target)
         self._writer.write_table(table, row_group_size=_rows_per_group(rows, self._properties))
 
-    def close(self) -> str:
-        """Its data file as JSON for Iceberg's `ContentFileParser`."""
+    def close(self, deletes_of: str | None = None) -> str:
+        """Its file as JSON for Iceberg's `ContentFileParser`: a data file, or one of deletes of a data file."""
         self._writer.close()
         metadata: pq.FileMetaData = self._writer.writer.metadata
         size = self._stream.tell()
         self._stream.close()
         metrics = _metrics_properties(self._schema, self._file_schema, self._properties)
-        return json.dumps(
-            {
-                "spec-id": FIRST_SPEC,
-                "content": "data",
-                "file-path": self._path,
-                "file-format": "parquet",
-                "partition": list(self._partition),
-                "file-size-in-bytes": size,
-                "record-count": metadata.num_rows,
-                **_metrics(metadata, self._file_schema, metrics),
-            },
-            ensure_ascii=False,
+        return content_file_json(
+            self._path,
+            "parquet",
+            file_size=size,
+            rows=metadata.num_rows,
+            deletes_of=deletes_of,
+            partition=self._partition,
+            others=_metrics(metadata, self._file_schema, metrics),
         )
 
 

@@ -17,9 +17,7 @@ from pyiceberg.table.puffin import MAGIC_BYTES
 from pyroaring import BitMap64
 
 from cdc_lakehouse.errors import StoredFormError
-
-FIRST_SPEC: Final = 0
-"""The partition spec of every table that the project makes; no other is ever added."""
+from cdc_lakehouse.lake.content_files import content_file_json
 
 _BLOB_TYPE: Final = "deletion-vector-v1"
 _BLOB_MAGIC: Final = b"\xd1\xd3\x39\x64"
@@ -83,46 +81,22 @@ def write_vectors(
     with io.new_output(path).create(overwrite=True) as file:
         file.write(bytes(content))
     return [
-        vector_json(
+        content_file_json(
             path,
-            data_file,
-            offset=blob["offset"],
-            size=blob["length"],
-            cardinality=len(positions),
+            "puffin",
             file_size=len(content),
+            rows=len(positions),
+            deletes_of=data_file,
             partition=(partitions or {}).get(data_file, ()),
+            others=place_in_file(blob["offset"], blob["length"]),
         )
         for (data_file, positions), blob in zip(vectors.items(), blobs, strict=True)
     ]
 
 
-def vector_json(
-    path: str,
-    data_file: str,
-    *,
-    offset: int,
-    size: int,
-    cardinality: int,
-    file_size: int,
-    spec_id: int = FIRST_SPEC,
-    partition: Sequence[str | None] = (),
-) -> str:
-    """The delete file of one vector as JSON of Iceberg's `ContentFileParser`. Sizes are in bytes."""
-    return json.dumps(
-        {
-            "spec-id": spec_id,
-            "content": "position-deletes",
-            "file-path": path,
-            "file-format": "puffin",
-            "partition": list(partition),
-            "file-size-in-bytes": file_size,
-            "record-count": cardinality,
-            "referenced-data-file": data_file,
-            "content-offset": offset,
-            "content-size-in-bytes": size,
-        },
-        ensure_ascii=False,
-    )
+def place_in_file(offset: int, size: int) -> dict[str, int]:
+    """Where a vector is in its file, as fields of its JSON."""
+    return {"content-offset": offset, "content-size-in-bytes": size}
 
 
 def _encode(positions: BitMap64) -> bytes:

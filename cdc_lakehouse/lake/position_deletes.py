@@ -5,10 +5,8 @@ that holds the earlier rows too, and takes the earlier one away in the same comm
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -56,28 +54,6 @@ def read_positions(io: FileIO, stored: StoredPositions, data_file: str) -> BitMa
     if len(found) != stored.cardinality:
         raise _damaged(stored, f"it has {len(found)} rows of {data_file}, not {stored.cardinality}")
     return found
-
-
-def positions_json(
-    path: str, data_file: str, *, cardinality: int, file_size: int, spec_id: int, partition: Sequence[str | None]
-) -> str:
-    """The delete file as JSON of Iceberg's `ContentFileParser`. Sizes are in bytes."""
-    return as_position_deletes(
-        {
-            "spec-id": spec_id,
-            "file-path": path,
-            "file-format": "parquet",
-            "partition": list(partition),
-            "file-size-in-bytes": file_size,
-            "record-count": cardinality,
-        },
-        data_file,
-    )
-
-
-def as_position_deletes(file: Mapping[str, Any], data_file: str) -> str:
-    """A file in Iceberg's JSON as one of deletes of a data file."""
-    return json.dumps({**file, "content": "position-deletes", "referenced-data-file": data_file}, ensure_ascii=False)
 
 
 def _damaged(stored: StoredPositions, why: str) -> StoredFormError:

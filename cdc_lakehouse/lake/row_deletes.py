@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -15,7 +14,7 @@ from pyroaring import BitMap64
 
 from cdc_lakehouse.lake.data_files import DataFileWriter, StoredFile, new_path, read_deleted
 from cdc_lakehouse.lake.deletion_vectors import write_vectors
-from cdc_lakehouse.lake.position_deletes import BATCH_ROWS, COLUMNS, DATA_FILE, POSITION, as_position_deletes
+from cdc_lakehouse.lake.position_deletes import BATCH_ROWS, COLUMNS, DATA_FILE, POSITION
 
 FIRST_WITH_VECTORS: Final = 3
 """The first format version that has deletion vectors, and initial defaults of columns."""
@@ -60,4 +59,4 @@ def write_positions(io: FileIO, path: str, file: StoredFile, positions: BitMap64
     for start in range(0, len(numbers), BATCH_ROWS):
         part = numbers[start : start + BATCH_ROWS]
         writer.write(pa.table({DATA_FILE.name: pa.repeat(file.path, len(part)), POSITION.name: pa.array(part)}))
-    return as_position_deletes(json.loads(writer.close()), file.path)
+    return writer.close(deletes_of=file.path)

@@ -17,24 +17,24 @@ from cdc_lakehouse.changelog.positions import utc_now
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
 from cdc_lakehouse.config.feed import LABELS
+from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.lake.archive import Archive, SourceFiles
 from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.iceberg_java import IcebergJavaApi
 from cdc_lakehouse.lake.tables.approvals import Approvals
 from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, Cut, CutRow
-from cdc_lakehouse.lake.tables.events import Events
+from cdc_lakehouse.lake.tables.events import BatchCounts, Events, with_counts
 from cdc_lakehouse.lake.tables.frontiers import Frontiers
 from cdc_lakehouse.lake.tables.manual_holds import ManualHolds
 from cdc_lakehouse.lake.tables.quarantine import Quarantine
 from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
-from cdc_lakehouse.lake.tables.segments import Segments
+from cdc_lakehouse.lake.tables.segments import Segment, Segments
 from cdc_lakehouse.lake.tables.source_metadata import Signals
 from cdc_lakehouse.pipeline.planned_repairs import TableRepair
 from cdc_lakehouse.sources.object_store import ObjectStore, open_store
 
 
-def no_spark() -> NoReturn:
-    """The Spark session of a run that only reads. Raises `AssertionError`."""
+def _no_spark() -> NoReturn:
     raise AssertionError("a run that only reads starts no JVM")
 
 
@@ -43,15 +43,15 @@ _LOG: Final = logging.getLogger("cdc_lakehouse")
 
 @dataclass
 class FeedContext:
-    """One run of a feed, as its source sees it. `dates` are feed dates to decode again, whatever is known of them;
-    `reload_tables` tables of the initial dump to load anew, as `database.table`, or `*` for all of them. `repairs` are
-    written before tables are brought up to date. `only` are the tables to bring to the checkpoint, where these are not
-    all; `rebuild` those to recompute from all of their events. `require_lease` raises `ConcurrentRunError` where the
-    feed is another run's by now."""
+    """One run of a feed, as its source sees it; without `spark_session` it only reads. `dates` are feed dates to decode
+    again, whatever is known of them; `reload_tables` tables of the initial dump to load again, as `database.table`, or
+    `*` for all of them. `repairs` are written before tables are brought up to date. `only` are the tables to bring to the
+    checkpoint, where these are not all; `rebuild` those to recompute from all of their events. `require_lease` raises
+    `ConcurrentRunError` where the feed is another run's by now."""
 
     feed: FeedConfig
     lake: Lake
-    spark_session: Callable[[], SparkSession]
+    spark_session: Callable[[], SparkSession] = _no_spark
     dates: frozenset[str] = frozenset()
     reload_tables: frozenset[str] = frozenset()
     repairs: tuple[TableRepair, ...] = ()
@@ -159,3 +159,13 @@ class FeedContext:
     @functools.cached_property
     def events(self) -> Events:
         return Events(self.lake, self.feed.name, self.spark, self.iceberg)
+
+    def mark_decoded(
+        self, segments: Sequence[Segment], rejected: Sequence[Rejected] = ()
+    ) -> tuple[list[Segment], BatchCounts]:
+        """Segments of a batch whose events are committed are decoded, with the counts of the commit: gives both."""
+        batch = segments[0].batch
+        counts = self.events.counts(batch)
+        decoded = with_counts(segments, counts, rejected, self.clock())
+        self.segments.mark_decoded(decoded)
+        return decoded, counts

@@ -15,7 +15,8 @@ from typing import Final
 
 from cdc_lakehouse.changelog.schema import SchemaChange, TableName
 from cdc_lakehouse.config import CsvOptions
-from cdc_lakehouse.decoders.files.csv_rows import Layout, first_row, header_names
+from cdc_lakehouse.decoders.files.csv_format import Layout
+from cdc_lakehouse.decoders.files.csv_rows import first_row, header_names
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.tables.segments import DECODED, Segment
 from cdc_lakehouse.pipeline.context import FeedContext

@@ -13,7 +13,6 @@ from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.decoders.task_errors import errors_of_tasks
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.lake.isolation import SPARK_ERRORS, run_isolated
-from cdc_lakehouse.lake.properties import of_batch
 from cdc_lakehouse.lake.tables.segment_decoding import DecodedFiles
 from cdc_lakehouse.lake.tables.segments import Segment
 from cdc_lakehouse.pipeline.context import FeedContext
@@ -87,5 +86,5 @@ def defer(run: FeedContext, segments: Sequence[Segment], faults: Mapping[str, Ma
     batch = run.segments.batch + 1
     rest = [replace(s, batch=batch) for s in segments if s.segment not in deferred]
     if rest:
-        run.segments.land(rest, of_batch(batch))
+        run.segments.land(rest)
     return rest

@@ -21,7 +21,7 @@ from cdc_lakehouse.decoders.messages.detection import DEFAULT, detect_format
 from cdc_lakehouse.decoders.time_zone_detection import detect_offset
 from cdc_lakehouse.errors import ConfigurationError, SourceError
 from cdc_lakehouse.sources.canal.client import CanalClient
-from cdc_lakehouse.sources.dump.detection import detect_dump
+from cdc_lakehouse.sources.dump.directory import detect_dump
 from cdc_lakehouse.sources.kafka import KafkaClient, RangeReader, Topic, read_topics
 from cdc_lakehouse.sources.object_store import ObjectStore, open_store
 from cdc_lakehouse.sources.record_log import LogPartition, OffsetRange

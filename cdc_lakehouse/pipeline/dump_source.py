@@ -22,7 +22,6 @@ from cdc_lakehouse.decoders.files.dump_rows import decode_rows
 from cdc_lakehouse.decoders.files.dump_values import DumpContext
 from cdc_lakehouse.decoders.problems import BAD_TABLE_OF_DUMP, Rejected
 from cdc_lakehouse.errors import DdlError, DumpError, SourceError
-from cdc_lakehouse.lake.properties import of_batch
 from cdc_lakehouse.lake.tables.event_files import EventWriter
 from cdc_lakehouse.lake.tables.segment_decoding import DecodedFiles, SegmentFile, decode_segments
 from cdc_lakehouse.lake.tables.segments import DUMP, LANDED, Kind, Segment, replayed_segment
@@ -132,7 +131,7 @@ class DumpSource:
         known = run.segments.known(segment.segment for segment in segments)
         new = tuple(segment for segment in segments if segment.segment not in known)
         if new:
-            run.segments.land(new, of_batch(batches.number))
+            run.segments.land(new)
             run.log.info("landed %d files of %d tables of the dump", len(new), len(tables))
         return Landed(new)
 
@@ -205,8 +204,7 @@ class DumpSource:
                 faults[fault.segment] = error.advised
                 continue
             if append:
-                replaced = [segment.segment for segment in ready if segment.replaces_snapshot is not None]
-                run.events.commit(decoded.data_files, ready[0].batch, replaced)
+                run.events.commit(decoded.data_files, ready)
             return decoded.counted(ready), decoded.rejected
 
     def _decode(self, segments: Sequence[Segment], writer: EventWriter | None) -> DecodedFiles:
@@ -272,7 +270,7 @@ class DumpSource:
             replayed_segment(segment, batches.of_file(segment.size), snapshot, run.landed_at) for segment in segments
         ]
         if replayed:
-            run.segments.land(replayed, of_batch(batches.number))
+            run.segments.land(replayed)
         return replayed
 
     def first_ts(self) -> int | None:

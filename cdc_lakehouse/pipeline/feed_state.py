@@ -4,9 +4,10 @@ is not asked."""
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING, commit_time, lag_seconds
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import FeedConfig
@@ -14,10 +15,10 @@ from cdc_lakehouse.lake.catalog import Lake, system_table
 from cdc_lakehouse.lake.current.tables import CurrentTables, row_count
 from cdc_lakehouse.lake.engine_faults import engine_fault
 from cdc_lakehouse.lake.table_health import TableHealth, table_health
-from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, CutRow
+from cdc_lakehouse.lake.tables.checkpoints import Checkpoints, Cut, CutRow
 from cdc_lakehouse.lake.tables.quarantine import Quarantine
+from cdc_lakehouse.lake.tables.schema_history import SchemaHistory
 from cdc_lakehouse.lake.tables.segments import Segments
-from cdc_lakehouse.pipeline.held_tables import held_of_cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,21 @@ def read_feed_state(lake: Lake, feed: FeedConfig, now: datetime.datetime) -> Fee
         quarantine.count("discarded"),
         now,
     )
+
+
+def held_by_name(held: Iterable[tuple[str, str]], lives: Mapping[str, Incarnation]) -> dict[TableName, str]:
+    """The reasons by the last names of tables, from pairs of an incarnation, or the identity of the name of a table
+    without a history, and its reason."""
+    found: dict[TableName, str] = {}
+    for id, reason in held:
+        name = lives[id].last.name if id in lives else TableName.of_identity(id)
+        found[name] = reason if name not in found else f"{found[name]}; {reason}"
+    return found
+
+
+def held_of_cut(lake: Lake, feed: str, cut: Cut) -> dict[TableName, str]:
+    """Of a cut. The schema history is read where a table is held."""
+    return held_by_name(cut.held, SchemaHistory(lake, feed).history.incarnations() if cut.held else {})
 
 
 def stale_tables(feed: FeedConfig, state: FeedState) -> Iterator[tuple[TableName, float, int]]:

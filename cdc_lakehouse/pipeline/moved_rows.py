@@ -27,15 +27,14 @@ from cdc_lakehouse.lake.current.moved_rows import LiveRows, SyntheticEvents, rea
 from cdc_lakehouse.lake.current.tables import schema_fingerprint
 from cdc_lakehouse.lake.current.typed_rows import Target
 from cdc_lakehouse.lake.current.update_tasks import EmptiedPartition
-from cdc_lakehouse.lake.properties import of_batch
-from cdc_lakehouse.lake.tables.events import with_counts
 from cdc_lakehouse.lake.tables.segments import (
-    DECODED,
     LANDED,
     MOVED_ROWS,
     MOVED_ROWS_PREFIX,
     Segment,
     may_hold,
+    replaced_snapshot,
+    replayed_segment,
 )
 from cdc_lakehouse.pipeline.holds import Holds, ddl_advice, hold_reason
 from cdc_lakehouse.pipeline.row_keys import key_before_version, key_changes
@@ -156,7 +155,7 @@ def _is_current(run: FeedRun, move: _RowMove) -> bool:
     for row in done:
         if row is not None and row.state == LANDED and run.events.snapshot_of(row.batch) is not None:
             # A run ended between its commit and this.
-            _finish(run, row.batch, [each for each in done if each is not None])
+            run.mark_decoded([each for each in done if each is not None])
             return _is_current(run, move)
         if row is None or row.state == LANDED or row.fingerprint != fingerprint:
             return False
@@ -267,9 +266,8 @@ def _commit(run: FeedRun, move: _RowMove, data_files: Sequence[str]) -> None:
     """Land, append, count: as for a segment of the source."""
     now = run.clock()
     new = _landed(run, move)
-    batch = new[0].batch
-    run.events.commit(data_files, batch, [each.segment for each in new if each.replaces_snapshot is not None])
-    _finish(run, batch, new)
+    run.events.commit(data_files, new)
+    run.mark_decoded(new)
     names = " and ".join(str(table.version.name) for table in move.tables)
     run.log.info("wrote moved rows of %s in %s", names, run.clock() - now)
 
@@ -282,14 +280,11 @@ def _landed(run: FeedRun, move: _RowMove) -> list[Segment]:
     if len(waiting) == len(move.tables):
         return waiting
     new = [_segment(run, table, known.get(table.segment), fingerprint, newest + 1) for table in move.tables]
-    run.segments.land(new, of_batch(newest + 1))
+    run.segments.land(new)
     return new
 
 
 def _segment(run: FeedRun, table: _Table, known: Segment | None, fingerprint: str, batch: int) -> Segment:
-    replaces = None
-    if known is not None:
-        replaces = run.events_snapshot() if known.state == DECODED else known.replaces_snapshot
     name = table.version.name
     return Segment(
         segment=table.segment,
@@ -302,13 +297,8 @@ def _segment(run: FeedRun, table: _Table, known: Segment | None, fingerprint: st
         batch=batch,
         state=LANDED,
         landed_at=run.clock(),
-        replaces_snapshot=replaces,
+        replaces_snapshot=None if known is None else replaced_snapshot(known, run.events_snapshot()),
     )
-
-
-def _finish(run: FeedRun, batch: int, segments: Sequence[Segment]) -> None:
-    done = with_counts(segments, run.events.counts(batch), (), run.clock())
-    run.segments.mark_decoded(batch, done, of_batch(batch))
 
 
 def _delete_obsolete(run: FeedRun, wanted: set[str]) -> None:
@@ -320,17 +310,7 @@ def _delete_obsolete(run: FeedRun, wanted: set[str]) -> None:
         return
     batch = run.segments.batch + 1
     snapshot = run.events_snapshot()
-    new = [
-        replace(
-            row,
-            batch=batch,
-            state=LANDED,
-            fingerprint=None,
-            landed_at=run.clock(),
-            replaces_snapshot=snapshot if row.state == DECODED else row.replaces_snapshot,
-        )
-        for row in over
-    ]
-    run.segments.land(new, of_batch(batch))
-    run.events.commit((), batch, [row.segment for row in new])
-    _finish(run, batch, new)
+    new = [replace(replayed_segment(row, batch, snapshot, run.clock()), fingerprint=None) for row in over]
+    run.segments.land(new)
+    run.events.commit((), new)
+    run.mark_decoded(new)

@@ -8,16 +8,16 @@ from __future__ import annotations
 import datetime
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import ListType, LongType, NestedField, PrimitiveType
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from cdc_lakehouse.changelog.history import Incarnation
 from cdc_lakehouse.changelog.positions import BEGINNING, LOGICAL_BITS, commit_time, physical_ms, tso
@@ -35,7 +35,6 @@ from cdc_lakehouse.lake.spark import build_session
 from cdc_lakehouse.lake.tables.checkpoints import CutRow
 from cdc_lakehouse.lake.tables.event_files import event_reader
 from cdc_lakehouse.lake.tables.superseded_events import removal_of
-from cdc_lakehouse.pipeline.context import no_spark
 from cdc_lakehouse.pipeline.row_keys import key_changes, key_columns
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.table_changes import TableChanges
@@ -63,7 +62,7 @@ def read(config: Configuration, table: str, as_of: AsOf = None, *, feed: str | N
 
     Raises `ConfigurationError` where no feed has the table, `NotReadableError` where it cannot be read as of then.
     """
-    return _find(config, table, as_of, feed, no_spark).arrow()
+    return _find(config, table, as_of, feed).arrow()
 
 
 def read_spark(config: Configuration, table: str, as_of: AsOf = None, *, feed: str | None = None) -> DataFrame:
@@ -71,7 +70,7 @@ def read_spark(config: Configuration, table: str, as_of: AsOf = None, *, feed: s
     are read by Spark's tasks; those between cuts are folded in this process."""
     loaded = _loaded(config)
     session = functools.partial(build_session, loaded.lake, loaded.storage)
-    return _find(loaded, table, as_of, feed, session).frame()
+    return _find(loaded, table, as_of, feed, spark_session=session).frame()
 
 
 @dataclass(frozen=True)
@@ -264,17 +263,11 @@ def _type(name: str, element_id: int) -> PrimitiveType | ListType:
     return PrimitiveType.model_validate(name)
 
 
-def _find(
-    config: LakehouseConfig | str | os.PathLike[str],
-    table: str,
-    as_of: AsOf,
-    feed: str | None,
-    session: Callable[[], SparkSession],
-) -> ReadableTable:
+def _find(config: Configuration, table: str, as_of: AsOf, feed: str | None, **options: Any) -> ReadableTable:
     loaded = _loaded(config)
     lake = Lake(loaded.lake, loaded.storage)
     feeds = loaded.feeds if feed is None else [loaded.feed(feed)]
-    runs = [FeedRun(each, lake, session) for each in feeds]
+    runs = [FeedRun(each, lake, **options) for each in feeds]
     known = [run for run in runs if _knows(run, table)]
     if not known:
         raise ConfigurationError(f"no table {table} is published", advice="name it as the source does: database.table")

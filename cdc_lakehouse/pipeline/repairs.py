@@ -18,8 +18,6 @@ from cdc_lakehouse.decoders.event_schema import SYNTHETIC, SYNTHETIC_EVENTS, ima
 from cdc_lakehouse.decoders.files.dump_values import CellError, DumpColumn, DumpContext, SqlNumber
 from cdc_lakehouse.errors import PermanentError
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
-from cdc_lakehouse.lake.properties import of_batch
-from cdc_lakehouse.lake.tables.events import with_counts
 from cdc_lakehouse.lake.tables.segments import LANDED, REPAIR, Segment
 from cdc_lakehouse.pipeline.planned_repairs import Image, RowRepair, TableRepair
 from cdc_lakehouse.pipeline.row_differences import MOST_KEYS, Difference, Values
@@ -150,9 +148,9 @@ def write_repairs(run: FeedRun) -> None:
     run.events.ensure()
     batch = run.segments.batch + 1
     landed = [_segment(run, repair, batch) for repair in repairs]
-    run.segments.land(landed, of_batch(batch))
-    run.events.commit(run.events.write(_events(run, repairs, landed)), batch)
-    _finish(run, batch, landed)
+    run.segments.land(landed)
+    run.events.commit(run.events.write(_events(run, repairs, landed)), landed)
+    run.mark_decoded(landed)
     for repair in repairs:
         run.log.info("wrote the repair of %d rows of %s", len(repair.rows), repair.name)
 
@@ -199,9 +197,5 @@ def _events(run: FeedRun, repairs: Sequence[TableRepair], segments: Sequence[Seg
 
 def _finish_earlier(run: FeedRun) -> None:
     """A run may have ended between its commits. What is not in `events` then is not repaired."""
-    for batch, segments in run.segments.undecoded(REPAIR).items():
-        _finish(run, batch, segments)
-
-
-def _finish(run: FeedRun, batch: int, segments: Sequence[Segment]) -> None:
-    run.segments.mark_decoded(batch, with_counts(segments, run.events.counts(batch), (), run.clock()), of_batch(batch))
+    for segments in run.segments.undecoded(REPAIR).values():
+        run.mark_decoded(segments)

@@ -19,13 +19,11 @@ from cdc_lakehouse.lake.table_health import TableHealth
 from cdc_lakehouse.lake.tables.checkpoints import CutRow
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.segments import DECODED, FILE, OFFSETS, SUMMARY, Totals, totals
-from cdc_lakehouse.pipeline.context import no_spark
-from cdc_lakehouse.pipeline.feed_state import read_health
-from cdc_lakehouse.pipeline.held_tables import held_by_name
-from cdc_lakehouse.pipeline.included_tables import unmatched_patterns
+from cdc_lakehouse.pipeline.feed_state import held_by_name, read_health
 from cdc_lakehouse.pipeline.monitors import open_monitor
 from cdc_lakehouse.pipeline.run import FeedRun
 from cdc_lakehouse.pipeline.source import SourceStatus
+from cdc_lakehouse.pipeline.taken_tables import unmatched_patterns
 
 pc: Any = pyarrow.compute  # Its functions are made at run time, which type checkers do not see.
 
@@ -77,7 +75,7 @@ class FeedReport:
 
 def report(feed: FeedConfig, lake: Lake, now: datetime.datetime) -> FeedReport:
     """Where the feed stands. A source that cannot be reached is said in its status."""
-    run = FeedRun(feed, lake, no_spark, clock=lambda: now)
+    run = FeedRun(feed, lake, clock=lambda: now)
     source = open_monitor(lake, feed).status()
     decoded = run.segments.rows.filter(pc.field("state") == DECODED)
     dated = decoded.filter(pc.field("kind") != SUMMARY)
@@ -99,7 +97,7 @@ def report(feed: FeedConfig, lake: Lake, now: datetime.datetime) -> FeedReport:
             f"{conflict.topic}/{conflict.partition} from offset {conflict.offset} on: {conflict.reason}"
             for conflict in source.option_conflicts
         ],
-        unmatched_patterns(feed, history),
+        unmatched_patterns(feed.tables, history),
     )
 
 

@@ -138,8 +138,4 @@ def _merged(source: Iterable[Row], lake: Iterable[Row]) -> Iterator[tuple[str, l
 
 
 def _by_key(rows: Iterable[Row]) -> Iterator[tuple[str, list[Row]]]:
-    return ((key, list(own)) for key, own in groupby(rows, key=_key))
-
-
-def _key(row: Row) -> str:
-    return row[0]
+    return ((key, list(own)) for key, own in groupby(rows, key=lambda row: row[0]))

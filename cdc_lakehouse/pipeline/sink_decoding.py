@@ -86,10 +86,9 @@ def _append(
             if not ready:
                 return [], []
             _require_commit_ts(run, ready)
-            replaced = [segment.segment for segment in ready if segment.replaces_snapshot is not None]
             decode = functools.partial(_decode, run, layouts, writer=run.events.writer())
             decoded = decode_isolated(run.spark, ready, decode)
-            run.events.commit(decoded.data_files, ready[0].batch, replaced)
+            run.events.commit(decoded.data_files, ready)
             return decoded.counted(ready), decoded.rejected
         except SourceError as error:
             # A fault of one segment defers it; one of the whole store, or of the feed's settings, ends the run.

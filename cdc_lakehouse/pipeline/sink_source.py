@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -15,8 +15,7 @@ from cdc_lakehouse.decoders.problems import BAD_SCHEMA_FILE, Rejected
 from cdc_lakehouse.errors import CheckpointError, SourceError
 from cdc_lakehouse.lake.archive import Archive
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
-from cdc_lakehouse.lake.properties import of_batch
-from cdc_lakehouse.lake.tables.segments import DECODED, FILE, LANDED, Kind, Segment, replayed_segment
+from cdc_lakehouse.lake.tables.segments import FILE, LANDED, Kind, Segment, replaced_snapshot, replayed_segment
 from cdc_lakehouse.pipeline.batches import Batches
 from cdc_lakehouse.pipeline.context import FeedContext
 from cdc_lakehouse.pipeline.cut_off_files import resolve_redelivered
@@ -69,7 +68,7 @@ class Sink:
         batches = Batches(run.segments.batch + 1, source.max_files, source.max_bytes)
         new = tuple(_new_segments(run, wanted, batches, found.taken))
         if new:
-            run.segments.land(new, of_batch(batches.number))
+            run.segments.land(new)
             run.log.info("landed %d segments in batches %d to %d", len(new), new[0].batch, batches.number)
         quarantine_missing(run, listing, found.last, self._schemas)
         # Last: a run that dies before lists from an older state, and so finds all of this again.
@@ -113,9 +112,9 @@ class Sink:
             )
         batches = Batches(run.segments.batch + 1, source.max_files, source.max_bytes)
         events = functools.cache(run.events_snapshot)
-        replayed = [replayed_segment(s, batches.of_file(s.size), _replaced(s, events), run.landed_at) for s in segments]
+        replayed = [replayed_segment(s, batches.of_file(s.size), events(), run.landed_at) for s in segments]
         if replayed:
-            run.segments.land(replayed, of_batch(batches.number))
+            run.segments.land(replayed)
         return replayed
 
     def checkpoint_ts(self) -> int:
@@ -207,10 +206,10 @@ def _new_segments(
             batch=batches.of_file(file.size),
             state=LANDED,
             landed_at=run.landed_at,
-            replaces_snapshot=None if old is None else _replaced(old, events),
+            replaces_snapshot=None if old is None else replaced_snapshot(old, events()),
         )
     for row in expired:
-        yield replayed_segment(row, batches.of_file(row.size), _replaced(row, events), run.landed_at)
+        yield replayed_segment(row, batches.of_file(row.size), events(), run.landed_at)
 
 
 def _expired(run: FeedContext, present: set[str], taken: TakenNames) -> list[Segment]:
@@ -235,8 +234,3 @@ def _refuse_partial_backfill(run: FeedContext, expired: Sequence[Segment]) -> No
                 segment=gone[0],
                 advice="restore them; the events that were decoded before are still there and were not touched",
             )
-
-
-def _replaced(old: Segment, events: Callable[[], int | None]) -> int | None:
-    """The snapshot of `events` that still has a segment's earlier events: their keys must be worked out again too."""
-    return events() if old.state == DECODED else old.replaces_snapshot

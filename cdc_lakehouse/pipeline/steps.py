@@ -10,8 +10,7 @@ from typing import Any, Final, TypeVar
 from cdc_lakehouse.changelog.schema import TableVersion
 from cdc_lakehouse.decoders.problems import BAD_VALUE
 from cdc_lakehouse.lake.engine_faults import engine_errors
-from cdc_lakehouse.lake.properties import of_batch
-from cdc_lakehouse.lake.tables.events import BatchCounts, with_counts
+from cdc_lakehouse.lake.tables.events import BatchCounts
 from cdc_lakehouse.lake.tables.quarantine import Quarantined
 from cdc_lakehouse.lake.tables.segments import Segment
 from cdc_lakehouse.lake.warehouse_faults import writing_to_warehouse
@@ -234,8 +233,6 @@ def _decode_batch(run: FeedRun, source: Source, batch: int, segments: Sequence[S
 
     # What the segments had in quarantine before they were decoded again is done with.
     run.quarantine.replace(is_done_with, rejected, run.clock())
-    counts = run.events.counts(batch)
-    decoded = with_counts(segments, counts, rejected, run.clock())
-    run.segments.mark_decoded(batch, decoded, of_batch(batch))
+    decoded, counts = run.mark_decoded(segments, rejected)
     run.log.info("batch %d: decoded %d segments, %d records rejected", batch, len(decoded), len(rejected))
     return Decoded(tuple(decoded), counts)

@@ -6,8 +6,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
-from cdc_lakehouse.changelog.history import Incarnation
+from cdc_lakehouse.changelog.history import History, Incarnation
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import TablesConfig
 
@@ -51,6 +52,25 @@ class TakenNames:
 
     def takes_name(self, name: TableName) -> bool:
         return _takes(self.tables, name) or name in self.earlier
+
+
+def unmatched_patterns(tables: TablesConfig, history: History) -> list[str]:
+    """A sentence for each pattern of `tables.include` that matches no table that the feed has ever seen, by any of its
+    names. None as long as it has seen no table."""
+    names = {str(name) for version in history.versions for name in (version.name, version.previous_name) if name}
+    seen = sorted(name for name in names if not name.endswith("."))
+    if not seen:
+        return []
+    return [_sentence(p, seen) for p in tables.include if not any(fnmatchcase(name, p) for name in seen)]
+
+
+def _sentence(pattern: str, seen: list[str]) -> str:
+    alike = [name for name in seen if fnmatchcase(name.lower(), pattern.lower())]
+    said = f"the pattern {pattern} of tables.include matches none of the {len(seen)} tables that were seen"
+    if not alike:
+        return said
+    others = "" if len(alike) == 1 else f", and {len(alike) - 1} more"
+    return f"{said}; {alike[0]} differs in letter case{others}"
 
 
 def _wanted(tables: TablesConfig, life: Incarnation, since: int) -> Iterator[TableName]:

@@ -29,7 +29,6 @@ from cdc_lakehouse.decoders.problems import Rejected
 from cdc_lakehouse.decoders.topic_reader import TopicFormat, changes_in_tasks
 from cdc_lakehouse.errors import CdcError, SourceError
 from cdc_lakehouse.lake.current.value_parsing import ValueFormat
-from cdc_lakehouse.lake.properties import of_batch
 from cdc_lakehouse.lake.tables.event_files import WRITTEN
 from cdc_lakehouse.lake.tables.events import settings_of_batches
 from cdc_lakehouse.lake.tables.landed_offsets import LandedBatch, LandedSegment, LandedState, landed_offsets, last_batch
@@ -99,7 +98,7 @@ class RecordSource(abc.ABC):
             for each in landed
         ]
         if rows:
-            run.segments.land(rows, of_batch(batch))
+            run.segments.land(rows)
             run.log.info("landed %d segments in batch %d", len(rows), batch)
         return rows
 
@@ -174,12 +173,8 @@ class RecordSource(abc.ABC):
         run = self._run
         batch, snapshot = run.segments.batch + 1, run.events_snapshot()
         # Of those that were not counted, no table has applied what came after the snapshot that they named.
-        replaced = (snapshot if each.state == DECODED else each.replaces_snapshot or snapshot for each in segments)
-        rows = [
-            replayed_segment(each, batch, before, each.landed_at)
-            for each, before in zip(segments, replaced, strict=True)
-        ]
-        run.segments.land(rows, of_batch(batch))
+        rows = [replayed_segment(each, batch, snapshot, each.landed_at) for each in segments]
+        run.segments.land(rows)
         return rows
 
     def _require_records(self, segments: Sequence[Segment]) -> None:
@@ -225,8 +220,7 @@ class RecordSource(abc.ABC):
         results, found = changes_in_tasks(spark, tasks, records.read, topic_format, take, spark_columns(WRITTEN))
         data_files = [data_file for (data_file,) in results]
         if append:
-            replaced = [segment.segment for segment in segments if segment.replaces_snapshot is not None]
-            run.events.commit(data_files, segments[0].batch, replaced, taken.digest)
+            run.events.commit(data_files, segments, taken.digest)
         for number in batches:
             run.signals.write(number, {place: finds for place, finds in found.items() if place[2] == number})
         replays = sum(finds.replays for finds in found.values())

@@ -21,7 +21,7 @@ from cdc_lakehouse.config import VerifyConfig
 from cdc_lakehouse.errors import CdcError
 from cdc_lakehouse.lake.current.changed_keys import keys_changed_above
 from cdc_lakehouse.pipeline.compared_table import Sides, sides_of
-from cdc_lakehouse.pipeline.held_tables import held_by_name
+from cdc_lakehouse.pipeline.feed_state import held_by_name
 from cdc_lakehouse.pipeline.progress import Progress
 from cdc_lakehouse.pipeline.row_differences import MOST_KEYS, Difference, Differences
 from cdc_lakehouse.pipeline.run import FeedRun

@@ -2,7 +2,7 @@
 
 A data file comes first, then the index file that names it, then `metadata` with the checkpoint-ts. A schema file comes
 after the rows that are older than its DDL. Every file is written under another name and renamed. Options of the sink:
-canal-json with enable-tidb-extension, or csv; date-separator `day`; index numbers of 20 digits; times in UTC.
+canal-json with enable-tidb-extension; date-separator `day`; index numbers of 20 digits; times in UTC.
 
 Values are text in canal-json's notation: an ENUM is the number of its label, a SET a bitmask, bytes one character each.
 What is known of the formats was compared byte for byte with files that TiCDC wrote (`tests/sample`).
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, LABELS, ColumnType
+from cdc_lakehouse.changelog.mysql_types import BLOBS, LABELS, ColumnType
 from cdc_lakehouse.changelog.positions import physical_ms
 from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.sources.sink.paths import METADATA
@@ -41,7 +41,6 @@ _SQL_TYPES: Final = {
 }  # fmt: skip
 _CALLED_UNSIGNED: Final = ("bit", "year")
 """TiCDC calls these types unsigned in schema files, though they have no sign."""
-_BARE_IN_CSV: Final = INTEGERS | {"float", "double", "bit", "year"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,30 +167,6 @@ def canal_json(change: SampleRowChange, encoded: datetime.datetime) -> str:
             "_tidb": {"commitTs": change.commit_ts},
         }
     )
-
-
-def csv(change: SampleRowChange, encoded: datetime.datetime) -> str:
-    """A change as a csv row, with include-commit-ts."""
-    return _csv_row(change, change.kind[0], change.row)
-
-
-def csv_with_old_values(change: SampleRowChange, encoded: datetime.datetime) -> str:
-    """A change as csv with include-commit-ts and output-old-value: an UPDATE is two rows."""
-    if change.old is None:
-        return _csv_row(change, change.kind[0], change.row, "false")
-    return _csv_row(change, "D", change.old, "true") + LINE_END + _csv_row(change, "I", change.row, "true")
-
-
-def _csv_row(change: SampleRowChange, op: str, row: Row, *is_update: str) -> str:
-    name = change.table.name
-    values = (_csv_value(row[column.name], column.type.name) for column in change.table.columns)
-    return ",".join((f'"{op}"', f'"{name.table}"', f'"{name.database}"', str(change.commit_ts), *is_update, *values))
-
-
-def _csv_value(text: str | None, type_name: str) -> str:
-    if text is None:
-        return r"\N"
-    return text if type_name in _BARE_IN_CSV else '"' + text.replace('"', '""') + '"'
 
 
 def schema_path(change: SchemaChange) -> str:

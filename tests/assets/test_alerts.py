@@ -274,7 +274,7 @@ def test_a_check_that_fails_is_told_until_it_passes(
     daemon.tick()
     assert told(hook) == [], "none was evaluated yet"
     gap = segment("d/t/1/CDC000003.json", file_index=3)
-    lake.run().segments.land([gap], {})
+    lake.run().segments.land([gap])
     # Of a table that is not there, and with a hold, which is another kind of problem.
     daemon.publish(("d.x", "why"))
     evaluate(False)

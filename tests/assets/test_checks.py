@@ -56,15 +56,15 @@ def quarantine(lake: TestLake, kind: str, count: int = 1) -> None:
 
 
 def gap(lake: TestLake) -> None:
-    lake.run().segments.land([segment("d/t/1/CDC000003.json", file_index=3)], {})
+    lake.run().segments.land([segment("d/t/1/CDC000003.json", file_index=3)])
 
 
 def lost_events(lake: TestLake) -> None:
-    lake.run().segments.land([segment("d/t/1/CDC000001.json", state="decoded", events=3)], {})
+    lake.run().segments.land([segment("d/t/1/CDC000001.json", state="decoded", events=3)])
 
 
 def lost_line(lake: TestLake) -> None:
-    lake.run().segments.land([segment("d/t/1/CDC000001.json", state="decoded", events=0, quarantined=0, lines=1)], {})
+    lake.run().segments.land([segment("d/t/1/CDC000001.json", state="decoded", events=0, quarantined=0, lines=1)])
 
 
 def lost_table(lake: TestLake) -> None:
@@ -134,7 +134,7 @@ def test_each_line_is_an_event_or_a_row_of_the_quarantine(
     path, sound = "d/t/1/CDC000001.json", {"events": 3, "quarantined": 0, "lines": 3}
     counts = {"events": events, "quarantined": rejected, "lines": lines}
     whole = segment("d/t/1/CDC000002.json", state="decoded", file_index=2, **sound)
-    lake.run().segments.land([segment(path, state="decoded", **counts), whole], {})
+    lake.run().segments.land([segment(path, state="decoded", **counts), whole])
     run = lake.run()
     of_table = Rejected(path, 2, "BadValue", "it is bad", b"x", "d", "t")
     run.quarantine.replace(lambda _: False, [Rejected(path, 5, "NotJson", "it is bad", b"x", "d", "t"), of_table], NOON)
@@ -174,7 +174,7 @@ def test_each_record_is_an_event_a_row_of_the_quarantine_or_explained(
         for at in (0, 6)
     ]  # fmt: skip
     run = lake.run()
-    run.segments.land(ranges, {})
+    run.segments.land(ranges)
     bad = [Rejected(each.segment, 5, "BadMessage", "it is bad") for each in ranges]
     run.quarantine.replace(lambda _: False, bad, NOON)
     result = check(lake, "lines_accounted")

@@ -88,9 +88,7 @@ def test_every_number_of_a_feed_is_there_under_its_name(lake: TestLake, monkeypa
         lambda _: False, [Rejected("s", n, "BadLine", "m", None, "d", "x") for n in (1, 2, 3)], NOON
     )
     lake.run().quarantine.discard([lake.run().quarantine.rows[0].id], "me", "gone", NOON)
-    lake.run().segments.land(
-        [segment(f"d/a/1/{n}.json", state=state) for n, state in enumerate(("landed", "decoded"))], {}
-    )
+    lake.run().segments.land([segment(f"d/a/1/{n}.json", state=state) for n, state in enumerate(("landed", "decoded"))])
     run_that_fails(lake, monkeypatch, ValueError("no"))
     monkeypatch.delenv("DAGSTER_HOME")
 

@@ -194,7 +194,7 @@ def test_a_replay_lands_segments_and_says_what_needs_none(lake: TestLake) -> Non
     run.source.land()
     (segment,) = run.segments.undecoded("file")[1]
     lake.lake.catalog.create_table((f"cdc_{lake.name}", "events"), pa.schema([("segment", pa.string())]))
-    run.segments.mark_decoded(1, [replace(segment, state="decoded", events=1)], {})
+    run.segments.mark_decoded([replace(segment, state="decoded", events=1)])
     run.quarantine.replace(lambda _: False, [Rejected(path, 1, "NotJson", "m", b"", "d", "t")], NOON)
     text = quarantine("replay", "--table", "d.t").stdout
     assert "the next run decodes again 1 segments" in text

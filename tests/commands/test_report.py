@@ -62,8 +62,7 @@ def fill(lake: TestLake) -> None:
                 table="t", feed_date=date, **counts,
             )
             for date in ("2026-06-01", "2026-06-02")
-        ],
-        {},
+        ]
     )  # fmt: skip
     run.quarantine.replace(lambda _: False, [Rejected("d/x&y", 3, "NotJson", f'"{BAD}', b"", "d", BAD)], NOON)
     ids = {life.last.name.table: id for id, life in run.history.history.incarnations().items()}
@@ -98,7 +97,7 @@ def test_changes_are_those_of_the_last_seven_dates(lake: TestLake, tmp_path: Pat
     fill(lake)
     dates = [f"2026-06-{day:02}" for day in range(3, 9)]
     files = [segment(f"d/t/5/{date}", state="decoded", feed_date=date, inserts=1, events=1) for date in dates]
-    lake.run().segments.land(files, {})
+    lake.run().segments.land(files)
     texts = Page(report(lake, tmp_path)).texts
     assert changes_of_table(texts) == ["13", "10", "2", "1"]
     assert "Changes are those since 2026-06-02." in texts
@@ -113,7 +112,7 @@ def test_changes_of_topics_are_counted_by_table(lake: TestLake, tmp_path: Path) 
         )
         for date in (f"2026-06-{day:02}" for day in range(3, 9))
     ]  # fmt: skip
-    lake.run().segments.land(ranges, {})
+    lake.run().segments.land(ranges)
     events = pa.table({
         "feed_date": ["2026-06-01", "2026-06-02", "2026-06-03", "2026-06-03", "2026-06-03", None],
         "schema_name": ["d"] * 6,

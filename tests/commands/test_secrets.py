@@ -59,7 +59,7 @@ def test_a_run_shows_and_stores_no_secret(
     caplog.set_level(logging.DEBUG)
     Sink(lake.sink).checkpoint(10)
     if fails:
-        lake.run().segments.land([segment("d/a/1/CDC000001.json", state="decoded", events=0)], {})
+        lake.run().segments.land([segment("d/a/1/CDC000001.json", state="decoded", events=0)])
         rejected = Rejected("d/a/1/CDC000001.json", 1, "NotJson", "it is bad", b"{", "d", "a")
         lake.run().quarantine.replace(lambda _: False, [rejected], NOON)
     run = call("run", "--json")

@@ -14,7 +14,8 @@ from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.decoders.files import csv_rows
 from cdc_lakehouse.decoders.files.csv_fast import PieceReader
-from cdc_lakehouse.decoders.files.csv_rows import Layout, decode
+from cdc_lakehouse.decoders.files.csv_format import Layout
+from cdc_lakehouse.decoders.files.csv_rows import decode
 from cdc_lakehouse.decoders.files.file_format import FileContext
 from tests.decoders.ticdc_csv import DATABASE, TABLE
 from tests.kit.duckdb_sql import connection

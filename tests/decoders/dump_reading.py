@@ -12,8 +12,9 @@ from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.decoders.files import dump_insert_fast
 from cdc_lakehouse.decoders.files.dump_insert import InsertReader
-from cdc_lakehouse.decoders.files.dump_rows import DumpContext, decode_rows
+from cdc_lakehouse.decoders.files.dump_rows import decode_rows
 from cdc_lakehouse.decoders.files.dump_text import TextReader
+from cdc_lakehouse.decoders.files.dump_values import DumpContext
 from cdc_lakehouse.sources.dump.notation import Notation
 from tests.decoders.dump_writing import COLUMNS, COMMIT_TS, DATABASE, TABLE
 from tests.kit.duckdb_sql import connection

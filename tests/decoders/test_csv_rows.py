@@ -9,7 +9,8 @@ import pytest
 from cdc_lakehouse.decoders import problems
 from cdc_lakehouse.decoders.event_schema import DECODED
 from cdc_lakehouse.decoders.files import csv_rows
-from cdc_lakehouse.decoders.files.csv_rows import Layout, decode, first_row, header_names
+from cdc_lakehouse.decoders.files.csv_format import Layout
+from cdc_lakehouse.decoders.files.csv_rows import decode, first_row, header_names
 from cdc_lakehouse.decoders.files.file_format import FileContext
 from tests.decoders.csv_reading import NAMES, PIECES, at_once, options, read, strictly
 from tests.decoders.ticdc_csv import Bare, Change, Encoder, Row, events

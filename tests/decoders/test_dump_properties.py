@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from cdc_lakehouse.decoders import problems
-from cdc_lakehouse.decoders.files.dump_rows import DumpContext
+from cdc_lakehouse.decoders.files.dump_values import DumpContext
 from cdc_lakehouse.errors import SourceError
 from cdc_lakehouse.sources.dump.notation import InsertNotation, TextNotation
 from tests.decoders.damage import damaged

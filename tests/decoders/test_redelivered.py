@@ -12,7 +12,8 @@ from cdc_lakehouse.changelog.mysql_types import ColumnType
 from cdc_lakehouse.changelog.schema import SourceColumn, TableName
 from cdc_lakehouse.config import CsvOptions
 from cdc_lakehouse.decoders.files.registry import FORMATS
-from cdc_lakehouse.sample.sink_writer import SampleRowChange, Table, canal_json, csv, csv_with_old_values
+from cdc_lakehouse.sample.sink_writer import SampleRowChange, Table, canal_json
+from tests.kit.csv_sinks import csv, csv_with_old_values
 from tests.lake import ID, NOON
 
 COLUMNS = (ID, SourceColumn("old", ColumnType.of("VARCHAR", length=50)), SourceColumn("ts", ColumnType.of("INT")))

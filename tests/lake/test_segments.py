@@ -55,24 +55,24 @@ def test_every_field_is_there_for_the_next_run(segments: Runs) -> None:
         events=6, inserts=3, updates=2, deletes=1, quarantined=0, min_commit_ts=2**62, max_commit_ts=2**63 - 1,
         replaces_snapshot=2**63 - 1,
     )  # fmt: skip
-    segments().land([full, A], {})
+    segments().land([full, A])
     assert as_segments(segments().rows) == [full, A]
 
 
 def test_batches_that_are_not_decoded_come_in_order(segments: Runs) -> None:
     run, second, third = segments(), replace(B, batch=2), replace(C, batch=3)
     for landed in (second, third, A):
-        run.land([landed], {})
+        run.land([landed])
     assert list(segments().undecoded("file").items()) == [(1, [A]), (2, [second]), (3, [third])]
     assert segments().batch == 3
 
 
 def test_decoding_a_batch_leaves_the_others(segments: Runs) -> None:
     run = segments()
-    run.land([A, B], {})
-    run.land([replace(C, batch=2)], {})
+    run.land([A, B])
+    run.land([replace(C, batch=2)])
     done = [replace(each, state="decoded", decoded_at=LATER, events=1) for each in (A, B)]
-    run.mark_decoded(1, done, {"cdc.batch": "1"})
+    run.mark_decoded(done)
     for seen in (run, segments()):
         assert by_name(seen) == {A.segment: done[0], B.segment: done[1], C.segment: replace(C, batch=2)}
         assert list(seen.undecoded("file")) == [2]
@@ -80,10 +80,10 @@ def test_decoding_a_batch_leaves_the_others(segments: Runs) -> None:
 
 def test_a_segment_that_lands_again_is_one_row_in_its_new_batch(segments: Runs) -> None:
     run = segments()
-    run.land([A, B], {})
-    run.mark_decoded(1, [replace(each, state="decoded") for each in (A, B)], {})
+    run.land([A, B])
+    run.mark_decoded([replace(each, state="decoded") for each in (A, B)])
     again = replace(A, batch=2, etag="changed", replaces_snapshot=5)
-    run.land([again, replace(C, batch=2)], {})
+    run.land([again, replace(C, batch=2)])
     for seen in (run, segments()):
         assert seen.find([A.segment, "d/t/1/another"]) == {A.segment: again}
         assert seen.rows.num_rows == 3 and seen.undecoded("file") == {2: [again, replace(C, batch=2)]}
@@ -145,7 +145,7 @@ def test_a_lake_of_before_the_kinds_has_them_when_it_is_read(tmp_path: Path) -> 
         segment="topic/0/00000000000000000009", kind="offsets", size=1, batch=5, state="landed", landed_at=NOON,
         record_batch=5,
     )  # fmt: skip
-    first.land([new, offsets], {})
+    first.land([new, offsets])
     assert by_name(Segments(lake, "f")) == by_name(first)
     assert first.batch == 5 and first.rows.num_rows == 5
 
@@ -154,7 +154,7 @@ def test_a_condition_on_tables_holds_for_what_can_be_of_any_table(segments: Runs
     run = segments()
     offsets = Segment(segment="x/0/1", kind="offsets", size=1, batch=1, state="landed", landed_at=NOON, record_batch=1)
     other = segment("d/u/1/CDC000001.json")
-    run.land([A, other, offsets], {})
+    run.land([A, other, offsets])
     assert run.select(may_hold([TableName("d", "t")])) == [A, offsets]
     assert run.select(may_hold([])) == [offsets]
 

@@ -15,6 +15,7 @@ from cdc_lakehouse.changelog.schema import SchemaChange, SourceColumn, TableName
 from cdc_lakehouse.sample import sink_writer
 from cdc_lakehouse.sample.database import column_definition, create_statement
 from cdc_lakehouse.sample.sink_writer import SinkWriter
+from tests.kit import csv_sinks
 from tests.model.fold import LIMIT, Column, Ddl, Entry, RowChange, Table, Tables, Values, apply
 from tests.model.history import PARTITIONED
 from tests.model.topic import TopicWriter
@@ -79,7 +80,7 @@ class Changefeed:
 
     def restart(self) -> None:
         """What waits is lost, and what is above the checkpoint is sent once more."""
-        csv = sink_writer.csv_with_old_values if self.old_values else sink_writer.csv
+        csv = csv_sinks.csv_with_old_values if self.old_values else csv_sinks.csv
         encode, extension = (csv, "csv") if self.csv else (sink_writer.canal_json, "json")
         self._writer = self.topic() if self.topic else SinkWriter(self.sink, encode, extension)
         self._writer.write(change for change in self._sent if change.commit_ts > self.checkpoint_ts)

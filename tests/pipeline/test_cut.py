@@ -103,7 +103,7 @@ def test_a_backfilled_table_takes_its_place_in_the_cut(feed: Feed) -> None:
 def test_segments_without_a_row_that_counts_move_the_cut_on(feed: Feed) -> None:
     """The next run must not look at them again."""
     feed.publish(50, feed.put("a", 1))
-    feed.lake.run().segments.land([segment("d/a/10/CDC000001.json", 4, "decoded")], {})
+    feed.lake.run().segments.land([segment("d/a/10/CDC000001.json", 4, "decoded")])
     assert feed.publish(50).new
     assert feed.lake.run().last_cut.batch == 4
 

@@ -50,7 +50,7 @@ class Files:
             state="decoded", landed_at=NOON, modified_at=NOON, events=len(ats), quarantined=1 if part else 0,
             min_commit_ts=100 + min(ats, default=0), max_commit_ts=100 + max(ats, default=0),
         )  # fmt: skip
-        run.segments.land([replace(segment, **more)], {})
+        run.segments.land([replace(segment, **more)])
         if part:
             row = Rejected(path, len(ats) + 1, "NotJson", "it is bad", part, "d", "a")
             run.quarantine.replace(lambda _: False, [row], NOON)
@@ -97,7 +97,7 @@ def mended(files: Files) -> None:
 def two_bad_lines(files: Files) -> None:
     files.file(AGAIN, [3, 4, 5, 6, 7])
     (segment,) = files.lake.run().segments.find([CUT]).values()
-    files.lake.run().segments.land([replace(segment, quarantined=2)], {})
+    files.lake.run().segments.land([replace(segment, quarantined=2)])
 
 
 UNPROVED: dict[str, Callable[[Files], None]] = {

@@ -23,7 +23,7 @@ def fresh(lake: TestLake) -> tuple[FeedRun, list[int]]:
     lake.session = lambda: None  # pyright: ignore[reportAttributeAccessIssue]
     run, appended = lake.run(), list[int]()
     events: Any = SimpleNamespace(
-        newest_batch=lambda: 0, writer=lambda: None, commit=lambda files, batch, replaced: appended.append(batch)
+        newest_batch=lambda: 0, writer=lambda: None, commit=lambda files, segments: appended.append(segments[0].batch)
     )
     run.__dict__["events"] = events
     return run, appended

@@ -32,7 +32,8 @@ GAP = [
 def run_of(directory: Path, *changes: SchemaChange, segments: Iterable[Segment] = (), **feed: Any) -> FeedRun:
     run = lake_in(directory, **feed).run()
     run.history.record(changes, NOON)
-    run.segments.land(list(segments), {})
+    if rows := list(segments):
+        run.segments.land(rows)
     return run
 
 

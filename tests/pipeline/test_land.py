@@ -131,8 +131,8 @@ def test_a_file_that_changed_after_it_was_decoded_names_the_snapshot_with_its_ev
     events = lake.lake.catalog.create_table((f"cdc_{lake.name}", "events"), rows.schema)
     events.append(rows)
     snapshot = events.current_snapshot()
-    for batch, segments in run.segments.undecoded("file").items():
-        run.segments.mark_decoded(batch, [replace(each, state="decoded", events=1) for each in segments], {})
+    for segments in run.segments.undecoded("file").values():
+        run.segments.mark_decoded([replace(each, state="decoded", events=1) for each in segments])
     (lake.sink / path).write_text("{}\r\n")
     (changed,) = lake.run().source.land().new
     assert snapshot is not None and changed.replaces_snapshot == snapshot.snapshot_id
@@ -141,6 +141,19 @@ def test_a_file_that_changed_after_it_was_decoded_names_the_snapshot_with_its_ev
     (lake.sink / path).write_text("{}\r\n{}\r\n")
     (changed,) = lake.run().source.land().new
     assert (changed.replaces_snapshot, changed.batch) == (snapshot.snapshot_id, 3)
+
+
+def test_a_file_that_lands_again_may_have_events_of_a_run_that_ended_before_it_said_so(
+    lake: TestLake, sink: Sink
+) -> None:
+    path = sink.file("t")
+    lake.run().source.land()
+    rows = pa.table({"segment": [path]})
+    events = lake.lake.catalog.create_table((f"cdc_{lake.name}", "events"), rows.schema)
+    events.append(rows)
+    (again,) = lake.run(dates=frozenset({"2026-06-01"})).source.land().new
+    snapshot = events.current_snapshot()
+    assert snapshot is not None and again.replaces_snapshot == snapshot.snapshot_id
 
 
 def test_a_date_that_is_asked_for_lands_again_whole_and_no_other(lake: TestLake, sink: Sink) -> None:

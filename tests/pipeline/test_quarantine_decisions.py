@@ -95,7 +95,7 @@ def decoder(tmp_path: Path) -> Decoder:
 
 def limited(directory: Path, limit: int | None, *segments: Segment) -> Decoder:
     decoder = Decoder(lake_in(directory, policy={} if limit is None else {"max_quarantined_rows": limit}))
-    decoder.lake.run().segments.land(segments or [segment(ONE), segment(TWO, file_index=2)], {})
+    decoder.lake.run().segments.land(segments or [segment(ONE), segment(TWO, file_index=2)])
     return decoder
 
 
@@ -103,7 +103,7 @@ def decode_again(decoder: Decoder) -> FeedRun:
     """All segments in a new batch, as though they were asked for."""
     run = decoder.run()
     rows = run.segments.find([ONE, TWO]).values()
-    run.segments.land([replayed_segment(row, run.segments.batch + 1, 7, NOON) for row in rows], {})
+    run.segments.land([replayed_segment(row, run.segments.batch + 1, 7, NOON) for row in rows])
     run = decoder.run()
     Steps(run).upto(decode)
     return run
@@ -138,7 +138,7 @@ def test_rows_that_tables_could_not_take_stay_discarded_when_their_segment_is_de
 def test_what_is_discarded_holds_no_table(tmp_path: Path) -> None:
     run = lake_in(tmp_path).run()
     run.history.record([A], NOON)
-    run.segments.land([segment(ONE)], {})
+    run.segments.land([segment(ONE)])
     run.quarantine.replace(lambda _: True, [bad(ONE), bad(ONE, 2)], NOON)
 
     def held() -> list[str]:
@@ -160,7 +160,7 @@ def test_missing_input_that_was_discarded_is_known_until_it_is_there(tmp_path: P
     run.quarantine.replace(lambda _: False, [rejected], NOON)
     discard(run)
     assert {row.error_class for row in run.quarantine.discarded()} == {MISSING_FILE, UNREADABLE_DIRECTORY}
-    run.segments.land([segment(ONE)], {})
+    run.segments.land([segment(ONE)])
     quarantine_missing(run, Listing(), LastFiles({}, {}, set()), schemas)
     assert {row.state for row in run.quarantine.rows} == {"replayed"}
 
@@ -274,8 +274,8 @@ def decoded(lake: TestLake, *paths: str) -> FeedRun:
     run.source.land()
     rows = pa.table({"segment": list(paths)})
     lake.lake.catalog.create_table((f"cdc_{lake.name}", "events"), rows.schema).append(rows)
-    for batch, segments in run.segments.undecoded("file").items():
-        run.segments.mark_decoded(batch, [replace(each, state="decoded", events=1) for each in segments], {})
+    for segments in run.segments.undecoded("file").values():
+        run.segments.mark_decoded([replace(each, state="decoded", events=1) for each in segments])
     run.quarantine.replace(lambda _: False, [bad(path) for path in paths], NOON)
     return lake.run()
 
@@ -340,7 +340,7 @@ def test_a_replay_of_a_range_of_a_topic_lands_its_whole_batch(tmp_path: Path) ->
         )
         for name, batch in zip(ranges, (1, 1, 2), strict=True)
     ]  # fmt: skip
-    lake.run().segments.land(rows, {})
+    lake.run().segments.land(rows)
     lake.run().quarantine.replace(lambda _: False, [bad(ranges[0], 4, "BadMessage")], NOON)
     run = lake.run()
     replay(run, run.quarantine.rows)
@@ -363,12 +363,12 @@ def test_a_replay_of_a_file_of_a_dump_lands_that_file_alone_and_not_one_that_is_
     assert lake.feed.initial is not None
     first, second = DumpSource(lake.run(), lake.feed.initial).land().new
     run = lake.run()
-    run.segments.mark_decoded(1, [replace(each, state="decoded", events=1) for each in (first, second)], {})
+    run.segments.mark_decoded([replace(each, state="decoded", events=1) for each in (first, second)])
     run.quarantine.replace(lambda _: False, [bad(first.segment, 1, "NotAValue")], NOON)
     run = lake.run()
     (landed,) = replay(run, run.quarantine.rows).landed
     assert (landed.segment, landed.batch, landed.state) == (first.segment, 2, "landed")
-    run.segments.mark_decoded(2, [replace(landed, state="decoded", events=1)], {})
+    run.segments.mark_decoded([replace(landed, state="decoded", events=1)])
 
     next(dump.glob("*.000000000.csv")).unlink()
     run, before = lake.run(), lake.metadata()

@@ -14,7 +14,6 @@ from pyiceberg.table import Table
 
 from cdc_lakehouse.decoders.partition_summary import PartitionSummary
 from cdc_lakehouse.errors import SourceError
-from cdc_lakehouse.lake.properties import of_batch
 from cdc_lakehouse.lake.tables.checkpoints import Cut
 from cdc_lakehouse.lake.tables.records import RecordCommits, files_before, first_batch, remove_before, removed_upto
 from cdc_lakehouse.lake.tables.segments import Totals, totals
@@ -54,10 +53,10 @@ class Feed:
     def decode(self, *, cut: bool = True, held: tuple[tuple[str, str], ...] = ()) -> None:
         """As if all that landed was decoded, and applied unless it is held."""
         run = self.lake.run()
-        for batch, landed in run.segments.undecoded("file").items():
+        for landed in run.segments.undecoded("file").values():
             counts = {"events": 1, "inserts": 1, "min_commit_ts": T0 + 1, "max_commit_ts": T0 + self.at}
             done = [replace(each, state="decoded", decoded_at=run.clock(), **counts) for each in landed]
-            run.segments.mark_decoded(batch, done, of_batch(batch))
+            run.segments.mark_decoded(done)
         run.source.peek()
         found, _ = run.source.schema_changes(None)
         run.history.record(

@@ -1,4 +1,4 @@
-"""Which names' rows are wanted, by what is known of the tables that have them."""
+"""Which names' rows are wanted, by what is known of the tables that have them; and patterns that no table has."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import pytest
 from cdc_lakehouse.changelog.history import History
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.config import TablesConfig
-from cdc_lakehouse.pipeline.taken_tables import TakenNames
-from tests.lake import CREATE, change
+from cdc_lakehouse.pipeline.taken_tables import TakenNames, unmatched_patterns
+from tests.kit.lakes import TestLake
+from tests.lake import CREATE, ID, NOON, change
 
 RENAME = 14
 
@@ -32,3 +33,24 @@ def test_a_table_is_wanted_that_has_a_taken_name_since_the_last_cut(
     history.apply([change(10, "a", CREATE), *renamed])
     names = TakenNames.of(TablesConfig(exclude=exclude), history.incarnations().values(), since)
     assert {name for name in ("a", "b") if names.takes_name(TableName("d", name))} == taken
+
+
+@pytest.mark.parametrize(
+    ("include", "unmatched"),
+    [
+        (["*.*"], []),
+        (["d.t", "d.?", "d.[tu]"], []),
+        (["d.t*", "shop.*"], ["shop.* of tables.include matches none of the 3 tables that were seen"]),
+        (["D.T"], ["D.T of tables.include matches none of the 3 tables that were seen; d.t differs in letter case"]),
+        (["d.before"], []),  # What a table was called before.
+        (["d."], ["d. of tables.include matches none of the 3 tables that were seen"]),
+    ],
+)
+def test_patterns_without_a_table(lake: TestLake, include: list[str], unmatched: list[str]) -> None:
+    lake.configure(tables={"include": include})
+    history = lake.run().history
+    assert unmatched_patterns(lake.feed.tables, history.history) == []
+    history.record([change(4, "", 1, "CREATE DATABASE `d`"), change(5, "t", 0, "", ID)], NOON)
+    history.record([change(7, "before", 0, "", ID), change(8, "u", 14, "RENAME TABLE `before` TO `u`", ID)], NOON)
+    found = unmatched_patterns(lake.feed.tables, history.history)
+    assert found == [f"the pattern {each}" for each in unmatched]

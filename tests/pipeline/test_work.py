@@ -43,11 +43,12 @@ class Feed:
         self.lake: TestLake = lake_in(directory)
         run = self.lake.run()
         run.history.record([A, B, *changes], NOON)
-        run.segments.land([decoded("a", 1, 20, 40), decoded("b", 1, 20, 40)], {})
+        run.segments.land([decoded("a", 1, 20, 40), decoded("b", 1, 20, 40)])
         run.checkpoints.publish(Cut(50, 1, len(run.history.history.versions), run.settings, held), [])
 
     def land(self, *segments: Segment) -> None:
-        self.lake.run().segments.land(segments, {})
+        if segments:
+            self.lake.run().segments.land(segments)
 
     def table(self, name: str, *, applied_ts: int = 50, batch: int = 1, read_as: str | None = None) -> None:
         """The current-state table as an earlier run left it."""

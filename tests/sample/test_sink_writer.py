@@ -19,6 +19,7 @@ from cdc_lakehouse.sample.sink_writer import LINE_END, SampleRowChange, SinkWrit
 from cdc_lakehouse.sources.object_store import LocalStore
 from cdc_lakehouse.sources.sink.paths import list_sink, read_checkpoint
 from cdc_lakehouse.sources.sink.schema_file import read_schema_file
+from tests.kit.csv_sinks import csv, csv_with_old_values
 from tests.kit.sink_layouts import layout_with
 from tests.sample.fold import contents
 
@@ -105,7 +106,7 @@ def csv_again(content: str, table: Table) -> Iterator[str]:
             before = row
             continue
         kind = "UPDATE" if is_update or op == "U" else {"I": "INSERT", "D": "DELETE"}[str(op)]
-        write = sink_writer.csv_with_old_values if has_old else sink_writer.csv
+        write = csv_with_old_values if has_old else csv
         yield (
             write(SampleRowChange(kind, table, int(str(commit_ts)), row, before if is_update else None), DAY) + LINE_END
         )

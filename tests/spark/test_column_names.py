@@ -10,6 +10,7 @@ import pytest
 from cdc_lakehouse.changelog.schema import SourceColumn, TableName
 from cdc_lakehouse.sample import sink_writer
 from cdc_lakehouse.sample.sink_writer import SampleRowChange, SinkWriter, Table
+from tests.kit.csv_sinks import csv
 from tests.kit.hand_sinks import ADD_COLUMN, ADD_KEY, CREATE, CSV, ID, MODIFY, T0, HandSink, integer
 from tests.kit.lakes import TestLake
 from tests.lake import NOON
@@ -23,7 +24,7 @@ NAMES = [
 ]  # fmt: skip
 
 
-_ENCODE = {"csv": sink_writer.csv, "canal-json": sink_writer.canal_json}
+_ENCODE = {"csv": csv, "canal-json": sink_writer.canal_json}
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from cdc_lakehouse.changelog.ddl.columns import read_column, read_definition, re
 from cdc_lakehouse.changelog.ddl.cursor import Cursor
 from cdc_lakehouse.changelog.ddl.keys import added, read_key_element
 from cdc_lakehouse.changelog.ddl.literals import read_default
-from cdc_lakehouse.changelog.ddl.options import read_conversion, read_options
+from cdc_lakehouse.changelog.ddl.options import read_conversion, read_option
 from cdc_lakehouse.changelog.ddl.partitions import PARTITION_CLAUSES
 
 
@@ -43,7 +43,7 @@ def _at_statement_end(cursor: Cursor) -> bool:
 
 def _read_clauses(cursor: Cursor, table: ddl.TableRef) -> ddl.Clauses:
     """What stands between two commas."""
-    options = tuple(read_options(cursor, table))
+    options = tuple(iter(lambda: read_option(cursor, table), None))
     if options:
         return options
     read = cursor.accept_longest(_CLAUSES)

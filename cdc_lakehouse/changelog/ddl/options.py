@@ -5,7 +5,6 @@ An option is its words and a value. To add one: its words in the table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from cdc_lakehouse.changelog.ddl.clauses import NoEffect, NoEffectKind, SetTableCharset, TableRef
@@ -37,12 +36,6 @@ _KINDS: Final[dict[NoEffectKind, tuple[str, ...]]] = {
 _OPTIONS: Final[dict[tuple[str, ...], NoEffectKind]] = {
     tuple(words.split()): kind for kind, options in _KINDS.items() for words in options
 }
-
-
-def read_options(cursor: Cursor, table: TableRef) -> Iterator[SetTableCharset | NoEffect]:
-    """Options one after the other, without commas."""
-    while (option := read_option(cursor, table)) is not None:
-        yield option
 
 
 def read_option(cursor: Cursor, table: TableRef) -> SetTableCharset | NoEffect | None:

@@ -31,12 +31,9 @@ from cdc_lakehouse.decoders.files.csv_format import (
     TABLE,
     Dialect,
     Fields,
-    Layout,
 )
 from cdc_lakehouse.decoders.files.csv_strict import CsvRecord, CsvRecordReader
 from cdc_lakehouse.decoders.files.file_format import FileContext, commit_ts_of
-
-__all__ = ["Layout", "behind_header", "decode", "first_row", "header_names"]
 
 _PIECE: Final = 8 * 1024 * 1024
 """In shorter pieces more time goes into calls; longer ones do not stay in the processor's cache."""

@@ -23,8 +23,6 @@ from cdc_lakehouse.decoders.files.dump_values import DumpColumn, DumpContext
 from cdc_lakehouse.decoders.files.row_images import most_rows, row_images
 from cdc_lakehouse.sources.dump.notation import TextNotation
 
-__all__ = ["DumpContext", "decode_rows"]
-
 _PIECE: Final = 4 * 1024 * 1024
 """In shorter pieces more time goes into calls; longer ones do not stay in the processor's cache."""
 _SMALLER: Final = 32

@@ -1,15 +1,20 @@
 """The format of each protocol, by the name that the configuration has for it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 from cdc_lakehouse.config import CsvOptions, Protocol, StorageSinkSource
 from cdc_lakehouse.decoders.files import canal_json, canal_json_strict, csv_rows
-from cdc_lakehouse.decoders.files.canal_json_detection import detect_canal_json
 from cdc_lakehouse.decoders.files.csv_detection import detect_csv
-from cdc_lakehouse.decoders.files.file_format import FileFormat
+from cdc_lakehouse.decoders.files.file_format import DetectedFiles, FileFormat, Sample
 from cdc_lakehouse.decoders.files.redelivered import redelivers_canal_json, redelivers_csv
+from cdc_lakehouse.decoders.time_zone_detection import detect_offset
 from cdc_lakehouse.sources.sink.paths import SinkLayout
+
+
+def _detect_canal_json(samples: Sequence[Sample]) -> DetectedFiles:
+    """The time zone alone: the protocol has no options."""
+    return DetectedFiles(offset=detect_offset(line for sample in samples for line in sample.head.splitlines()))
 
 
 def _binary(options: CsvOptions | None) -> Literal["base64", "hex"]:
@@ -23,7 +28,7 @@ FORMATS: Final[Mapping[Protocol, FileFormat]] = {
         decode=canal_json.decode,
         in_parts=True,
         redelivers=redelivers_canal_json,
-        detect=detect_canal_json,
+        detect=_detect_canal_json,
         lacks_commit_ts=canal_json_strict.lacks_commit_ts,
     ),
     "csv": FileFormat(

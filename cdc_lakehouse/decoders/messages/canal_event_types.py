@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from cdc_lakehouse.changelog.events import MessageError
 
-_OPS: Final[dict[str, Literal["I", "U", "D"]]] = {"INSERT": "I", "UPDATE": "U", "DELETE": "D"}
+OPS: Final[dict[str, Literal["I", "U", "D"]]] = {"INSERT": "I", "UPDATE": "U", "DELETE": "D"}
 
 DDL: Final = frozenset({"CREATE", "ALTER", "ERASE", "TRUNCATE", "RENAME", "CINDEX", "DINDEX"})
 
@@ -28,10 +28,10 @@ def op_of(kind: str) -> Literal["I", "U", "D"] | None:
             "committed",
             advice="compare the tables that it changed with the source",
         )
-    if kind not in _OPS and kind not in _SILENT:
-        known = ", ".join(sorted({*_OPS, *DDL, *_SILENT, _ROLLBACK}))
+    if kind not in OPS and kind not in _SILENT:
+        known = ", ".join(sorted({*OPS, *DDL, *_SILENT, _ROLLBACK}))
         raise MessageError(f"a message of type {kind[:40]!r}", advice=f"types known here are {known}")
-    return _OPS.get(kind)
+    return OPS.get(kind)
 
 
 def column_name(text: str) -> str:

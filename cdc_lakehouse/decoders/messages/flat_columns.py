@@ -19,6 +19,7 @@ import pyarrow as pa
 from cdc_lakehouse.changelog.events import MessageError
 from cdc_lakehouse.changelog.positions import BEGINNING, END_MS, END_TS
 from cdc_lakehouse.decoders.arrow import TEXTS, are_all, compute
+from cdc_lakehouse.decoders.messages.canal_event_types import OPS
 from cdc_lakehouse.decoders.messages.format import RowShape, UsualRows
 from cdc_lakehouse.decoders.messages.json_object import key_of, types_of, unique
 from cdc_lakehouse.duckdb_sql import query
@@ -29,7 +30,6 @@ _SHAPES_KEPT: Final = 10_000
 _DIGITS: Final = re.compile("[0-9]{1,19}")
 _SHAPE: Final = ("database", "table", "type", "isDdl", "mysqlType", "pkNames")
 """What many messages have in common."""
-_CANAL_OPS: Final[Mapping[str, Literal["I", "U", "D"]]] = {"INSERT": "I", "UPDATE": "U", "DELETE": "D"}
 
 _REPLACEMENTS: Final = {"\ufffd": False, "\\ufffd": True}
 """U+FFFD as JSON can write it, and whether the case of its letters does not count."""
@@ -44,7 +44,7 @@ class FlatColumns:
 
     time: str
     in_order: bool = False
-    ops: Mapping[str, Literal["I", "U", "D"]] = field(default_factory=lambda: _CANAL_OPS)
+    ops: Mapping[str, Literal["I", "U", "D"]] = field(default_factory=lambda: OPS)
     unusual: tuple[str, ...] = ()
     lossy: bool = False
     merged: bool = False

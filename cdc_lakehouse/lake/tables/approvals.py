@@ -6,19 +6,9 @@ import datetime
 from dataclasses import dataclass
 from typing import Final
 
-import pyarrow as pa
-
 from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.tables.small_table import SmallTable
-
-SCHEMA: Final = pa.schema([
-    pa.field("incarnation", pa.string(), nullable=False),
-    pa.field("database", pa.string(), nullable=False),
-    pa.field("table", pa.string(), nullable=False),
-    pa.field("commit_ts", pa.int64(), nullable=False),
-    pa.field("approved_at", pa.timestamp("us", tz="UTC"), nullable=False),
-])  # fmt: skip
+from cdc_lakehouse.lake.tables.small_table import SmallTable, schema_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +20,9 @@ class Approval:
     table: str
     commit_ts: int
     approved_at: datetime.datetime
+
+
+SCHEMA: Final = schema_of(Approval)
 
 
 class Approvals:

@@ -20,17 +20,7 @@ from cdc_lakehouse.changelog.positions import BEGINNING
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.lake.catalog import Lake
 from cdc_lakehouse.lake.properties import BATCH, CHECKPOINT_TS, HELD, SCHEMA_VERSIONS, SETTINGS
-from cdc_lakehouse.lake.tables.small_table import SmallTable, equal
-
-SCHEMA: Final = pa.schema([
-    pa.field("checkpoint_ts", pa.int64(), nullable=False),
-    pa.field("database", pa.string(), nullable=False),
-    pa.field("table", pa.string(), nullable=False),
-    pa.field("snapshot_id", pa.int64()),
-    pa.field("row_count", pa.int64(), nullable=False),
-    pa.field("published_at", pa.timestamp("us", tz="UTC"), nullable=False),
-])  # fmt: skip
-
+from cdc_lakehouse.lake.tables.small_table import SmallTable, equal, schema_of
 
 pc: Any = pyarrow.compute  # Its functions are made at run time, which type checkers do not see.
 
@@ -45,6 +35,9 @@ class CutRow:
     snapshot_id: int | None
     row_count: int
     published_at: datetime.datetime
+
+
+SCHEMA: Final = schema_of(CutRow)
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,18 +222,18 @@ class Events:
         """As `write`, in tasks."""
         return _written_by(events, self.writer())
 
-    def commit(
-        self, data_files: Sequence[str], batch: int, replacing: Collection[str] = (), settings: str | None = None
-    ) -> None:
-        """Add what tasks wrote as a batch, in the place of the earlier events of the segments `replacing`. Readers see
-        all of it at once. `settings`: a digest of those that decided which events there are.
+    def commit(self, data_files: Sequence[str], segments: Sequence[Segment], settings: str | None = None) -> None:
+        """Add what tasks wrote of a batch's segments, in the place of the earlier events of those that have
+        `replaces_snapshot`. Readers see all of it at once. `settings`: a digest of those that decided which events
+        there are.
 
         Raises TransientError where another run has changed the table meanwhile."""
-        table = self._load()
+        table, batch = self._load(), segments[0].batch
         if _snapshot_of(table, batch) is not None:
             raise TransientError(f"another run has appended batch {batch} of {self.identifier}", advice="run again")
         transaction = self._iceberg.transaction(self.identifier, table.metadata.current_snapshot_id)
-        deletes, replaced = self._deleted(table, replacing) if replacing else ((), ())
+        again = [segment.segment for segment in segments if segment.replaces_snapshot is not None]
+        deletes, replaced = self._deleted(table, again) if again else ((), ())
         transaction.commit(
             data_files=data_files,
             delete_files=deletes,

@@ -6,19 +6,8 @@ import datetime
 from dataclasses import dataclass
 from typing import Final
 
-import pyarrow as pa
-
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.tables.small_table import SmallTable, equal
-
-SCHEMA: Final = pa.schema([
-    pa.field("incarnation", pa.string(), nullable=False),
-    pa.field("database", pa.string(), nullable=False),
-    pa.field("table", pa.string(), nullable=False),
-    pa.field("reason", pa.string(), nullable=False),
-    pa.field("held_by", pa.string(), nullable=False),
-    pa.field("held_at", pa.timestamp("us", tz="UTC"), nullable=False),
-])  # fmt: skip
+from cdc_lakehouse.lake.tables.small_table import SmallTable, equal, schema_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +20,9 @@ class ManualHold:
     reason: str
     held_by: str
     held_at: datetime.datetime
+
+
+SCHEMA: Final = schema_of(ManualHold)
 
 
 class ManualHolds:

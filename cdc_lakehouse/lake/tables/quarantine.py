@@ -16,33 +16,16 @@ from dataclasses import asdict, dataclass
 from dataclasses import replace as changed
 from typing import Any, Final, Literal
 
-import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
 
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.decoders.problems import BAD_VALUE, Rejected
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.tables.small_table import SmallTable
+from cdc_lakehouse.lake.tables.small_table import SmallTable, schema_of
 
 State = Literal["open", "replayed", "discarded", "redelivered"]
 
 _ID_DIGITS: Final = 12
-
-SCHEMA: Final = pa.schema([
-    pa.field("segment", pa.string(), nullable=False),
-    pa.field("line", pa.int64()),
-    pa.field("database", pa.string()),
-    pa.field("table", pa.string()),
-    pa.field("error_class", pa.string(), nullable=False),
-    pa.field("message", pa.string(), nullable=False),
-    pa.field("raw", pa.binary()),
-    pa.field("state", pa.string(), nullable=False),
-    pa.field("quarantined_at", pa.timestamp("us", tz="UTC"), nullable=False),
-    pa.field("resolved_at", pa.timestamp("us", tz="UTC")),
-    pa.field("count", pa.int64(), nullable=False),
-    pa.field("discarded_by", pa.string()),
-    pa.field("discard_reason", pa.string()),
-])  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +57,9 @@ class Quarantined:
         raw = None if self.raw is None else hashlib.sha256(self.raw).hexdigest()
         identity = [self.segment, self.line, self.error_class, raw, self.count]
         return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:_ID_DIGITS]
+
+
+SCHEMA: Final = schema_of(Quarantined)
 
 
 class Quarantine:

@@ -104,9 +104,7 @@ def remove_before(table: Table, batch: int, files: Sequence[DataFile]) -> None:
                     overwrite.delete_data_file(file)
             transaction.set_properties({FIRST_BATCH: str(batch), **({} if upto is None else {REMOVED_UPTO: upto})})
     except CommitFailedException as error:
-        raise ConcurrentRunError(
-            "another run has written to `records`", advice="wait for it to end, then run again"
-        ) from error
+        raise ConcurrentRunError("another run has written to `records`") from error
 
 
 class RecordCommits:
@@ -161,7 +159,6 @@ class RecordCommits:
         return ConcurrentRunError(
             f"another run has landed what this one was to land in {self.identifier}",
             feed=self._feed,
-            advice="wait for it to end, then run again",
         )
 
 

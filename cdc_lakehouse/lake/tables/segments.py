@@ -24,11 +24,12 @@ from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute
-from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.tables.small_table import SmallTable, among, equal
+from cdc_lakehouse.lake.properties import of_batch
+from cdc_lakehouse.lake.tables.small_table import SmallTable, among, equal, schema_of
 
 Kind = Literal["file", "offsets", "dump", "moved_rows", "repair", "summary"]
 
@@ -49,38 +50,6 @@ _GREATEST: Final = ("feed_date", "modified_at", "batch", "landed_at", "decoded_a
 """What a summary has of its segments: sums of these, and of those the greatest."""
 _GAPS_LISTED: Final = 1000
 
-SCHEMA: Final = pa.schema([
-    pa.field("segment", pa.string(), nullable=False),
-    pa.field("kind", pa.string(), nullable=False),
-    pa.field("database", pa.string()),
-    pa.field("table", pa.string()),
-    pa.field("table_version", pa.int64()),
-    pa.field("physical_partition", pa.int64()),
-    pa.field("feed_date", pa.string()),
-    pa.field("dispatcher", pa.string()),
-    pa.field("file_index", pa.int64()),
-    pa.field("size", pa.int64(), nullable=False),
-    pa.field("etag", pa.string()),
-    pa.field("modified_at", pa.timestamp("us", tz="UTC")),
-    pa.field("record_batch", pa.int64()),
-    pa.field("fingerprint", pa.string()),
-    pa.field("batch", pa.int64(), nullable=False),
-    pa.field("state", pa.string(), nullable=False),
-    pa.field("landed_at", pa.timestamp("us", tz="UTC"), nullable=False),
-    pa.field("decoded_at", pa.timestamp("us", tz="UTC")),
-    pa.field("events", pa.int64()),
-    pa.field("inserts", pa.int64()),
-    pa.field("updates", pa.int64()),
-    pa.field("deletes", pa.int64()),
-    pa.field("quarantined", pa.int64()),
-    pa.field("min_commit_ts", pa.int64()),
-    pa.field("max_commit_ts", pa.int64()),
-    pa.field("replaces_snapshot", pa.int64()),
-    pa.field("lines", pa.int64()),
-    pa.field("requested_by", pa.string()),
-    pa.field("others", pa.int64()),
-])  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
@@ -98,10 +67,6 @@ class Segment:
 
     segment: str
     kind: Kind
-    size: int
-    batch: int
-    state: str
-    landed_at: datetime.datetime
     database: str | None = None
     table: str | None = None
     table_version: int | None = None
@@ -109,10 +74,14 @@ class Segment:
     feed_date: str | None = None
     dispatcher: str | None = None
     file_index: int | None = None
+    size: int
     etag: str | None = None
     modified_at: datetime.datetime | None = None
     record_batch: int | None = None
     fingerprint: str | None = None
+    batch: int
+    state: str
+    landed_at: datetime.datetime
     decoded_at: datetime.datetime | None = None
     events: int | None = None
     inserts: int | None = None
@@ -127,6 +96,9 @@ class Segment:
     others: int | None = None
 
 
+SCHEMA: Final = schema_of(Segment)
+
+
 COUNTS: Final = (
     "decoded_at", "events", "inserts", "updates", "deletes", "quarantined", "min_commit_ts", "max_commit_ts", "lines",
     "others",
@@ -134,12 +106,19 @@ COUNTS: Final = (
 """What is known of a segment once it is decoded; of offsets `lines` are known before."""
 
 
-def replayed_segment(segment: Segment, batch: int, replaces_snapshot: int | None, now: datetime.datetime) -> Segment:
-    """A segment that is to be decoded again, in a batch of its own. `replaces_snapshot`: as of the class."""
+def replaced_snapshot(segment: Segment, newest: int | None) -> int | None:
+    """The snapshot of `events` that still has the events of a segment which lands again; `newest` is that of now. One
+    that is not decoded may be in `events` too, by a run that ended before it said so."""
+    return newest if segment.state == DECODED else segment.replaces_snapshot or newest
+
+
+def replayed_segment(segment: Segment, batch: int, newest: int | None, now: datetime.datetime) -> Segment:
+    """A segment that is to be decoded again, in a batch of its own. `newest`: the snapshot of `events`."""
     uncounted = dict.fromkeys(COUNTS)
     if segment.kind == OFFSETS:
         del uncounted["lines"]
-    return replace(segment, batch=batch, state=LANDED, landed_at=now, replaces_snapshot=replaces_snapshot, **uncounted)
+    replaces = replaced_snapshot(segment, newest)
+    return replace(segment, batch=batch, state=LANDED, landed_at=now, replaces_snapshot=replaces, **uncounted)
 
 
 pc: Any = pyarrow.compute  # Its functions are made at run time, which type checkers do not see.
@@ -192,18 +171,14 @@ class Segments:
         positions = pc.index_in(pa.array(segments, pa.string()), value_set=self.rows["segment"])
         return self.rows["etag"].take(positions).to_pylist()
 
-    def land(self, new: Sequence[Segment], properties: Mapping[str, str]) -> None:
-        """Add a batch in one commit; rows of the same segments that were there before go."""
+    def land(self, new: Sequence[Segment]) -> None:
+        """Add batches in one commit; rows of the same segments that were there before go."""
         replaced = self.known(row.segment for row in new)
-        self._table.write(
-            as_rows(new), replacing=among("segment", replaced) if replaced else None, properties=properties
-        )
-        self._keep(new)
+        self._write(new, among("segment", replaced) if replaced else None)
 
-    def mark_decoded(self, batch: int, decoded: Sequence[Segment], properties: Mapping[str, str]) -> None:
+    def mark_decoded(self, decoded: Sequence[Segment]) -> None:
         """Replace the rows of a batch by their decoded form, in one commit (files of a batch hold it alone)."""
-        self._table.write(as_rows(decoded), replacing=equal("batch", batch), properties=properties)
-        self._keep(decoded)
+        self._write(decoded, equal("batch", decoded[0].batch))
 
     def summarize(self, segments: pa.Table) -> None:
         """Put one row for each table in the place of segments (columns of `SCHEMA`), in one commit."""
@@ -222,7 +197,9 @@ class Segments:
         found = self.select((pc.field("kind") == SUMMARY) & pc.field("table").is_valid())
         return {TableName(each.database or "", each.table or ""): each for each in found}
 
-    def _keep(self, written: Sequence[Segment]) -> None:
+    def _write(self, written: Sequence[Segment], replacing: BooleanExpression | None) -> None:
+        properties = of_batch(max(row.batch for row in written))
+        self._table.write(as_rows(written), replacing=replacing, properties=properties)
         others = self.rows.filter(pc.invert(self._are(row.segment for row in written)))
         self._rows = pa.concat_tables([others, as_rows(written)])
 

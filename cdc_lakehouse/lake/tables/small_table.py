@@ -7,9 +7,11 @@ what a write costs does not grow with the number of earlier ones.
 from __future__ import annotations
 
 import contextlib
+import datetime
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final, cast
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
@@ -61,6 +63,22 @@ _MOST_EXPIRED: Final = 100
 _UP_TO_DATE: Final[set[tuple[str, pa.Schema]]] = set()
 """Schemas of tables, as Iceberg's JSON, that have all columns of what is written: to compare them takes longer than to
 write."""
+
+_COLUMN_TYPES: Final[Mapping[Any, pa.DataType]] = {
+    str: pa.string(), int: pa.int64(), bytes: pa.binary(), datetime.datetime: pa.timestamp("us", tz="UTC"),
+}  # fmt: skip
+
+
+def schema_of(row: type[DataclassInstance], **others: pa.DataType) -> pa.Schema:
+    """The columns of a table whose rows are a dataclass: its fields. One that may be None is optional. `others` are the
+    types of columns that are not those of their Python types."""
+    columns: list[pa.Field] = []
+    for name, hint in get_type_hints(row).items():
+        is_literal = get_origin(hint) is Literal
+        kinds: Sequence[Any] = (str,) if is_literal else get_args(hint) or (hint,)
+        type = others.get(name) or _COLUMN_TYPES[kinds[0]]
+        columns.append(pa.field(name, type, nullable=NoneType in kinds))
+    return pa.schema(columns)
 
 
 # PyIceberg's models hide their arguments from type checkers.
@@ -154,9 +172,7 @@ class SmallTable:
             # What others wrote meanwhile may have let expire what this one has read; else a file is lost.
             if isinstance(error, FileNotFoundError) and not self._is_outdated(table):
                 raise
-            raise ConcurrentRunError(
-                f"another run has written to {self._identifier}", advice="wait for it to end, then run again"
-            ) from error
+            raise ConcurrentRunError(f"another run has written to {self._identifier}") from error
         if expired:
             _delete_orphans(table, expired)
 
@@ -188,7 +204,7 @@ class SmallTable:
                     self._identifier.parts, self._schema, properties=_PROPERTIES
                 )
             except TableAlreadyExistsError as error:
-                raise ConcurrentRunError(f"another run has just made {self._identifier}", advice="run again") from error
+                raise ConcurrentRunError(f"another run has just made {self._identifier}") from error
         assert self._table is not None
         return self._table
 

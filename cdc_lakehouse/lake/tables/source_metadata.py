@@ -22,22 +22,7 @@ from cdc_lakehouse.changelog.observed_schema import ObservedColumns, Statement, 
 from cdc_lakehouse.changelog.schema import TableName
 from cdc_lakehouse.decoders.partition_summary import OptionConflict, Summaries, origin_of
 from cdc_lakehouse.lake.catalog import Lake
-from cdc_lakehouse.lake.tables.small_table import SmallTable, equal
-
-SCHEMA: Final = pa.schema([
-    pa.field("batch", pa.int64(), nullable=False),
-    pa.field("kind", pa.string(), nullable=False),
-    pa.field("topic", pa.string(), nullable=False),
-    pa.field("partition", pa.int32(), nullable=False),
-    pa.field("offset", pa.int64()),
-    pa.field("commit_ts", pa.int64(), nullable=False),
-    pa.field("watermark", pa.int64()),
-    pa.field("ended_ts", pa.int64()),
-    pa.field("database", pa.string()),
-    pa.field("table", pa.string()),
-    pa.field("text", pa.string()),
-    pa.field("time_ms", pa.int64()),
-])  # fmt: skip
+from cdc_lakehouse.lake.tables.small_table import SmallTable, equal, schema_of
 
 OPTION_CONFLICT_ADVICE: Final = (
     "Mend the feed's configuration, then run the dates again: rows were read with the wrong option."
@@ -65,6 +50,9 @@ class Signal:
     text: str | None = None
     time_ms: int | None = None
     """When the source executed a statement."""
+
+
+SCHEMA: Final = schema_of(Signal, partition=pa.int32())
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import Final
 
 from cdc_lakehouse.changelog.schema import TableName, quoted
 from cdc_lakehouse.config import DumpCsv, InitialLoad
-from cdc_lakehouse.errors import SourceError
+from cdc_lakehouse.errors import DumpError, SourceError
 from cdc_lakehouse.sources.dump.contents import Dump, DumpedTable, UnreadTable, sorted_tables
 from cdc_lakehouse.sources.dump.create_table import CreateStatement, StatementError, read_create_table
 from cdc_lakehouse.sources.dump.flat_files import RowFile, TableFiles, classify, left_out
@@ -138,9 +138,8 @@ def _require_all_files(table: TableFiles, rows: list[RowFile]) -> None:
         chunk, number = file.numbers[0][:_CHUNK_DIGITS], int(file.numbers[0][_CHUNK_DIGITS:])
         expected = following.get(chunk, 0)
         if number != expected:
-            raise SourceError(
+            raise DumpError(
                 f"a file of {table.shown} is not there: chunk {chunk} goes on with file {number}, not {expected}",
                 segment=file.object.path,
-                advice="copy the whole dump, or dump again",
             )
         following[chunk] = number + 1

@@ -204,11 +204,10 @@ def _files(
     there = {file.order: file for file in (*of_sql, *of_text)}
     alone = {file.order for file in of_text} ^ {file.order for file in of_sql}
     for order in sorted(alone):
-        raise SourceError(
+        raise DumpError(
             f"the file with the {'rows' if there[order] in of_sql else 'LOAD DATA statement'} that belongs to this one "
             "is not there",
             segment=there[order].object.path,
-            advice="copy the whole dump, or dump again",
         )
     # The statements of a table differ in the name of the file alone.
     notation = _text_notation(store, of_sql[0], statement)
@@ -249,9 +248,8 @@ def _require_all_tables(
     with_rows |= {(databases[table.database], table.table) for table in files.tables.values() if table.rows}
     for (database, table), rows in metadata.rows.items():
         if rows and (database, table) not in with_rows:
-            raise SourceError(
+            raise DumpError(
                 f"the dump says that it has {rows} rows of {TableName(database, table).quoted}, and has no file of "
                 "them",
                 segment=METADATA,
-                advice="copy the whole dump, or dump again",
             )

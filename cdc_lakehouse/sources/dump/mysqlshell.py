@@ -43,7 +43,6 @@ from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject
 
 _START, _DONE = "@.json", "@.done.json"
 _UNFINISHED: Final = ".dumping"
-_AGAIN: Final = "copy the whole dump, or dump again into an empty directory"
 # Of the whole dump: statements before and after, users, checksums, the manifest of a bucket, and what a load did.
 _NO_ROWS: Final = re.compile(
     r"@\.(?:json|done\.json|sql|post\.sql|users\.sql|checksums\.json|manifest\.json)|load-progress[^/]*"
@@ -132,7 +131,7 @@ class _Files:
     def required(self, path: str) -> StoredObject:
         """An object that must be there. Raises `SourceError` when it is not."""
         if path not in self.objects:
-            raise SourceError("a file of the dump is not there", segment=path, advice=_AGAIN)
+            raise DumpError("a file of the dump is not there", segment=path)
         self.known.add(path)
         return self.objects[path]
 
@@ -214,7 +213,7 @@ def _left_out(schema: _Document, name: str) -> Iterator[str]:
 def _require_counted_files(files: _Files, done: _Document) -> None:
     for path in done.within("chunkFileBytes").values:
         if path not in files.objects:
-            raise SourceError("a file of the dump is not there", segment=path, advice=_AGAIN)
+            raise DumpError("a file of the dump is not there", segment=path)
 
 
 # --- Tables ---
@@ -307,10 +306,9 @@ def _chunks(files: _Files, basename: str, extension: str, origin: str) -> list[S
                     segment=f"{path}{_UNFINISHED}",
                     advice="wait until it is finished, or dump again into an empty directory",
                 )
-            raise SourceError(
+            raise DumpError(
                 f"a chunk of rows is not there: {path}, or the last as {basename}@@{number}.{extension}",
                 segment=origin,
-                advice=_AGAIN,
             )
         found.append(files.objects[path])
 
