@@ -43,7 +43,7 @@ def feed_key_path(feed: str) -> list[str]:
     return list(_key(feed).path)
 
 
-def is_feed_key(feed: str, key: dg.AssetKey) -> bool:
+def belongs_to_feed(feed: str, key: dg.AssetKey) -> bool:
     """Whether the key is of an asset of the feed."""
     return key.has_prefix(feed_key_path(feed))
 

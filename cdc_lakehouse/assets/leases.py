@@ -99,7 +99,7 @@ def find_backfill(instance: dg.DagsterInstance, feed: str) -> str | None:
     """A sentence on the backfill of the feed's assets that is under way, None where there is none. Between two of its
     runs it has none."""
     for backfill in instance.get_backfills(filters=BulkActionsFilter(statuses=[BulkActionStatus.REQUESTED])):
-        if any(keys.is_feed_key(feed, key) for key in backfill.asset_selection or ()):
+        if any(keys.belongs_to_feed(feed, key) for key in backfill.asset_selection or ()):
             return f"backfill {backfill.backfill_id} of the feed is not finished"
     return None
 
@@ -108,7 +108,7 @@ def _is_of(run: dg.DagsterRun, feed: str) -> bool:
     # Maintenance takes the lease by itself, for a table at a time.
     others = (keys.maintenance_key(feed), keys.compaction_key(feed))
     chosen = (key for key in run.asset_selection or () if key not in others)
-    return run.tags.get(FEED_TAG) == feed or any(keys.is_feed_key(feed, key) for key in chosen)
+    return run.tags.get(FEED_TAG) == feed or any(keys.belongs_to_feed(feed, key) for key in chosen)
 
 
 def _is_finished(instance: dg.DagsterInstance, run_id: str) -> bool:
