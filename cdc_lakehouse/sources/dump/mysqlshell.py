@@ -140,8 +140,10 @@ class _Files:
         content = read_small(self.store, self.required(path))
         try:
             document: Any = json.loads(content)
+            # Half of a surrogate pair, which JSON's escapes can say, is in no name and ends no line.
+            json.dumps(document, ensure_ascii=False).encode()
         except (ValueError, RecursionError) as error:
-            raise DumpError(f"the dump's metadata is not JSON: {error}", segment=path) from None
+            raise DumpError(f"the dump's metadata is not JSON of UTF-8: {error}", segment=path) from None
         if not isinstance(document, dict):
             raise DumpError("the dump's metadata holds no JSON object", segment=path)
         return _Document(path, cast("dict[str, Any]", document))

@@ -156,6 +156,7 @@ LAST = "shop@kinds@@2.tsv.zst"
         (lambda root: options(root, columns=["id", "note"]), r"columns id, note, its .* id, price, note, raw"),
         (lambda root: options(root, fieldsEscapedBy="#"), r"escaped by '#'"),
         (lambda root: options(root, decodeColumns={"raw": "ROT13"}), r"decoded by ROT13"),
+        (lambda root: options(root, fieldsEnclosedBy="\ud800"), r"not JSON of UTF-8"),
         (lambda root: options(root, linesTerminatedBy=None), r"it lacks linesTerminatedBy"),
         (lambda root: replace(root / "shop@kinds.sql", "TABLE `kinds`", "TABLE `kind`"), r"'kinds', its .* 'kind'"),
         (lambda root: changed(root / "@.json", consistent=False), r"not of one point.*consistent: true"),
