@@ -26,8 +26,8 @@ from typing import Final, Literal
 from cdc_lakehouse.changelog.mysql_types import BLOBS, INTEGERS, LABELS, TEMPORALS, TEXTS, ColumnType
 
 Form = Literal["plain", "counted", "long", "hex", "long_bytes"]
-"""How a value's text stands in a row's: as it is, with its length before it, by its MD5; in hexadecimal, by the MD5 of
-its bytes."""
+"""The form of a value's text in a row's text: as it is, with its length before it, as its MD5; in hexadecimal, as the
+MD5 of its bytes."""
 
 _SHORT_TEXTS: Final = frozenset({"char", "varchar"})
 _SHORT_BLOBS: Final = frozenset({"binary", "varbinary"})
@@ -35,7 +35,7 @@ _PLAIN: Final = INTEGERS | TEMPORALS | {"year", "bit", "decimal", "float", "doub
 
 
 def form_of(column: ColumnType) -> Form | None:
-    """How a column stands in the text of a row; None where no text of it is known that both sides can write."""
+    """Return the form of a column in the text of a row; None where no text of it is known that both sides can write."""
     if column.name in _PLAIN:
         return "plain"
     if column.name in _SHORT_TEXTS | LABELS:

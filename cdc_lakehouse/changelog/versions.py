@@ -1,8 +1,8 @@
-"""One DDL, applied to what is live: the versions of tables that it makes, and their effect.
+"""Apply one DDL to the tables that exist: the versions of tables that it makes, and their effect.
 
-All sources go through here. Where the source shows the columns after a statement (schema files), these are the
-authority and the statement only explains them; where it gives the statement alone (topics, Canal servers), `ddl.apply`
-says what the columns are then. All else is the same for both.
+This is the common path of all sources. Where the source lists the columns after a statement (schema files), these
+decide and the statement only explains them; where it gives the statement alone (topics, Canal servers), `ddl.apply`
+computes the columns. Everything else is the same for both.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _CREATES: Final = ddl.CreateTable | ddl.CreateTableLike | ddl.CreateTableAsSelec
 
 
 def kind_of(change: SchemaChange) -> str:
-    """The kind of a change: that of its clauses, or of TiDB's number where there are none."""
+    """Return the kind of a change: that of its clauses, or of TiDB's number where there are none."""
     if change.kind in ("columns", "row"):
         return ddl_kinds.kind_of(ddl_kinds.SEEN)
     if change.kind == "load":
@@ -62,8 +62,8 @@ def kind_of(change: SchemaChange) -> str:
 
 
 def versions_of(change: SchemaChange, live: Live) -> Iterator[TableVersion]:
-    """The versions that a change makes, in order. `live` must hold each of them before the next one is asked for: a
-    statement can rename a table twice."""
+    """Yield the versions that a change makes, in order. The caller must record each of them in `live` before it asks
+    for the next one: a statement can rename a table twice."""
     name = TableName(change.database, change.table)
     match change.kind:
         case "row":
@@ -82,11 +82,11 @@ def versions_of(change: SchemaChange, live: Live) -> Iterator[TableVersion]:
             yield from _of_columns(change, live)
 
 
-# --- What each kind of source gives ---
+# --- The changes of each kind of source ---
 
 
 def _of_columns(change: SchemaChange, live: Live) -> Iterable[TableVersion]:
-    """A statement with the columns of one table after it, or these alone."""
+    """Apply a statement with the columns of one table after it, or these columns alone."""
     clauses, reason = clauses_of(change)
     kind = kind_of(change)
     shown = kind if change.action is None else ddl_kinds.kind_of(change.action)
@@ -103,7 +103,7 @@ def _of_columns(change: SchemaChange, live: Live) -> Iterable[TableVersion]:
         case "rename_table":
             return rename(of_table, live, live.rename_source(change))
         case "drop_table":
-            # A table that is older than the feed and never had a row in it: nothing to drop.
+            # A table that is older than the feed and had no row in it: nothing to drop.
             return [
                 plain_version(change, "none", shown) if previous is None else next_version(previous, of_table, "drop")
             ]
@@ -114,7 +114,7 @@ def _of_columns(change: SchemaChange, live: Live) -> Iterable[TableVersion]:
 
 
 def _change_known(previous: TableVersion, change: TableChange, kind: str, live: Live) -> list[TableVersion]:
-    """What a statement with the columns after it makes of a table that stays."""
+    """Apply a statement with the columns after it to a table that continues to exist."""
     match kind:
         case "exchange_partition":
             return exchange(previous, change, live)
@@ -141,8 +141,9 @@ def _of_database(change: SchemaChange, live: Live, kind: str, shown: str) -> Ite
 
 
 def _of_text(change: SchemaChange, live: Live) -> Iterator[TableVersion]:
-    """A statement alone: what its clauses make of the tables that are known. Of a table that is not known the next row
-    tells. A statement that is not understood holds the table that the log names with it: it may be another one now."""
+    """Apply the clauses of a statement's text to the tables that are known. A table that is not known becomes known by
+    its next row. A statement that cannot be parsed holds the table that the log names with it, which may have changed.
+    """
     clauses, reason = clauses_of(change)
     named = TableName(change.database, change.table)
     if clauses is None:
@@ -193,7 +194,7 @@ def _alter_by_text(previous: TableVersion, change: TableChange, live: Live) -> I
 
 
 def _of_clause(change: SchemaChange, live: Live, clause: ddl.Clause) -> Iterable[TableVersion]:
-    """What a clause makes that is not of an ALTER TABLE."""
+    """Apply a clause that is not part of an ALTER TABLE."""
     kind = ddl_kinds.kind_of_statement([clause])
     match clause:
         case ddl.CreateTable() | ddl.CreateTableLike() | ddl.CreateTableAsSelect():
@@ -246,14 +247,14 @@ def _create_by_text(
                     raise DdlError(f"table {clause.source} is not known")
                 after = apply.AppliedColumns(apply.columns_of(model), model.charset)
     except DdlError:
-        # The first row tells what the new table is.
+        # The first row shows the columns of the new table.
         previous = live.get(name)
         return [] if previous is None else [replaced(previous, of_table)]
     return create(replace(of_table, columns=after.columns, charset=after.charset), live)
 
 
 def _of_row(change: SchemaChange, live: Live) -> Iterator[TableVersion]:
-    """The columns of a row: a table's that is not known, or news of one that is."""
+    """Apply the columns of a row: those of a table that is not known yet, or new ones of a table that is."""
     name = TableName(change.database, change.table)
     of_table = TableChange(change, name, kind_of(change), change.columns)
     previous = live.get(of_table.name)
@@ -273,8 +274,8 @@ def _of_row(change: SchemaChange, live: Live) -> Iterator[TableVersion]:
 
 
 def _of_load(change: SchemaChange, live: Live) -> Iterator[TableVersion]:
-    """A table as a dump has it, of which it begins anew: what the log had of it before is in the dump's rows, or was
-    gone. What the dump calls it counts, for its statement says no database."""
+    """Begin a table again as it is in a dump: everything in the log before it is in the dump's rows or was deleted. The
+    table's name is that of the change, because the dump's statement has no database."""
     clauses, _ = clauses_of(change)
     clause = next((each for each in clauses or () if isinstance(each, ddl.CreateTable)), None)
     if clause is None:
@@ -295,8 +296,8 @@ def _of_load(change: SchemaChange, live: Live) -> Iterator[TableVersion]:
 
 
 def _same_family(known: ColumnType, shown: ColumnType) -> bool:
-    """Whether a row can show a column of that type so. Messages are loose with integers, texts and bytes, and show what
-    they do not know as text."""
+    """Whether a row can show a column of the `known` type as `shown`. Messages do not distinguish integers, texts and
+    bytes precisely, and show types that they do not know as text."""
     for family in (INTEGERS, TEXTS | {"json", "enum", "set", "time"}, BLOBS):
         if known.name in family and shown.name in family:
             return True

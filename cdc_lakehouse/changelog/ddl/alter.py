@@ -1,7 +1,7 @@
-"""ALTER TABLE: its clauses in order (MySQL reference manual, "ALTER TABLE Statement"; TiDB's own).
+"""ALTER TABLE: its clauses in order (MySQL reference manual, "ALTER TABLE Statement"; and TiDB's own clauses).
 
-To add one: where it changes no row, its first words in `_NO_EFFECT`; else a function of the cursor (after the words)
-and the table, and its row in `_CLAUSES`.
+To add a clause that changes no row, add its first words to `_NO_EFFECT`; else write a function that takes the cursor
+(after the words) and the table, and add it to `_CLAUSES`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cdc_lakehouse.changelog.ddl.partitions import PARTITION_CLAUSES
 
 
 def read_alter_table(cursor: Cursor) -> ddl.Clauses:
-    """What follows ALTER TABLE, to the end; empty where that changes nothing (only ALGORITHM, LOCK ...)."""
+    """Read the rest of a statement after ALTER TABLE; empty where it changes nothing (only ALGORITHM, LOCK ...)."""
     cursor.if_exists()
     table = cursor.table_name()
     if cursor.accept("WAIT"):  # MariaDB
@@ -42,7 +42,7 @@ def _at_statement_end(cursor: Cursor) -> bool:
 
 
 def _read_clauses(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
-    """What stands between two commas."""
+    """Read the clauses between two commas."""
     options = tuple(read_options(cursor, table))
     if options:
         return options
@@ -161,7 +161,7 @@ def _no_effect(kind: ddl.NoEffectKind) -> Callable[[Cursor, ddl.TableName], tupl
 
 
 def _execution(cursor: Cursor, _: ddl.TableName) -> ddl.Clauses:
-    """ALGORITHM, LOCK and VALIDATION say how the statement runs: no clause."""
+    """Skip ALGORITHM, LOCK and VALIDATION, which say how the statement runs. They are no clauses."""
     cursor.skip_clause()
     return ()
 
@@ -176,14 +176,15 @@ def _order_by(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
 
 
 def _drop_statistics(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
-    """TiDB's extended statistics; a name follows, or it would be a column."""
+    """Read DROP STATS_EXTENDED (TiDB's extended statistics). Without a name after it, STATS_EXTENDED would be a
+    column."""
     cursor.if_exists()
     cursor.name("extended statistics")
     return (cursor.no_effect(table, "table_option"),)
 
 
 def _alter_partition(cursor: Cursor, table: ddl.TableName) -> ddl.Clauses:
-    """ALTER PARTITION of TiDB 5.0, which later versions have no more."""
+    """Read ALTER PARTITION of TiDB 5.0, which later versions no longer have."""
     cursor.name("a partition")
     cursor.expect_any(("ADD", "ALTER", "DROP"), "ADD, ALTER or DROP")
     cursor.expect("PLACEMENT", "POLICY")

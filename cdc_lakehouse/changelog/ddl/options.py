@@ -1,6 +1,6 @@
 """Table options in DDL text: MySQL reference manual, "CREATE TABLE Statement"; TiDB's and MariaDB's own.
 
-An option is its words and a value. To add one: its words in the table.
+An option is its words and a value. To add one, add its words to the table.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _KINDS: Final[dict[NoEffectKind, tuple[str, ...]]] = {
         "ENCRYPTED", "ENCRYPTION_KEY_ID", "IETF_QUOTES", "PAGE_CHECKSUM", "PAGE_COMPRESSED", "PAGE_COMPRESSION_LEVEL",
         "SEQUENCE", "TRANSACTIONAL",
     ),
-    # Where and how TiDB keeps rows
+    # Storage and placement of TiDB's rows
     "placement_tiflash_ttl_etc": (
         "AFFINITY", "ATTRIBUTES", "AUTO_ID_CACHE", "AUTO_RANDOM_BASE", "CONSTRAINTS", "FOLLOWERS",
         "FOLLOWER_CONSTRAINTS", "LEADER_CONSTRAINTS", "LEARNERS", "LEARNER_CONSTRAINTS", "PLACEMENT POLICY",
@@ -40,13 +40,13 @@ _OPTIONS: Final[dict[tuple[str, ...], NoEffectKind]] = {
 
 
 def read_options(cursor: Cursor, table: TableName) -> Iterator[SetTableCharset | NoEffect]:
-    """Options one after the other, without commas."""
+    """Read consecutive options without commas between them."""
     while (option := read_option(cursor, table)) is not None:
         yield option
 
 
 def read_option(cursor: Cursor, table: TableName) -> SetTableCharset | NoEffect | None:
-    """The option at the cursor; None, with nothing consumed, where there is none."""
+    """Read the option at the cursor; return None and consume nothing where there is none."""
     cursor.clause_start = cursor.position
     cursor.accept_any(("DEFAULT", "FORCE"))
     if cursor.accept_charset():
@@ -72,7 +72,7 @@ def _read_collation(cursor: Cursor) -> str | None:
 
 
 def read_conversion(cursor: Cursor, table: TableName) -> SetTableCharset:
-    """CONVERT TO CHARACTER SET, after CONVERT."""
+    """Read CONVERT TO CHARACTER SET, after CONVERT."""
     cursor.expect("TO")
     if not cursor.accept_charset():
         raise cursor.expected("CHARACTER SET")
