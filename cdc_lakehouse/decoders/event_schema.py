@@ -56,30 +56,31 @@ EVENTS: Final = pa.schema([
 """The columns of the table `events`."""
 
 NEW_EVENTS: Final = pa.schema([each for each in EVENTS if each.name not in ("commit_time", SYNTHETIC)])
-"""Events before they are written: `commit_time` follows from `commit_ts`, and those of decoders are not synthetic."""
+"""The columns of events before they are written: `commit_time` follows from `commit_ts`, and decoded events are not
+synthetic."""
 SYNTHETIC_EVENTS: Final = NEW_EVENTS.append(EVENTS.field(SYNTHETIC))
-"""The same of events that the feed writes itself."""
+"""The columns of events that the feed itself generates, before they are written."""
 
 DECODED: Final = pa.schema([
     *(EVENTS.field(name) for name in ("line", "op", "commit_ts", "before", "after")),
     ("problem", pa.string()),
     ("value", pa.binary()),
 ])  # fmt: skip
-"""What decoders of files give: see the module."""
+"""The columns that decoders of files return, as described in the module's docstring."""
 
 
 def spark_columns(schema: pa.Schema) -> str:
-    """The columns of a schema as Spark declares them: `name type, …`."""
+    """Return the columns of a schema as a Spark DDL string: `name type, …`."""
     return ", ".join(f"{each.name} {_SPARK_TYPES[each.type]}" for each in schema)
 
 
 def image_text(row: Mapping[str, str | None] | None) -> str | None:
-    """The image of a row, as events have it."""
+    """Encode a row as the JSON text of an event's image."""
     return None if row is None else msgspec.json.encode(row).decode()
 
 
 class EventRows:
-    """Collects the columns of `NEW_EVENTS`, `take` empties it."""
+    """A buffer of events. `take` returns them as a batch with the columns of `NEW_EVENTS` and empties the buffer."""
 
     def __init__(self) -> None:
         self._rows: list[tuple[object, ...]] = []

@@ -30,7 +30,7 @@ from cdc_lakehouse.decoders.files.row_images import BATCH_ROWS
 
 
 def decode(connection: Any, parts: Iterable[bytes], context: FileContext) -> Iterator[pa.RecordBatch]:
-    """The columns of `DECODED`, of a file that comes in parts."""
+    """Decode a file, which comes in parts, into batches with the columns of `DECODED`."""
     forms = Forms()
     for lines in lines_of(parts):
         found = list(_events(connection, lines, context, forms))
@@ -42,9 +42,9 @@ def decode(connection: Any, parts: Iterable[bytes], context: FileContext) -> Ite
 
 
 def _events(connection: Any, lines: Lines, context: FileContext, forms: Forms) -> Iterator[pa.RecordBatch]:
-    """The events of the lines, in no order."""
+    """Yield the events of the lines, in no order."""
 
-    # A form is tried with other digits, which may make any time.
+    # A form is tested with other digits, which may give any commit-ts.
     at_any_time = replace(context, end_ts=END_TS)
 
     def read(line: bytes) -> Event | None:

@@ -1,4 +1,4 @@
-"""What files of TiCDC's Canal-JSON show of how they were written, by their content."""
+"""Detection of how files of TiCDC's Canal-JSON were written, from their content."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from cdc_lakehouse.decoders.time_zone_detection import detect_offset
 
 
 def detect_canal_json(samples: Sequence[Sample]) -> DetectedFiles:
-    """The time zone alone: the protocol has no options."""
+    """Detect the time zone; the protocol has no other options."""
     return DetectedFiles(offset=detect_offset(line for sample in samples for line in sample.head.splitlines()))

@@ -39,16 +39,18 @@ from cdc_lakehouse.decoders.files.file_format import FileContext, commit_ts_of
 __all__ = ["Layout", "behind_header", "decode", "first_row", "header_names"]
 
 _PIECE: Final = 8 * 1024 * 1024
-"""In shorter pieces more time goes into calls; longer ones do not stay in the processor's cache."""
+"""Shorter pieces spend more time in calls; longer ones do not fit into the processor's cache."""
 _SMALLER: Final = 32
-"""By how much pieces are smaller where one is not sound."""
+"""The factor by which pieces are smaller where one is not valid."""
 
 
 def decode(connection: Any, content: bytes, context: FileContext, *, piece: int = _PIECE) -> Iterator[pa.RecordBatch]:
-    """The changes of a file, in batches of some ten megabytes and at most 65,536 rows, with the columns of `DECODED`.
+    """Decode the changes of a file, in batches of some ten megabytes and at most 65,536 rows, with the columns of
+    `DECODED`.
 
     Nothing is lost: a record that cannot be used has its `problem`, a key of `problems.PROBLEMS`, and its bytes in
-    `value`; its other columns are null but `line`. `piece` is how many bytes are read at a time."""
+    `value`; its other columns except `line` are null. `piece` is the number of bytes that are read at a time.
+    """
     options, layout = context.csv, context.layout
     assert options is not None, "they are known of each file of csv"
     assert layout is not None, "it is known of each file of csv"
@@ -72,9 +74,10 @@ def decode(connection: Any, content: bytes, context: FileContext, *, piece: int 
 
 
 def first_row(head: bytes, options: CsvOptions, *, whole: bool) -> list[str | None] | None:
-    """The fields of a file's first record that is one: not the header, and not a record that is not csv or not UTF-8.
+    """Return the fields of a file's first valid record: not the header, and not a record that is not csv or not UTF-8.
 
-    `head` is the file, or, if not `whole`, its beginning. None when there is no such record, or not all of it."""
+    `head` is the file or, if not `whole`, its beginning. None when there is no such record, or it is incomplete.
+    """
     reader = RecordReader(head, Dialect.of(options))
     at, _ = behind_header(reader, head)
     for record in reader.records(at, len(head)):
@@ -90,8 +93,8 @@ def first_row(head: bytes, options: CsvOptions, *, whole: bool) -> list[str | No
 
 
 def header_names(head: bytes, options: CsvOptions) -> list[str] | None:
-    """The names of a file's header, those of the leading columns too; None when it has none, or not all of it is there
-    or UTF-8. A name with the delimiter in it makes two of one."""
+    """Return the names of a file's header, including those of the leading columns; None when it has none, or it is
+    incomplete or not UTF-8. A name that contains the delimiter is split into two."""
     at, found = behind_header(RecordReader(head, Dialect.of(options)), head)
     if not found or at == len(head):
         return None
@@ -102,16 +105,16 @@ def header_names(head: bytes, options: CsvOptions) -> list[str] | None:
 
 
 def behind_header(reader: RecordReader, content: bytes) -> tuple[int, bool]:
-    """Where the first record that is not the header begins, and whether there is a header."""
+    """Return the start of the first record after the header, and whether there is a header."""
     at = len(content) - len(content.lstrip(LINE_ENDS))
-    # Its names may hold anything, quotes too: it is taken for one line, whatever stands in it.
+    # Its names may contain anything, even quotes: it is read as one line, whatever its content.
     return (reader.line(at).following, True) if content.startswith(HEADER, at) else (at, False)
 
 
 def _strict_rows(
     content: bytes, reader: RecordReader, dialect: Dialect, fields: Fields, end_ts: int, start: int, stop: int
 ) -> tuple[pa.RecordBatch, int]:
-    """The rows of the records that begin from `start` to before `stop`, and where what follows them begins."""
+    """Read the records that begin from `start` to before `stop`; return their rows and the start of the next record."""
     null = dialect.null.decode()
     schema = fields.rows
     rows: list[tuple[object, ...]] = []
@@ -125,7 +128,7 @@ def _strict_rows(
 
 
 def _row(record: Record, null: str, fields: Fields, end_ts: int) -> tuple[object, ...] | str:
-    """A record as a row of `Fields.rows`, or what is wrong with it."""
+    """Return a record as a row of `Fields.rows`, or the problem with it."""
     try:
         texts = _texts(record)
     except UnicodeDecodeError:
@@ -134,7 +137,7 @@ def _row(record: Record, null: str, fields: Fields, end_ts: int) -> tuple[object
         return problems.NOT_CSV
     if len(texts) != fields.width:
         return problems.FIELD_COUNT
-    # A table whose name is what NULL is written as: no leading field is ever NULL.
+    # A table may have the name that NULL is written as: no leading field is ever NULL.
     leading = [null if text is None else text for text in texts[: fields.leading]]
     commit_ts = commit_ts_of(leading[COMMIT_TS], end_ts)
     if leading[OP] not in ("I", "U", "D"):
@@ -150,7 +153,7 @@ def _row(record: Record, null: str, fields: Fields, end_ts: int) -> tuple[object
 
 
 def _texts(record: Record) -> list[str | None] | None:
-    """Raises UnicodeDecodeError."""
+    """Decode a record's fields; None when it is not csv. Raises UnicodeDecodeError."""
     if record.fields is None:
         return None
     return [None if text is None else text.decode() for text in record.fields]

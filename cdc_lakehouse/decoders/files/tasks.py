@@ -1,8 +1,9 @@
-"""Segments read whole in Spark's tasks, with the same client that lists them: no Hadoop connector, the same
-credentials, and never an object that is not the listed one.
+"""Reading of whole segments in Spark's tasks, with the same client that lists them: no Hadoop connector, the same
+credentials, and never an object other than the listed one.
 
-An error of the project's that a task raises comes to the driver as one line in Java's and Python's traces. It carries
-itself there, so that the driver raises the same error again: its type says whether it is worth another try."""
+A task's project error reaches the driver as one line in Java's and Python's traces. It carries its data there, so that
+the driver raises the same error again: its type says whether a retry is useful.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +28,10 @@ from cdc_lakehouse.errors import CdcError, SourceError
 from cdc_lakehouse.sources.object_store import SEGMENT_LIMIT, read_segment, segment_pieces
 
 Work = Callable[[Sequence["SegmentRef"]], Iterator[pa.RecordBatch]]
-"""What a task does with its segments."""
+"""The function that a task applies to its segments."""
 
 _REQUEST: Final = 1024 * 1024
-"""A request costs about as much time as this many bytes."""
+"""A request takes about as much time as reading this many bytes."""
 _TASK_BYTES: Final = 4 * 1024 * 1024
 _DRIVER_SEGMENTS: Final = 64
 _GROUP_BYTES: Final = 128 * 1024 * 1024
@@ -41,7 +42,7 @@ _MARK: Final = re.compile(r"cdc-error:([A-Za-z0-9+/=]+);")
 
 
 class SegmentRef(NamedTuple):
-    """A segment as it was listed."""
+    """A segment as it was listed. `size` is in bytes."""
 
     path: str
     size: int
@@ -51,8 +52,8 @@ class SegmentRef(NamedTuple):
 def rows_of_segments(
     spark: SparkSession, segments: Sequence[SegmentRef], work: Work, columns: str
 ) -> Sequence[tuple[Any, ...]]:
-    """What `work` gives for segments, rows with these columns; a task has several, one after the
-    other. Few and small ones are read in the driver."""
+    """Apply `work` to segments and return its rows, with these columns; a task has several segments, one after the
+    other. A few small ones are read in the driver."""
     if fits_driver([segment.size for segment in segments]):
         return list(rows_of(work(segments)))
     groups = _groups(segments, spark.sparkContext.defaultParallelism)
@@ -66,22 +67,21 @@ def rows_of_segments(
 
 
 def fits_driver(sizes: Sequence[int]) -> bool:
-    """Whether segments of these sizes, in bytes, are worked on in the driver: a job would take
-    longer than the work."""
+    """Whether segments of these sizes, in bytes, are processed in the driver: a job would take longer than the work."""
     return len(sizes) <= _DRIVER_SEGMENTS and sum(sizes) <= _TASK_BYTES
 
 
 def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
-    """The rows of a task, as a job gives them."""
+    """Yield the rows of a task, in the form that a job returns them."""
     for batch in batches:
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 def _groups(segments: Sequence[SegmentRef], tasks: int) -> list[list[SegmentRef]]:
-    """Neighbours together, for they are of one table, in parts that take about the same time."""
+    """Group adjacent segments, which belong to one table, into tasks that take about the same time."""
     weights = [segment.size + _REQUEST for segment in segments]
     total = sum(weights)
-    # A task costs something too: a handful of small files is not worth one each.
+    # A task has a cost too: a few small files do not justify one each.
     wanted = max(1, min(2 * tasks, math.ceil(total / _TASK_BYTES)), math.ceil(total / _GROUP_BYTES))
     share = total / wanted
     groups: list[list[SegmentRef]] = []
@@ -96,8 +96,8 @@ def _groups(segments: Sequence[SegmentRef], tasks: int) -> list[list[SegmentRef]
 
 
 def read_whole(root: str, storage: StorageConfig, segments: Sequence[SegmentRef]) -> Iterator[tuple[SegmentRef, bytes]]:
-    """The content of each segment below the URI `root`, in order; small ones are asked for ahead, for each answer takes
-    its time to come."""
+    """Yield the content of each segment below the URI `root`, in order; small ones are requested ahead, because each
+    response takes time."""
     asked: deque[tuple[SegmentRef, Future[bytes]]] = deque()
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
         left = deque(segments)
@@ -116,8 +116,8 @@ def read_whole(root: str, storage: StorageConfig, segments: Sequence[SegmentRef]
 def read_in_parts(
     root: str, storage: StorageConfig, segments: Sequence[SegmentRef]
 ) -> Iterator[tuple[SegmentRef, Iterator[bytes]]]:
-    """The content of each segment, as `read_whole` has it, in parts. Of a file on a disk one at a time is in memory: to
-    take memory for all of it from the system takes longer than to read it."""
+    """Yield the content of each segment, as `read_whole` does, in parts. For a file on a disk one part at a time is in
+    memory: allocating memory for the whole file takes longer than reading it."""
     if root.startswith("file:"):
         for segment in segments:
             if segment.size > SEGMENT_LIMIT:
@@ -134,7 +134,7 @@ def read_in_parts(
 
 @contextlib.contextmanager
 def errors_to_driver() -> Iterator[None]:
-    """In a task: the project's errors are raised so that the driver can raise them again."""
+    """Wrap the project's errors in a task so that the driver can raise them again."""
     try:
         yield
     except CdcError as error:
@@ -142,7 +142,7 @@ def errors_to_driver() -> Iterator[None]:
 
 
 class TaskError(Exception):
-    """An error of the project's on its way from a task to the driver."""
+    """Carries an error of the project from a task to the driver."""
 
     def __init__(self, error: CdcError) -> None:
         kind, message, places = type(error).__name__, error.message, {**vars(error)}
@@ -153,7 +153,7 @@ class TaskError(Exception):
 
 @contextlib.contextmanager
 def errors_of_tasks() -> Iterator[None]:
-    """Raises the project's error that made a task fail, in the place of Spark's about the failed task."""
+    """Raise the project's error that made a task fail, instead of Spark's error about the failed task."""
     try:
         yield
     except (PySparkException, Py4JError, TaskError) as error:

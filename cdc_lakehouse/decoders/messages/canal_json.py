@@ -40,8 +40,7 @@ _REPLACEMENT: Final = "\ufffd"
 
 
 def decode(key: bytes | None, value: bytes | None) -> Message:
-    """The rows or the statement of a flat message. Raises MessageError when it is none, or of a type that is not
-    known."""
+    """Decode a flat message. Raises MessageError when it is not one, or of an unknown type."""
     if value is None:
         raise MessageError("the message has no value", advice=_ADVICE)
     try:
@@ -51,8 +50,8 @@ def decode(key: bytes | None, value: bytes | None) -> Message:
 
 
 def lossy_columns(change: RowChange) -> tuple[str, ...]:
-    """Names of columns whose text holds U+FFFD, before or after the change, in the order in which they are first met.
-    Text that was stored with that character looks the same, and is among them."""
+    """Return the names of columns whose text contains U+FFFD, before or after the change, in the order of their first
+    occurrence. Text that was stored with that character looks the same, and is included."""
     rows = (row for row in (change.after, change.before) if row is not None)
     found = (name for row in rows for name, text in row.items() if text is not None and _REPLACEMENT in text)
     return tuple(dict.fromkeys(found))
@@ -69,8 +68,10 @@ FORMAT: Final = Format(
 
 
 def message_of(message: JsonObject, value: bytes, commit_ts: int | None = None) -> Message:
-    """What a message of parsed JSON says; `value` is its text, in UTF-8, `commit_ts` TiDB's, if it has one. Raises
-    `MessageError` when it is none of Canal's, or of a type that is not known."""
+    """Decode a message from its parsed JSON. `value` is its text in UTF-8, `commit_ts` TiDB's, if it has one.
+
+    Raises `MessageError` when it is not a message of Canal, or of an unknown type.
+    """
     parts = _parts(message)
     return Message(_origin(message, commit_ts), tuple(map(_named, parts)) if b"``" in value else parts)
 
@@ -124,7 +125,7 @@ def _changes(message: JsonObject, kind: str, op: Literal["I", "U", "D"]) -> tupl
 
 
 def _named(part: MessagePart) -> MessagePart:
-    """With the columns' own names: see `column_name`."""
+    """Replace column names in the part by the columns' own names: see `column_name`."""
     if not isinstance(part, RowChange):
         return part
     before, after, types = (
@@ -136,7 +137,7 @@ def _named(part: MessagePart) -> MessagePart:
 
 
 def _rows(message: JsonObject, name: str) -> Sequence[Row]:
-    """Empty when it is null or absent."""
+    """Return the rows in `data` or `old`; an empty list when it is null or absent."""
     found = message.get(name)
     if found is None:
         return []

@@ -40,7 +40,7 @@ def is_absent(image: Image) -> bool:
 
 
 def value_text(image: Image, number: int) -> str | None:
-    """A value's text, None for NULL. `number` is the column's `dataTypeNumber`. Raises MessageError."""
+    """Return a value's text, None for NULL. `number` is the column's `dataTypeNumber`. Raises MessageError."""
     if image is None or image == ("EmptyObject", "NULL"):
         return None
     branch, value = image
@@ -67,7 +67,7 @@ def _decimal(value: Mapping[str, Any]) -> str:
 
 
 def _float(number: float, *, single: bool) -> str:
-    """The fewest digits that are the same number, of four bytes where the column is a FLOAT."""
+    """Return the fewest digits that read as the same number, of four bytes where the column is a FLOAT."""
     if not math.isfinite(number):
         raise MessageError("a float is not a number of MySQL: it is infinite or none")
     if single:

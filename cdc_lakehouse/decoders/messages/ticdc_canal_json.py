@@ -29,8 +29,8 @@ _WATERMARK: Final = "TIDB_WATERMARK"
 
 
 Claims = Callable[[str], bytes]
-"""Gives the whole message of a claim check by its location. Raises `SourceError` where it cannot, with the segment
-where that file alone is at fault."""
+"""Returns the complete message of a claim check by its location. Raises `SourceError` where it cannot, with the segment
+where only that file is at fault."""
 
 
 def _decode(has_extension: bool, claims: Claims | None, key: bytes | None, value: bytes | None) -> Message:
@@ -74,7 +74,8 @@ def _has_extension(options: Options) -> bool:
 
 
 def _decoder(options: Options) -> Decode:
-    """Options: `tidb_extension`, true (the default) or false; `claims`, which is a `Claims`, or None."""
+    """Return the decoder for the options `tidb_extension`, true (the default) or false, and `claims`, a `Claims` or
+    None."""
     return functools.partial(_decode, _has_extension(options), cast("Claims | None", options.get("claims")))
 
 
