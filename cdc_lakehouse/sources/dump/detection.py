@@ -1,4 +1,4 @@
-"""Which tool made a dump, by what lies in its directory."""
+"""Detection of the tool that made a dump, from the files in its directory."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ _OF_TEXT: Final = b"Started dump at:"
 
 
 def detect_dump(store: ObjectStore) -> DumpType | None:
-    """The tool that made the dump in a store; None for what is no finished dump. Raises as `ObjectStore.list` does.
+    """Return the tool that made the dump in a store; None where it is not a finished dump. Raises as `ObjectStore.list`
+    does.
 
-    Dumpling's metadata and that of mydumper before 0.13 are alike: the source's log and the numbers of files differ."""
+    Dumpling's metadata and that of mydumper before 0.13 are alike: the source's log and the numbers of files differ.
+    """
     found = list(itertools.islice(store.list(), _LOOKED_AT))
     paths = {each.path for each in found if isinstance(each, StoredObject)}
     if _OF_SHELL in paths:

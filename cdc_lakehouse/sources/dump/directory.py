@@ -1,6 +1,7 @@
-"""Which tool made a dump, and how to read what it left.
+"""The readers of dumps, by tool.
 
-To add a tool: its name in `config.initial`, a module beside this one, and its row here."""
+To add a tool: add its name to `config.initial`, a module next to this one, and its row here.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +21,10 @@ _TOOLS: Final[dict[str, Callable[[ObjectStore, InitialLoad], Dump]]] = {
 
 
 def read_dump(store: ObjectStore, initial: InitialLoad) -> Dump:
-    """The tables of a finished dump, its position, and what it holds besides. Of the store, only small files are read:
-    rows are for tasks (`reading.open_pieces`).
+    """Read the tables of a finished dump, its position, and the list of its other content. Only small files of the
+    store are read: rows are read by tasks (`reading.open_pieces`).
 
     Raises `SourceUnreachableError` when the store cannot be listed, and `SourceError` when the dump is not finished,
-    says no position that changes can follow, lacks a file, or has one that is not known."""
+    has no position that changes can follow, lacks a file, or has an unknown one.
+    """
     return _TOOLS[initial.type](store, initial)

@@ -44,7 +44,8 @@ from cdc_lakehouse.sources.object_store import ObjectStore, StoredObject
 _START, _DONE = "@.json", "@.done.json"
 _UNFINISHED: Final = ".dumping"
 _AGAIN: Final = "copy the whole dump, or dump again into an empty directory"
-# Of the whole dump: statements before and after, users, checksums, the manifest of a bucket, and what a load did.
+# Files of the whole dump: statements before and after, users, checksums, the manifest of a bucket, and progress of a
+# load.
 _NO_ROWS: Final = re.compile(
     r"@\.(?:json|done\.json|sql|post\.sql|users\.sql|checksums\.json|manifest\.json)|load-progress[^/]*"
 )
@@ -54,7 +55,7 @@ _UTF8: Final = frozenset({"utf8mb4", "utf8mb3", "utf8"})
 
 
 def read_mysqlshell(store: ObjectStore, initial: InitialLoad) -> Dump:
-    """A dump of MySQL Shell. Raises as `directory.read_dump` does."""
+    """Read a dump of MySQL Shell. Raises as `directory.read_dump` does."""
     files = _Files(store, {found.path: found for found in list_objects(store)})
     if missing := [path for path in (_START, _DONE) if path not in files.objects]:
         raise SourceError(
@@ -86,8 +87,8 @@ def read_mysqlshell(store: ObjectStore, initial: InitialLoad) -> Dump:
 
 @dataclass(frozen=True, slots=True)
 class _Document:
-    """A JSON object of the dump. What it has must be of the kind that is asked for, else `SourceError`; None, or
-    nothing, where it has it not."""
+    """A JSON object of the dump. Its methods return a value of the requested kind, or None or an empty value where it
+    is missing; they raise `DumpError` for another kind."""
 
     path: str
     values: Mapping[str, Any]
@@ -121,7 +122,7 @@ class _Document:
 
 
 class _Files:
-    """The objects of the dump by their paths, and which of them are known to be what."""
+    """The objects of the dump by their paths, and which of them are known."""
 
     def __init__(self, store: ObjectStore, objects: Mapping[str, StoredObject]) -> None:
         self.store = store
@@ -130,14 +131,14 @@ class _Files:
         self.left_out: list[str] = []
 
     def the(self, path: str) -> StoredObject:
-        """An object that must be there. Raises `SourceError` when it is not."""
+        """Return an object that must exist. Raises `SourceError` when it does not."""
         if path not in self.objects:
             raise SourceError("a file of the dump is not there", segment=path, advice=_AGAIN)
         self.known.add(path)
         return self.objects[path]
 
     def document(self, path: str) -> _Document:
-        """Raises `SourceError` when it is not there, or not a JSON object."""
+        """Read a JSON object. Raises `SourceError` when it does not exist, or is not a JSON object."""
         content = read_small(self.store, self.the(path))
         try:
             document: Any = json.loads(content)
@@ -152,7 +153,7 @@ class _Files:
 
 
 def _require_usable(start: _Document, initial: InitialLoad) -> None:
-    """Raises `SourceError` for a dump whose rows are not of one point, or whose text cannot be read."""
+    """Raise `SourceError` for a dump whose rows are not of one position, or whose text cannot be read."""
     if start.flag("consistent") is False:
         raise SourceError(
             "the dump is not of one point: it was made with consistent: false",
@@ -287,9 +288,11 @@ def _basename(document: _Document, name: str) -> str:
 
 
 def _chunks(files: _Files, basename: str, extension: str, origin: str) -> list[StoredObject]:
-    """The files of a table or a partition: one with all rows, or chunks to the one that is marked as the last.
+    """Return the files of a table or a partition: one with all rows, or chunks up to the one that is marked as the
+    last.
 
-    Raises `SourceError` when one is not there."""
+    Raises `SourceError` when one is missing.
+    """
     whole = files.objects.get(f"{basename}.{extension}")
     if whole is not None:
         return [whole]
@@ -339,7 +342,7 @@ def _notation(document: _Document, statement: CreateStatement) -> TextNotation:
         columns=columns,
         separator=_required(options, "fieldsTerminatedBy").encode(),
         quote=_required(options, "fieldsEnclosedBy").encode(),
-        # MySQL, "SELECT ... INTO Statement": without escapes it is the word.
+        # MySQL, "SELECT ... INTO Statement": without escapes, NULL is the word NULL.
         null=rb"\N" if escape else b"NULL",
         terminator=_required(options, "linesTerminatedBy").encode(),
         backslash_escapes=bool(escape),

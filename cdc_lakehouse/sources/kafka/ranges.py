@@ -1,7 +1,8 @@
-"""Which offsets one run takes, and how tasks share them: pure functions.
+"""The offsets that one run reads, and their distribution over tasks: pure functions.
 
-A run is bounded by records and by bytes. How large records are is known from the last batch of their topic; where it
-turns out otherwise, a range ends earlier than was planned."""
+A run is limited by records and by bytes. The size of records is known from the last batch of their topic; where it
+turns out to be different, a range ends earlier than planned.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +14,25 @@ from typing import Final
 from cdc_lakehouse.sources.record_log import LandedOffsets, OffsetRange, Partition
 
 _UNKNOWN_SIZE: Final = 1024.0
-"""Bytes of a record of a topic of which none was read."""
+"""The assumed bytes of a record, for a topic of which none was read."""
 _USUAL_SIZE: Final = 1024
-"""Bytes up to which it is the record itself that takes time."""
+"""The bytes up to which the time depends on the number of records, not on their size."""
 _WORTH_A_TASK: Final = 100_000
-"""Records below which a range is not cut further: a task that starts a client costs about as much."""
+"""Ranges with fewer records are not cut further: starting a client in a task costs about as much."""
 _SLACK: Final = 2
-"""What a part of a range may be larger than was reckoned. Parts behind one that ends early are read for nothing."""
+"""The factor by which a part of a range may be larger than estimated. Parts after one that ends early are read in vain.
+"""
 
 
 def choose_ranges(
     offsets: Mapping[Partition, tuple[int, int]], landed: LandedOffsets, max_records: int, max_bytes: int
 ) -> tuple[OffsetRange, ...]:
-    """What to read of partitions with (from, before) offsets: at most `max_records` offsets, and about `max_bytes` of
-    keys and values. What a partition does not need is shared by the others. Each that has something gets one offset
-    at least, whatever the limits are, so that none waits for ever."""
+    """Choose the ranges to read from partitions with (from, before) offsets: at most `max_records` offsets, and about
+    `max_bytes` bytes of keys and values.
+
+    What a partition does not need is shared by the others. Each partition with new offsets gets at least one offset,
+    whatever the limits are, so that none waits forever.
+    """
     left = {partition: end - start for partition, (start, end) in offsets.items() if end > start}
     sizes = {partition: _size(landed, partition.topic) for partition in left}
     by_records = _share(left, max(max_records, len(left)))
@@ -55,7 +60,8 @@ def _size(landed: LandedOffsets, topic: str) -> float:
 
 
 def _share(needs: Mapping[Partition, int], total: int) -> dict[Partition, int]:
-    """Parts of a total, as equal as the needs allow: whoever needs less than the others get leaves the rest to them."""
+    """Divide a total as equally as the needs allow: a partition that needs less than its share leaves the rest to the
+    others."""
     shares: dict[Partition, int] = {}
     for position, partition in enumerate(sorted(needs, key=lambda partition: (needs[partition], partition))):
         shares[partition] = min(needs[partition], total // (len(needs) - position))
@@ -64,17 +70,18 @@ def _share(needs: Mapping[Partition, int], total: int) -> dict[Partition, int]:
 
 
 def useful_task_count(ranges: Sequence[OffsetRange], landed: LandedOffsets) -> int:
-    """How many tasks at most have enough to do: at least 1."""
+    """Return the maximum number of tasks that have enough to do: at least 1."""
     return max(1, math.ceil(sum(_work(part, landed) for part in ranges) / _WORTH_A_TASK))
 
 
 def split_ranges(
     ranges: Sequence[OffsetRange], landed: LandedOffsets, tasks: int
 ) -> tuple[tuple[OffsetRange, ...], ...]:
-    """The ranges in groups, one for each of about as many tasks, which then have about equally much to do.
+    """Distribute the ranges over groups, for about `tasks` tasks with about equal work.
 
-    Large ranges are cut, and each part is a group of its own; but not where the size of records is not known: a part
-    might have to end early, and what is behind would be read twice."""
+    Large ranges are cut, and each part is a separate group; but not where the size of records is not known: a part
+    might have to end early, and what follows would be read twice.
+    """
     work = {part: _work(part, landed) for part in ranges}
     share = max(_WORTH_A_TASK, math.ceil(sum(work.values()) / tasks))
     parts: list[OffsetRange] = []
@@ -92,7 +99,7 @@ def split_ranges(
 
 
 def _work(part: OffsetRange, landed: LandedOffsets) -> float:
-    """What a range costs, in records of a usual size: larger ones take longer."""
+    """Return the cost of a range, in records of a usual size: larger records take longer."""
     return len(part) * max(1.0, (landed.record_bytes(part.partition.topic) or 0) / _USUAL_SIZE)
 
 

@@ -1,5 +1,7 @@
-"""The topics of a feed with their partitions: from where to where each can be read, and what of it has not landed yet.
-No group is joined."""
+"""The topics of a feed with their partitions: the offsets that can be read of each, and those that have not landed yet.
+
+No group is joined.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from cdc_lakehouse.sources.kafka.client import NO_LEADER, Client, ClientErrors, 
 from cdc_lakehouse.sources.record_log import LandedOffsets, Partition, Pending
 
 _NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
-"""Zeros, as ids of topics are written."""
+"""Zeros, in the notation of topic ids."""
 
 _WAIT_SECONDS: Final = 0.2
 
@@ -29,7 +31,7 @@ _OffsetSpec: Any = getattr(kafka_admin, "OffsetSpec")  # noqa: B009 - exported, 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Offsets that can be read: from `low` on, before `end`. Beyond it are messages of open transactions."""
+    """Offsets that can be read: from `low` on, before `end`. After it are messages of open transactions."""
 
     low: int
     end: int
@@ -37,8 +39,8 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic as the brokers have it. `id` differs between topics that had one name one after the other; it is empty
-    with brokers that know none (before Kafka 2.8)."""
+    """A topic in the brokers. `id` differs between successive topics of one name; it is empty with brokers that have no
+    ids (before Kafka 2.8)."""
 
     name: str
     id: str
@@ -46,10 +48,11 @@ class Topic:
 
 
 def read_topics(source: KafkaSource, client: Client | None = None) -> tuple[Topic, ...]:
-    """The topics that the source names or its pattern matches, as they are now. Costs three requests or four.
+    """Read the current topics that the source names or its pattern matches. This takes three or four requests.
 
-    Raises `SourceError` when a named topic is not there or may not be read, `SourceUnreachableError` when the brokers
-    do not answer, `ConfigurationError` when the client does not take its settings."""
+    Raises `SourceError` when a named topic does not exist or may not be read, `SourceUnreachableError` when the brokers
+    do not respond, `ConfigurationError` when the client does not accept its settings.
+    """
     client = client or Client.of(source)
     retrying = Retrying(
         retry=retry_if_exception_type(_NoLeaderError),
@@ -64,7 +67,7 @@ def read_topics(source: KafkaSource, client: Client | None = None) -> tuple[Topi
 
 
 class _NoLeaderError(Exception):
-    """A partition's leader is away, or a new one is not known everywhere: that passes soon."""
+    """A partition has no leader, or a new one is not known everywhere: that passes soon."""
 
     def __init__(self, fault: CdcError) -> None:
         super().__init__(fault)
@@ -81,7 +84,7 @@ class _Cluster:
     def topics(self, source: KafkaSource) -> tuple[Topic, ...]:
         described = self._describe(list(source.topics or self._matching(source)))
         partitions = [Partition(name, number) for name, (_, numbers) in described.items() for number in numbers]
-        # Both are on their way at once.
+        # Both requests run at the same time.
         asked = [self._ask(partitions, which) for which in (_OffsetSpec.earliest(), _OffsetSpec.latest())]
         lows, ends = map(self._offsets, asked)
         bounds = {partition: Bounds(lows[partition], ends[partition]) for partition in partitions}
@@ -98,7 +101,7 @@ class _Cluster:
         return (name for name in known if source.takes(name))
 
     def _describe(self, names: Sequence[str]) -> dict[str, tuple[str, list[int]]]:
-        """Ids and numbers of partitions of topics, but of those that brokers keep for themselves."""
+        """Return ids and partition numbers of topics, without those that are internal to the brokers."""
         if not names:
             return {}
         collection = TopicCollection(list(names))
@@ -137,7 +140,7 @@ class _Cluster:
         return max(0.1, self._deadline - time.monotonic())
 
     def _fault(self, error: KafkaException | None, topic: str | None = None) -> CdcError:
-        # The client calls back with errors only when it is polled.
+        # The client reports errors by callback only when it is polled.
         self._admin.poll(0)
         cause: KafkaError | None = None if error is None else error.args[0]
         if cause is not None and topic is not None:
@@ -156,8 +159,8 @@ def _id(topic: Any) -> str:
 
 
 def find_pending(source: KafkaSource, topics: Sequence[Topic], landed: LandedOffsets) -> Pending:
-    """What of the topics is not in the lake. `topics` are all that `read_topics` found. Raises nothing: what stands in
-    the way of a topic or a partition is in `faults`."""
+    """Return what the topics have that is not in the lake. `topics` are all that `read_topics` found. Raises nothing:
+    problems of a topic or a partition are in `faults`."""
     offsets: dict[Partition, tuple[int, int]] = {}
     faults: list[SourceError] = list(_vanished(source, topics, landed))
     for topic in topics:
@@ -182,7 +185,7 @@ def _start(source: KafkaSource, partition: Partition, bounds: Bounds, landed: La
     chosen = start.get(partition.topic, {}).get(partition.number) if isinstance(start, dict) else None
     if end is None:
         if chosen is None:
-            # What comes up later is new as a whole, wherever the feed began.
+            # A later partition is new as a whole, wherever the feed began.
             return bounds.end if start == "latest" and not landed.began else bounds.low
         if not bounds.low <= chosen <= bounds.end:
             raise SourceError(
@@ -200,7 +203,7 @@ def _start(source: KafkaSource, partition: Partition, bounds: Bounds, landed: La
 
 
 def offsets_expired(partition: Partition, wanted: int, low: int) -> SourceError:
-    """The error when messages were removed before they were read."""
+    """Return the error for messages that were removed before they were read."""
     return SourceError(
         f"{partition.named} has lost the offsets from {wanted} on, before {low}, by retention or by deletion: they "
         "were not read yet",
@@ -210,7 +213,7 @@ def offsets_expired(partition: Partition, wanted: int, low: int) -> SourceError:
 
 
 def log_truncated(partition: Partition, wanted: int, end: int) -> SourceError:
-    """The error when a log ends before what was read of it."""
+    """Return the error for a log that ends before the last offset that was read."""
     return SourceError(
         f"{partition.named} ends at offset {end}, though it was read up to {wanted}: it was cut off, or the topic "
         "was deleted and made again",
