@@ -1,11 +1,11 @@
-"""The files of TiCDC's storage sink (v8.5, new architecture, `file://`), written in its order and in its way.
+"""The files of TiCDC's storage sink (v8.5, new architecture, `file://`), written in the same order and form.
 
 A data file comes first, then the index file that names it, then `metadata` with the checkpoint-ts. A schema file comes
 after the rows that are older than its DDL. Every file is written under another name and renamed. Options of the sink:
 canal-json with enable-tidb-extension, or csv; date-separator `day`; index numbers of 20 digits; times in UTC.
 
 Values are text in canal-json's notation: an ENUM is the number of its label, a SET a bitmask, bytes one character each.
-What is known of the formats was compared byte for byte with files that TiCDC wrote (`tests/sample`).
+The known facts of the formats were compared byte for byte with files that TiCDC wrote (`tests/sample`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ Key = tuple[str, ...]
 
 _DATA_FILE: Final = re.compile(r"CDC(\d{20})\.\w+")
 _SCHEMA_FILE_VERSION: Final = 1
-# Constants of java.sql.Types, as TiCDC maps them; it raises that of an unsigned number above its signed range.
+# Constants of java.sql.Types, as TiCDC maps them; TiCDC uses a larger type's for an unsigned number above its signed
+# range.
 _SQL_TYPES: Final = {
     "tinyint": -6, "smallint": 5, "mediumint": 4, "int": 4, "bigint": -5, "float": 7, "double": 8, "decimal": 3,
     "bit": -7, "year": 12, "date": 91, "datetime": 93, "timestamp": 93, "time": 92, "char": 1, "varchar": 12,
@@ -40,7 +41,7 @@ _SQL_TYPES: Final = {
     "enum": 4, "set": -7, "json": 12, "vector": 12,
 }  # fmt: skip
 _CALLED_UNSIGNED: Final = ("bit", "year")
-"""TiCDC calls these types unsigned in schema files, though they have no sign."""
+"""TiCDC marks these types as unsigned in schema files, although they have no sign."""
 _BARE_IN_CSV: Final = INTEGERS | {"float", "double", "bit", "year"}
 
 
@@ -54,11 +55,11 @@ class Table:
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        """Names of the columns of the primary key."""
+        """The names of the primary key's columns."""
         return tuple(column.name for column in self.columns if column.primary_key)
 
     def key_of(self, row: Row) -> Key:
-        """The values of the primary key."""
+        """Return the values of the primary key."""
         return tuple(value for name in self.key_columns if (value := row[name]) is not None)
 
 
@@ -78,13 +79,12 @@ class RowChange:
 
 
 Encode = Callable[[RowChange, datetime.datetime], str]
-"""A change as lines of a data file, without the last line end. The time is that of the encoding."""
+"""Formats a change as lines of a data file, without the last line end. The time is that of the encoding."""
 
 
 class SinkWriter:
-    """Writes a sink. Rows wait in memory until `flush`. `now` is the wall clock of the simulated server, with a zone.
-
-    A new writer continues with the numbers of the files that are in the directory."""
+    """Writes a sink. Rows are held in memory until `flush`. `now` is the wall clock of the simulated server, with a
+    time zone. A new writer continues the numbers of the files in the directory."""
 
     def __init__(self, directory: Path, encode: Encode | None = None, extension: str = "json") -> None:
         self._directory = directory
@@ -94,7 +94,7 @@ class SinkWriter:
         self._last_index: dict[Path, int] = {}
 
     def write(self, changes: Iterable[RowChange]) -> None:
-        """Add rows to those that wait."""
+        """Add rows to those that are held."""
         for change in changes:
             name = change.table.name
             partition = f"/{change.partition}" if change.partition else ""
@@ -102,13 +102,13 @@ class SinkWriter:
             self._waiting.setdefault(directory, []).append(change)
 
     def write_ddl(self, change: SchemaChange, now: datetime.datetime) -> None:
-        """Write the rows that wait, then the schema file of a DDL."""
+        """Write the rows that are held, then the schema file of a DDL."""
         self.flush(now)
         write_atomically(self._directory / schema_path(change), schema_document(change))
 
     def flush(self, now: datetime.datetime, changes_per_file: int | None = None) -> int:
-        """Write the rows that wait, to directories with the date of `now`: one data file a table, or more with so many
-        changes each. Returns the number of files."""
+        """Write the rows that are held, to directories with the date of `now`: one data file for each table, or several
+        with `changes_per_file` changes each. Return the number of files."""
         waiting, self._waiting = self._waiting, {}
         date = now.astimezone(datetime.UTC).date().isoformat()
         files = 0
@@ -135,7 +135,7 @@ class SinkWriter:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write a file as TiCDC writes local files: a reader sees the old content or the new one. The file under way has
+    """Write a file as TiCDC writes local files: a reader sees the old content or the new one. The temporary file has
     `.tmp.` in its name."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.tmp.{uuid.uuid4()}")
@@ -144,7 +144,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 def canal_json(change: RowChange, encoded: datetime.datetime) -> str:
-    """A change as one line of canal-json."""
+    """Format a change as one line of canal-json."""
     columns = [column for column in change.table.columns if column.name in change.row]
 
     def image(row: Row) -> Row:
@@ -171,12 +171,12 @@ def canal_json(change: RowChange, encoded: datetime.datetime) -> str:
 
 
 def csv(change: RowChange, encoded: datetime.datetime) -> str:
-    """A change as a csv row, with include-commit-ts."""
+    """Format a change as a csv row, with include-commit-ts."""
     return _csv_row(change, change.kind[0], change.row)
 
 
 def csv_with_old_values(change: RowChange, encoded: datetime.datetime) -> str:
-    """A change as csv with include-commit-ts and output-old-value: an UPDATE is two rows."""
+    """Format a change as csv with include-commit-ts and output-old-value: an UPDATE is two rows."""
     if change.old is None:
         return _csv_row(change, change.kind[0], change.row, "false")
     return _csv_row(change, "D", change.old, "true") + LINE_END + _csv_row(change, "I", change.row, "true")
@@ -195,14 +195,14 @@ def _csv_value(text: str | None, type_name: str) -> str:
 
 
 def schema_path(change: SchemaChange) -> str:
-    """Where a schema file is below the sink. For a statement on a database the path has no table level."""
+    """Return the path of a schema file below the sink. For a statement on a database the path has no table level."""
     directory = f"{change.database}/{change.table}/meta" if change.table else f"{change.database}/meta"
     checksum = zlib.crc32(checked_text(_document(change)).encode())
     return f"{directory}/schema_{change.commit_ts}_{checksum:010d}.json"
 
 
 def schema_document(change: SchemaChange) -> str:
-    """The content of a schema file: a DDL with the columns that result."""
+    """Return the content of a schema file: a DDL with the resulting columns."""
     return go_json(_document(change), indent=4)
 
 
