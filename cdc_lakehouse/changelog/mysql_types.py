@@ -1,4 +1,4 @@
-"""MySQL and TiDB column types, the Iceberg type each one becomes, and what a change of type means for values.
+"""MySQL and TiDB column types, the Iceberg type for each, and the effect of a change of type on values.
 
 >>> ColumnType.of("INT UNSIGNED", length=10)
 ColumnType(name='int', unsigned=True, length=10, scale=None, elements=(), zerofill=False, charset=None)

@@ -1,16 +1,16 @@
 """The order of a feed, and the arithmetic of TiDB's timestamps (TSO).
 
-A TSO is 46 bits of milliseconds since 1970 (UTC) and 18 bits of a counter within the millisecond; it fits a signed
-64-bit integer with room to spare, which is what lets a commit-ts and an operation be packed into one number.
+A TSO is 46 bits of milliseconds since 1970 (UTC) and 18 bits of a counter within the millisecond; a signed 64-bit
+integer has bits to spare, so that a commit-ts and an operation can be packed into one number.
 
 The position of an event is `(commit_ts, delete first then upsert, segment, line)`: TiCDC splits an update of a key into
 DELETE and INSERT with one commit-ts, and a row that moves between partitions has the halves in different files, so
-neither the timestamp nor the place in a file alone is an order.
+neither the timestamp nor the position in a file alone gives an order.
 
 A DDL comes after the row changes of its commit-ts. Rows that it moves are synthetic events of that same commit-ts,
 which come after it. A *stage* puts both in one number: twice the commit-ts, and one more for a synthetic event.
-Synthetic events of one commit-ts are in the order of their segments first, whose names say it: rows that a DDL moved,
-those of a dump, then repairs in the order in which they were made.
+Synthetic events of one commit-ts are first in the order of their segments, whose names encode it: rows that a DDL
+moved, those of a dump, then repairs in the order in which they were made.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The event: its columns, and what collects events one by one. Nowhere else are these columns listed.
+"""The columns of events, which are listed only here, and a buffer that collects events one by one.
 
     feed_date           the segment's feed date; null for synthetic events
     schema_name         the database in the source
@@ -15,7 +15,7 @@
     line                the record's number in a file, from 1; a message's offset in its partition
     synthetic           whether it comes after the others of its commit-ts: rows that a DDL moved, of dumps, of repairs
 
-Decoders of files give the columns of `DECODED`, in tasks: an event, or a record that cannot be used.
+Decoders of files return the columns of `DECODED`, in tasks: an event, or a record that cannot be used.
 
     line, op … after    as above; null but for `line` where the record cannot be used
     problem             a key of `problems.PROBLEMS` where the record cannot be used, else null

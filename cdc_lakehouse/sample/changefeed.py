@@ -1,11 +1,11 @@
-"""The sample changefeed: a shop's past, written at once, and its present as it goes on.
+"""The sample changefeed: a shop's history, written at once, and its ongoing changes.
 
     write_history(directory, start=…, end=…, transactions=2_000)
     for checkpoint_ts in follow(directory, pause_seconds=5):
         …
 
 Every date from the first flush, at most five hours after the start, to the last checkpoint has data files. The
-generator's own state is beside the sink, in `{directory}.state.json`: a sink holds only what TiCDC writes.
+generator's own state is next to the sink, in `{directory}.state.json`: a sink holds only what TiCDC writes.
 """
 
 from __future__ import annotations

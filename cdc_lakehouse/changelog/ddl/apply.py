@@ -1,12 +1,12 @@
-"""The columns of a table after a statement, for logs that have the statement alone: no columns, no types.
+"""Compute the columns of a table after a statement, for logs that have only the statement, without columns and types.
 
     >>> definition = parse("CREATE TABLE t (id SERIAL PRIMARY KEY, name CHAR(3))")[0]
     >>> [column.name for column in created(definition).columns]
     ['id', 'name']
 
-A statement in a log was accepted by its source, whatever its version, modes and limits are. So nothing is checked here:
-a statement is carried out as far as it fits, and what does not fit (a column that is not known) is left out with a
-note. The same statement applied twice leaves the same columns. Names of columns are compared without case.
+A statement in a log was accepted by its source, whatever its version, modes and limits are. So nothing is validated
+here: a statement is applied as far as possible, and what does not fit (an unknown column) is left out with a note.
+Applying the same statement twice leaves the same columns. Names of columns are compared without case.
 """
 
 from __future__ import annotations

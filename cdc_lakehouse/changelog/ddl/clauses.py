@@ -1,12 +1,12 @@
-"""What DDL statements say: the clauses, a closed union of frozen values made by `parser.parse`, and what they define.
+"""The clauses of DDL statements: a closed union of frozen values made by `parser.parse`, and the values they contain.
 
     >>> from cdc_lakehouse.changelog.ddl.parser import parse
     >>> [clause.kind for clause in parse("ALTER TABLE t DROP a, ADD INDEX (b)")]
     ['drop_column', 'add_index']
 
-Consume a `Clause` with `match` and `assert_never`: a new class is then shown by the type checker wherever it matters.
-`kind` groups clauses for people; several classes can share one. What changes no row and no column of any table is one
-class, `NoEffect`.
+Consume a `Clause` with `match` and `assert_never`: the type checker then shows every place that a new class affects.
+`kind` groups clauses for display; several classes can share one. One class, `NoEffect`, covers everything that changes
+no row and no column of any table.
 """
 
 from __future__ import annotations

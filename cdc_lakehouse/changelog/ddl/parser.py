@@ -1,11 +1,11 @@
-"""DDL text of MySQL (5.7 to 8.4), MariaDB and TiDB, as clauses.
+"""Parse DDL text of MySQL (5.7 to 8.4), MariaDB and TiDB into clauses.
 
     >>> parse("RENAME TABLE a TO b")[0].new_name
     TableName(database=None, name='b')
     >>> parse_type("INT(10) UNSIGNED").unsigned
     True
 
-There is no fallback: what is not understood is an error.
+There is no fallback: an unknown statement is an error.
 """
 
 from __future__ import annotations

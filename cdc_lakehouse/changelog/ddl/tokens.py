@@ -1,14 +1,14 @@
-r"""Tokens of a DDL statement: comments taken out, quotes and literals recognised, every token with its place.
+r"""Tokens of a DDL statement: comments removed, quotes and literals recognised, every token with its position.
 
     >>> [token.text for token in tokenize("ALTER TABLE `a b` /*T![ttl] TTL */ -- and so on")[1]]
     ['ALTER', 'TABLE', '`a b`', 'TTL', '']
 
-Words are not told from keywords here. The content of a special comment belongs to the statement; comments and the marks
-around that content are blanked out in place, so that offsets are those of the statement.
+Words and keywords are not distinguished here. The content of a special comment belongs to the statement; comments and
+the marks around that content are replaced by blanks, so that offsets are those of the statement.
 
-What is a name, a number, a string: MySQL reference manual, "Schema Object Names" and "Literal Values". Which comments
-are special: "Comments" there (`/*! ... */`, with a server version of five or six digits); TiDB documentation, "Comment
-Syntax" (`/*T! ... */`, `/*T![feature] ... */`).
+For names, numbers and strings see MySQL reference manual, "Schema Object Names" and "Literal Values". For special
+comments see "Comments" there (`/*! ... */`, with a server version of five or six digits), and TiDB documentation,
+"Comment Syntax" (`/*T! ... */`, `/*T![feature] ... */`).
 """
 
 from __future__ import annotations

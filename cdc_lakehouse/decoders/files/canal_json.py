@@ -1,4 +1,4 @@
-"""TiCDC's Canal-JSON in files: one message a line, one row a message.
+"""TiCDC's Canal-JSON in files: one message per line, one row per message.
 
     {"id":0,"database":"d","table":"t","pkNames":["id"],"isDdl":false,"type":"UPDATE","es":…,"ts":…,"sql":"",
      "sqlType":{…},"mysqlType":{…},"old":[{"v":"1"}],"data":[{"id":"1","v":"2"}],"_tidb":{"commitTs":…}}
@@ -7,9 +7,9 @@ All values are strings or null. An INSERT's and an UPDATE's new row is in `data`
 the changed ones) in `old`, a DELETE's row (all columns, or only the handle key's) in `data`. The commit-ts is in
 `_tidb`, which the sink writes only with enable-tidb-extension. Format: TiCDC Canal-JSON protocol documentation.
 
-`canal_json_strict` reads one line and says what is wrong with it. Here lines are read together that are written as one
-that it has read, but for their rows and the digits of their numbers (see `canal_json_form`); all others are left to
-it."""
+`canal_json_strict` reads one line and determines its problem, if any. This module reads many lines together, if they
+equal a line that was read strictly except for their rows and the digits of their numbers (see `canal_json_form`); all
+others are left to the strict reader."""
 
 from __future__ import annotations
 

@@ -1,14 +1,13 @@
-"""How TiCDC's csv is written: what stands where in a row, and in bytes what the options say of delimiters, quotes and
-escapes.
+"""The format of TiCDC's csv: the fields of a row, and the options for delimiters, quotes and escapes as bytes.
 
     op, table, schema, commit-ts, [is-update], [handle key], data columns
 
-The table stands before its schema. `is-update` is there with output-old-value; the handle key, with output-handle-key,
+The table comes before its schema. `is-update` exists with output-old-value; the handle key, with output-handle-key,
 only from classic TiCDC: the new architecture ignores that option.
 
-With a quote, every string stands in quotes, with its own quotes doubled and all else raw, line ends too. Without one
-(`quote = ""`), strings are escaped with backslashes: `\\n`, `\\r`, `\\\\`, and the delimiter as a backslash before each
-of its bytes. Numbers, booleans and NULL are bare in both.
+With a quote, every string is quoted, with its own quotes doubled and everything else raw, including line ends. Without
+one (`quote = ""`), strings are escaped with backslashes: `\\n`, `\\r`, `\\\\`, and the delimiter as a backslash before
+each of its bytes. Numbers, booleans and NULL are not quoted in either case.
 
 Format: TiCDC csv protocol documentation, and its `pkg/sink/codec/csv/csv_message.go`."""
 

@@ -1,12 +1,12 @@
-"""TiCDC's csv in files: one row change a record.
+"""TiCDC's csv in files: one row change per record.
 
     "U","employee","hr",433305438660591627,101,"Smith","2015-10-08",\\N
 
-An INSERT's row and an UPDATE's new one are in the record; with output-old-value an UPDATE is two records. Values are
-kept as the source's text, NULL as None: NULL is what the options say, without quotes; the same in quotes is text.
-Without `quote` the two cannot always be told apart: a text that is written as NULL is, is NULL. Readers of csv take the
-quoted text "\\N" for NULL, or a line end in quotes for the end of a row; so files are parsed here, over Arrow.
-Format: `csv_format`."""
+An INSERT's row and an UPDATE's new one are in the record; with output-old-value an UPDATE is two records. Values stay
+the source's text, NULL is None: NULL is the configured text without quotes; the same text in quotes is text. Without
+`quote` the two cannot always be distinguished: a text that equals NULL's is read as NULL. Readers of csv take the
+quoted text "\\N" for NULL, or a line end in quotes for the end of a row; so files are parsed here, with Arrow. Format:
+`csv_format`."""
 
 from __future__ import annotations
 

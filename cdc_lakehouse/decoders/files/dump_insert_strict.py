@@ -1,4 +1,5 @@
-r"""INSERT statements of a dump read value by value, strictly: slower than `dump_insert_fast`, and right on any bytes.
+r"""Strict reading of a dump's INSERT statements, value by value: slower than `dump_insert_fast`, and correct for any
+bytes.
 
     /*!40101 SET NAMES binary*/;
     INSERT INTO `orders` VALUES
@@ -6,10 +7,10 @@ r"""INSERT statements of a dump read value by value, strictly: slower than `dump
     (2,'it\'s',-1.5e3,_binary 'a');
 
 A value is NULL, a number, a string in either quote, a literal of bits or hexadecimal digits, a string after `_binary`
-or in CONVERT(… USING utf8mb4). Around the statements stand comments and statements that change no row.
-What is not so goes up to a line that begins as a tuple or a statement does: dumps with backslash escapes have no line
-ends in strings. Format: MySQL manual, "Literal Values", "Comments", "INSERT Statement"; TiDB's
-`dumpling/export/sql_type.go`; mydumper's `mydumper_write.c`."""
+or in CONVERT(… USING utf8mb4). Around the statements there are comments and statements that change no row. Anything
+else extends up to a line that begins like a tuple or a statement: dumps with backslash escapes have no line ends in
+strings. Format: MySQL manual, "Literal Values", "Comments", "INSERT Statement"; TiDB's `dumpling/export/sql_type.go`;
+mydumper's `mydumper_write.c`."""
 
 from __future__ import annotations
 

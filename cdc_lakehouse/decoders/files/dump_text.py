@@ -2,7 +2,7 @@
 
     1,"lamp",\\N
 
-Format: `dump_text_strict`; what values are, `dump_values`."""
+For the format see `dump_text_strict`, for the values `dump_values`."""
 
 from __future__ import annotations
 

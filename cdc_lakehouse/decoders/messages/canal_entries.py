@@ -1,13 +1,13 @@
-"""Entries of a Canal server: one event of the binlog each, with one row or many.
+"""Entries of a Canal server: each is one event of the binlog, with one row or many.
 
 An entry is a protobuf message (`sources.canal.wire`). ROW_DATA holds the rows of an event or a DDL statement; an INSERT
-has `after` columns, a DELETE `before`, an UPDATE both, of which `after` says what changed. TRANSACTION_END ends a
-transaction; transactions may be cut over batches anywhere. MariaDB sends no TRANSACTION_BEGIN.
+has `after` columns, a DELETE `before`, an UPDATE both, where `after` marks what changed. TRANSACTION_END ends a
+transaction; a transaction may be split anywhere over batches. MariaDB sends no TRANSACTION_BEGIN.
 
-Values are the texts of its flat messages, and not always as SELECT prints them (docs/canal.md).
-The header's database is the table's; the statement's session has another where a DDL names it. RENAME's header has the
-new name; `DROP TABLE a, b` is one entry, of `a`: the text decides. With binlog_row_image=MINIMAL an UPDATE's `after`
-lacks what did not change, `before` has the key.
+Values are the texts of Canal's flat messages, and not always as SELECT prints them (docs/canal.md). The header's
+database is the table's; the statement's session has another where a DDL names the database. RENAME's header has the new
+name; `DROP TABLE a, b` is one entry, for `a`: the text decides. With binlog_row_image=MINIMAL an UPDATE's `after` lacks
+unchanged columns, and `before` has the key.
 
 Source of the facts: a server of Canal 1.1.7."""
 

@@ -1,17 +1,17 @@
-"""Canal's flat messages, its JSON for topics: one entry a message, with one row or many.
+"""Canal's flat messages, its JSON for topics: one entry per message, with one row or many.
 
     {"data":[{"id":"1","v":"2"}],"database":"d","es":…,"gtid":"","id":4,"isDdl":false,"mysqlType":{"id":"int(11)",…},
      "old":[{"v":"1"}],"pkNames":["id"],"sql":"","sqlType":{…},"table":"t","ts":…,"type":"UPDATE"}
 
-Values are strings or null. `data` is an INSERT's and an UPDATE's new row, a DELETE's row; `old` an UPDATE's values of
-the columns that changed, row by row beside `data`. `es` is when the source executed it, in milliseconds. A DDL has its
-text in `sql`; `database` is its table's, not its session's, which a flat message does not say. Where a transaction
-ends, and where in the binlog a change is, it does not say either.
+Values are strings or null. `data` is an INSERT's and an UPDATE's new row, or a DELETE's row; `old` has an UPDATE's
+values of the columns that changed, row by row in the order of `data`. `es` is the time of execution at the source, in
+milliseconds. A DDL has its text in `sql`; `database` is its table's, not its session's, which a flat message lacks. It
+also lacks the end of a transaction, and the position in the binlog.
 
-Of an UPDATE with binlog_row_image=MINIMAL it has only what changed: without the key it cannot be applied.
+For an UPDATE with binlog_row_image=MINIMAL it has only what changed: without the key it cannot be applied.
 
-Canal reads columns as UTF-8 whatever their character set is: of latin1, gbk and others each byte that is not UTF-8
-becomes U+FFFD, and no reader can get it back (`lossy_columns`); with binlog_row_metadata=FULL too.
+Canal reads columns as UTF-8 whatever their character set is: with latin1, gbk and others, each byte that is not UTF-8
+becomes U+FFFD and is lost (`lossy_columns`), even with binlog_row_metadata=FULL.
 
 Source of the facts: messages of Canal 1.1.7 with MySQL 5.7 and 8.0 and MariaDB 10.11."""
 

@@ -1,8 +1,8 @@
-"""What Canal puts into topics with flatMessage=false: a packet of entries in one value.
+"""Canal's messages in topics with flatMessage=false: a packet of entries in one value.
 
 The value is a Packet of type MESSAGES whose body is a Messages: the number of Canal's batch and its entries, each as a
-server sends it (`canal_entries`). Canal sends again what its reader has not acknowledged; of MariaDB an entry's
-position may name an earlier binlog file.
+server sends it (`canal_entries`). Canal sends unacknowledged entries again; with MariaDB an entry's position may name
+an earlier binlog file.
 
 Source of the facts: messages of Canal 1.1.7."""
 

@@ -1,8 +1,8 @@
 """Messages of Alibaba DTS in its own format, DTS Avro.
 
 An INSERT, UPDATE or DELETE has one row: `fields` are its columns, `beforeImages` and `afterImages` their values in the
-same order. A DDL's statement is `afterImages` as text. COMMIT ends a transaction, and BEGIN says that the one before is
-over; HEARTBEAT, CHECKPOINT and the other operations carry nothing to apply.
+same order. A DDL's statement is `afterImages` as text. COMMIT ends a transaction, and BEGIN means that the previous one
+has ended; HEARTBEAT, CHECKPOINT and the other operations carry nothing to apply.
 
 - `objectName` is `db`, `db.table` or `db.schema.table`; a dot inside a name is the six characters `\\u002E`.
 - The tag `pk_uk_info` is JSON: `{"PRIMARY":["id"],"uk_1":["a","b"]}`. The key is PRIMARY and nothing else: whether a

@@ -3,14 +3,14 @@
     {"type":"UPDATE","database":"d","table":"t","isDdl":false,"pkNames":["id"],"es":1709629811000,"ts":…,"id":6,
      "mysqlType":{"id":"bigint",…},"sqlType":{…},"sql":"","data":[{"id":"1","v":"2"}],"old":[{"v":"1"}],"gtid":…}
 
-A message has the rows of one statement's event. `es` is when the source executed it, in milliseconds. `mysqlType` has
-no lengths, digits or labels. A DDL has `isDdl` true, `type` DDL and its statement in `sql`. Rows of the full load have
-the type INIT. What is null may be left out.
+A message has the rows of one statement's event. `es` is the time of execution at the source, in milliseconds.
+`mysqlType` has no lengths, digits or labels. A DDL has `isDdl` true, `type` DDL and its statement in `sql`. Rows of the
+full load have the type INIT. Null fields may be left out.
 
-Tasks created before 2022-03-20, and not restarted since, have `data` and `old` the other way round: of an UPDATE `data`
-is the row before and `old` the row after, by default with all columns; of a DELETE the row is in `old`. Nothing in an
-UPDATE says which it is, so the option `before_2022_03_20` must. The row of an INSERT, INIT or DELETE is in the one that
-is there.
+Tasks created before 2022-03-20, and not restarted since, have `data` and `old` exchanged: for an UPDATE `data` is the
+row before and `old` the row after, by default with all columns; for a DELETE the row is in `old`. An UPDATE does not
+show which it is, so the option `before_2022_03_20` is needed. The row of an INSERT, INIT or DELETE is in the one that
+is present.
 
 Source of the facts: Alibaba Cloud, Data Transmission Service, "Data formats of a Kafka cluster"."""
 

@@ -1,8 +1,8 @@
-"""A record of Alibaba DTS in Avro: from bytes to its fields.
+"""Parse a record of Alibaba DTS in Avro: from bytes to its fields.
 
-A message's value is the bare Avro binary of one Record: no header, no schema id, no length. There are two schemas of
-it, that differ in the end: the public example's ends with `bornTimestamp long`, that of the SDK 2.0.0 does not have it.
-So it is taken where bytes are left for it, and then nothing may be left.
+A message's value is the bare Avro binary of one Record: no header, no schema id, no length. There are two schemas,
+which differ at the end: the public example's ends with `bornTimestamp long`, which the SDK 2.0.0 does not have. So this
+field is read where bytes remain for it, and then no bytes may remain.
 
 Source of the schema: `Record` and its parts in the SDK of the service (com.aliyun.dts:dts-new-subscribe-sdk 1.4.0 and
 2.0.0), read by the field orders and union branches of its classes, and records that it wrote."""

@@ -1,10 +1,10 @@
 """Dates and times of DTS Avro records as MySQL prints them.
 
-A DateTime has seven parts, each there or null: a DATE only the first three, a TIME only the last four, a YEAR only the
-first. What is named `millis` holds microseconds. All parts of a negative TIME are negative. How many fractional digits
-a column has is not said: six are printed, or none where they are zero.
+A DateTime has seven parts, each present or null: a DATE only the first three, a TIME only the last four, a YEAR only
+the first. The part `millis` holds microseconds. All parts of a negative TIME are negative. The number of fractional
+digits of a column is unknown: six are printed, or none where they are zero.
 
-Source of the facts: what the service's SDK (dts-new-subscribe-sdk 1.4.0, 2.0.0) makes of its own records."""
+Source of the facts: the conversion of its own records by the service's SDK (dts-new-subscribe-sdk 1.4.0, 2.0.0)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Column types of DTS Avro records: the number of the type and the values, as MySQL type text.
 
-The numbers are MySQL's own (`enum_field_types`), as in its binlog, and say less than the declaration did:
+The numbers are MySQL's own (`enum_field_types`), as in its binlog, and are less precise than the declaration:
 
 - Whether an integer is unsigned, how many bits a BIT has and how many digits a fraction is not said. The type given is
   one that holds either: a TINYINT is a `smallint`, a BIGINT a `decimal(20,0)`, a DATETIME a `datetime(6)`.
@@ -8,7 +8,7 @@ The numbers are MySQL's own (`enum_field_types`), as in its binlog, and say less
   is given. All TEXT and BLOB types have one number: the largest is given.
 - Lengths and the labels of ENUM and SET are not said.
 
-So a statement that declares the column knows better. Source of the facts: MySQL's `field_types.h`, and the public
+So a statement that declares the column is more precise. Source of the facts: MySQL's `field_types.h`, and the public
 example's converter of the service."""
 
 from __future__ import annotations

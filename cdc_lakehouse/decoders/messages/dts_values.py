@@ -1,8 +1,8 @@
 """Values of DTS Avro records as text.
 
 Numbers keep their digits, a DECIMAL with its declared scale. Text of any character set becomes Unicode, bytes one
-character each (ISO-8859-1). ENUM and SET are their labels. A geometry is its WKB, one character a byte, or its WKT: the
-SRID that MySQL (and Canal) puts before the WKB is not sent, and none is made up.
+character each (ISO-8859-1). ENUM and SET are their labels. A geometry is its WKB, one character per byte, or its WKT:
+the SRID that MySQL (and Canal) puts before the WKB is not sent, and none is added.
 
 A TIMESTAMP is a moment in UTC, with the offset. Zero seconds are MySQL's `0000-00-00 00:00:00`: that is how it stores
 the zero value, and the type's range begins a second later (MySQL manual, "The DATE, DATETIME, and TIMESTAMP Types").

@@ -1,5 +1,5 @@
-"""JSON as formats of messages need it: all text is Unicode, what is wrong is a MessageError; and, if asked for, numbers
-keep their digits and no name comes twice.
+"""JSON parsing for formats of messages: all text is Unicode, errors are MessageError, and optionally numbers keep their
+digits and duplicate names are errors.
 
 >>> parse('{"seq": 1, "value": 1.10}')
 {'seq': '1', 'value': '1.10'}

@@ -1,4 +1,4 @@
-"""Messages of Alibaba DTS in its Shareplex JSON: one operation a message.
+"""Messages of Alibaba DTS in its Shareplex JSON: one operation per message.
 
     {"meta":{"op":"upd","table":"owner.table","time":"2024-03-05T09:10:11","scn":"20480004711","seq":3,"size":7,
              "idx":"3/7","trans":"3.1.20","rowid":"AAAQ01AAEAAB7cAAAK","userid":9,"posttime":…},

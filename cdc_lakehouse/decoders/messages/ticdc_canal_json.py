@@ -3,8 +3,8 @@
     {…, "type":"UPDATE", "data":[{…}], "old":[{…}], "_tidb":{"commitTs":…}}
     {…, "type":"TIDB_WATERMARK", "_tidb":{"watermarkTs":…}}
 
-The extension has the commit-ts, which is the order; it is there with enable-tidb-extension alone. A message that was
-too large has only its handle key (`onlyHandleKey`), or says where the whole one lies (`claimCheckLocation`). TiCDC
+The extension has the commit-ts, which gives the order; it exists only with enable-tidb-extension. A message that was
+too large has only its handle key (`onlyHandleKey`), or the location of the complete one (`claimCheckLocation`). TiCDC
 prints DDL without backslash escapes.
 
 Source of the facts: TiCDC's documentation of the Canal-JSON protocol."""

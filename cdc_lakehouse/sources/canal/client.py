@@ -1,4 +1,4 @@
-"""A client of Canal servers: batches of entries, each acknowledged when it is kept.
+"""A client of Canal servers: batches of entries, each acknowledged once it is stored.
 
     >>> with CanalClient(source) as client:  # doctest: +SKIP
     ...     batch = client.get(wait_seconds=1)
@@ -6,8 +6,9 @@
     ...         keep(batch.entries)
     ...         client.ack(batch)
 
-Delivery is at least once: a batch whose acknowledgement did not arrive comes again under another number, in other
-company. Entries say where they are in the binlog. A destination has one consumer: a second one takes its batches away.
+Delivery is at least once: a batch whose acknowledgement did not arrive is sent again under another number, and its
+entries may be grouped differently. Entries have their position in the binlog. A destination has one consumer: a second
+one takes its batches away.
 """
 
 from __future__ import annotations

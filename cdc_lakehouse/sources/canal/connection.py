@@ -4,13 +4,13 @@
     client: SUBSCRIPTION         server: ACK                         client: CLIENT_ROLLBACK
     client: GET                  server: MESSAGES                    client: CLIENT_ACK …
 
-A server answers an acknowledgement and a rollback only when they fail, with an ACK that then stands where the answer to
-the next request should be. So an answer of another kind than was asked for ends the connection, and so does a request
-that is not brought to its end: the two sides are never a packet apart. Facts: captured sessions with servers 1.1.7.
+A server responds to an acknowledgement or a rollback only when it fails, with an ACK in the place of the response to
+the next request. So a response of an unexpected kind ends the connection, and so does a request that is not completed:
+the two sides are never a packet apart. Facts: captured sessions with servers 1.1.7.
 
-A packet is its length in four bytes, the highest first, and a Packet. What the other side announces costs no memory
-until it comes. Every wait ends: a packet must begin within the time given for it, and then come at a rate that is slow
-for any network.
+A packet is its length in four bytes, the most significant first, and a Packet. A packet takes no memory before its
+bytes arrive, whatever length it announces. Every wait ends: a packet must begin within its timeout, and then arrive at
+a rate that is slow for any network.
 """
 
 from __future__ import annotations

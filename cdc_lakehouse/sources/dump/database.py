@@ -1,4 +1,4 @@
-"""What was read of a database itself, in a directory of the lake's.
+"""The dump of a database that was read directly, in a directory of the lake.
 
     {number}/plan.json                         which tables are read, from which positions on, in which ranges
     {number}/dump.json                         written last: the tables, their files, and how far the log was by then
@@ -6,9 +6,9 @@
     {number}/{table}/{range}-{token}-{part}.rows
     {number}/{table}/{range}-{token}.{rows}.done       written when all parts of a range are
 
-`number` counts dumps, `table` the tables that a dump began to read. `token` is of one try to read a range: what a try
-left that did not end is part of nothing. Rows are csv, compressed by zstd; Arrow would compress a file once more whose
-name ends in .zst."""
+`number` counts dumps, `table` the tables that a dump began to read. `token` identifies one attempt to read a range:
+files of an attempt that did not end are ignored. Rows are csv, compressed by zstd; their file names do not end in .zst,
+because Arrow would compress such files again."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
 r"""Dumps of TiDB's Dumpling (pingcap/tidb, dumpling/export).
 
-Names of databases and tables stand in names of files with `%XX` in the place of each byte of
-`[\x00-\x1f%"*./:<>?\\|]`, and of the minus in `-schema` (in any case of letters); other characters as they are.
+In names of files, names of databases and tables have `%XX` in the place of each byte of `[\x00-\x1f%"*./:<>?\\|]`, and
+of the minus in `-schema` (in any case of letters); other characters are unchanged.
 
 A file's number is `%09d` of its chunk (`-r`, or no option) or of the file (`-F`), or with both options `%09d%04d` of
-both (`newOutputFileNamer`); older releases padded less. A chunk without rows makes no file, so that chunks may lack
-numbers; the files of a chunk may not. A table without rows has a schema file alone.
+both (`newOutputFileNamer`); older releases padded less. A chunk without rows has no file, so that numbers of chunks may
+have gaps; those of a chunk's files may not. A table without rows has only a schema file.
 
-Of a view there is a table of the same columns in a schema file, beside the file of the view (`ShowCreateView`). Files
+A view has a schema file with a table of the same columns, in addition to the view's own file (`ShowCreateView`). Files
 of `--sql` are `result.{number}`: they name no table."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Directories as Dumpling and mydumper write them: all files side by side, known by their names.
+"""Directories of Dumpling and mydumper: all files are in one directory, and their names give their kind.
 
     {database}-schema-create.sql                                      CREATE DATABASE
     {database}.{table}-schema.sql                                     CREATE TABLE; of a view: a table in its place
@@ -6,8 +6,8 @@
     {database}-schema-{post|triggers}.sql
     {database}.{table}[.{number}[.{number}]].{sql|csv|dat|parquet}    rows
 
-each with the suffix of its compression. Neither tool lets a dot stand in the name of a database or a table (see
-`dumpling` and `mydumper` for what it becomes)."""
+each with the suffix of its compression. Neither tool writes a dot in the name of a database or a table (see `dumpling`
+and `mydumper` for the replacement)."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-r"""The LOAD DATA statement that mydumper writes beside a file of delimited text, which says how that is written:
+r"""The LOAD DATA statement that mydumper writes for a file of delimited text, which gives the file's notation:
 
     LOAD DATA LOCAL INFILE 'd.t.00000.dat' REPLACE INTO TABLE `t` CHARACTER SET binary
     FIELDS TERMINATED BY '\t' ENCLOSED BY '' ESCAPED BY '\\' LINES STARTING BY '' TERMINATED BY '\n' IGNORE 1 LINES
     (`a`,@j,@b)SET `j`=CONVERT(@j USING UTF8MB4),`b`=UNHEX(@b);
 
-NULL is `\N` in it, not enclosed (mydumper, src/mydumper/mydumper_write.c, `initialize_load_data_statement_suffix`)."""
+NULL is `\N` in the file, without quotes (mydumper, src/mydumper/mydumper_write.c,
+`initialize_load_data_statement_suffix`)."""
 
 from __future__ import annotations
 

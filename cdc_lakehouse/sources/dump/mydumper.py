@@ -14,20 +14,20 @@ since then it is an INI file:
     rows = 42
     # Finished dump at: 2024-05-06 07:09:10
 
-For a server that it knows to be TiDB it writes no position since then, although it reads one snapshot: such a dump
+For a server that it recognises as TiDB it writes no position since 0.13, although it reads one snapshot: such a dump
 cannot be joined to a change log.
 
-Names in paths are those of databases and tables, but `mydumper_{number}` for those with other characters than letters,
-digits, `-`, `_` and blanks (`determine_filename`). The real names stand in CREATE TABLE and CREATE DATABASE. 0.10 takes
-all names as they are, and gives a table's only file no number: a name with a dot is refused, for nothing tells the
-database from the table, and one that ends in `-schema`, whose rows are called like another's schema.
+Names in paths are those of databases and tables, or `mydumper_{number}` for those with characters other than letters,
+digits, `-`, `_` and blanks (`determine_filename`). The real names are in CREATE TABLE and CREATE DATABASE. 0.10 uses
+all names unchanged, and gives a table's only file no number: a name with a dot is refused, because the database and the
+table cannot be distinguished, and one that ends in `-schema`, whose rows have the name of another table's schema.
 
-Numbers of files have gaps: a chunk without rows makes no file. Only the count of rows shows what is missing.
+Numbers of files have gaps: a chunk without rows has no file. Only the number of rows shows what is missing.
 
 Formats: INSERT statements in `.sql`; with LOAD_DATA and CSV the rows are in `.dat`, and a `.sql` of the same numbers
-holds the statement that loads it. `--hex-blob` is said by that statement (`UNHEX`), and by the value (`0x…`) in
-INSERT statements. Its connections `SET NAMES binary`: text is in the character set of its column. Strings of INSERT
-statements stand in double quotes, and statements of a table with generated columns list columns in any order (seen of
+holds the statement that loads it. `--hex-blob` shows in that statement (`UNHEX`), and in INSERT statements in the value
+(`0x…`). Its connections `SET NAMES binary`: text is in the character set of its column. Strings of INSERT statements
+are in double quotes, and statements of a table with generated columns list columns in any order (observed with
 0.10)."""
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ r"""Dumps of MySQL Shell: util.dumpInstance, dumpSchemas, dumpTables (mysql/mysq
     {schema}@{table}@{partition}…                                           or so for each partition
     ….idx                               beside a file of rows: offsets in it, of no use here
 
-What files are called stands in `basenames`: names are escaped and cut there, so paths are never taken apart. A local
-file is `….dumping` until it is whole. `tableRows` (how many rows) and `chunkFileBytes` (which files) in `@.done.json`
-are of later releases."""
+The names of files are in `basenames`: they are escaped and shortened there, so paths are never parsed. A local file is
+`….dumping` until it is complete. `tableRows` (the number of rows) and `chunkFileBytes` (the files) in `@.done.json`
+were added in later releases."""
 
 from __future__ import annotations
 

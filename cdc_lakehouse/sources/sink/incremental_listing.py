@@ -1,13 +1,14 @@
-"""A listing of the sink from its frontier: what is new, without a look at what was known.
+"""A listing of the sink from its frontier: it finds what is new, without listing everything that is known.
 
-It has two rules. Every directory on the way to data files is asked for the names below it, and what is not known is
-listed whole: databases, tables, versions, partitions, dates. A data directory that is known is listed from its last but
-one file on, so that new files are seen, and a last file that was written again after a crash. It is listed whole where
-that would not do: files of several dispatchers (a new one may sort before all others), a last file that is gone, and an
-index file that has changed though no newer file is in sight (numbers of another width, or a directory started afresh).
+It has two rules. In every directory above data files the names of subdirectories are listed, and unknown ones are
+listed completely: databases, tables, versions, partitions, dates. A known data directory is listed from its last but
+one file on, which shows new files, and a last file that was rewritten after a crash. It is listed completely where that
+is not enough: files of several dispatchers (a new one may sort before all others), a last file that no longer exists,
+and an index file that has changed without a newer file (numbers of another width, or a directory that was started
+again).
 
-The checkpoint-ts is read before, so every file that it promises is there when the walk begins. A file that was not
-known then lies in a directory that is not known, or behind the last file of one that is, or where nobody looks:
+The checkpoint-ts is read before, so every file that it promises exists when the walk begins. A file that was not known
+then is in an unknown directory, or after the last file of a known one, or in one of these places, which are not listed:
 
 - In a version below the table's last DDL that was known before the walk. TiCDC writes the schema file of a DDL after
   all earlier rows of the table, of all its partitions and dispatchers, and from then on writes no smaller version. What
@@ -20,7 +21,7 @@ known then lies in a directory that is not known, or behind the last file of one
 - Before the last but one file of a directory: a file that was put back or mended. Directories that have a gap or open
   quarantine rows are given as `watched` and listed whole; of others nothing is expected.
 
-All four are seen when the sink is listed whole, which is done regularly (`source.full_listing_hours`).
+A complete listing of the sink, which is made regularly (`source.full_listing_hours`), finds all four.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The TiCDC storage sink: what each of its paths means.
+"""The TiCDC storage sink: the meaning of each of its paths.
 
     {schema}/{table}/{version}/[{physical partition}/][{date}/]CDC{index}.json       data (the protocol's extension)
     {schema}/{table}/{version}/[{physical partition}/][{date}/]meta/CDC.index         name of the last data file
@@ -7,13 +7,13 @@
     metadata                                                                          {"checkpoint-ts": N}
 
 TiCDC up to v7.0 (and v6.5.2) has one `{schema}/{table}/{version}/schema.json` in the place of `meta/schema_…`, and no
-index files. With use-table-id-as-path (from v8.5.7) `{table id}` stands in the place of `{schema}/{table}`, and there
-are no files of database DDL: which table it is stands in the schema files.
+index files. With use-table-id-as-path (from v8.5.7) `{table id}` replaces `{schema}/{table}`, and there are no files of
+database DDL: the schema files name the table.
 
 With tables split across nodes the files are `CDC_{dispatcher}_{index}.json` and `meta/CDC_{dispatcher}.index`. Names
-stand in paths as they are (spaces, dots, unicode, upper case; a table called `a/b` makes two levels, one called `meta`
-stands beside the database's own `meta`), so a data file is known by the directory of a schema file, not by a pattern
-of names. Index numbers are padded to 6 to 20 digits. TiCDC writes local files as `NAME.tmp.{uuid}` and renames them.
+are unchanged in paths (spaces, dots, unicode, upper case; a table `a/b` makes two levels, and a table `meta` shares the
+database's own `meta`), so a data file is recognised by the directory of a schema file, not by a pattern of names. Index
+numbers are padded to 6 to 20 digits. TiCDC writes local files as `NAME.tmp.{uuid}` and renames them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """TiCDC's schema files: the columns of a table at a version, and the DDL that made it.
 
-The checksum in the name (there is none in the layout up to v7.0) is CRC32-IEEE over Go's JSON of the table's name and
-columns (without statement, type and version), the columns sorted by name, indented by four spaces, with `<`, `>` and
-`&` escaped. A byte that is not UTF-8, as a default can have it, is an escaped U+FFFD there and in the file; the
-character itself is never escaped.
+The checksum in the name (the layout up to v7.0 has none) is CRC32-IEEE over Go's JSON of the table's name and columns
+(without statement, type and version), the columns sorted by name, indented by four spaces, with `<`, `>` and `&`
+escaped. A byte that is not UTF-8, as a default can have it, is an escaped U+FFFD there and in the file; the character
+itself is never escaped.
 """
 
 from __future__ import annotations
